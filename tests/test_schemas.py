@@ -93,6 +93,18 @@ def of_doctor(folder: Path, driver: FakeDriver) -> str:
     return cutrace("doctor", "--json").stdout
 
 
+def of_ps(folder: Path, driver: FakeDriver) -> str:
+    env = driver.environment() | {"XDG_RUNTIME_DIR": str(folder)}
+    program = "import fakegpu; fakegpu.init(); print(flush=True); input()"
+    command = [sys.executable, "-m", "cutrace", "arm", "--", sys.executable, "-c", program]
+    armed = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert armed.stdout is not None
+    armed.stdout.readline()
+    out = printed("ps", "--format", "json", env=env)
+    armed.communicate(b"\n", timeout=60)
+    return out
+
+
 def of_sql(folder: Path, driver: FakeDriver) -> str:
     pytest.importorskip("duckdb")
     query = "select kernels.name, duration, uuid, true as t, null as n from kernels cross join devices"
@@ -125,6 +137,7 @@ OUTPUTS: dict[str, Callable[[Path, FakeDriver], str]] = {
     "metrics list": of_metrics("list"),
     "metrics sets": of_metrics("sets"),
     "profile": of_profile,
+    "ps": of_ps,
     "report compare": of_comparison,
     "sql": of_sql,
     "stats": lambda folder, driver: printed("stats", "--format", "json", DATA / "torch_step.bin"),
@@ -137,7 +150,7 @@ def test_every_option_for_json_is_tested_here():
 
 @pytest.mark.parametrize("verb", OUTPUTS)
 def test_the_output_fits_the_schema_of_its_kind(verb, tmp_path, request):
-    driver = request.getfixturevalue("fake_driver") if verb.startswith(("metrics", "profile")) else None
+    driver = request.getfixturevalue("fake_driver") if verb.startswith(("metrics", "profile", "ps")) else None
     found = json.loads(OUTPUTS[verb](tmp_path, driver))
     assert found["kind"].startswith(f"cutrace {verb.split()[0]}")
     schemas.check(found)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         trace_processor,
         view,
     )  # fmt: skip
-    from .collect import arm, dump, mark, record
+    from .collect import arm, attach, dump, mark, processes, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
     from .loading import load
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 __all__ = [
-    "BadCapture", "Batch", "Conditions", "CutraceError", "Diff", "FlameGraph", "Report", "Trace", "arm", "batch",
-    "convert", "demangle", "diff", "dump", "flame", "info", "load", "mark", "merge", "open", "profile", "record",
-    "redact", "region", "roofline", "slice", "sql", "stats", "trace_processor", "view",
+    "BadCapture", "Batch", "Conditions", "CutraceError", "Diff", "FlameGraph", "Report", "Trace", "arm", "attach",
+    "batch", "convert", "demangle", "diff", "dump", "flame", "info", "load", "mark", "merge", "open", "processes",
+    "profile", "record", "redact", "region", "roofline", "slice", "sql", "stats", "trace_processor", "view",
 ]  # fmt: skip
 
 _HOMES = {
-    "collect": ("arm", "dump", "mark", "record"),
+    "collect": ("arm", "attach", "dump", "mark", "processes", "record"),
     "conversion": ("convert",),
     "errors": ("BadCapture", "CutraceError"),
     "loading": ("load",),

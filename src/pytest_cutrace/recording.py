@@ -36,7 +36,7 @@ def refusal() -> str:
     """The reason why recording is not possible on this machine or in this environment; "" if it is."""
     if cuda.driver() is None:
         return "there is no NVIDIA driver (libcuda.so.1)"
-    if environment.OPTIONS in os.environ:
+    if environment.recorded(os.environ):
         return f"this process is already armed: unset {environment.OPTIONS}, or run without `cutrace record`"
     others = environment.others(os.environ)
     if environment.CUDA in others:

@@ -19,6 +19,9 @@ from .options import Group
 #: The verbs, each with its line in --help.
 VERBS = {
     "record": "Run a command and record its GPU work.",
+    "arm": "Run a command so that `cutrace attach` can record it at any time.",
+    "attach": "Record a process that runs already.",
+    "ps": "List the processes that `cutrace attach` can record.",
     "profile": "Count hardware metrics of chosen kernels of a command.",
     "convert": "Convert captures to a trace for ui.perfetto.dev.",
     "info": "Show the contents of a capture.",

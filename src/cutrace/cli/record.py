@@ -82,14 +82,12 @@ from .output import say, say_written
 @click.option("--interval", metavar="TIME", help="Time between two samples of metrics, e.g. 200us.  [default: 1ms]")
 @options.redact
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def record(output: Path, no_nvtx: bool, sample: tuple[str, ...], command: tuple[str, ...], **given: Any) -> int:
+def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND and record the CUDA and NVTX activity of its processes.
 
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
-    if len(sample) > 1:
-        raise CutraceError("CUPTI cannot sample metrics and program counters together: give --sample once")
-    chosen = completed(Options.of(nvtx=not no_nvtx, sample=sample[0] if sample else None, **given))
+    chosen = completed(Options.of(**arguments_of(given)))
     for name, library in environment.others(os.environ).items():
         say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
     recording = record_command(command, output, chosen)
@@ -106,11 +104,23 @@ def record(output: Path, no_nvtx: bool, sample: tuple[str, ...], command: tuple[
     else:
         if not recording.processes:
             say("the command made no CUDA or NVTX call that could be seen: there are only samples")
-        _summarize(recording, recording.output)
+        summarize(recording, recording.output)
     return recording.status
 
 
-def _summarize(recording: Recording, output: Path) -> None:
+def arguments_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of :meth:`Options.of` for the options of the command line."""
+    arguments = dict(given)
+    if "no_nvtx" in arguments:
+        arguments["nvtx"] = not arguments.pop("no_nvtx")
+    if "sample" in arguments:
+        if len(sample := arguments["sample"]) > 1:
+            raise CutraceError("CUPTI cannot sample metrics and program counters together: give --sample once")
+        arguments["sample"] = sample[0] if sample else None
+    return arguments
+
+
+def summarize(recording: Recording, output: Path) -> None:
     """Print a line on the recording, a line for each loss and note, and on a terminal the next commands."""
     from ..loading import load
 

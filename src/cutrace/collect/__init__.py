@@ -1,9 +1,12 @@
-"""Recording: a command (:func:`record_command`), or this process (:func:`record`, :func:`arm`)."""
+"""Recording: a command (:func:`record_command`), this process (:func:`record`, :func:`arm`), or a process that runs
+already (:func:`attach`)."""
 
 from .capture import Armed, Capture, arm, dump, mark, record
 from .command import Recording, record_command
 from .options import KINDS, Options, completed
+from .standby import Attachment, StandbyProcess, attach, processes
 
 __all__ = [
-    "KINDS", "Armed", "Capture", "Options", "Recording", "arm", "completed", "dump", "mark", "record", "record_command",
+    "KINDS", "Armed", "Attachment", "Capture", "Options", "Recording", "StandbyProcess", "arm", "attach", "completed",
+    "dump", "mark", "processes", "record", "record_command",
 ]  # fmt: skip

@@ -248,7 +248,7 @@ def _refuse_a_second(started: bool = False) -> None:
     """Raise :class:`CutraceError` when this process is recorded, or will be from its first CUDA or NVTX call on."""
     if started or _recording():
         raise CutraceError("this process is recorded already: end that recording first")
-    if environment.OPTIONS in os.environ:
+    if environment.recorded(os.environ):
         raise CutraceError(
             "this process is recorded already, by `cutrace record` or cutrace.arm(): use only one of them"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +22,23 @@ def injection(options: Options, directory: Path, dump: Path | None = None) -> di
     if options.nvtx:
         variables[NVTX] = library
     return variables
+
+
+def standby(options: Options) -> dict[str, str]:
+    """The variables for a program that somebody can attach to (:mod:`.standby`). ``options`` are the defaults of these
+    recordings."""
+    library = str(collector_path())
+    return {CUDA: library, NVTX: library, OPTIONS: options.text(standby=True)}
+
+
+def on_standby(environment: Mapping[str, str]) -> bool:
+    """Whether a program with these variables waits for somebody to attach, instead of recording from its start."""
+    return re.search(r"(^|[;\n])\s*standby\s*=\s*1", environment.get(OPTIONS, "")) is not None
+
+
+def recorded(environment: Mapping[str, str]) -> bool:
+    """Whether a program with these variables is recorded from its first CUDA or NVTX call on."""
+    return OPTIONS in environment and not on_standby(environment)
 
 
 def others(environment: Mapping[str, str]) -> dict[str, str]:

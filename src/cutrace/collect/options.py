@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -60,6 +60,11 @@ _PERIODS = [1 << power for power in range(5, 32)]
 _MOST_ANNOTATED = 64
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
 API_MODES = ("launch", "all", "none")
+# The arguments that make an option of the collector, where the names differ.
+_GIVEN_AS = {
+    "graph": ("cuda_graph",), "annotator": ("annotate",), "last_ms": ("last",), "max_size": ("max_size", "last"),
+    "dump_pause_ms": ("dump_pause",),
+}  # fmt: skip
 GRAPH_MODES = ("node", "graph")
 
 
@@ -188,15 +193,20 @@ class Options:
         output: os.PathLike[str] | str | None = None,
         dump: os.PathLike[str] | str | None = None,
         annotator: bool = True,
+        standby: bool = False,
+        only: Collection[str] | None = None,
     ) -> str:
         """The text that the collector parses, one ``key=value`` a line.
 
         Give either ``directory``, where each process writes its own file, or ``output``, the file of one process. On
         SIGUSR2, a process that keeps its newest rows writes them to ``run-1.bin``, ``run-2.bin``, ... for ``dump``
         ``run.bin``. With ``annotator`` the collector hooks into Python for ``annotate``; without, the caller does.
+        With ``standby`` the process waits for somebody to attach, and there is no file.
+
+        ``only`` are the arguments of :meth:`of` that were given: the others are left to the process.
         """
-        if (directory is None) == (output is None):
-            raise ValueError("give either directory or output")
+        if (directory is not None) + (output is not None) + standby != 1:
+            raise ValueError("give one of directory, output and standby")
         paths = {"directory": directory, "output": output, "dump": dump if self.keeps_newest else None}
         values: dict[str, object] = {
             **{name: Path(path).absolute() for name, path in paths.items() if path is not None},
@@ -211,6 +221,11 @@ class Options:
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
             **{name: getattr(self, name) for name in ("dump_limit", "dump_pause_ms")},
         }
+        if only is not None:
+            given = {key for key in values if not set(_GIVEN_AS.get(key, (key,))).isdisjoint(only)}
+            values = {key: value for key, value in values.items() if key in paths or key in given}
+        if standby:
+            values["standby"] = 1
         lines = [f"{key}={value}" for key, value in values.items() if value is not None]
         lines += [f"dump_when={condition}" for condition in self.dump_when]
         for line in lines:

@@ -12,11 +12,9 @@
 #include "annotate.h"
 #include "clock.h"
 #include "nvtx.h"
+#include "options.h"
 #include "process.h"
-
-#ifndef CUTRACE_VERSION
-#define CUTRACE_VERSION "0"
-#endif
+#include "standby.h"
 
 namespace cutrace {
 namespace {
@@ -26,13 +24,19 @@ using process::current, process::fail, process::guarded, process::start, process
 // A plain array: the C API returns a pointer to it.
 thread_local char last_notes[4096] = "";
 
-// Starts a recording with CUTRACE_OPTIONS unless one runs. Returns the running recording, or null.
-std::shared_ptr<Recording> start_from_environment() {
-  if (auto recording = current()) return recording;
+// Does what CUTRACE_OPTIONS asks for: starts a recording unless one runs, or puts the process on standby. Returns the running
+// recording, or null.
+std::shared_ptr<Recording> begin_by_environment() {
   const char* text = std::getenv("CUTRACE_OPTIONS");
-  if (text == nullptr || *text == '\0') return nullptr;
-  const bool started = start(text) == 0;
+  if (text == nullptr || *text == '\0') return current();
+  Options options;
+  std::string error;
+  const bool valid = parse_options(text, options, error);
+  if (valid && options.standby) standby::begin(options);
   auto recording = current();
+  if (recording != nullptr || (valid && options.standby)) return recording;
+  const bool started = start(text) == 0;
+  recording = current();
   if (!started && recording == nullptr) std::fprintf(stderr, "cutrace: %s\n", process::last_error());
   return recording;
 }
@@ -129,7 +133,8 @@ int cutrace_running(void) {
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 CUTRACE_EXPORT int InitializeInjection(void) {
   guarded([] {
-    if (const auto recording = start_from_environment()) recording->attach_cupti(true);
+    standby::note_cuda();
+    if (const auto recording = begin_by_environment()) recording->attach_cupti(true);
     return 0;
   });
   return 1;
@@ -140,7 +145,7 @@ CUTRACE_EXPORT int InitializeInjection(void) {
 CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
   if (!nvtx::install(get_export_table)) return 0;
   guarded([] {
-    if (const auto recording = start_from_environment()) recording->note_nvtx();
+    if (const auto recording = begin_by_environment()) recording->note_nvtx();
     return 0;
   });
   return 1;

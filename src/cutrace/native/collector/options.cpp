@@ -78,6 +78,7 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
   if (key == "patience_ms") return number(value, o.patience_ms) && o.patience_ms > 0;
   if (key == "sample") return sampled(value, o);
+  if (key == "standby") return truth(value, o.standby);
   if (key == "redact") return truth(value, o.redact);
   if (key == "file_mode") return number(value, o.file_mode, 8) && o.file_mode <= 0777;
   return false;
@@ -118,7 +119,11 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
     error = "annotate needs a recording of NVTX";
     return false;
   }
-  if (options.directory.empty() == options.output.empty()) {
+  if (options.standby && !(options.directory.empty() && options.output.empty())) {
+    error = "standby=1 takes neither directory nor output: `cutrace attach` names the file";
+    return false;
+  }
+  if (!options.standby && options.directory.empty() == options.output.empty()) {
     error = "the options need either directory=DIR or output=FILE";
     return false;
   }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +30,7 @@ struct ProcessState {
   struct cutrace_stats last_stats {};    // of the recording that ended last
   std::vector<std::string> last_notes;   // of the recording that ended last
   const char* inherited = nullptr;       // in a forked child: options of the parent's recording
-  bool hooks = false;
+  std::atomic<bool> handlers{false};     // those of fork and exit are installed
 };
 
 // Never destroyed: threads of the program may still call in while the process exits. Constructed when the library is
@@ -144,10 +145,17 @@ std::shared_ptr<Recording> current() {
   return state.changing ? nullptr : state.recording;
 }
 
+void install_handlers() {
+  if (state.handlers.exchange(true)) return;
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  std::atexit(at_exit);
+}
+
 int start(const char* text) {
   Options options;
   std::string error;
   if (!parse_options(text != nullptr ? text : "", options, error)) return fail(error);
+  if (options.standby) return fail("standby=1 starts no recording; it belongs into CUTRACE_OPTIONS");
   const StartStopGuard guard(options.patience_ms);
   if (!guard.held()) return fail("another thread is starting or stopping the recording of this process; try again later");
   if (state.recording != nullptr && state.recording->running())
@@ -155,10 +163,7 @@ int start(const char* text) {
   if (state.recording != nullptr) guard.stop(false);  // it has failed
   if (state.last != nullptr && state.last->writes())
     return fail("the previous recording has not ended, because its disk does not respond; start again when it does");
-  if (!std::exchange(state.hooks, true)) {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    std::atexit(at_exit);
-  }
+  install_handlers();
   const auto recording = std::make_shared<Recording>(options);
   guard.set_recording(recording);  // before start(), for a fork meanwhile
   try {

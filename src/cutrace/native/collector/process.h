@@ -10,6 +10,10 @@
 #include "api.h"
 #include "recording.h"
 
+#ifndef CUTRACE_VERSION
+#define CUTRACE_VERSION "0"
+#endif
+
 namespace cutrace::process {
 
 // The calling thread's last failure, "" for none. Functions that return a status (0: success) set it.
@@ -30,6 +34,8 @@ int guarded(Body&& body) {
 
 // The recording, null when there is none and while a thread starts or stops it.
 std::shared_ptr<Recording> current();
+// Installs the handlers of fork and exit, once. start() does so too.
+void install_handlers();
 // Starts a recording with these options.
 int start(const char* options);
 // The same, and records GPU activity at once if the process has a driver. Without one, CUPTI waits for the injection.

@@ -1,7 +1,6 @@
 #include "recording.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "annotate.h"
+#include "blocked_signals.h"
 #include "clock.h"
 #include "driver.h"
 #include "nvtx.h"
@@ -27,27 +27,6 @@ constexpr std::string_view kForkNote =
     " fork(s) after CUDA was initialised: CUDA does not work in such a child, so it has no GPU work to record";
 
 std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
-
-// Blocks all signals while it lives, so that the collector's threads, which inherit the mask, do not receive the program's.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() {
-    sigset_t too_large;
-    sigemptyset(&too_large);
-    sigaddset(&too_large, SIGXFSZ);
-    const timespec now{};
-    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &now);  // discard that of our own write
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

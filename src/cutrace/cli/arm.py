@@ -1,0 +1,43 @@
+"""cutrace arm: run a command on standby."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import click
+
+from ..collect import environment
+from ..collect.command import find_command
+from ..collect.options import Options, completed
+from ..errors import CutraceError
+from .output import say
+from .record import arguments_of, record
+
+# What only `cutrace attach` can do, or what needs the name of its output.
+_LATER = ("output", "sample", "interval", "redact", "dump_when", "dump_limit", "dump_pause", "command")
+
+
+@click.command(
+    params=[option for option in record.params if option.name not in _LATER],
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
+    epilog=record.epilog,
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def arm(command: tuple[str, ...], **given: Any) -> None:
+    """Run COMMAND so that `cutrace attach` can record its processes at any time. It records nothing by itself.
+
+    The options are defaults for `cutrace attach`. COMMAND replaces this process, so it has its pid.
+    """
+    executable = find_command(command[0])
+    variables = environment.standby(completed(Options.of(**arguments_of(given))))
+    for name, library in environment.others(os.environ).items():
+        say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the command would inherit that
+    try:
+        os.execve(executable, command, {**os.environ, **variables})
+    except OSError as error:
+        raise CutraceError(f"cannot run {command[0]}: {error.strerror}. Check that it runs without cutrace.") from None

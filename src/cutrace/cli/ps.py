@@ -1,0 +1,48 @@
+"""cutrace ps: list processes on standby."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+
+import click
+
+from ..collect import StandbyProcess, processes
+from ..units import count_of, format_duration, format_size
+from . import options
+from .output import put, terminal_width
+
+
+@click.command()
+@options.form(("text", "json"))
+def ps(form: str) -> None:
+    """List the processes of this user that `cutrace attach` can record, and what they do."""
+    found = processes()
+    if form == "json":
+        data = {"format": 1, "kind": "cutrace ps", "processes": list(map(asdict, found))}
+        put([json.dumps(data, indent=2), "\n"], None)
+        return
+    from ..analysis.tables import Column, Table
+    from ..reports.tables import render
+
+    columns = tuple(Column(name, "text") for name in ("pid", "standby for", "CUDA", "doing", "command"))
+    rows = [(str(p.pid), _age(p.since), "used" if p.cuda else "", _doing(p), " ".join(p.command)) for p in found]
+    title = f"{count_of(len(found), 'process')} on standby"
+    if not found:
+        title += "; start one with `cutrace arm -- command`"
+    put(render([Table("processes", title, columns, rows)], form, width=terminal_width()), None)
+
+
+def _age(since: float | None) -> str:
+    return "" if since is None else format_duration(int(max(time.time() - since, 0) * 1e9))
+
+
+def _doing(process: StandbyProcess) -> str:
+    if process.state != "recording":
+        return "does not answer" if process.state == "silent" else "asleep"
+    written = f"{count_of(process.rows, 'row')}, {format_size(process.bytes)}"
+    if process.recorded_by == "program":
+        return f"records itself, {written}"
+    by = "" if process.attached_pid is None else f" by process {process.attached_pid}"
+    return f"recorded{by} for {_age(process.recording_since)}, {written}"

@@ -1,0 +1,426 @@
+"""Recording a process that already runs: :func:`attach` to one on standby, and :func:`processes` lists them.
+
+The protocol is described in ``native/collector/standby.h``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Collection
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import CutraceError
+from . import environment
+from .command import Recording
+from .join import Destination
+from .options import Options, completed
+from .sampling import Sampling, start_sampling
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Unpack
+
+    from .options import OptionArguments
+
+_PROTOCOL = 1
+# How long (s) a process may take to greet. To start and to stop it may wait for the GPU and the disk (patience_ms).
+_GREETING, _ANSWER = 3.0, 120.0
+_RETRIES = (0.01, 0.1, 0.5, None)
+_CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
+
+
+@dataclass(frozen=True)
+class StandbyProcess:
+    """A process that somebody can attach to.
+
+    :param pid: its id; 0 when it runs in a container whose processes cannot be seen from here.
+    :param state: ``asleep``, ``recording``, or ``silent`` when it does not answer: it is stopped, or ends.
+    :param command: its arguments, empty when unknown.
+    :param since: when it went on standby (s, Unix time); None when it is silent.
+    :param cuda: whether it has initialised CUDA.
+    :param recorded_by: ``attach``, or ``program`` for a recording that the program itself started; None for none.
+    :param attached_pid: the process that attached to it.
+    :param recording_since: when the attached process began to record (s, Unix time).
+    :param rows: rows written by this recording so far.
+    :param bytes: bytes written by this recording so far.
+    """
+
+    pid: int
+    state: Literal["asleep", "recording", "silent"]
+    command: tuple[str, ...] = ()
+    since: float | None = None
+    cuda: bool = False
+    recorded_by: str | None = None
+    attached_pid: int | None = None
+    recording_since: float | None = None
+    rows: int = 0
+    bytes: int = 0
+
+
+class Attachment:
+    """A recording of another process, as a context manager; see :func:`attach`."""
+
+    def __init__(self, pid: int, path: str | os.PathLike[str], options: Options, given: Collection[str]) -> None:
+        self.pid, self.path = pid, Path(path)
+        self._options, self._given = options, given
+        self._to: Destination | None = None
+        self._sampling: Sampling | None = None
+        self._connection: _Connection | None = None
+
+    def start(self) -> None:
+        """Start the recording. Raises :class:`CutraceError` when the process is not on standby, is being recorded,
+        cannot write beside ``path``, or another tool holds CUPTI in it."""
+        if self._to is not None:
+            raise CutraceError(f"process {self.pid} is recorded already by this object: end that recording first")
+        connection = _find(self.pid)
+        to = Destination.at(self.path)
+        try:
+            self._sampling = start_sampling(completed(self._options), to.directory)
+            # Without conditions for dumps there is no name for them: the process's own SIGUSR2 is left alone.
+            dump = to.dump if self._options.dump_when else None
+            text = self._options.text(output=to.directory / f"{self.pid}-1.bin", dump=dump, only=self._given)
+            try:
+                answer = connection.ask("start " + text.replace("\n", ";"))
+            except CutraceError as error:
+                raise CutraceError(
+                    f"{error}{_elsewhere(self.pid)}" if str(to.directory) in str(error) else str(error)
+                ) from None
+            if answer["cuda"] and not answer["cupti"] and answer["notes"]:
+                connection.ask("stop")
+                raise CutraceError(f"process {self.pid}: {'; '.join(answer['notes'])}")
+        except BaseException:
+            connection.close()
+            if self._sampling is not None:
+                self._sampling.kill()
+            to.discard()
+            raise
+        self._to, self._connection = to, connection
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end of the process, at most this long. Returns whether it has ended."""
+        return self._connection is not None and self._connection.wait(seconds)
+
+    def dump(self, path: str | os.PathLike[str]) -> bool:
+        """Write the rows that a recording of the newest rows (``last``, ``rotate``) holds to ``path``, as a capture.
+
+        Returns False, and writes no file, when nothing is recorded yet. Raises :class:`CutraceError` when the file
+        cannot be written or the process has ended; otherwise the recording goes on.
+        """
+        if self._connection is None:
+            raise CutraceError("nothing to dump: there is no recording")
+        return bool(self._connection.ask(f"dump {_one_line(Path(path).absolute())}")["written"])
+
+    def stop(self) -> Recording:
+        """End the recording and write the capture to ``path``; an existing file is replaced in one step. The process
+        goes on.
+
+        Returns what was recorded; its ``trouble`` says so when the process was killed meanwhile, and the capture then
+        has what was written by that time. Raises :class:`CutraceError` when nothing is being recorded, and when the
+        capture cannot be written; the message names the file that has it.
+        """
+        to, connection = self._to, self._connection
+        if to is None or connection is None:
+            raise CutraceError(f"process {self.pid} is not being recorded: start a recording first")
+        self._to = self._connection = None
+        trouble = []
+        with closing(connection):
+            if not connection.ended:
+                try:
+                    connection.ask("stop")
+                except CutraceError as error:
+                    if not connection.ended:
+                        trouble.append(str(error))
+            if connection.ended == "lost":
+                trouble.append(_after_loss(self.pid))
+        if self._sampling is not None and (problem := self._sampling.stop()):
+            trouble.append(problem)
+        processes, running = to.finish(redacted=self._options.redact)
+        wrote = processes or self._sampling is not None
+        return Recording(0, to.output if wrote else None, to.capture, processes, running, "; ".join(trouble))
+
+    def __enter__(self) -> Attachment:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self.stop()
+        except CutraceError:
+            # An exception of the block takes precedence.
+            if error is None:
+                raise
+
+
+def attach(pid: int, path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Attachment:
+    """Record a process that runs already to ``path``, as a context manager::
+
+        with cutrace.attach(4711, "run.bin", kinds="kernel,nvtx"):
+            time.sleep(10)
+
+    The process must be on standby: started with ``cutrace arm -- command``. It goes on afterwards as before, and can be
+    recorded again. ``path`` may have the ending of another format, as for :func:`cutrace.record`. The options are those
+    of :class:`cutrace.collect.Options`; for those left out the process uses the options of ``cutrace arm``. The process
+    writes the capture itself, so it must be able to write into the folder of ``path``.
+
+    Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Attachment.start`.
+    """
+    return Attachment(pid, path, Options.of(**options), options.keys())
+
+
+def processes() -> list[StandbyProcess]:
+    """The processes of this user that are on standby. Removes the sockets of processes that have ended."""
+    found = []
+    for path in _sockets(_folders()):
+        try:
+            connection = _Connection(path)
+        except ConnectionRefusedError:
+            with suppress(OSError):
+                path.unlink()
+            continue
+        except OSError:
+            continue
+        with closing(connection):
+            found.append(_described(connection))
+    return sorted(found, key=lambda process: process.pid)
+
+
+def _described(connection: _Connection) -> StandbyProcess:
+    pid = connection.pid
+    command: tuple[str, ...] = ()
+    with suppress(OSError):
+        command = tuple(os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")[:-1])
+    try:
+        connection.greet()
+        status = connection.ask("status", _GREETING)
+    except CutraceError:
+        return StandbyProcess(pid, "silent", command)
+    recording = status["recording"] or {}
+    return StandbyProcess(
+        pid,
+        "recording" if recording else "asleep",
+        command,
+        status["since"] / 1e9,
+        status["cuda"],
+        recording.get("by"),
+        recording.get("pid"),
+        recording["since"] / 1e9 if "since" in recording else None,
+        recording.get("rows", 0),
+        recording.get("bytes", 0),
+    )
+
+
+class _Connection:
+    """A connection to a process on standby. ``pid`` is that of the process, as it is seen from here."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError when there is nobody to connect to, and ConnectionRefusedError when the process has ended."""
+        self._path = path
+        #: "exit" when the process ended in order, "lost" when it ended in another way, "" before.
+        self.ended: Literal["", "exit", "lost"] = ""
+        self.pid = self._connect()
+
+    def _connect(self) -> int:
+        """Connect, and return the pid of the process."""
+        self._received = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(_GREETING)
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                # An address has 108 bytes, and a path can be longer.
+                self._socket.connect(f"/proc/self/fd/{folder}/{self._path.name}")
+            finally:
+                os.close(folder)
+            pid, uid, _ = _CREDENTIALS.unpack(
+                self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )
+            if uid != os.geteuid():
+                raise PermissionError(f"{self._path} belongs to another user")
+        except BaseException:
+            self._socket.close()
+            raise
+        return int(pid)
+
+    def greet(self) -> None:
+        """Read the greeting. Raises :class:`CutraceError` when there is none, or of another protocol."""
+        for wait in _RETRIES:
+            try:
+                greeting = self._read(_GREETING)
+                break
+            except CutraceError:
+                if self.ended != "lost" or wait is None:
+                    raise
+            # A process that has closed all its descriptors opens its socket again when it notices this connection.
+            time.sleep(wait)
+            with suppress(OSError):
+                self._socket.close()
+                self._connect()
+                self.ended = ""
+        if greeting.get("protocol") != _PROTOCOL:
+            raise CutraceError(
+                f"process {self.pid} has the collector of cutrace {greeting.get('cutrace')}, which talks another "
+                "language: attach with that version"
+            )
+
+    def ask(self, request: str, timeout: float = _ANSWER) -> dict[str, Any]:
+        """Send a request and return the answer. Raises :class:`CutraceError` with the sentence of the process when it
+        refuses, and when it does not answer."""
+        with suppress(OSError):  # reading says what it is
+            self._socket.settimeout(timeout)
+            self._socket.sendall(request.encode() + b"\n")
+        answer = self._read(timeout)
+        if "error" in answer:
+            raise CutraceError(f"process {self.pid}: {answer['error']}")
+        return answer
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for the end of the process, at most this long. Returns whether it has ended."""
+        if not self.ended and select.select([self._socket], [], [], seconds)[0]:
+            with suppress(CutraceError):
+                self._read(_GREETING)
+        return self.ended != ""
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _read(self, timeout: float) -> dict[str, Any]:
+        try:
+            self._socket.settimeout(timeout)
+            while b"\n" not in self._received:
+                piece = self._socket.recv(1 << 16)
+                if not piece:
+                    raise ConnectionResetError
+                self._received += piece
+        except TimeoutError:
+            raise CutraceError(
+                f"process {self.pid} does not answer: it is stopped, or has no free descriptor. Try again later."
+            ) from None
+        except OSError:
+            self.ended = self.ended or "lost"
+            raise CutraceError(f"process {self.pid} has ended") from None
+        line, _, self._received = self._received.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        if "ended" in message:
+            self.ended = "exit"
+            raise CutraceError(f"process {self.pid} has ended")
+        return message
+
+
+def _find(pid: int) -> _Connection:
+    """Connect to a process. Raises :class:`CutraceError`, with what to do, when it is not on standby."""
+    if sys.platform != "linux":
+        raise CutraceError(f"cutrace records on Linux only, and this is {sys.platform}")
+    # A container has its own files; the pid in the socket's name is that of the container.
+    theirs = Path(f"/proc/{pid}/root")
+    for folders in (_folders(), (*theirs.glob("tmp/cutrace-*"), *theirs.glob("run/user/*/cutrace"))):
+        # The name is a hint: /tmp can be shared with containers, which number their processes anew.
+        for path in sorted(_sockets(folders), key=lambda path: not path.name.startswith(f"{pid}-")):
+            try:
+                connection = _Connection(path)
+            except OSError:
+                continue
+            if connection.pid == pid:
+                try:
+                    connection.greet()
+                except BaseException:
+                    connection.close()
+                    raise
+                return connection
+            connection.close()
+    raise CutraceError(_absence(pid))
+
+
+def _after_loss(pid: int) -> str:
+    """What became of a process whose connection was lost. Waits until it has ended its recording."""
+    deadline = time.monotonic() + _ANSWER
+    while _sleeps(pid) and time.monotonic() < deadline:
+        with suppress(CutraceError), closing(_find(pid)) as again:
+            again.ask("status")
+            return f"process {pid} has closed the connection, which ended the recording"
+        time.sleep(0.05)  # it opens its socket again after that
+    return f"process {pid} was killed, or replaced itself: the capture has what it had written by then"
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether a process still has the thread that answers."""
+    with suppress(OSError):
+        return any(name.read_text() == "cutrace-standby\n" for name in Path(f"/proc/{pid}/task").glob("*/comm"))
+    return False
+
+
+def _absence(pid: int) -> str:
+    """Why nobody can attach to a process, and what to do."""
+    import pwd  # Windows lacks it, and imports this module
+
+    process = Path(f"/proc/{pid}")
+    try:
+        owner = process.stat().st_uid
+    except OSError:
+        return f"there is no process {pid}: `cutrace ps` lists those on standby"
+    if owner != os.geteuid():
+        try:
+            name = pwd.getpwuid(owner).pw_name
+        except KeyError:
+            name = f"#{owner}"
+        return (
+            f"process {pid} belongs to another user: only that user can attach (sudo -u '{name}' cutrace attach {pid})"
+        )
+    variables: dict[str, str] = {}
+    with suppress(OSError):
+        pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
+        variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    if environment.on_standby(variables):
+        return (
+            f"process {pid} can be attached to after its first CUDA or NVTX call, and it has made none yet: try again "
+            "later. If it has, see its first lines on stderr."
+        )
+    if environment.recorded(variables):
+        return f"process {pid} is recorded already, by `cutrace record` or cutrace.arm()"
+    return (
+        f"process {pid} is not on standby: start it with `cutrace arm -- command`, then `cutrace attach` can record it "
+        "at any time"
+    )
+
+
+def _elsewhere(pid: int) -> str:
+    """A sentence on a process that has other files than this one."""
+    with suppress(OSError):
+        theirs, ours = Path(f"/proc/{pid}"), Path("/proc/self")
+        if (theirs / "root").samefile(ours / "root") and (theirs / "ns/mnt").readlink() == (ours / "ns/mnt").readlink():
+            return ""
+    return (
+        ". The process sees other files (a container or chroot): name an output in a folder that both have by one path"
+    )
+
+
+def _folders() -> tuple[Path, ...]:
+    """The folders of sockets of this user's processes, which may have another XDG_RUNTIME_DIR."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    uid = os.geteuid()
+    named = (*([f"{runtime}/cutrace"] if runtime else []), f"/run/user/{uid}/cutrace", f"/tmp/cutrace-{uid}")
+    return tuple(dict.fromkeys(map(Path, named)))
+
+
+def _sockets(folders: Collection[Path]) -> list[Path]:
+    out: list[Path] = []
+    for folder in folders:
+        with suppress(OSError):
+            out += sorted(path for path in folder.iterdir() if re.fullmatch(r"\d+-\d+", path.name))
+    return out
+
+
+def _one_line(path: Path) -> Path:
+    if "\n" in str(path):
+        raise CutraceError(f"the path {str(path)!r} contains a line break: choose another path")
+    return path

@@ -1,0 +1,29 @@
+// Standby: a process records nothing until its user asks for it with `cutrace attach`.
+//
+// One thread sleeps in poll() on a Unix socket that only the user of the process can reach. It subscribes to nothing and does
+// not load CUPTI, so a process on standby pays for that thread and two descriptors. A recording belongs to the connection
+// that started it, and ends with it.
+//
+// The protocol is text, one message a line. The process greets, the client requests, the process answers; what the process
+// says is one JSON object a line. The requests: `start OPTIONS`, `stop`, `status`, `dump PATH`.
+#pragma once
+
+#include <sys/types.h>
+
+#include "options.h"
+
+namespace cutrace::standby {
+
+// The version of the protocol. A client refuses others.
+inline constexpr unsigned kProtocol = 1;
+
+// Puts this process on standby, once; further calls have no effect. `defaults` are the options of later recordings, which the
+// options of a request override. Prints a sentence when that fails.
+void begin(const Options& defaults);
+// The process has initialised CUDA.
+void note_cuda();
+
+// Whether a user may attach to a process of the user `own`.
+inline bool may_attach(uid_t user, uid_t own) { return user == own || user == 0; }
+
+}  // namespace cutrace::standby

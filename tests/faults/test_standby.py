@@ -1,0 +1,688 @@
+"""Processes on standby, on the fake GPU: attaching to them in a row, and every way in which it can go wrong.
+
+The protocol under sanitizers: tests/native/test_standby.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from cutrace import CutraceError
+from cutrace.collect import standby
+from faults.conftest import LIMIT, PRELUDE
+from support import cutrace as run
+
+#: Executes what the test sends, a line of Python each, and answers each line.
+OBEDIENT = (
+    PRELUDE
+    + """
+for line in sys.stdin:
+    answer = None
+    exec(json.loads(line))
+    print(json.dumps(answer), flush=True)
+"""
+)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="standby is for Linux")
+
+
+class Program:
+    """A program on standby that does what the test says."""
+
+    def __init__(self, environment: dict[str, str], folder: Path, options: Sequence[str], text: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "cutrace", "arm", *options, "--", sys.executable, "-c", text],
+            env=environment, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=(folder / "stderr").open("w"),
+        )  # fmt: skip
+        self.pid = self._process.pid
+        self.folder = folder
+
+    def do(self, line: str) -> object:
+        """Have the program execute a line, and return what the line assigns to ``answer``."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline() or '"the program has ended"')
+
+    def launch(self, count: int, name: str = "k") -> None:
+        self.do(f"launch({count}, {name!r}); fakegpu.synchronize()")
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> int:
+        """End the program in order; returns its status."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        return self._process.wait(LIMIT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(LIMIT)
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+
+Arm = Callable[..., Program]
+
+
+@pytest.fixture
+def arm(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
+    """Start a program under ``cutrace arm``, in a world in which no other process is on standby."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setattr(standby, "_folders", lambda: (runtime / "cutrace",))
+    programs: list[Program] = []
+
+    def start(*options: str, text: str = OBEDIENT, cuda: bool = True, **variables: str) -> Program:
+        world = environment | {"XDG_RUNTIME_DIR": str(runtime)} | variables
+        programs.append(program := Program(world, tmp_path, options, text))
+        if cuda:
+            program.do("fakegpu.init()")
+        return program
+
+    yield start
+    for program in programs:
+        program.kill()
+
+
+def kernels(path: Path) -> Counter[str]:
+    """The kernels of a capture by name."""
+    with cutrace.load(path) as trace:
+        return Counter(trace.strings.take(trace.launches["name"][trace.kernels["launch"]]).tolist())
+
+
+def is_complete(path: Path) -> bool:
+    with cutrace.load(path) as trace:
+        return trace.quality.lossless and trace.processes[0].complete
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def the_only_process() -> cutrace.collect.StandbyProcess:
+    (process,) = cutrace.processes()
+    return process
+
+
+def attaching(program: Program, *options: str) -> subprocess.Popen[str]:
+    """``cutrace attach``, once it records."""
+    command = [sys.executable, "-m", "cutrace", "attach", str(program.pid), *options]
+    attacher = subprocess.Popen(command, cwd=program.folder, text=True, stderr=subprocess.PIPE)
+    assert attacher.stderr is not None
+    assert attacher.stderr.readline().startswith(f"cutrace: recording process {program.pid}: ")
+    return attacher
+
+
+# ---- what it is for ----
+
+
+def test_several_attachments_in_a_row_are_complete(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    program.launch(10, "before")
+    for count in (100, 200, 300):
+        path = tmp_path / f"{count}.bin"
+        with cutrace.attach(program.pid, path):
+            program.launch(count)
+        program.launch(5, "between")
+        assert kernels(path) == {"k": count}
+        assert is_complete(path)
+    assert program.do("answer = fakegpu.subscribers()") == 0
+    assert program.end() == 0
+    assert program.stderr == ""
+    assert not cutrace.processes()
+
+
+def test_a_process_on_standby_does_nothing(arm: Arm) -> None:
+    program = arm()
+    process = Path("/proc", str(program.pid))
+    threads = {(task / "comm").read_text().strip(): task for task in (process / "task").iterdir()}
+    assert [name for name in threads if name.startswith("cutrace")] == ["cutrace-standby"]
+
+    def status() -> str:
+        return (threads["cutrace-standby"] / "status").read_text()
+
+    def switches() -> list[str]:
+        return [line for line in status().splitlines() if "ctxt_switches" in line]
+
+    eventually(lambda: "State:\tS" in status())
+    before = switches()
+    program.launch(1000)
+    time.sleep(0.3)
+    assert switches() == before
+    assert program.do("answer = fakegpu.subscribers()") == 0
+
+
+def test_it_attaches_before_the_first_call_of_cuda(arm: Arm, tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    program = arm(cuda=False)
+    program.do("import nvtx; nvtx.mark('first')")
+    assert not the_only_process().cuda
+    with cutrace.attach(program.pid, tmp_path / "run.bin"):
+        program.launch(7)
+        program.do("with nvtx.annotate('range'): pass")
+        assert the_only_process().cuda
+    assert kernels(tmp_path / "run.bin") == {"k": 7}
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert trace.count("nvtx_ranges") == 1
+
+
+def test_options_of_arm_are_defaults_of_attach(arm: Arm, tmp_path: Path) -> None:
+    program = arm("--api", "none", "--kinds", "kernel,api,nvtx", "--max-memory", "8MiB")
+    given = []
+    for options in ({}, {"api": "launch"}, {"kinds": "kernel", "cuda_graph": "graph"}):
+        with cutrace.attach(program.pid, tmp_path / "run.bin", **options):  # type: ignore[arg-type]
+            program.launch(3)
+        with cutrace.load(tmp_path / "run.bin") as trace:
+            recorded = trace.processes[0].info["options"]
+            given.append((recorded["api"], recorded["kinds"], recorded["graph"], trace.count("api_calls")))
+            assert recorded["max_memory"] == str(8 << 20)
+    assert given == [
+        ("none", "kernel,api,nvtx", "node", 0),
+        ("launch", "kernel,api,nvtx", "node", 4),
+        ("none", "kernel", "graph", 0),
+    ]
+
+
+# ---- the command line ----
+
+
+def test_the_command_says_what_it_records_and_what_it_has(arm: Arm) -> None:
+    program = arm()
+    attacher = attaching(program, "-o", "run.pftrace")
+    program.launch(50)
+    attacher.send_signal(signal.SIGINT)
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    assert attacher.returncode == 0, stderr
+    assert "cutrace: run.pftrace: 1 process, 50 kernels, 5" in stderr
+    assert kernels(program.folder / "run.pftrace") == {"k": 50}
+    assert sorted(p.name for p in program.folder.iterdir()) == ["run.pftrace", "runtime", "stderr"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_attacher_ends_the_recording_in_order(arm: Arm, number: int) -> None:
+    program = arm()
+    attacher = attaching(program)
+    program.launch(20)
+    attacher.send_signal(number)
+    assert attacher.wait(LIMIT) == 0
+    assert kernels(program.folder / "run.bin") == {"k": 20}
+    assert is_complete(program.folder / "run.bin")
+
+
+def test_it_ends_after_a_time(arm: Arm) -> None:
+    program = arm()
+    done = run("attach", program.pid, "--for", "10ms", cwd=program.folder)
+    assert done.returncode == 0
+    assert "for 10ms, or until Ctrl-C\ncutrace: run.bin: 1 process, 0 kernels" in done.stderr
+    assert program.end() == 0
+
+
+def test_a_signal_dumps_the_newest_rows(arm: Arm) -> None:
+    program = arm()
+    attacher = attaching(program, "--last", "1m")
+    assert attacher.stderr is not None
+    program.launch(20)
+    attacher.send_signal(signal.SIGUSR2)
+    assert attacher.stderr.readline() == "cutrace: run-1.bin holds the newest rows\n"
+    program.launch(20)
+    attacher.send_signal(signal.SIGINT)
+    assert attacher.wait(LIMIT) == 0
+    assert kernels(program.folder / "run-1.bin") == {"k": 20}
+    assert kernels(program.folder / "run.bin") == {"k": 40}
+    attachment = cutrace.attach(program.pid, program.folder / "run.bin")
+    attachment.start()
+    with pytest.raises(CutraceError, match="keeps all its rows cannot be dumped"):
+        attachment.dump(program.folder / "x.bin")
+    attachment.stop()
+
+
+def test_a_condition_dumps_the_newest_rows(arm: Arm) -> None:
+    program = arm()
+    attacher = attaching(program, "--last", "1m", "--dump-when", "memory > 1GiB")
+    program.launch(20)
+    program.do("fakegpu.malloc(2 << 30)")
+    eventually(lambda: (program.folder / "run-1.bin").exists())
+    attacher.send_signal(signal.SIGINT)
+    assert attacher.wait(LIMIT) == 0
+    assert kernels(program.folder / "run-1.bin") == {"k": 20}
+
+
+def test_ps_shows_what_each_process_does(arm: Arm, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = arm()
+
+    def listed() -> tuple[str, dict[str, object]]:
+        found = json.loads(run("ps", "--format", "json", cwd=program.folder).stdout)
+        processes = {process["pid"]: process for process in found["processes"]}
+        text = [line for line in run("ps", cwd=program.folder).stdout.splitlines() if f"  {program.pid}  " in line]
+        return text[0], processes[program.pid]
+
+    text, about = listed()
+    assert "asleep" in text
+    assert (about["state"], about["cuda"], about["recorded_by"], about["rows"]) == ("asleep", True, None, 0)
+    assert sys.executable in about["command"]  # type: ignore[operator]
+    with cutrace.attach(program.pid, program.folder / "run.bin"):
+        program.launch(5000)
+        eventually(lambda: the_only_process().rows > 1000)
+        text, about = listed()
+        assert f"recorded by process {os.getpid()} for " in text
+        assert (about["state"], about["recorded_by"], about["attached_pid"]) == ("recording", "attach", os.getpid())
+    assert the_only_process().state == "asleep"
+    program.kill()
+    assert "0 processes on standby; start one with `cutrace arm -- command`" in run("ps").stdout
+    assert not list((program.folder / "runtime" / "cutrace").iterdir())
+
+
+# ---- ends ----
+
+
+def test_a_killed_attacher_leaves_a_complete_capture(arm: Arm) -> None:
+    program = arm()
+    attacher = attaching(program)
+    program.launch(30)
+    attacher.kill()
+    attacher.communicate()
+    eventually(lambda: the_only_process().state == "asleep")
+    (left,) = program.folder.glob(".run.bin.*/*.bin")
+    assert kernels(left) == {"k": 30}
+    assert is_complete(left)
+    with cutrace.attach(program.pid, program.folder / "next.bin"):
+        program.launch(1)
+    assert kernels(program.folder / "next.bin") == {"k": 1}
+
+
+def test_the_end_of_the_program_ends_the_recording(arm: Arm) -> None:
+    program = arm()
+    attacher = attaching(program)
+    program.launch(30)
+    program.do("launch(5, 'unfinished')")
+    assert program.end() == 0
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    assert attacher.returncode == 0, stderr
+    assert f"cutrace: process {program.pid} has ended\n" in stderr
+    assert "not recorded" not in stderr
+    assert kernels(program.folder / "run.bin") == {"k": 30, "unfinished": 5}
+    assert is_complete(program.folder / "run.bin")
+
+
+def test_what_a_killed_program_had_written_is_kept(arm: Arm) -> None:
+    program = arm()
+    attacher = attaching(program)
+    program.launch(30)
+    eventually(lambda: the_only_process().rows >= 60)
+    program.kill()
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    assert attacher.returncode == 0, stderr
+    assert (
+        f"process {program.pid} was killed, or replaced itself: the capture has what it had written by then" in stderr
+    )
+    assert kernels(program.folder / "run.bin") == {"k": 30}
+
+
+def test_a_second_attacher_is_told_of_the_first(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    with cutrace.attach(program.pid, tmp_path / "first.bin"):
+        done = run("attach", program.pid, "-o", "second.bin", "--for", "1ms", cwd=tmp_path)
+        assert done.returncode == 2
+        assert (
+            f"cutrace: process {program.pid}: it is being recorded by the attach of process {os.getpid()} since"
+            in done.stderr
+        )
+        program.launch(3)
+    assert kernels(tmp_path / "first.bin") == {"k": 3}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["first.bin", "runtime", "stderr"]
+
+
+def test_a_recording_of_the_program_itself_is_not_disturbed(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    program.do("own = cutrace.record('own.bin'); own.start(); launch(4)")
+    assert the_only_process().recorded_by == "program"
+    with pytest.raises(CutraceError, match="the program itself is recording"):
+        cutrace.attach(program.pid, tmp_path / "run.bin").start()
+    program.do("own.stop()")
+    assert kernels(tmp_path / "own.bin") == {"k": 4}
+    # And the other way round: the program may end a recording, which is complete then.
+    with cutrace.attach(program.pid, tmp_path / "run.bin"):
+        program.launch(6)
+        program.do("from cutrace.collect.library import collector; collector().stop()")
+        program.launch(1, "later")
+    assert kernels(tmp_path / "run.bin") == {"k": 6}
+    assert is_complete(tmp_path / "run.bin")
+
+
+def test_a_full_disk_keeps_whole_blocks(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    attachment = cutrace.attach(program.pid, tmp_path / "run.bin")
+    attachment.start()
+    program.launch(100)
+    eventually(lambda: the_only_process().rows >= 200)
+    program.do("inject.writes_fail(errno.ENOSPC)")
+    program.launch(100)
+    time.sleep(0.3)
+    program.do("inject.writes_work()")
+    attachment.stop()
+    assert kernels(tmp_path / "run.bin") == {"k": 100}
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert "disk" in {loss.reason for loss in trace.quality.losses} or not trace.quality.lossless
+    with cutrace.attach(program.pid, tmp_path / "next.bin"):
+        program.launch(9)
+    assert kernels(tmp_path / "next.bin") == {"k": 9}
+    assert program.end() == 0
+
+
+def test_another_tool_that_holds_cupti_is_named(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    program.do("fakegpu.hold_cupti()")
+    with pytest.raises(CutraceError, match="another tool holds CUPTI"):
+        cutrace.attach(program.pid, tmp_path / "run.bin").start()
+    program.do("fakegpu.release_cupti()")
+    with cutrace.attach(program.pid, tmp_path / "run.bin"):
+        program.launch(2)
+    assert kernels(tmp_path / "run.bin") == {"k": 2}
+    assert not list(tmp_path.glob(".run*"))
+
+
+# ---- whom it refuses ----
+
+
+def absence(pid: int) -> str:
+    with pytest.raises(CutraceError) as refused:
+        cutrace.attach(pid, "unused.bin").start()
+    return str(refused.value)
+
+
+def test_a_process_that_is_not_on_standby(arm: Arm) -> None:
+    assert "is not on standby: start it with `cutrace arm -- command`" in absence(os.getpid())
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert f"there is no process {ended.pid}" in absence(ended.pid)
+    program = arm(cuda=False)
+    program.do("answer = 1")
+    assert "after its first CUDA or NVTX call" in absence(program.pid)
+
+
+def test_a_process_under_record(environment: dict[str, str], arm: Arm, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cutrace", "record", "--", sys.executable, "-c", "print(1, flush=True); input()"]
+    recorder = subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert recorder.stdout is not None
+    recorder.stdout.readline()
+    (child,) = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split()
+    assert "is recorded already, by `cutrace record`" in absence(int(child))
+    recorder.communicate(b"\n", timeout=LIMIT)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user(arm: Arm, tmp_path: Path) -> None:
+    nobody = 65534
+    program = arm()
+    folder = tmp_path / "runtime" / "cutrace"
+    (path,) = folder.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+    def knock() -> bytes:
+        """What another user hears at the socket."""
+        knocking = (
+            f"import os, socket; os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})\n"
+            f"s = socket.socket(socket.AF_UNIX); s.connect({f'/proc/self/cwd/{path.name}'!r})\n"
+            "s.settimeout(20)\nprint(s.recv(100))"
+        )
+        return subprocess.run([sys.executable, "-c", knocking], cwd=folder, capture_output=True, timeout=LIMIT).stdout
+
+    assert knock() == b""  # no way in
+    for parent in (folder, *folder.parents):  # the folders are open to all by somebody's mistake
+        if parent.stat().st_uid == 0 and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    path.chmod(0o777)
+    assert knock() == b"b''\n"  # closed without a word
+    path.chmod(0o700)
+    folder.chmod(0o700)
+    assert the_only_process().state == "asleep"
+    # Root asks for a recording that belongs to the user.
+    other = subprocess.Popen(["sleep", "60"], user=nobody, group=nobody, extra_groups=[])
+    try:
+        eventually(lambda: Path(f"/proc/{other.pid}").stat().st_uid == nobody)
+        assert "only that user can attach (sudo -u 'nobody' cutrace attach" in absence(other.pid)
+    finally:
+        other.kill()
+        other.wait()
+    assert program.end() == 0
+
+
+def test_a_folder_that_others_can_enter_is_not_used(arm: Arm, tmp_path: Path) -> None:
+    folder = tmp_path / "runtime" / "cutrace"
+    folder.mkdir(mode=0o755)
+    monkeyed = arm("--max-memory", "8MiB", TMPDIR=str(tmp_path))
+    assert not list(folder.iterdir())
+    assert Path(f"/tmp/cutrace-{os.geteuid()}").stat().st_mode & 0o777 == 0o700
+    # The other folder is found by a program that has no XDG_RUNTIME_DIR.
+    assert list(Path(f"/tmp/cutrace-{os.geteuid()}").glob(f"{monkeyed.pid}-*"))
+    assert monkeyed.end() == 0
+    assert not list(Path(f"/tmp/cutrace-{os.geteuid()}").glob(f"{monkeyed.pid}-*"))
+
+
+def test_wrong_options_are_said_and_the_program_runs(environment: dict[str, str], arm: Arm, tmp_path: Path) -> None:
+    program = arm(text=OBEDIENT)
+    assert program.end() == 0
+    from cutrace.collect.library import collector_path
+
+    variables = {"CUTRACE_OPTIONS": f"standby=1;directory={tmp_path}", "CUDA_INJECTION64_PATH": str(collector_path())}
+    done = subprocess.run(
+        [sys.executable, "-c", "import fakegpu; fakegpu.launch(); print('ran')"],
+        env=environment | variables, capture_output=True, text=True, timeout=LIMIT,
+    )  # fmt: skip
+    assert done.stdout == "ran\n"
+    assert "standby=1 takes neither directory nor output" in done.stderr
+
+
+def test_a_folder_that_the_program_cannot_write_into(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    with pytest.raises(CutraceError, match=r"the folder .* does not exist"):
+        cutrace.attach(program.pid, tmp_path / "no" / "run.bin").start()
+
+
+# ---- what programs do to the socket ----
+
+
+def reachable(pid: int, folder: Path, launch: Callable[[], None]) -> bool:
+    path = folder / "reached.bin"
+    with cutrace.attach(pid, path):
+        launch()
+    return is_complete(path)
+
+
+def test_strange_peers(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    (path,) = (tmp_path / "runtime" / "cutrace").iterdir()
+    folder = os.open(path.parent, os.O_RDONLY)
+    peers = []
+
+    def peer(text: bytes) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.connect(f"/proc/self/fd/{folder}/{path.name}")  # an address has 108 bytes
+        with suppress(BrokenPipeError, ConnectionResetError):
+            made.sendall(text)
+        peers.append(made)
+        return made
+
+    with cutrace.attach(program.pid, tmp_path / "run.bin"):
+        peer(b"start")  # half a line
+        peer(os.urandom(5000))
+        peer(b"\0\n\n\n \n stop\nSTART\nstart output=\nstop \ndump\nstatus\n" * 10)
+        talker = peer(b"x" * 200_000)
+        talker.shutdown(socket.SHUT_WR)
+        reader = peer(b"status\n" * 3000)  # and never reads
+        for _ in range(100):
+            peer(b"").close()
+        silent = [peer(b"") for _ in range(20)]
+        program.launch(25)
+        assert the_only_process().state == "recording"
+    assert kernels(tmp_path / "run.bin") == {"k": 25}
+    assert is_complete(tmp_path / "run.bin")
+    assert reader.fileno() >= 0
+    assert len(silent) == 20
+    for made in peers:
+        made.close()
+    os.close(folder)
+    assert program.end() == 0
+    assert program.stderr == ""
+
+
+def test_a_program_that_closes_all_descriptors(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    for _ in range(2):
+        program.do("os.closerange(3, 2000)")
+        assert reachable(program.pid, tmp_path, lambda: program.launch(3))
+    # In the middle of a recording: the connection is lost, the capture is complete.
+    attachment = cutrace.attach(program.pid, tmp_path / "run.bin")
+    attachment.start()
+    program.launch(30)
+    program.do("os.closerange(3, 2000)")
+    assert "has closed the connection" in attachment.stop().trouble
+    assert is_complete(tmp_path / "run.bin")
+    assert kernels(tmp_path / "run.bin") == {"k": 30}
+    assert reachable(program.pid, tmp_path, lambda: program.launch(3))
+
+
+def test_a_program_without_free_descriptors(arm: Arm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "_GREETING", 0.3)
+    program = arm()
+    program.do("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (600, 600)); taken = []")
+    program.do("exec('try:\\n  while 1: taken.append(os.dup(0))\\nexcept OSError: pass')")
+    with pytest.raises(CutraceError, match="does not answer: it is stopped, or has no free descriptor"):
+        cutrace.attach(program.pid, tmp_path / "run.bin").start()
+    assert the_only_process().state == "silent"
+    program.do("[os.close(fd) for fd in taken]")
+    monkeypatch.setattr(standby, "_GREETING", LIMIT)
+    assert reachable(program.pid, tmp_path, lambda: program.launch(3))
+
+
+def test_a_stopped_program_is_silent(arm: Arm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "_GREETING", 0.3)
+    program = arm()
+    program.signal(signal.SIGSTOP)
+    eventually(lambda: ") T " in Path(f"/proc/{program.pid}/stat").read_text())
+    assert the_only_process().state == "silent"
+    with pytest.raises(CutraceError, match="does not answer"):
+        cutrace.attach(program.pid, tmp_path / "run.bin").start()
+    program.signal(signal.SIGCONT)
+    monkeypatch.setattr(standby, "_GREETING", LIMIT)
+    assert reachable(program.pid, tmp_path, lambda: program.launch(3))
+
+
+def test_signals_of_the_program_stay_with_it(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    program.do("seen = []; signal.signal(signal.SIGUSR1, lambda *_: seen.append(threading.current_thread().name))")
+    with cutrace.attach(program.pid, tmp_path / "run.bin"):
+        for _ in range(20):
+            program.signal(signal.SIGUSR1)
+            program.launch(10)
+    assert set(program.do("answer = seen")) == {"MainThread"}  # type: ignore[call-overload]
+    assert kernels(tmp_path / "run.bin") == {"k": 200}
+
+
+def test_forked_children_do_not_answer_for_their_parent(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    attachment = cutrace.attach(program.pid, tmp_path / "run.bin")
+    attachment.start()
+    child = program.do("answer = os.fork()\nif not answer: time.sleep(60); os._exit(0)")
+    program.launch(40)
+    eventually(lambda: the_only_process().rows >= 80)
+    assert the_only_process().pid == program.pid
+    program.kill()
+    # The child has no copy of the connection: the attacher sees the end of the parent.
+    assert attachment.wait(LIMIT)
+    attachment.stop()
+    os.kill(int(str(child)), signal.SIGKILL)
+    assert kernels(tmp_path / "run.bin") == {"k": 40}
+
+
+def test_a_forked_child_that_uses_nvtx_can_be_attached_to(arm: Arm, tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    program = arm()
+    program.do("import nvtx; nvtx.mark('parent')")
+    child = program.do(
+        "answer = os.fork()\n"
+        "if not answer:\n"
+        "    nvtx.mark('child')\n"
+        "    for _ in range(6000): nvtx.mark('child'); time.sleep(0.01)\n"
+        "    os._exit(0)"
+    )
+    assert isinstance(child, int)
+    eventually(lambda: {p.pid for p in cutrace.processes()} == {program.pid, child})
+    with cutrace.attach(child, tmp_path / "child.bin"), cutrace.attach(program.pid, tmp_path / "parent.bin"):
+        program.launch(3)
+        eventually(lambda: all(p.rows > 3 for p in cutrace.processes()))
+    os.kill(child, signal.SIGKILL)
+    with cutrace.load(tmp_path / "child.bin") as trace:
+        assert trace.processes[0].pid == child
+        assert trace.count("nvtx_marks") > 0
+    assert kernels(tmp_path / "parent.bin") == {"k": 3}
+    eventually(lambda: {p.pid for p in cutrace.processes()} == {program.pid})
+
+
+def test_a_child_that_is_forked_before_cuda_is_used(arm: Arm, tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    program = arm(cuda=False)
+    program.do("import nvtx; nvtx.mark('parent')")
+    child = program.do(
+        "answer = os.fork()\n"
+        "if not answer:\n"
+        "    fakegpu.init()\n"
+        "    for _ in range(6000): launch(1, 'child'); fakegpu.synchronize(); time.sleep(0.01)\n"
+        "    os._exit(0)"
+    )
+    assert isinstance(child, int)
+    eventually(lambda: {p.pid: p.cuda for p in cutrace.processes()} == {program.pid: False, child: True})
+    with cutrace.attach(child, tmp_path / "child.bin"):
+        eventually(lambda: max(p.rows for p in cutrace.processes()) > 3)
+    os.kill(child, signal.SIGKILL)
+    assert kernels(tmp_path / "child.bin").keys() == {"child"}
+
+
+def test_a_program_that_replaces_itself(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    program.do(f"program = {OBEDIENT!r}")
+    with cutrace.attach(program.pid, tmp_path / "run.bin") as attachment:
+        program.launch(5)
+        eventually(lambda: the_only_process().rows >= 10)
+        # The answer to this line comes from the new program.
+        program.do("print(0, flush=True); os.execv(sys.executable, [sys.executable, '-c', program])")
+        assert attachment.wait(LIMIT)
+    assert kernels(tmp_path / "run.bin") == {"k": 5}
+    program.do("fakegpu.init()")
+    assert the_only_process().pid == program.pid
+    assert reachable(program.pid, tmp_path, lambda: program.launch(3))
+
+
+def test_the_program_exits_while_somebody_attaches(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    command = [sys.executable, "-m", "cutrace", "attach", str(program.pid), "--for", "10s"]
+    attacher = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    eventually(lambda: attacher.poll() is not None or list(tmp_path.glob(".run.bin.*")))
+    assert program.end() == 0
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    assert attacher.returncode in (0, 2), stderr
+    assert "Traceback" not in stderr
+    assert f"process {program.pid} has ended" in stderr
