@@ -141,7 +141,7 @@ OVER_AN_INPUT = {
     "stats": ["stats run.html -o run.html", "stats other.bin run.html -o link.html"],
     "view": ["view run.html -o run.html", "view other.bin run.html -o run.html"],
 }
-NO_INPUT = {"demo", "profile", "record"}
+NO_INPUT = {"attach", "demo", "profile", "record"}
 
 
 def test_every_verb_that_writes_is_tried_with_an_input_as_output():
