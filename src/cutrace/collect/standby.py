@@ -321,24 +321,32 @@ def _find(pid: int) -> _Connection:
     """Connect to a process. Raises :class:`CutraceError`, with what to do, when it is not on standby."""
     if sys.platform != "linux":
         raise CutraceError(f"cutrace records on Linux only, and this is {sys.platform}")
+    deadline = time.monotonic() + _GREETING
+    # A process that has closed all its descriptors opens its socket again.
+    while (connection := _reached(pid)) is None and _sleeps(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if connection is None:
+        raise CutraceError(_absence(pid))
+    try:
+        connection.greet()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _reached(pid: int) -> _Connection | None:
     # A container has its own files; the pid in the socket's name is that of the container.
     theirs = Path(f"/proc/{pid}/root")
     for folders in (_folders(), (*theirs.glob("tmp/cutrace-*"), *theirs.glob("run/user/*/cutrace"))):
         # The name is a hint: /tmp can be shared with containers, which number their processes anew.
         for path in sorted(_sockets(folders), key=lambda path: not path.name.startswith(f"{pid}-")):
-            try:
+            with suppress(OSError):
                 connection = _Connection(path)
-            except OSError:
-                continue
-            if connection.pid == pid:
-                try:
-                    connection.greet()
-                except BaseException:
-                    connection.close()
-                    raise
-                return connection
-            connection.close()
-    raise CutraceError(_absence(pid))
+                if connection.pid == pid:
+                    return connection
+                connection.close()
+    return None
 
 
 def _after_loss(pid: int) -> str:
