@@ -53,10 +53,19 @@ class Lanes:
         from_: int = 0,
         until: int = ...,
         group_of: np.ndarray | None = None,
+        inside: np.ndarray | None = None,
     ) -> int: ...
     def close(self, until: int) -> None: ...
-    def take(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+    def take(
+        self, joins: bytes, most_joined: int
+    ) -> tuple[
+        tuple[np.ndarray, np.ndarray, np.ndarray],
+        tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+        tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    ]: ...
     def spilled(self) -> np.ndarray: ...
+    @property
+    def outside(self) -> int: ...
 
 class EventScanner:
     def __init__(

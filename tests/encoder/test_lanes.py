@@ -18,22 +18,24 @@ def replay(slices: list[tuple[int, int, int]], cuts: list[int]) -> tuple[list[tu
     groups, starts, lengths = (np.array([s[i] for s in slices], np.uint64) for i in range(3))
     groups, ends = groups.astype(np.uint32), starts + lengths
     stacks: dict[tuple[int, int], list[int]] = {}
-    seen, last, begin = [], {}, 0
+    seen, last, begin = [], 0, 0
     for until in [*sorted(cuts), 2**64 - 1]:
         lanes.add(3, groups, starts, ends, begin, until)
         lanes.close(until)
-        touched, offsets, streams, rows, times, lane = lanes.take()
-        for i, group in enumerate(touched.tolist()):
-            for e in range(offsets[i], offsets[i + 1]):
-                time, key = int(times[e]), (group, int(lane[e]))
-                assert time >= last.get(group, 0)
-                last[group] = time
-                if streams[e] == Lanes.END:
-                    seen.append((*key, stacks[key].pop(), time))
-                else:
-                    assert streams[e] == 3
-                    assert (starts[rows[e]], groups[rows[e]]) == (time, group)
-                    stacks.setdefault(key, []).append(time)
+        (touched, counts, used), (streams, rows, times, tracks), joined = lanes.take(b"", 0)
+        assert counts.sum() == len(times)
+        assert not len(joined[0])
+        keys = [(group, lane) for group, n in zip(touched.tolist(), used.tolist(), strict=True) for lane in range(n)]
+        for e, time in enumerate(times.tolist()):
+            key = keys[tracks[e]]
+            assert time >= last
+            last = time
+            if streams[e] == Lanes.END:
+                seen.append((*key, stacks[key].pop(), time))
+            else:
+                assert streams[e] == 3
+                assert (starts[rows[e]], groups[rows[e]]) == (time, key[0])
+                stacks.setdefault(key, []).append(time)
         begin = until
     assert not any(stacks.values())
     return seen, lanes
@@ -77,7 +79,7 @@ def test_instants_lie_inside_the_slices_that_begin_with_them() -> None:
     lanes.add(1, group, time, None)
     lanes.add(0, group, time, time + np.uint64(2))
     lanes.close(100)
-    *_, streams, _, times, _ = lanes.take()
+    streams, _, times, _ = lanes.take(b"", 0)[1]
     assert list(zip(streams.tolist(), times.tolist(), strict=True)) == [(0, 5), (1, 5), (Lanes.END, 7)]
 
 
@@ -86,7 +88,7 @@ def test_rows_outside_the_window_wait() -> None:
     start = np.array([1, 5, 9, 7], np.uint64)
     assert lanes.add(0, np.zeros(4, np.uint32), start, start, 2, 6) == 7
     lanes.close(6)
-    assert lanes.take()[3].tolist() == [1, 0]
+    assert lanes.take(b"", 0)[1][1].tolist() == [1, 0]
 
 
 def test_windows_are_taken_in_the_order_in_which_they_were_closed() -> None:
@@ -96,10 +98,10 @@ def test_windows_are_taken_in_the_order_in_which_they_were_closed() -> None:
         lanes.add(number, group, start + np.uint64(10 * number), start + np.uint64(10 * number + 5))
         lanes.close(10 * number + 3)
     lanes.close(2**64 - 1)
-    taken = [lanes.take()[2].tolist() for _ in range(4)]
+    taken = [lanes.take(b"", 0)[1][0].tolist() for _ in range(4)]
     assert taken == [[0], [Lanes.END, 1], [Lanes.END, 2], [Lanes.END]]
     with pytest.raises(ValueError, match="no window"):
-        lanes.take()
+        lanes.take(b"", 0)
 
 
 def test_rows_may_name_their_group_by_a_table() -> None:
@@ -107,10 +109,45 @@ def test_rows_may_name_their_group_by_a_table() -> None:
     starts, ends = np.array([1, 2, 3], np.uint64), np.array([9, 9, 9], np.uint64)
     lanes.add(0, np.array([0, 1, 2], np.uint32), starts, ends, group_of=np.array([5, 0, 5], np.uint32))
     lanes.close(4)
-    groups, offsets, _, rows, *_ = lanes.take()
+    (groups, counts, _), (_, rows, _, tracks), _ = lanes.take(b"", 0)
     assert groups.tolist() == [0, 5]
-    assert offsets.tolist() == [0, 1, 3]
-    assert rows.tolist() == [1, 0, 2]
+    assert counts.tolist() == [1, 2]
+    assert rows.tolist() == [0, 1, 2]
+    assert tracks.tolist() == [1, 0, 1]
+
+
+def test_events_at_one_time_are_in_the_order_of_groups() -> None:
+    lanes = Lanes()
+    lanes.add(0, np.array([2, 0, 1], np.uint32), np.full(3, 4, np.uint64), None)
+    lanes.close(5)
+    assert lanes.take(b"", 0)[1][1].tolist() == [1, 2, 0]
+
+
+def test_events_join_the_first_event_at_their_time() -> None:
+    lanes = Lanes()
+    for stream, times in enumerate(([3, 7], [3, 3, 5, 7], [3])):
+        starts = np.array(times, np.uint64)
+        lanes.add(stream, np.full(len(starts), stream, np.uint32), starts, None)
+    lanes.close(9)
+    _, (streams, rows, times, tracks), (joined, joined_rows, offsets, joined_tracks) = lanes.take(b"\0\1", 1)
+    # The second value at time 3 is one too many, and nothing else is at time 5.
+    assert list(zip(times.tolist(), streams.tolist(), strict=True)) == [(3, 0), (3, 1), (3, 2), (5, 1), (7, 0)]
+    assert (rows.tolist(), tracks.tolist()) == ([0, 1, 0, 2, 1], [0, 1, 2, 1, 0])
+    assert offsets.tolist() == [0, 1, 1, 1, 1, 2]
+    assert (joined.tolist(), joined_rows.tolist(), joined_tracks.tolist()) == ([1, 1], [0, 3], [1, 1])
+
+
+def test_instants_outside_all_slices_are_left_out() -> None:
+    lanes = Lanes()
+    groups = np.array([0, 0, 0, 0, 1], np.uint32)
+    lanes.add(0, groups[:1], np.array([2], np.uint64), np.array([6], np.uint64))
+    inside = np.array([True, True, True, False, True])
+    lanes.add(1, groups, np.array([1, 2, 6, 7, 3], np.uint64), None, inside=inside)
+    lanes.close(9)
+    groups, (streams, rows, *_), _ = lanes.take(b"", 0)
+    assert list(zip(streams.tolist(), rows.tolist(), strict=True)) == [(0, 0), (1, 1), (Lanes.END, 0), (1, 3)]
+    assert groups[0].tolist() == [0]
+    assert lanes.outside == 3
 
 
 def test_a_row_whose_group_is_not_in_the_table() -> None:

@@ -53,9 +53,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (g > 1000 && g <= 1u << 24) return 0;  // this many tracks would only cost memory
 
   std::map<std::tuple<std::uint32_t, std::uint32_t>, std::vector<std::uint64_t>> open;
-  std::map<std::uint32_t, std::uint64_t> last;
   std::size_t begun = 0, ended = 0, shown = 0;
-  std::uint64_t from = 0;
+  std::uint64_t from = 0, last = 0;
+  const nb::bytes joins("\0\0\1", input.flip() ? 3 : 0);
   for (int window = 0; window < 4 && from != kNever; ++window) {
     const std::uint64_t step = input.number<std::uint16_t>() % 200;
     const std::uint64_t until = window == 3 || from + step < from ? kNever : from + step;
@@ -65,32 +65,39 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     });
     if (!added) return 0;
     lanes.attr("close")(until);
-    nb::tuple events = nb::cast<nb::tuple>(lanes.attr("take")());
-    const auto groups = numbers<std::uint32_t>(events[0]), offsets = numbers<std::uint32_t>(events[1]);
-    const auto streams = numbers<std::uint8_t>(events[2]);
-    const auto of = numbers<std::uint32_t>(events[3]), lane = numbers<std::uint32_t>(events[5]);
-    const auto times = numbers<std::uint64_t>(events[4]);
-    require(offsets.size() == groups.size() + 1 && offsets.back() == times.size(), "events come in groups");
+    const auto taken = nb::cast<nb::tuple>(lanes.attr("take")(joins, 2));
+    const auto of_groups = nb::cast<nb::tuple>(taken[0]), events = nb::cast<nb::tuple>(taken[1]);
+    const auto joined = nb::cast<nb::tuple>(taken[2]);
+    const auto groups = numbers<std::uint32_t>(of_groups[0]), lanes_of = numbers<std::uint32_t>(of_groups[2]);
+    const auto streams = numbers<std::uint8_t>(events[0]);
+    const auto of = numbers<std::uint32_t>(events[1]), tracks = numbers<std::uint32_t>(events[3]);
+    const auto times = numbers<std::uint64_t>(events[2]);
+    const auto joined_rows = numbers<std::uint32_t>(joined[1]), offsets = numbers<std::uint32_t>(joined[2]);
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> keys;
     for (std::size_t g = 0; g < groups.size(); ++g)
-      for (std::size_t e = offsets[g]; e < offsets[g + 1]; ++e) {
-        require(times[e] >= last[groups[g]], "events of a group are in the order of time");
-        require(times[e] < until || until == kNever, "events are those of the window");
-        last[groups[g]] = times[e];
-        auto& stack = open[{groups[g], lane[e]}];
-        if (streams[e] == 1) {
-          require(slices.start[of[e]] == times[e], "a slice begins when it does");
-          require(stack.empty() || stack.back() >= slices.end[of[e]], "slices of a lane nest");
-          stack.push_back(slices.end[of[e]]);
-          ++begun;
-        } else if (streams[e] == 2) {
-          require(instants.start[of[e]] == times[e], "an instant is when it is");
-          ++shown;
-        } else {
-          require(!stack.empty() && stack.back() == times[e], "the slice that began last ends first");
-          stack.pop_back();
-          ++ended;
-        }
+      for (std::uint32_t lane = 0; lane < lanes_of[g]; ++lane) keys.emplace_back(groups[g], lane);
+    require(offsets.size() == times.size() + 1 && offsets.back() == joined_rows.size(), "each event has its joined events");
+    for (std::size_t e = 0; e < times.size(); ++e) {
+      require(times[e] >= last, "events are in the order of time");
+      require(times[e] < until || until == kNever, "events are those of the window");
+      last = times[e];
+      auto& stack = open[keys.at(tracks[e])];
+      if (streams[e] == 1) {
+        require(slices.start[of[e]] == times[e], "a slice begins when it does");
+        require(stack.empty() || stack.back() >= slices.end[of[e]], "slices of a lane nest");
+        stack.push_back(slices.end[of[e]]);
+        ++begun;
+      } else if (streams[e] == 2) {
+        require(instants.start[of[e]] == times[e], "an instant is when it is");
+        ++shown;
+      } else {
+        require(!stack.empty() && stack.back() == times[e], "the slice that began last ends first");
+        stack.pop_back();
+        ++ended;
       }
+      for (std::size_t j = offsets[e]; j < offsets[e + 1]; ++j, ++shown)
+        require(instants.start[joined_rows[j]] == times[e], "an instant joins an event at its time");
+    }
     from = until;
   }
   require(begun == slices.start.size() && ended == begun && shown == instants.start.size(), "all came out once");

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,7 +43,6 @@ from .host_tables import (
     HostTracks,
     Spool,
     SpoolBlock,
-    Track,
     TrackNews,
     counter_values,
     end_template,
@@ -420,26 +418,6 @@ class _Block:
     order: int = field(default_factory=count().__next__)
 
 
-class _LaidOut(NamedTuple):
-    """Events in the layout of :class:`cutrace._native.Lanes`. Track i has the events ``offsets[i]`` to
-    ``offsets[i + 1]``. ``which`` (the chunk, or ``Lanes.END``), ``rows``, ``times`` and ``lanes`` are by event."""
-
-    tracks: list[Track]
-    offsets: np.ndarray
-    which: np.ndarray
-    rows: np.ndarray
-    times: np.ndarray
-    lanes: np.ndarray
-
-    def only(self, kept: np.ndarray) -> _LaidOut:
-        """The events of a mask, and the tracks with such events."""
-        offsets = np.append(0, np.cumsum(kept))[self.offsets]
-        some = np.diff(offsets) > 0
-        tracks = [track for track, has in zip(self.tracks, some.tolist(), strict=True) if has]
-        offsets = np.append(offsets[:-1][some], offsets[-1]).astype(np.uint32)
-        return _LaidOut(tracks, offsets, self.which[kept], self.rows[kept], self.times[kept], self.lanes[kept])
-
-
 class HostWriter:
     """Writes the host events of some processes. ``columns`` computes their columns, by process.
 
@@ -462,7 +440,6 @@ class HostWriter:
         self.spilled, self.detached = 0, 0
 
     def write(self, tables: Iterable[HostTable], pending: list[_Block]) -> None:
-        has_steps = any(block.source.table == "flows" for block in pending)
         while pending:
             # Each pass needs new tracks, because an earlier pass used its tracks up to the end of the capture.
             self._lanes, self._events = Lanes(), {}
@@ -472,12 +449,13 @@ class HostWriter:
                     events = HostEvents(table, process, self._blocks.trace, self._output.names, columns.shared(table))
                     self._events.setdefault((process, table.name), []).append(events)
             with self._output.file.thread(_WINDOWS_AHEAD) as writing:
-                pending = self._pass(pending, has_steps, writing)
+                pending = self._pass(pending, writing)
                 writing.wait()
             threads = [track.kind == THREAD for track in self._tracks.tracks]
             self.spilled += int(self._lanes.spilled()[: len(threads)][threads].sum())
+            self.detached += self._lanes.outside
 
-    def _pass(self, pending: list[_Block], has_steps: bool, writing: OrderedThread) -> list[_Block]:
+    def _pass(self, pending: list[_Block], writing: OrderedThread) -> list[_Block]:
         """One pass in rising time. Returns the blocks with rows earlier than their header says, for another pass."""
         late: list[_Block] = []
         live: list[_Block] = []
@@ -495,7 +473,7 @@ class HostWriter:
             if until <= begin and live:
                 until = begin + 1  # many blocks begin at one time, which is written in parts
             chunks = self._close_window(live, until)
-            writing.run(self._write_window, chunks, self._tracks.news(), has_steps)
+            writing.run(self._write_window, chunks, self._tracks.news())
             live = [block for block in live if block.time != NEVER]
             live.sort(key=lambda block: block.time)
             while sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _CHUNKS // 4:
@@ -533,8 +511,9 @@ class HostWriter:
             block.time = NEVER
             for chunk in block.chunks:
                 track_of = self._tracks.of(chunk.events)
+                inside = needs_slice(chunk.rows) if chunk.events.table.kind == "flow" else None
                 after = self._lanes.add(
-                    len(chunks), chunk.combinations, chunk.start, chunk.end, block.written, until, track_of
+                    len(chunks), chunk.combinations, chunk.start, chunk.end, block.written, until, track_of, inside
                 )
                 block.time = min(block.time, after)
                 chunks.append(chunk)
@@ -542,51 +521,26 @@ class HostWriter:
         self._lanes.close(until)
         return chunks
 
-    def _write_window(self, chunks: Sequence[HostChunk], news: Iterable[TrackNews], has_steps: bool) -> None:
-        """Write the events of the oldest closed window."""
+    def _write_window(self, chunks: Sequence[HostChunk], news: Iterable[TrackNews]) -> None:
+        """Write the events of the oldest closed window. Integer values of counters are in the packet of the first event
+        at their time."""
         self._tracks.add(news)
-        groups, offsets, which, rows, times, lanes = self._lanes.take()
+        joins = bytes(chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks)
+        groups, (which, rows, times, tracks), joined = self._lanes.take(joins, _MOST_EXTRA)
         if not len(times):
             return
-        laid = _LaidOut([self._tracks.tracks[group] for group in groups.tolist()], offsets, which, rows, times, lanes)
-        if has_steps:
-            kept = _attached(laid, chunks)
-            self.detached += int((~kept).sum())
-            laid = laid.only(kept)
-        if not laid.tracks:
-            return
-        track = self._tracks.prepare(laid.tracks, laid.offsets, laid.times, laid.lanes)
-        order = np.argsort(laid.times, kind="stable")
-        times, numbers = laid.times[order], np.minimum(laid.which, len(chunks))[order]
-        by_event: Columns = {"bare_prefixes": self._output.bare_prefixes}
-        extra, host = _extra(chunks, numbers, times)
+        uuids = self._tracks.prepare(*groups, int(times[0]))
+        by_event: Columns = {"time": times, "track": uuids[tracks], "bare_prefixes": self._output.bare_prefixes}
+        extra, extra_rows, offsets, extra_tracks = joined
         if len(extra):
-            kept = np.ones(len(times), bool)
-            kept[extra] = False
-            tracks, rows = track[order[extra]], laid.rows[order[extra]]
-            by_event["extra_tracks"] = np.where(tracks == 0, np.uint32(self._tracks.default), tracks)
-            by_event["extra_values"] = _values(chunks, numbers[extra], rows)
-            counts = np.bincount(host, minlength=len(times))[kept]
-            by_event["extra_offsets"] = np.append(0, np.cumsum(counts)).astype(np.uint32)
-            times, numbers, order = times[kept], numbers[kept], order[kept]
-        by_event |= {"time": times, "track": track[order]}
+            extra_uuids = uuids[extra_tracks]
+            extra_uuids[extra_uuids == 0] = self._tracks.default
+            by_event |= {"extra_tracks": extra_uuids, "extra_values": _values(chunks, extra, extra_rows)}
+            by_event["extra_offsets"] = offsets
         streams = [chunk.bind(by_event) for chunk in chunks]
         streams.append(end_template(bool(len(extra))).bind(by_event))
-        edges = np.array([0, len(times)], np.uint32)
-        self._output.events(streams, [self._tracks.sequence], edges, times, which=numbers, rows=laid.rows[order])
-
-
-def _extra(chunks: Sequence[HostChunk], numbers: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The events with integer counter values that move into the packet of the first event at their time, and those
-    first events. Events are in rising time; ``numbers`` has the chunk of each."""
-    whole = [chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks]
-    if not any(whole):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    extra = np.flatnonzero(np.array([*whole, False])[numbers])
-    host = np.searchsorted(times, times[extra])
-    extra, host = extra[host < extra], host[host < extra]
-    rank = np.arange(len(extra)) - np.searchsorted(host, host)
-    return extra[rank < _MOST_EXTRA], host[rank < _MOST_EXTRA]
+        which, edges = np.minimum(which, len(chunks)), np.array([0, len(times)], np.uint32)
+        self._output.events(streams, [self._tracks.sequence], edges, times, which=which, rows=rows)
 
 
 def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -596,21 +550,3 @@ def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) 
         mine = numbers == number
         values[mine] = np.asarray(chunks[number].columns.result()["value"])[rows[mine]]
     return values
-
-
-def _attached(laid: _LaidOut, chunks: Sequence[HostChunk]) -> np.ndarray:
-    """Which events to keep: all except steps of flows outside any slice, which viewers cannot attach. Updates the
-    number of open slices of each track."""
-    begins = np.array([chunk.events.table.begins for chunk in chunks] + [False])
-    change = np.where(laid.which == Lanes.END, -1, begins[np.minimum(laid.which, len(chunks))]) * (laid.lanes == 0)
-    depth = np.cumsum(change)
-    before = np.append(0, depth)[laid.offsets]
-    depth += np.repeat([track.open for track in laid.tracks] - before[:-1], np.diff(laid.offsets))
-    for track, opened in zip(laid.tracks, np.diff(before).tolist(), strict=True):
-        track.open += opened
-    kept = np.ones(len(laid.which), bool)
-    for number, chunk in enumerate(chunks):
-        if chunk.events.table.kind == "flow":
-            at = np.flatnonzero(laid.which == number)
-            kept[at] = (depth[at] > 0) | ~needs_slice(chunk.rows)[laid.rows[at]]
-    return kept

@@ -603,7 +603,6 @@ class Track:
     descriptor: dict[str, Any]
     waiting: list[Interned] = field(default_factory=list)  # to write before the next event
     lanes: list[int] = field(default_factory=list)  # uuids of the described tracks, by lane
-    open: int = 0  # open slices on lane 0; counted only in captures with flows
 
 
 class TrackNews(NamedTuple):
@@ -665,35 +664,33 @@ class HostTracks:
                 self.tracks.append(Track(self._output.uuid(), kind, descriptor))
             self.tracks[number].waiting += refs
 
-    def prepare(self, tracks: Sequence[Track], offsets: np.ndarray, times: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-        """Write the descriptors and interned entries for the events of a window: track i has the events ``offsets[i]``
-        to ``offsets[i + 1]``. Returns the track uuid of each event, 0 for the default, which is the track with the most
-        events."""
+    def prepare(self, groups: np.ndarray, counts: np.ndarray, lanes: np.ndarray, first: int) -> np.ndarray:
+        """Write the descriptors and interned entries for a window from the time ``first`` (ns), whose tracks ``groups``
+        have ``counts`` events on so many ``lanes``. Returns the uuids of all these lanes, 0 for the default, which is
+        the track with the most events."""
         if self.sequence.time < 0:
-            self.sequence.anchor(int(times.min()))
-        counts = np.diff(offsets)
+            self.sequence.anchor(first)
+        tracks = [self.tracks[group] for group in groups.tolist()]
         most = tracks[int(counts.argmax())].uuid
         if most != self.default:
             self.default = most
             self.sequence.defaults({"track_event_defaults": {"track_uuid": most}})
-        for track, deepest in zip(tracks, np.maximum.reduceat(lanes, offsets[:-1]).tolist(), strict=True):
-            self._describe(track, deepest)
+        uuids: list[int] = []
+        for track, used in zip(tracks, lanes.tolist(), strict=True):
+            self._describe(track, used)
             self.sequence.intern(track.waiting)
             track.waiting.clear()
-        uuids = np.array([uuid for track in tracks for uuid in track.lanes], np.uint32)
-        uuids[uuids == most] = 0
-        first = np.cumsum([0, *(len(track.lanes) for track in tracks)])[:-1]
-        if len(uuids) == len(tracks):
-            return np.repeat(uuids, counts)
-        by_event: np.ndarray = uuids[np.repeat(first, counts) + lanes]
-        return by_event
+            uuids += track.lanes[:used]
+        out = np.array(uuids, np.uint32)
+        out[out == most] = 0
+        return out
 
-    def _describe(self, track: Track, deepest: int) -> None:
-        """Write the descriptors of lanes 0 to ``deepest``."""
+    def _describe(self, track: Track, used: int) -> None:
+        """Write the descriptors of the first ``used`` lanes."""
         if not track.lanes:
             track.lanes.append(track.uuid)
             self._described.packet({"track_descriptor": {"uuid": track.uuid, **track.descriptor}})
-        while len(track.lanes) <= deepest:
+        while len(track.lanes) < used:
             # A track for slices that do not nest: a child of a thread's track, a sibling of any other track.
             parent = track.descriptor.get("parent_uuid", track.uuid)
             name = track.descriptor.get("name", "overlapping slices")
