@@ -124,9 +124,9 @@ class PathTimes {
     const std::uint64_t key = std::uint64_t{launch} << 32 | created;
     if (const std::uint32_t* const known = created_.find(key)) return *known;
     std::size_t first = 0;
-    for (std::uint32_t around = launch; around != 0; around = nodes_[around].parent)
+    for (std::uint32_t up = launch; up != 0; up = nodes_[up].parent)
       for (std::size_t i = labels.size(); i > first; --i)
-        if (labels[i - 1] == nodes_[around].label) first = i;
+        if (labels[i - 1] == nodes_[up].label) first = i;
     std::uint32_t node = launch;
     for (std::size_t i = first; i < labels.size(); ++i) node = child(node, labels[i]);
     if (created_.entries().size() < kMostNodes) created_[key] = node;

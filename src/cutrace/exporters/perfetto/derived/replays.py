@@ -63,21 +63,25 @@ class Replays:
 
     def _write(self, work: np.ndarray) -> None:
         """Write the slices of work that is sorted by stream and time."""
+        if not len(work):
+            return
+        # Another thread may add streams.
+        streams = np.array([*self._queues.keys], np.uint32).take(work["queue"], axis=0)
         changes = _changes(work["queue"], work["correlation"])
         levels, made = self._levels[work["path"]], []
-        for depth in range(levels.shape[1] if len(work) else 0):
+        for depth in range(levels.shape[1]):
             changes |= _changes(levels[:, depth])
             at = np.flatnonzero(changes)
             rows = np.zeros(len(at), REPLAYED.dtype)
             rows["range"] = levels[at, depth]
             rows["start"], rows["end"] = work["start"][at], np.maximum.reduceat(work["end"], at)
-            keys = np.array(self._queues.keys, np.uint32).take(work["queue"][at], axis=0)
             for i, name in enumerate(QUEUE_FIELDS):
-                rows[name] = keys[:, i]
+                rows[name] = streams[at, i]
             rows["process"] = self._process
             made.append(rows[rows["range"] != 0])
         # Of slices with equal times, the outer one comes first.
-        self._spool.add(REPLAYED, np.concatenate(made or [np.zeros(0, REPLAYED.dtype)]))
+        if made:
+            self._spool.add(REPLAYED, np.concatenate(made))
 
 
 def _changes(*columns: np.ndarray) -> np.ndarray:
