@@ -54,6 +54,16 @@ struct Producer {
   std::size_t size = 0, used = 0;
 };
 
+struct Graph {
+  struct Node {
+    const char* kernel = nullptr;  // null for a fill
+    std::uint32_t inner = 0;       // a child graph or a body
+  };
+  std::vector<Node> nodes;
+  // Of an executable graph: the indices of the nodes that run, in their order.
+  std::vector<std::uint32_t> running;
+};
+
 struct Fake {
   std::mutex mutex;
   std::uint32_t version = 130001;
@@ -86,6 +96,10 @@ struct Fake {
   std::atomic<std::uint32_t> correlation{0};
   std::atomic<unsigned> subscribers{0}, subscriptions{0}, flushes{0}, told{0}, stale_calls{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
+  std::mutex graphs_mutex;
+  std::map<std::uint32_t, Graph> graphs;  // under graphs_mutex, like all below
+  std::set<std::string> graph_names;
+  std::uint32_t last_graph = 0;
 };
 
 thread_local bool in_a_name = false;
@@ -263,6 +277,47 @@ void tell(CUpti_CallbackDomain domain, std::uint32_t id, const void* data = null
   callback(fake().user_data.load(), domain, id, data);
 }
 
+std::uint64_t node_id(std::uint32_t graph, std::size_t index) { return (std::uint64_t{graph} << 32) + index; }
+
+// A handle is the id, plus one because a handle is not null.
+void tell_graph(CUpti_CallbackId id, std::uint64_t node, std::uint64_t original = 0, bool is_copy = false) {
+  CUpti_GraphData graph{};
+  graph.node = reinterpret_cast<CUgraphNode>(node + 1);
+  if (is_copy) graph.originalNode = reinterpret_cast<CUgraphNode>(original + 1);
+  if (id == CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED) graph.graphExec = reinterpret_cast<CUgraphExec>(node);
+  CUpti_ResourceData data{};
+  data.resourceDescriptor = &graph;
+  tell(CUPTI_CB_DOMAIN_RESOURCE, id, &data);
+}
+
+std::uint64_t add_node(std::uint32_t graph, Graph::Node node) {
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard lock(fake().graphs_mutex);
+    const auto it = fake().graphs.find(graph);
+    if (it == fake().graphs.end()) return 0;
+    id = node_id(graph, it->second.nodes.size());
+    it->second.nodes.push_back(node);
+  }
+  tell_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, id);
+  return id;
+}
+
+// Inner graphs are copied before the node that has them.
+std::uint32_t copy_graph(std::uint32_t from) {
+  const std::uint32_t to = fake_graph();
+  std::vector<Graph::Node> nodes;
+  {
+    const std::lock_guard lock(fake().graphs_mutex);
+    nodes = fake().graphs[from].nodes;
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].inner != 0) nodes[i].inner = copy_graph(nodes[i].inner);
+    tell_graph(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, add_node(to, nodes[i]), node_id(from, i), true);
+  }
+  return to;
+}
+
 // By domain and id.
 const char* call_name(CUpti_CallbackDomain domain, std::uint32_t id) {
   using Names = std::array<const char*, 1024>;
@@ -347,6 +402,90 @@ EXPORT void fake_launch_call(std::uint32_t id, const void* parameters, const cha
   data.context = static_cast<CUcontext>(context);
   data.contextUid = 1;
   tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
+}
+EXPORT std::uint32_t fake_graph() {
+  const std::lock_guard lock(fake().graphs_mutex);
+  fake().graphs[++fake().last_graph] = {};
+  return fake().last_graph;
+}
+EXPORT std::uint64_t fake_graph_add(std::uint32_t graph, const char* kernel) {
+  if (kernel != nullptr) {
+    const std::lock_guard lock(fake().graphs_mutex);
+    kernel = fake().graph_names.insert(kernel).first->c_str();
+  }
+  return add_node(graph, {kernel, 0});
+}
+EXPORT void fake_graph_add_child(std::uint32_t graph, std::uint32_t child) { add_node(graph, {nullptr, copy_graph(child)}); }
+EXPORT std::uint32_t fake_graph_add_conditional(std::uint32_t graph) {
+  const std::uint32_t body = fake_graph();
+  add_node(graph, {nullptr, body});
+  return body;
+}
+EXPORT std::uint32_t fake_graph_clone(std::uint32_t graph) { return copy_graph(graph); }
+EXPORT std::uint32_t fake_graph_instantiate(std::uint32_t graph) {
+  const std::uint32_t exec = copy_graph(graph);
+  fake_graph();  // the driver has a second one
+  bool fills = false;
+  {
+    const std::lock_guard lock(fake().graphs_mutex);
+    Graph& whole = fake().graphs[exec];
+    // Inner nodes follow at the end, those of the first node first.
+    for (std::size_t i = 0; i < whole.nodes.size(); ++i) {
+      const std::uint32_t inner = whole.nodes[i].inner;
+      if (inner == 0) whole.running.push_back(static_cast<std::uint32_t>(i));
+      if (inner == 0 && whole.nodes[i].kernel == nullptr) fills = true;
+      if (inner != 0) whole.nodes.insert(whole.nodes.end(), fake().graphs[inner].nodes.begin(), fake().graphs[inner].nodes.end());
+    }
+  }
+  if (fills) add_node(exec, {nullptr, 0});  // a node of the driver
+  tell_graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, exec);
+  return exec;
+}
+EXPORT std::uint32_t fake_graph_nodes(std::uint32_t exec, std::uint64_t* ids, const char** kernels, std::uint32_t most) {
+  const std::lock_guard lock(fake().graphs_mutex);
+  const Graph& graph = fake().graphs[exec];
+  const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(most, graph.running.size()));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ids[i] = node_id(exec, graph.running[i]);
+    kernels[i] = graph.nodes[graph.running[i]].kernel;
+  }
+  return count;
+}
+EXPORT void fake_graph_replay(std::uint32_t exec, std::uint32_t stream) {
+  std::vector<std::uint64_t> ids(4096);
+  std::vector<const char*> kernels(ids.size());
+  ids.resize(fake_graph_nodes(exec, ids.data(), kernels.data(), static_cast<std::uint32_t>(ids.size())));
+  CUpti_ActivityAPI api{};
+  api.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+  api.cbid = kFakeGraphLaunch;
+  api.start = fake_now();
+  api.threadId = 4242;
+  api.correlationId = fake_next_correlation();
+  api.end = fake_now();
+  fake_record(&api, sizeof api);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto fill_in = [&](auto& work) {
+      work.start = fake_now();
+      work.end = work.start + 1000;
+      work.contextId = 1;
+      work.streamId = stream;
+      work.correlationId = api.correlationId;
+      work.graphId = exec;
+      work.graphNodeId = ids[i];
+      fake_record(&work, sizeof work);
+    };
+    if (kernels[i] == nullptr) {
+      CUpti_ActivityMemset4 fill{};
+      fill.kind = CUPTI_ACTIVITY_KIND_MEMSET;
+      fill_in(fill);
+      continue;
+    }
+    CUpti_ActivityKernel9 kernel{};
+    kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    kernel.gridX = kernel.gridY = kernel.gridZ = kernel.blockX = kernel.blockY = kernel.blockZ = 1;
+    kernel.name = kernels[i];
+    fill_in(kernel);
+  }
 }
 EXPORT unsigned fake_callbacks() { return fake().told.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
@@ -619,6 +758,18 @@ EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
 EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext, CUstream stream, std::uint8_t, std::uint32_t* id) {
   FAIL_IF_TOLD(GetStreamIdEx);
   *id = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(stream));
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiGetGraphNodeId(CUgraphNode node, std::uint64_t* id) {
+  FAIL_IF_TOLD(GetGraphNodeId);
+  if (node == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
+  *id = reinterpret_cast<std::uintptr_t>(node) - 1;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiGetGraphExecId(CUgraphExec exec, std::uint32_t* id) {
+  FAIL_IF_TOLD(GetGraphExecId);
+  if (exec == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
+  *id = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(exec));
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiGetContextId(CUcontext context, std::uint32_t* id) {

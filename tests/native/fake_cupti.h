@@ -41,6 +41,19 @@ void fake_context(std::uintptr_t context, bool made);
 bool fake_kernels_were_enabled_inside_context_creation();
 void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
 void fake_unload_module();
+// CUDA graphs. They have numbers and their nodes ids, as in CUPTI 13.0. Each change is reported on the calling thread.
+std::uint32_t fake_graph();
+// A kernel, or a fill (`kernel` null); returns its id. 0: there is no such graph.
+std::uint64_t fake_graph_add(std::uint32_t graph, const char* kernel);
+void fake_graph_add_child(std::uint32_t graph, std::uint32_t child);
+// A conditional node with a body; returns the body's number.
+std::uint32_t fake_graph_add_conditional(std::uint32_t graph);
+std::uint32_t fake_graph_clone(std::uint32_t graph);
+std::uint32_t fake_graph_instantiate(std::uint32_t graph);
+// The nodes that a replay of an executable graph runs, in their order: sets up to `most` ids and names, returns the number.
+std::uint32_t fake_graph_nodes(std::uint32_t exec, std::uint64_t* ids, const char** kernels, std::uint32_t most);
+// cudaGraphLaunch and its work.
+void fake_graph_replay(std::uint32_t exec, std::uint32_t stream);
 // PC sampling (fake_pc_sampling.cpp).
 void fake_sample(const char* kernel);        // a kernel has run, which fake_record() says by itself
 void fake_overflow(std::uint64_t lost);      // the next fetch finds a full buffer and no samples
@@ -74,6 +87,7 @@ const char* fake_path();
 
 inline constexpr std::uint32_t kFakeLaunchKernel = 211;  // its callback id in the runtime domain
 inline constexpr std::uint32_t kFakeMemcpyAsync = 41;
+inline constexpr std::uint32_t kFakeGraphLaunch = 311;
 inline constexpr std::uint32_t kFakeGetDevice = 17;      // a query, which api=launch leaves out
 inline constexpr std::uint32_t kFakeRetainContext = 386;  // cuDevicePrimaryCtxRetain
 inline constexpr std::uint32_t kFakeDriverLaunch = 307;  // cuLaunchKernel

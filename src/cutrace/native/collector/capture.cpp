@@ -27,10 +27,18 @@ bool Capture::flush_strings(bool last) {
 
 bool Capture::flush_references(bool last) {
   bool good = flush_strings(last);
+  const auto write_out = [&](auto& table) {
+    if (good && !table.rows.empty() && (good = write(table, last) == Written::yes)) table.clear();
+  };
   auto& launches = std::get<TableBuffer<rows::Launches>>(tables_);
-  auto& functions = std::get<TableBuffer<rows::Functions>>(tables_);
-  if (good && !launches.rows.empty() && (good = write(launches, last) == Written::yes)) launches.clear();
-  if (good && !functions.rows.empty() && (good = write(functions, last) == Written::yes)) functions.clear();
+  auto& nodes = std::get<TableBuffer<rows::GraphNodes>>(tables_);
+  write_out(launches);
+  write_out(std::get<TableBuffer<rows::Functions>>(tables_));
+  write_out(nodes);
+  if (nodes.rows.size() * sizeof(rows::GraphNodes) > kPatience) {
+    lose(rows::Loss::table_limit, nodes.rows.size(), "graph nodes");
+    nodes.clear();
+  }
   if (launches.rows.size() * sizeof(rows::Launches) > kPatience) {
     lose(rows::Loss::table_limit, launches.rows.size(), "launches");
     launches.clear();
@@ -48,11 +56,26 @@ void Capture::drop_references() {
   ++files_;  // functions are written again
   std::get<TableBuffer<rows::Launches>>(tables_).clear();
   std::get<TableBuffer<rows::Functions>>(tables_).clear();
+  std::get<TableBuffer<rows::GraphNodes>>(tables_).clear();
+}
+
+void Capture::add_graph_node(std::uint64_t id) {
+  if (id == 0) return;
+  const GraphNodes::Node* const node = graph_nodes_.first_use(id, files_);
+  if (node == nullptr) return;
+  rows::GraphNodes row;
+  row.created = node->created;
+  row.graph_node = id;
+  row.original = node->original;
+  row.ranges = node->ranges != nullptr ? string(node->ranges->first) : 0;
+  row.thread = node->thread;
+  add(row);
 }
 
 void Capture::flush(bool last) {
   flush_references(last);
   std::apply([&](auto&... table) { (flush(table, last), ...); }, tables_);
+  lose(rows::Loss::table_limit, graph_nodes_.take_dropped(), "graph nodes");
   if (!losses_.empty()) {
     // Unwritable references must not use the space of the losses.
     if (last && !flush_references(last)) drop_references();
@@ -104,7 +127,7 @@ std::size_t Capture::memory() const {
       tables_);
   const std::size_t object_info =
       std::apply([](const auto&... info) { return (std::size_t{0} + ... + info.memory()); }, object_info_);
-  return tables + object_info + strings_.memory() + launches_.memory();
+  return tables + object_info + strings_.memory() + launches_.memory() + graph_nodes_.memory();
 }
 
 }  // namespace cutrace

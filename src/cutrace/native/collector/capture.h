@@ -14,6 +14,7 @@
 #include "block_file.h"
 #include "clock.h"
 #include "cutrace/rows.h"
+#include "graph_nodes.h"
 #include "interning.h"
 
 namespace cutrace {
@@ -100,9 +101,9 @@ class Capture {
     std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses;
   };
 
-  // Half of `table_memory` bounds the texts, half the launch configurations.
+  // `table_memory` bounds the origins of graph nodes; half of it bounds the texts, half the launch configurations.
   explicit Capture(std::size_t table_memory)
-      : strings_(table_memory / 2), launches_(table_memory / 2 / (2 * sizeof(rows::Launches))) {}
+      : strings_(table_memory / 2), launches_(table_memory / 2 / (2 * sizeof(rows::Launches))), graph_nodes_(table_memory) {}
 
   BlockFile& file() { return file_; }
   const BlockFile& file() const { return file_; }
@@ -112,6 +113,7 @@ class Capture {
     auto& table = std::get<TableBuffer<Row>>(tables_);
     table.add(row);
     ++rows_;
+    if constexpr (requires { row.graph_node; row.graph; }) add_graph_node(row.graph_node);
     if (is_program_event(row)) ++events_;
     if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
   }
@@ -123,6 +125,9 @@ class Capture {
     add_object_info(row, name, other);
     if (!std::get<ObjectInfo<Row>>(object_info_).keep(row, name, other)) ++object_info_dropped_;
   }
+
+  // Rows of work name nodes. A file gets the row of a node at its first use.
+  GraphNodes& graph_nodes() { return graph_nodes_; }
 
   std::uint32_t string(std::string_view text) { return strings_.intern(text); }
   std::uint32_t launch(const rows::Launches& row, const char* name) {
@@ -188,6 +193,8 @@ class Capture {
     std::uint32_t file;  // the last file that it was written to
   };
 
+  void add_graph_node(std::uint64_t id);
+
   template <typename Row>
   void add_object_info(Row row, std::string_view name, std::string_view other) {
     if constexpr (requires { row.name; }) row.name = string(name);
@@ -206,7 +213,11 @@ class Capture {
 
   template <typename Row>
   void flush(TableBuffer<Row>& table, bool last = false);
-  // Strings, launch configurations and functions must be in the file before the rows that refer to them.
+  // Rows that must be in the file before the rows that refer to them, and before other rows that use their strings.
+  template <typename Row>
+  static constexpr bool kReferred =
+      Row::kTable == rows::Launches::kTable || Row::kTable == rows::Functions::kTable || Row::kTable == rows::GraphNodes::kTable;
+  // Writes strings and all such rows.
   bool flush_references(bool last);
   bool flush_strings(bool last);
   void drop_references();
@@ -216,6 +227,7 @@ class Capture {
   BlockFile file_;
   StringTable strings_;
   LaunchTable launches_;
+  GraphNodes graph_nodes_;
   std::map<std::tuple<std::uint16_t, std::uint32_t, std::uint32_t>, Function> functions_;
   std::array<std::array<std::uint16_t, kQuickCallbacks>, kQuickDomains> quick_functions_{};
   std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses_;
@@ -229,7 +241,7 @@ class Capture {
       object_info_;
   template <typename... Rows>
   using Tables = std::tuple<TableBuffer<Rows>...>;
-  Tables<rows::Launches, rows::Functions, rows::Devices, rows::Contexts, rows::Streams, rows::Threads,
+  Tables<rows::Launches, rows::Functions, rows::GraphNodes, rows::Devices, rows::Contexts, rows::Streams, rows::Threads,
          rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions, rows::Clocks, rows::Kernels,
          rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks, rows::Synchronizations,
          rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads, rows::GraphLaunches,
@@ -247,7 +259,7 @@ Written Capture::write(const TableBuffer<Row>& table, bool last) {
 
 template <typename Row>
 void Capture::flush(TableBuffer<Row>& table, bool last) {
-  if constexpr (Row::kTable == rows::Launches::kTable || Row::kTable == rows::Functions::kTable) {
+  if constexpr (kReferred<Row>) {
     flush_references(last);
   } else {
     if (table.rows.empty()) return;

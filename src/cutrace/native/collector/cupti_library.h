@@ -32,7 +32,7 @@
   X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi)                     \
   X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)                     \
   X(EnableCallback) X(ActivityEnableAndDump) X(GetCubinCrc) X(GetSassToSourceCorrelation)       \
-  X(GetDeviceId) X(PCSamplingEnable) X(PCSamplingDisable) X(PCSamplingGetData) X(PCSamplingGetNumStallReasons)   \
+  X(GetGraphNodeId) X(GetGraphExecId) X(GetDeviceId) X(PCSamplingEnable) X(PCSamplingDisable) X(PCSamplingGetData) X(PCSamplingGetNumStallReasons)   \
   X(PCSamplingGetStallReasons) X(PCSamplingSetConfigurationAttribute) X(PCSamplingStart) X(PCSamplingStop)
 
 // The functions of CUPTI that take one of several subscribers. They came with 13.2 to 13.5. Their types are declared here,

@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "driver.h"
+#include "nvtx.h"
 #include "process_info.h"
 #include "wake.h"
 
@@ -186,6 +187,8 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
   dropped_.store(0);
   counts_dropped_.store(true);
   captures_.watch(library_, subscriber_);
+  constexpr KindSet kInGraphs = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
+  if (options.records_nvtx() && options.graph_nodes && (options.kinds & kInGraphs)) watch_graphs();
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const KindSet kinds = enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
                   before_cuda && library_.sharing.load() == nullptr, options.sample_pc);
@@ -198,6 +201,30 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
   if (!error.empty()) report.notes.push_back("program counters were not sampled: " + error);
   report.active = true;
   active_.store(true, std::memory_order_release);
+}
+
+// Where nodes are created. Replays make no such callback.
+void CuptiSource::watch_graphs() {
+  if (library_.EnableCallback == nullptr || library_.GetGraphNodeId == nullptr) return;
+  for (const CUpti_CallbackId id :
+       {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED})
+    library_.EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id);
+}
+
+void CuptiSource::on_graph(CUpti_CallbackId id, const void* data) noexcept {
+  if (!active() || data == nullptr) return;
+  const auto* graph = static_cast<const CUpti_GraphData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
+  if (graph == nullptr) return;
+  if (id == CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED) {
+    std::uint32_t exec = 0;
+    if (library_.GetGraphExecId != nullptr && library_.GetGraphExecId(graph->graphExec, &exec) == CUPTI_SUCCESS)
+      nvtx::graph_instantiated(exec);
+    return;
+  }
+  std::uint64_t node = 0, original = 0;
+  if (library_.GetGraphNodeId(graph->node, &node) != CUPTI_SUCCESS) return;
+  if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) return nvtx::graph_node_created(node);
+  if (library_.GetGraphNodeId(graph->originalNode, &original) == CUPTI_SUCCESS) nvtx::graph_node_copied(node, original);
 }
 
 void CuptiSource::flush() {

@@ -61,10 +61,17 @@ class CuptiSource {
   static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records);
   static void on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t size, std::size_t valid);
   static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+    if (domain == CUPTI_CB_DOMAIN_RESOURCE && is_about_graphs(id)) return instance().on_graph(id, data);
     instance().enabler_.on_callback(domain, id);
     instance().captures_.on_callback(domain, id, data);
     instance().pc_sampling_.on_callback(domain, id, data, instance().enabler_.settled());
   }
+  static bool is_about_graphs(CUpti_CallbackId id) {
+    return id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED || id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED ||
+           id == CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED;
+  }
+  void on_graph(CUpti_CallbackId id, const void* data) noexcept;
+  void watch_graphs();
   bool subscribe(const Options& options, Report& report);
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);

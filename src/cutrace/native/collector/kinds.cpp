@@ -23,7 +23,7 @@ constexpr std::string_view kWork[] = {"Launch", "Memcpy", "Memset", "MemPrefetch
 // Other calls that are useful in a timeline: they wait for work, allocate memory or load code. Queries (cudaGetLastError,
 // cudaEventQuery, ...) run thousands of times a step and are not useful.
 constexpr std::string_view kKept[] = {
-    "MemDiscard", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "StreamSynchronize", "EventSynchronize",
+    "MemDiscard", "GraphAdd", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "StreamSynchronize", "EventSynchronize",
     "MemPoolCreate", "MemPoolDestroy", "MemPoolTrimTo", "LibraryLoad", "LibraryUnload"};
 constexpr std::string_view kKeptRuntime[] = {
     "DeviceSynchronize", "ThreadSynchronize", "ExecutionCtxSynchronize", "Malloc", "Free", "HostAlloc", "HostRegister",

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "clock.h"
 #include "cupti_source.h"
@@ -14,27 +16,39 @@ namespace {
 
 std::atomic<std::uint64_t> next_range_id{1};
 
-void emit(Ring& ring, Event& e, std::uint64_t time) {
+// False when the ring has no space for the event and `spare` more bytes.
+bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
   const std::string_view text = e.text.view();
   if (!text.empty()) e.flags |= kText;
   const std::size_t size = (sizeof(EventHeader) + ((e.flags & kAttributes) ? sizeof(EventAttributes) : 0) +
                             ((e.flags & kId) ? 8 : 0) + text.size() + 7) & ~std::size_t{7};
-  std::uint8_t* at = ring.reserve(size);
-  if (at == nullptr) {
-    ring.dropped.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  std::uint8_t* at = ring.reserve(size + spare);
+  if (at == nullptr) return false;
   const EventHeader header{static_cast<std::uint32_t>(size), e.type, e.flags, e.domain, time, e.depth,
-                           (e.flags & kRegistered) ? e.registered : static_cast<std::uint32_t>(text.size())};
-  const auto put = [&](const void* data, std::size_t bytes) {
+                           text.empty() ? e.registered : static_cast<std::uint32_t>(text.size())};
+  const auto append = [&](const void* data, std::size_t bytes) {
     std::memcpy(at, data, bytes);
     at += bytes;
   };
-  put(&header, sizeof header);
-  if (e.flags & kAttributes) put(&e.attributes, sizeof e.attributes);
-  if (e.flags & kId) put(&e.id, sizeof e.id);
-  if (!text.empty()) put(text.data(), text.size());
+  append(&header, sizeof header);
+  if (e.flags & kAttributes) append(&e.attributes, sizeof e.attributes);
+  if (e.flags & kId) append(&e.id, sizeof e.id);
+  if (!text.empty()) append(text.data(), text.size());
   if (ring.commit(size)) writer_wake.signal();
+  return true;
+}
+
+void emit(Ring& ring, Event& e, std::uint64_t time) {
+  if (put(ring, e, time)) return;
+  ++ring.lost_events;
+  ring.dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
+void emit_graph_node(Ring& ring, Event& e, std::size_t spare = 0) {
+  e.flags |= kId;
+  if (put(ring, e, now_ns(), spare)) return;
+  ring.lost_graph_nodes = true;
+  ring.dropped_graph_nodes.fetch_add(1, std::memory_order_relaxed);
 }
 
 // Takes ranges into the thread's ring.
@@ -143,6 +157,37 @@ void NVTX_API name_event(void* event, const Char* name) {
 }
 
 }  // namespace
+
+void graph_node_created(std::uint64_t node) {
+  Ring* ring = ring_if_recording();
+  if (ring == nullptr) return;
+  Event e(EventType::graph_node);
+  e.id = node;
+  e.registered = ring->lost_events;
+  e.depth = std::accumulate(ring->depth.begin(), ring->depth.end(), std::uint32_t{0});
+  // Also space for the event of the copy that this node may be: without it, the copy would seem to be created here.
+  emit_graph_node(*ring, e, sizeof(EventHeader) + sizeof(EventAttributes) + 8);
+}
+
+void graph_node_copied(std::uint64_t node, std::uint64_t original) {
+  Ring* ring = ring_if_recording();
+  if (ring == nullptr) return;
+  Event e(EventType::graph_node_copy);
+  e.id = node;
+  e.flags = kAttributes;
+  e.attributes.payload = original;
+  emit_graph_node(*ring, e);
+}
+
+void graph_instantiated(std::uint32_t graph) {
+  Ring* ring = ring_if_recording();
+  if (ring == nullptr) return;
+  Event e(EventType::graph_exec);
+  e.id = graph;
+  e.flags = kId;
+  if (std::exchange(ring->lost_graph_nodes, false)) e.flags |= kIncomplete;
+  put(*ring, e, now_ns());
+}
 
 void cutrace_mark(std::string_view text) {
   Ring* ring = ring_if_recording();

@@ -17,7 +17,10 @@
 
 namespace cutrace::nvtx {
 
-enum class EventType : std::uint8_t { skip, push, pop, start, end, mark, category, thread_name, resource_name };
+enum class EventType : std::uint8_t {
+  skip, push, pop, start, end, mark, category, thread_name, resource_name,
+  graph_node, graph_node_copy, graph_exec  // CUDA graphs: see graph_nodes.h
+};
 
 enum EventFlags : std::uint8_t {
   kText = 1,        // a text of `length` bytes follows
@@ -25,6 +28,7 @@ enum EventFlags : std::uint8_t {
   kAttributes = 4,  // an EventAttributes follows
   kId = 8,          // a 64-bit id follows: range id, category, thread, resource
   kCutrace = 16,    // a mark by cutrace_mark()
+  kIncomplete = 32,  // of graph_exec: the ring was full for a node before it
 };
 
 struct EventHeader {
@@ -33,8 +37,10 @@ struct EventHeader {
   std::uint8_t flags;
   std::uint16_t domain;
   std::uint64_t time;
-  std::uint32_t depth;   // of push and pop: enclosing ranges of this thread and domain, or one of the values below
-  std::uint32_t length;  // of the message
+  // Of push and pop: enclosing ranges of this thread and domain, or one of the values below. Of a graph node: all open
+  // push/pop ranges of this thread.
+  std::uint32_t depth;
+  std::uint32_t length;  // of the message; of a graph node: Ring::lost_events
 };
 static_assert(sizeof(EventHeader) == 24);
 
@@ -42,7 +48,7 @@ inline constexpr std::uint32_t kUnmatched = 0xFFFFFFFFu;  // a pop without a pus
 inline constexpr std::uint32_t kNoDepth = 0xFFFFFFFEu;    // a domain without a depth counter
 
 struct EventAttributes {
-  std::uint64_t payload;
+  std::uint64_t payload;  // of a copied graph node: the id of the original
   std::uint32_t category;
   std::uint32_t color;
   std::uint32_t payload_type;
@@ -106,7 +112,10 @@ class Ring {
   std::uint32_t thread = 0;
   std::uint32_t recording = 0;                  // the recording that `depth` belongs to; owner thread only
   std::array<std::uint32_t, kDomains> depth{};  // open ranges by domain; owner thread only
+  std::uint32_t lost_events = 0;                // of this thread in this recording; owner thread only
+  bool lost_graph_nodes = false;                // since the last executable graph; owner thread only
   std::atomic<std::uint64_t> dropped{0};        // events that found the ring full
+  std::atomic<std::uint64_t> dropped_graph_nodes{0};
   enum State : std::uint32_t { kFree, kOwned, kRetired };
   std::atomic<std::uint32_t> state{kOwned};
   Ring* next = nullptr;  // fixed once the ring is in the list
@@ -153,6 +162,12 @@ void before_fork();
 void after_fork_in_parent();
 // Drops the parent's rings. The child's first event calls `first_event`, which may arm; null for no call.
 void after_fork_in_child(void (*first_event)());
+
+// Record events of CUDA graphs, on the thread that makes them, in order with its ranges. For each copy CUPTI reports two
+// events: the new node is created, then it is a copy.
+void graph_node_created(std::uint64_t node);
+void graph_node_copied(std::uint64_t node, std::uint64_t original);
+void graph_instantiated(std::uint32_t graph);
 
 // Records a mark of cutrace in the default domain.
 void cutrace_mark(std::string_view text);

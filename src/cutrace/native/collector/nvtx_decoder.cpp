@@ -1,8 +1,11 @@
 #include "nvtx_decoder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
+
+#include "common/text.h"
 
 namespace cutrace {
 
@@ -28,7 +31,10 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
 
 NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t started)
     : capture_(capture), names_(names), triggers_(triggers), started_(started) {
-  for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) ring->dropped.store(0);
+  for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) {
+    ring->dropped.store(0);
+    ring->dropped_graph_nodes.store(0);
+  }
 }
 
 void NvtxDecoder::drain() {
@@ -39,8 +45,10 @@ void NvtxDecoder::drain() {
     ring->drain([&](const std::uint8_t* bytes) { event(*ring, bytes); });
     const std::uint64_t dropped = ring->dropped.exchange(0, std::memory_order_relaxed);
     capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
+    const std::uint64_t nodes = ring->dropped_graph_nodes.exchange(0, std::memory_order_relaxed);
+    capture_.lose(rows::Loss::nvtx_dropped, nodes, "graph nodes: the thread's buffer was full");
     if (state == Ring::kRetired) {  // the thread has ended and all its events are read
-      if (auto thread = threads_.extract(ring)) leave_open(thread.mapped());
+      if (auto thread = threads_.extract(ring)) leave_open(thread.mapped().stacks);
       ring->state.store(Ring::kFree, std::memory_order_release);
     }
   }
@@ -55,7 +63,7 @@ void NvtxDecoder::finish() {
   drain();
   age_pending_ends();
   age_pending_ends();
-  for (auto& [ring, stacks] : threads_) leave_open(stacks);
+  for (auto& [ring, thread] : threads_) leave_open(thread.stacks);
   threads_.clear();
   while (!started_ranges_.empty()) write(started_ranges_.extract(started_ranges_.begin()).mapped(), 0, 0);
 }
@@ -65,7 +73,6 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   std::memcpy(&header, bytes, sizeof header);
   bytes += sizeof header;
   if (header.time < started_) return;
-  ++events_;
   names_.seen(ring.thread);
 
   EventAttributes attributes{};
@@ -78,7 +85,12 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
     std::memcpy(&id, bytes, 8);
     bytes += 8;
   }
-  if (header.type == EventType::pop) return pop(threads_[&ring], header);
+  if (header.type == EventType::graph_node) return graph_node(threads_[&ring], header, id, ring.thread);
+  if (header.type == EventType::graph_node_copy) return capture_.graph_nodes().copied(id, attributes.payload, ring.thread);
+  if (header.type == EventType::graph_exec)
+    return capture_.graph_nodes().instantiated(static_cast<std::uint32_t>(id), !(header.flags & nvtx::kIncomplete));
+  ++events_;
+  if (header.type == EventType::pop) return pop(threads_[&ring].stacks, header);
   if (header.type == EventType::end) return end(id, header.time, ring.thread);
 
   std::string_view own;
@@ -89,7 +101,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   switch (header.type) {
     case EventType::push:
     case EventType::start: {
-      OpenRange range{{}, header.domain, header.depth, known, std::string(own)};
+      OpenRange range{{}, header.domain, header.depth, known, std::string(own), false};
       rows::NvtxRanges& row = range.row;
       row.start = header.time;
       row.payload = attributes.payload;
@@ -98,7 +110,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
       row.color = attributes.color;
       row.thread = ring.thread;
       row.payload_type = static_cast<std::uint8_t>(attributes.payload_type);
-      if (header.type == EventType::push) return push(threads_[&ring], std::move(range));
+      if (header.type == EventType::push) return push(threads_[&ring].stacks, std::move(range));
       row.kind = 1;
       return start(std::move(range));
     }
@@ -137,7 +149,47 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   }
 }
 
+// A node whose ranges are in doubt, because events of its thread were dropped, has no origin.
+void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread) {
+  std::size_t open = 0;
+  for (std::size_t domain = 0; domain < std::min(thread.stacks.size(), Ring::kDomains); ++domain) open += thread.stacks[domain].size();
+  if (std::exchange(thread.lost_events, header.length) != header.length) {
+    ++changes_;
+    for (auto& stack : thread.stacks)
+      for (OpenRange& range : stack) range.doubtful = true;
+    for (auto& [id, range] : started_ranges_)
+      if (range.row.thread == id_of_thread) range.doubtful = true;
+  }
+  if (std::exchange(thread.ranges_of, changes_) != changes_) thread.ranges = open_ranges(thread.stacks, id_of_thread);
+  const bool known = open == header.depth && thread.ranges;
+  if (!known) capture_.lose(rows::Loss::nvtx_dropped, 1, "graph nodes: events of their ranges were dropped");
+  capture_.graph_nodes().created(node, known ? header.time : 0, id_of_thread, known ? *thread.ranges : std::string());
+}
+
+// The names of the ranges that a thread has begun and that are open, outermost first, as a JSON array; "" for none. As for
+// launches, ranges of both styles and of all domains count. nullopt when one of them may have ended.
+std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::uint32_t thread) const {
+  std::vector<const OpenRange*> open;
+  for (const auto& stack : stacks)
+    for (const OpenRange& range : stack) open.push_back(&range);
+  for (const auto& [id, range] : started_ranges_)
+    if (range.row.thread == thread) open.push_back(&range);
+  if (std::ranges::any_of(open, &OpenRange::doubtful)) return std::nullopt;
+  std::ranges::stable_sort(open, {}, [](const OpenRange* range) { return std::uint64_t{range->row.start}; });
+  std::string json;
+  for (const OpenRange* range : open) {
+    std::string name(range->domain != 0 ? nvtx::domain_name(range->domain) : std::string_view());
+    if (range->domain != 0) name += ':';
+    name += range->registered != 0 ? nvtx::registered_string(range->registered) : std::string_view(range->own);
+    std::string part = (json.empty() ? '[' : ',') + json_quoted(name);
+    if (json.size() + part.size() >= StringTable::kLongest) break;  // a longer text would be cut
+    json += part;
+  }
+  return json.empty() ? json : json + ']';
+}
+
 void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
+  ++changes_;
   if (stacks.size() <= range.domain) stacks.resize(range.domain + std::size_t{1});
   auto& stack = stacks[range.domain];
   const bool by_level = range.level != nvtx::kNoDepth;
@@ -148,6 +200,7 @@ void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
 }
 
 void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header) {
+  ++changes_;
   if (stacks.size() <= header.domain) stacks.resize(header.domain + std::size_t{1});
   auto& stack = stacks[header.domain];
   const bool by_level = header.depth != nvtx::kNoDepth;
@@ -158,12 +211,14 @@ void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header) {
 }
 
 void NvtxDecoder::start(OpenRange range) {
+  ++changes_;
   const std::uint64_t id = range.row.range_id;
   if (const auto ended = pending_ends_.extract(id)) return write(range, ended.mapped().time, ended.mapped().thread);
   started_ranges_.emplace(id, std::move(range));
 }
 
 void NvtxDecoder::end(std::uint64_t id, std::uint64_t time, std::uint32_t thread) {
+  ++changes_;
   if (const auto started = started_ranges_.extract(id)) return write(started.mapped(), time, thread);
   pending_ends_.emplace(id, PendingEnd{time, thread, round_});
 }

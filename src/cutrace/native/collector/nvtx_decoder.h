@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -33,8 +34,16 @@ class NvtxDecoder {
     std::uint32_t level;
     std::uint32_t registered;  // number of the registered string, or
     std::string own;
+    bool doubtful = false;  // its end may have been dropped
   };
   using Stacks = std::vector<std::vector<OpenRange>>;  // of a thread, by domain number
+  struct Thread {
+    Stacks stacks;
+    std::uint32_t lost_events = 0;  // at the last graph node
+    // What open_ranges() returns until a range begins or ends.
+    std::optional<std::string> ranges;
+    std::uint64_t ranges_of = 0;  // changes_ then
+  };
   struct PendingEnd {
     std::uint64_t time;
     std::uint32_t thread;
@@ -42,6 +51,8 @@ class NvtxDecoder {
   };
 
   void event(const nvtx::Ring& ring, const std::uint8_t* bytes);
+  void graph_node(Thread& thread, const nvtx::EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread);
+  std::optional<std::string> open_ranges(const Stacks& stacks, std::uint32_t thread) const;
   void push(Stacks& stacks, OpenRange range);
   void pop(Stacks& stacks, const nvtx::EventHeader& header);
   void start(OpenRange range);
@@ -64,7 +75,8 @@ class NvtxDecoder {
   std::uint64_t round_ = 0;
   std::uint64_t ringless_seen_ = nvtx::events_without_ring();
   std::uint64_t refused_seen_ = nvtx::registrations_refused();
-  std::unordered_map<const nvtx::Ring*, Stacks> threads_;
+  std::unordered_map<const nvtx::Ring*, Thread> threads_;
+  std::uint64_t changes_ = 1;  // of the open ranges of any thread
   std::unordered_map<std::uint64_t, OpenRange, SeededHash> started_ranges_;
   // An end can be read before its start, because they may come from different threads.
   std::unordered_map<std::uint64_t, PendingEnd, SeededHash> pending_ends_;

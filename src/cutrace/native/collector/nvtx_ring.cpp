@@ -116,6 +116,8 @@ Ring* this_thread_ring(std::uint32_t number) {
     r->recording = number;
     ThreadNames::note_this_thread();
     r->depth.fill(0);
+    r->lost_events = 0;
+    r->lost_graph_nodes = false;
   }
   return r;
 }

@@ -82,6 +82,8 @@ void Writer::drain() {
   write_marks();
   if (!uses_cupti()) return;
   const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
+    // A graph node is created before its work is in a buffer, so its event comes first here too.
+    if (options_.records_nvtx()) nvtx_.drain();
     activity_.decode(buffer, valid);
     if (options_.keeps_newest() && file_is_full()) keep_newest();
   };

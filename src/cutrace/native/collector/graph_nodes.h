@@ -1,0 +1,92 @@
+// Where the nodes of CUDA graphs were created: under which NVTX ranges, when, and on which thread. Writer thread only.
+//
+// A node is created once, by a captured launch or an explicit call, and is copied when its graph is cloned or instantiated.
+// Records of the GPU name the copies in executable graphs. So a copy gets the origin of its original.
+//
+// An id is the number of the graph in its upper half, which counts up, and an index in the lower one (CUPTI 12 and 13).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "interning.h"
+
+namespace cutrace {
+
+class GraphNodes {
+ public:
+  // A JSON array of the names of ranges, and the number of nodes that refer to it.
+  using Ranges = std::pair<const std::string, std::uint32_t>;
+
+  struct Node {
+    std::uint64_t created = 0;   // ns; 0 when the origin is unknown
+    std::uint64_t original = 0;  // the node at the beginning of the chain of copies, 0 when this is no copy
+    Ranges* ranges = nullptr;    // null for none
+    std::uint32_t index = 0;
+    std::uint32_t thread = 0;
+    std::uint32_t inner = 0;  // the graph with the nodes of a child graph or of a conditional body, 0 for none
+    std::uint32_t file = 0;   // the last file that has its row
+  };
+
+  explicit GraphNodes(std::size_t limit_bytes) : limit_(limit_bytes) {}
+
+  // A node was created under these ranges, a JSON array, empty for none. `time` 0: its origin is unknown.
+  void created(std::uint64_t node, std::uint64_t time, std::uint32_t thread, std::string_view ranges);
+  // A node is a copy; CUPTI has reported it as created before.
+  void copied(std::uint64_t node, std::uint64_t original, std::uint32_t thread);
+  // An executable graph was made. `complete`: all of its nodes and copies were reported.
+  void instantiated(std::uint32_t graph, bool complete);
+
+  // The origin of a node that is used in a file: null when it is unknown, and after the first use in the file.
+  const Node* first_use(std::uint64_t node, std::uint32_t file);
+
+  // The number of nodes of executable graphs whose origins were dropped, for lack of memory and before their first use, since
+  // the last call.
+  std::uint64_t take_dropped() { return std::exchange(dropped_, 0); }
+  std::size_t memory() const { return bytes_; }
+
+ private:
+  struct Graph {
+    std::vector<Node> nodes;  // by index
+    std::uint32_t thread = 0;  // that made the graph
+    bool executable = false;
+    bool is_inner = false;  // a node has taken it
+    std::list<std::uint32_t>::iterator position;
+  };
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return hash_bytes(text.data(), text.size()); }
+  };
+
+  // Instead of an inner graph, of a conditional node with several bodies: their order is not known.
+  static constexpr std::uint32_t kSeveral = 0xFFFFFFFF;
+
+  static constexpr std::uint32_t graph_of(std::uint64_t node) { return static_cast<std::uint32_t>(node >> 32); }
+  static constexpr std::uint32_t index_of(std::uint64_t node) { return static_cast<std::uint32_t>(node); }
+
+  Node* find(std::uint64_t node);
+  // The entry of a node, without ranges.
+  Node& entry(std::uint64_t node, std::uint32_t thread);
+  void set_ranges(Node& node, Ranges* ranges);
+  std::uint32_t take_inner_graph(std::uint32_t graph, std::uint32_t thread);
+  void place_inner_nodes(std::uint32_t graph);
+  // Drops the graphs that were used least recently, but not this one.
+  void make_room(std::uint32_t graph);
+  void use(Graph& graph) { recent_.splice(recent_.end(), recent_, graph.position); }
+
+  std::size_t limit_;
+  std::size_t bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::map<std::uint32_t, Graph> graphs_;
+  std::list<std::uint32_t> recent_;  // graphs, the least recently used first
+  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ranges_;
+};
+
+}  // namespace cutrace
