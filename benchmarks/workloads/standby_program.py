@@ -1,0 +1,32 @@
+"""Times loops when it is asked to: reads the name of a loop a line, and answers with the nanoseconds of an operation.
+
+    python standby_program.py LIBRARY SCALE
+
+``launches`` are launches of empty kernels by the library (native/launch_loop.cu), ``torch_loop`` one small kernel of
+PyTorch an operation. The program is the same whatever tool is loaded into it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch_workloads
+
+_LAUNCHES = 200_000
+
+
+def main() -> None:
+    library, scale = Path(sys.argv[1]), float(sys.argv[2])
+    for line in sys.stdin:
+        if line == "launches\n":
+            launches = int(_LAUNCHES * scale)
+            timing = torch_workloads.launch_loop(library, 1, launches, launches // 5)
+        else:
+            timing = torch_workloads.torch_loop(scale)
+        print(json.dumps(timing.ns_per_op), flush=True)
+
+
+if __name__ == "__main__":
+    main()

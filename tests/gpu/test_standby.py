@@ -1,0 +1,80 @@
+"""A training program that somebody attaches to ten times: complete captures, unchanged results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutrace
+from gpu.conftest import CUTRACE, LIMIT, PROGRAMS
+
+TRAINED = [sys.executable, str(PROGRAMS / "trained.py")]
+TIMES = 10
+
+
+@pytest.fixture
+def armed(tmp_path: Path, needs: Callable[..., None]) -> Iterator[subprocess.Popen[str]]:
+    """The training program under ``cutrace arm``, after its first steps."""
+    needs("torch")
+    with (tmp_path / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [*CUTRACE, "arm", "--", *TRAINED], cwd=tmp_path, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=stderr,
+        )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", (tmp_path / "stderr").read_text()
+    yield process
+    process.kill()
+    process.wait()
+
+
+def launches_of_steps(trace: cutrace.Trace) -> set[int]:
+    """How many kernels were launched in a step, for the steps that are whole in the capture."""
+    names = trace.strings.take(trace.functions["name"][trace.api_calls["function"]]).astype(str)
+    launching = trace.api_calls[np.char.find(names, "LaunchKernel") >= 0]
+    # Work of the first and the last step can be outside of the capture.
+    steps = trace.nvtx_ranges[trace.strings.take(trace.nvtx_ranges["name"]) == "step"][1:-1]
+    starts = np.sort(launching["start"])
+    counts = np.searchsorted(starts, steps["end"]) - np.searchsorted(starts, steps["start"])
+    return set(counts.tolist())
+
+
+def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen[str], tmp_path: Path) -> None:
+    counts = []
+    for number in range(TIMES):
+        path = tmp_path / f"{number}.bin"
+        done = subprocess.run(
+            [*CUTRACE, "attach", str(armed.pid), "--for", "2s", "-o", path], capture_output=True, text=True,
+            timeout=LIMIT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        with cutrace.load(path) as trace:
+            assert trace.quality.lossless, done.stderr
+            assert trace.processes[0].complete
+            assert trace.count("kernels") > 1000
+            counts.append(launches_of_steps(trace))
+    assert counts[0]
+    assert counts == [counts[0]] * TIMES
+    out, _ = armed.communicate("\n", timeout=LIMIT)
+    assert armed.returncode == 0
+    losses = json.loads(out)
+    alone = subprocess.run([*TRAINED, str(len(losses))], capture_output=True, text=True, timeout=4 * LIMIT)
+    assert json.loads(alone.stdout.splitlines()[-1]) == losses
+    assert (tmp_path / "stderr").read_text() == ""
+
+
+def test_the_end_of_the_program_ends_an_attachment(armed: subprocess.Popen[str], tmp_path: Path) -> None:
+    attachment = cutrace.attach(armed.pid, tmp_path / "run.bin")
+    attachment.start()
+    armed.communicate("\n", timeout=LIMIT)
+    assert attachment.wait(LIMIT)
+    assert not attachment.stop().trouble
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert trace.quality.lossless
+        assert trace.count("kernels") > 0
