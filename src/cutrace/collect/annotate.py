@@ -57,23 +57,19 @@ class _Module:
 
     def __init__(self, ref: weakref.ref[Any], root: _Module | None, path: str) -> None:
         self.ref, self.root, self.path = ref, root or self, path
-        self._names: dict[_Module | None, bytes] = {}
+        self.names: dict[_Module | None, bytes] = {}  # by the module around
 
     def name_in(self, parent: _Module | None) -> bytes:
         """The name of a range inside the range of ``parent``."""
-        name = self._names.get(parent)
-        if name is None:
-            name = self._names[parent] = (self._path_in(parent) or _class_of(self.ref())).encode(errors="replace")
+        if len(self.names) >= 100:  # modules around it may come and go
+            self.names.clear()
+        self.names[parent] = name = (self._path_in(parent) or _class_of(self.ref())).encode(errors="replace")
         return name
 
     def _path_in(self, parent: _Module | None) -> str:
         if parent is None or parent.root is not self.root or not parent.path:
             return self.path
-        return "" if self.path == parent.path else self.path[_common(self.path, parent.path + ".") :]
-
-
-def _common(path: str, start: str) -> int:
-    return len(start) if path.startswith(start) else 0
+        return "" if self.path == parent.path else self.path.removeprefix(parent.path + ".")
 
 
 def _children(module: Any) -> Iterator[tuple[str, Any]]:
@@ -95,13 +91,10 @@ class _Modules:
     """The torch modules that were seen. PyTorch is not imported, and no module is kept alive."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Module] = {}
+        self.known: dict[int, _Module] = {}  # by id(module); an id may be that of a module that is gone
 
     def find(self, module: Any, parent: _Module | None) -> _Module | None:
-        """The module whose function is called inside that of ``parent``; None for another object."""
-        known = self._known.get(id(module))
-        if known is not None and known.ref() is module:
-            return known
+        """The module, not known yet, whose function is called inside that of ``parent``; None for another object."""
         if not hasattr(type(module), "named_modules") or not isinstance(vars(module).get("_modules"), dict):
             return None
         # A module that is made for one call, such as a Softmax, must not cost a walk.
@@ -109,10 +102,11 @@ class _Modules:
             root = parent.root.ref()
             if root is not None:
                 self._walk(root)
-                if id(module) in self._known:
-                    return self._known[id(module)]
+                found = self.known.get(id(module))
+                if found is not None and found.ref() is module:
+                    return found
         self._walk(module)
-        return self._known[id(module)]
+        return self.known[id(module)]
 
     def _walk(self, root: Any) -> None:
         """Note the modules in a root. A module in several roots keeps its first name."""
@@ -123,11 +117,11 @@ class _Modules:
             if id(module) not in paths:
                 paths[id(module)] = module, path
                 left += [(child, f"{path}.{step}".strip(".")) for step, child in reversed([*_children(module)])]
-        at_root = self._known.get(id(root))
+        at_root = self.known.get(id(root))
         if at_root is None or at_root.ref() is not root or at_root.root is not at_root:
             at_root = self._add(root, None, "")
         for key, (module, path) in paths.items():
-            known = self._known.get(key)
+            known = self.known.get(key)
             if known is None or known.ref() is not module or self._is_inner(known.root, at_root, paths):
                 self._add(module, at_root, path)
 
@@ -139,12 +133,12 @@ class _Modules:
 
     def _add(self, module: Any, root: _Module | None, path: str) -> _Module:
         added = _Module(weakref.ref(module, functools.partial(self._forget, id(module))), root, path)
-        self._known[id(module)] = added
+        self.known[id(module)] = added
         return added
 
     def _forget(self, key: int, ref: weakref.ref[Any]) -> None:
-        if key in self._known and self._known[key].ref is ref:
-            del self._known[key]
+        if key in self.known and self.known[key].ref is ref:
+            del self.known[key]
 
 
 #: Identifies a function. torch.compile runs other code in place of a function's own, with the same file, line and name.
@@ -165,8 +159,9 @@ class _Annotator:
         self.library = ctypes.PyDLL(library)
         self._push, self._pop = self.library.cutrace_range_push, self.library.cutrace_range_pop
         self._push.argtypes, self._push.restype, self._pop.restype = [ctypes.c_char_p], None, None
-        self._numbers: dict[_Place, list[int]] = {}  # of names
-        self._named: dict[_Place, tuple[str, tuple[type, ...] | None]] = {}  # qualified name, owners
+        self._named: dict[
+            _Place, tuple[str, tuple[type, ...] | None, list[int]]
+        ] = {}  # qualified name, owners, numbers
         patterns = [(number, *name.split(":")) for number, name in enumerate(names) if ":" in name]
         self._patterns: list[tuple[int, str, str]] = patterns  # type: ignore[assignment]
         self._unresolved = {number: name.split(".") for number, name in enumerate(names) if ":" not in name}
@@ -208,18 +203,16 @@ class _Annotator:
         known = self.functions.get(id(code))
         if known is not None:
             return known
-        place = _place(code)
-        text, owners = self._named.get(place, ("", None))
+        text, owners, numbers = self._named.get(_place(code), ("", None, []))
         text = text or getattr(code, "co_qualname", "") or _qualified(code, frame)
         matched = self._matching(text, frame) if self._patterns else []
         if matched:
             owners = None
-        numbers = [*self._numbers.get(place, ()), *matched]
-        if not numbers:
+        if not numbers and not matched:
             return None
-        for number in numbers:
+        for number in (*numbers, *matched):
             self.library.cutrace_annotated(number)
-        self._matched.update(numbers)
+            self._matched.add(number)
         self.functions[id(code)] = added = _Function(code, text, owners)
         self._hooks.want(code)
         return added
@@ -251,10 +244,9 @@ class _Annotator:
                 self.library.cutrace_annotated(number)
                 continue
             place = _place(function.__code__)
-            _, earlier = self._named.get(place, ("", ()))
-            owners = None if owner is None or earlier is None else (*earlier, owner)
-            self._named[place] = function.__qualname__, owners
-            self._numbers.setdefault(place, []).append(number)
+            _, owners, numbers = self._named.get(place, ("", (), []))
+            owners = None if owner is None or owners is None else (*owners, owner)
+            self._named[place] = function.__qualname__, owners, [*numbers, number]
             self.functions.pop(id(function.__code__), None)
             self._hooks.reconsider()
 
@@ -276,9 +268,11 @@ class _Annotator:
                 opened.append((function.code, False, module))
                 return
             if function.is_call:
-                called = self._modules.find(this, module)
+                called = self._modules.known.get(id(this))
+                if called is None or called.ref() is not this:
+                    called = self._modules.find(this, module)
                 if called is not None:
-                    text, module = called.name_in(module), called
+                    text, module = called.names.get(module) or called.name_in(module), called
         opened.append((function.code, True, module))
         self._push(text)
 
@@ -329,11 +323,12 @@ class _Monitoring:
         if self._tool is None:
             raise RuntimeError("other tools use all six places of sys.monitoring")
         monitoring.use_tool_id(self._tool, "cutrace")
-        enter, leave = self._hooks()
-        for event in (events.PY_START, events.PY_RESUME, events.PY_THROW):
-            monitoring.register_callback(self._tool, event, enter)
+        begin, resume, end = self._callbacks()
+        monitoring.register_callback(self._tool, events.PY_START, begin)
+        for event in (events.PY_RESUME, events.PY_THROW):
+            monitoring.register_callback(self._tool, event, resume)
         for event in (events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND):
-            monitoring.register_callback(self._tool, event, leave)
+            monitoring.register_callback(self._tool, event, end)
         # Python has no local events for exceptions.
         monitoring.set_events(self._tool, events.PY_START | events.PY_THROW | events.PY_UNWIND)
 
@@ -355,30 +350,36 @@ class _Monitoring:
         if self._tool is not None:
             self._monitoring.restart_events()
 
-    def _hooks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def _callbacks(self) -> tuple[Callable[..., Any], ...]:
         annotator, functions, frame = self._annotator, self._annotator.functions, sys._getframe
         not_wanted = self._monitoring.DISABLE
 
-        def enter(code: CodeType, offset: int, exception: object = None) -> Any:
+        # Nothing may be raised into the program.
+        def begin(code: CodeType, offset: int) -> Any:
+            try:
+                function = functions.get(id(code)) or annotator.look_up(code, frame(1))
+                if function is None:
+                    return not_wanted
+                annotator.enter(function, frame(1))
+            except Exception:
+                return None
+
+        def resume(code: CodeType, offset: int, exception: object = None) -> None:
             try:
                 function = functions.get(id(code))
-                if function is None:
-                    function = annotator.look_up(code, frame(1))
-                    if function is None:
-                        return not_wanted if exception is None else None  # PY_THROW cannot be disabled
-                annotator.enter(function, frame(1))
-            except Exception:  # nothing may be raised into the program
-                pass
-            return None
+                if function is not None:
+                    annotator.enter(function, frame(1))
+            except Exception:
+                return
 
-        def leave(code: CodeType, offset: int, value: object) -> None:
-            if id(code) in functions:
-                try:
+        def end(code: CodeType, offset: int, value: object) -> None:
+            try:
+                if id(code) in functions:
                     annotator.leave(code, frame(1))
-                except Exception:
-                    return
+            except Exception:
+                return
 
-        return enter, leave
+        return begin, resume, end
 
 
 class _Profile:
@@ -446,7 +447,7 @@ def _find(parts: Sequence[str]) -> tuple[object, type | None] | None:
         found: Any = _module(".".join(parts[:count]))
         owner = None
         for part in parts[count:] if found is not None else ():
-            classes = found.__mro__ if isinstance(found, type) else (found,)
+            classes = found.__mro__ if isinstance(found, type) else (found, *type(found).__mro__)
             holder = next((c for c in classes if part in getattr(c, "__dict__", ())), None)
             if holder is None:
                 found = None
