@@ -686,3 +686,17 @@ def test_the_program_exits_while_somebody_attaches(arm: Arm, tmp_path: Path) -> 
     assert attacher.returncode in (0, 2), stderr
     assert "Traceback" not in stderr
     assert f"process {program.pid} has ended" in stderr
+
+
+def test_functions_are_annotated_while_somebody_is_attached(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    program.do("def step(): launch(1)")
+    for path in (tmp_path / "a.bin", tmp_path / "b.bin"):
+        with cutrace.attach(program.pid, path, annotate="__main__:step"):
+            program.do("step()")
+        program.do("step()")
+        hooks = "any(map(sys.monitoring.get_tool, range(6))) if hasattr(sys, 'monitoring') else bool(sys.getprofile())"
+        assert program.do(f"answer = {hooks}") is False
+        with cutrace.load(path) as trace:
+            assert trace.strings.take(trace.nvtx_ranges["name"]).tolist() == ["step"]
+            assert trace.quality.lossless
