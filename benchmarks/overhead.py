@@ -32,7 +32,7 @@ from cutrace.collect.options import Options, completed
 from cutrace.runbin.layout import TABLES
 
 NATIVE_WORKLOADS = ("launches_1", "launches_8")
-TORCH_WORKLOADS = ("torch_loop", "transformer", "cuda_graph")
+TORCH_WORKLOADS = ("torch_loop", "transformer", "cuda_graph", "graph_capture")
 THREADS = (1, 8)
 
 
@@ -56,12 +56,15 @@ class Config:
 
 _KERNELS = {"kinds": "kernel", "api": "none"}
 _WAITS = {"kinds": "default,sync,event"}
+# Without nvtx, the collector does not note where graph nodes were created.
+_NO_NVTX = {"kinds": "kernel,memcpy,memset,api,memory,pool,overhead,device,context,stream,name"}
 CONFIGS = (
     Config("none", "none", python_launches=True),
     Config("null", "null"),
     Config("cutrace", "cutrace"),
     Config("null_kernels", "null", _KERNELS),
     Config("cutrace_kernels", "cutrace", _KERNELS),
+    Config("cutrace_no_nvtx", "cutrace", _NO_NVTX, native=False),
     Config("null_waits", "null", _WAITS, native=False),
     Config("null_late", "null_late", native=False),
     Config("late", "late", native=False),

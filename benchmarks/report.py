@@ -27,12 +27,14 @@ WORKLOADS = {
     "torch_loop": "launch-bound torch loop (an operation)",
     "transformer": "transformer training step (a step)",
     "cuda_graph": "replayed CUDA graph (256 nodes)",
+    "graph_capture": "captured and instantiated CUDA graph (256 nodes)",
 }
 CONFIGS = {
     "none": "no tool",
     "none_python": "no tool, loop called from Python",
     "null": "null collector",
     "cutrace": "cutrace",
+    "cutrace_no_nvtx": "cutrace without NVTX",
     "null_kernels": "null collector, kernels only",
     "cutrace_kernels": "cutrace, kernels only",
     "null_waits": "null collector, sync and event too",

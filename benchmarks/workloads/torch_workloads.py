@@ -128,6 +128,23 @@ def cuda_graph(scale: float) -> Timing:
     return _timed("cuda_graph", run, max(1, int(200 * scale)), max(1, int(30 * scale)))
 
 
+def graph_capture(scale: float) -> Timing:
+    """Captures and instantiations of a CUDA graph of 256 small kernels."""
+    x = torch.zeros(1024, device="cuda")
+    side, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+
+    def run(captures: int) -> None:
+        with torch.cuda.stream(side):
+            for _ in range(captures):
+                graph = torch.cuda.CUDAGraph()
+                graph.capture_begin(pool=pool)
+                for _ in range(GRAPH_NODES):
+                    x.add_(1.0)
+                graph.capture_end()
+
+    return _timed("graph_capture", run, max(1, int(100 * scale)), max(1, int(20 * scale)))
+
+
 class _LaunchLoopTimes(ctypes.Structure):
     _fields_ = (("total_ns", ctypes.c_double), ("submit_ns", ctypes.c_double))
 
@@ -148,4 +165,5 @@ WORKLOADS: dict[str, Callable[[float], Timing]] = {
     "torch_loop": torch_loop,
     "transformer": transformer,
     "cuda_graph": cuda_graph,
+    "graph_capture": graph_capture,
 }
