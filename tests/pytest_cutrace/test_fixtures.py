@@ -60,6 +60,41 @@ def test_regions_records_and_metrics(suite: Suite) -> None:
     assert "mylib.blocks" in again.output
 
 
+def test_work_of_graphs_is_in_the_regions_in_which_it_was_captured(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def shared():
+            fakegpu.launch("warm_up")
+            graph = fakegpu.Graph()
+            graph.add("old")
+            return graph.instantiate()
+
+        @pytest.mark.parametrize("times", [1, int(os.environ.get("TIMES", 2))], ids=["once", "more"])
+        def test_replays(gpu_trace, shared, times):
+            graph = fakegpu.Graph()
+            with gpu_trace.region("forward"):
+                graph.add("f")
+                with gpu_trace.region("inner"):
+                    graph.add("i")
+            replay = graph.instantiate()
+            with gpu_trace.region("replays"):
+                for _ in range(times):
+                    replay()
+            shared()
+    """)  # fmt: skip
+    done = suite.run("--cutrace", "--cutrace-update")
+    for name, times in (("once", 1), ("more", 2)):
+        case = done.case(f"test_replays[{name}]")
+        assert case.values["kernels"] == {"f": times, "i": times, "old": 1}
+        assert {region: values["kernels"] for region, values in case.regions.items()} == {
+            "forward": {"f": times, "i": times}, "inner": {"i": times}, "replays": {"f": times, "i": times},
+        }  # fmt: skip
+    assert not suite.run("--cutrace").failed
+    assert suite.run("--cutrace", TIMES="3").failed == {"test_replays[more]"}
+
+
 def test_regions_before_cuda_begins(suite: Suite) -> None:
     suite.write("test_a.py", """
         def test_it(gpu_trace):

@@ -17,7 +17,7 @@ It stands alone: it imports neither cutrace nor anything that uses NVTX.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 #: Kinds of copies as CUPTI numbers them.
@@ -114,6 +114,23 @@ def graph_launch(
     array = (ctypes.c_char_p * len(names))(*(name.encode() for name in names))
     status = _driver().fake_gpu_graph(call.encode(), array, len(names), graph, stream, ctypes.c_uint64(duration_ns))
     _check(status, call)
+
+
+class Graph:
+    """A CUDA graph whose kernels are captured one by one, each on the thread that adds it. Its replays run when they
+    are launched, whatever runs on the stream. A launch of a kernel must come before, which starts CUPTI."""
+
+    def __init__(self) -> None:
+        init()
+        self._number = _cupti().fake_graph()
+
+    def add(self, kernel: str) -> None:
+        _cupti().fake_graph_add(self._number, kernel.encode())
+
+    def instantiate(self, stream: int = 7) -> Callable[[], None]:
+        """Make an executable graph. Returns a function that replays it."""
+        executable = _cupti().fake_graph_instantiate(self._number)
+        return lambda: _cupti().fake_graph_replay(executable, stream)
 
 
 def copy(
