@@ -77,11 +77,13 @@ def kernels(trace: cutrace.Trace) -> list[Kernel]:
 
 def mapped(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
     """The time of the replayed kernels, and of those that have the module of the eager kernel at their place: the
-    kernels of both are aligned by name. The largest differences are listed."""
+    kernels of both are aligned by name, and as many kernels of other names between these by their order. The largest
+    differences are listed."""
     places = SequenceMatcher(None, [k.name for k in eager], [k.name for k in replayed], autojunk=False)
     module: dict[int, str] = {}
-    for a, b, size in places.get_matching_blocks():
-        module |= {b + i: eager[a + i].module for i in range(size)}
+    for _, a, a_end, b, b_end in places.get_opcodes():
+        if a_end - a == b_end - b:
+            module |= {b + i: eager[a + i].module for i in range(b_end - b)}
     same, others = 0, Counter()
     for at, kernel in enumerate(replayed):
         if module.get(at) == kernel.module:

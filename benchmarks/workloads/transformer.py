@@ -112,6 +112,7 @@ def main() -> None:
             torch.compiler.cudagraph_mark_step_begin()
         return model(x)
 
+    torch.cuda.synchronize()
     # A capture needs a warm-up on another stream.
     with torch.cuda.stream(torch.cuda.Stream() if args.mode == "graph" else torch.cuda.current_stream()):
         for _ in range(WARM_UP):

@@ -70,6 +70,14 @@ def test_replays_are_compared_with_an_eager_run(tmp_path, graph_origins, modules
     assert graph_origins.by_module(one) == {"T": 200, "T/layers.0": 400}
 
 
+def test_a_kernel_of_another_name_is_compared_with_the_one_in_its_place(tmp_path, graph_origins):
+    with cutrace.load(eager(tmp_path / "a.bin")) as a, cutrace.load(replayed(tmp_path / "b.bin", MODULES)) as b:
+        one, other = graph_origins.kernels(a)[:3], graph_origins.kernels(b)[:3]
+    one[1] = one[1]._replace(name="b of another library")
+    found = graph_origins.mapped(one, other)
+    assert found == {"ns": 30, "same_ns": 30, "differences": {}}
+
+
 def test_a_kernel_that_only_the_replay_has_is_a_difference(tmp_path, graph_origins):
     with cutrace.load(eager(tmp_path / "a.bin")) as a, cutrace.load(replayed(tmp_path / "b.bin", MODULES)) as b:
         one, other = graph_origins.kernels(a), graph_origins.kernels(b)
