@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._native import exceeds
+
 
 @dataclass(frozen=True)
 class IdMap:
@@ -36,7 +38,7 @@ class IdMap:
 
     def keeps(self, ids: np.ndarray) -> bool:
         """Whether :meth:`apply` would return the same ids, so that no copy is needed."""
-        return self.identity and (not len(ids) or int(ids.max()) <= len(self.local))
+        return self.identity and not exceeds(ids, len(self.local))
 
     def apply(self, ids: np.ndarray) -> np.ndarray:
         """The ids in the trace, uint32; 0 for an unknown id."""

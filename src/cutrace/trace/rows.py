@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .._native import any_outside
 from ..runbin.layout import Table
 
 #: The latest known time (ns, 292 years): known times fit into signed 64-bit integers.
@@ -44,11 +45,12 @@ def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
     """A mask of the rows with unknown times; None when there are none."""
     if table.start_field is None or not len(rows):
         return None
-    start = np.ascontiguousarray(rows[table.start_field])
-    end = np.ascontiguousarray(rows["end"]) if "end" in table.offsets else start
-    # Unsigned: a start of 0, less one, is later than every end.
-    unknown: np.ndarray = (start - np.uint64(1) >= end) | (end > LATEST)
-    return unknown if unknown.any() else None
+    start = rows[table.start_field]
+    end = rows["end"] if "end" in table.offsets else start
+    if not any_outside(start, end, int(LATEST)):
+        return None
+    unknown: np.ndarray = (start == 0) | (start > end) | (end > LATEST)
+    return unknown
 
 
 #: Tables whose rows can have a start without an end.

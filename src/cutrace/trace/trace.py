@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._native import exceeds
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, STRINGS_BLOCK, TABLES, Table
@@ -397,7 +398,7 @@ class Trace:
         """Rows of a process with the ids and the clock of the trace; a copy only where something changes."""
         changes: dict[str, np.ndarray | int] = {}
         # The format has 0 on disk, but a damaged or foreign file may not.
-        if "process" in table.offsets and (process or rows["process"].any()):
+        if "process" in table.offsets and (process or exceeds(rows["process"], 0)):
             changes["process"] = process
         for f in table.fields:
             if f.type in REFERENCES and f.name != "id":

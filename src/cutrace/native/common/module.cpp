@@ -1,6 +1,11 @@
-// Checksums, demangling and tables of pieces for Python.
+// Checksums, checks of columns, demangling and tables of pieces for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
 
 #include "common/blobs.h"
 #include "common/column.h"
@@ -10,10 +15,45 @@
 namespace nb = nanobind;
 
 namespace cutrace {
+namespace {
+
+// The loops have no branches: nearly always all rows are looked at.
+template <typename T>
+bool any_above(Column<T> column, std::uint64_t most) {
+  T highest = 0;
+  for (std::size_t row = 0; row < column.size; ++row) highest = std::max(highest, column[row]);
+  return highest > most;
+}
+
+bool exceeds(const AnyColumn& column, std::uint64_t most) {
+  switch (column.type) {
+    case Type::kU8: return any_above(column.as<std::uint8_t>(), most);
+    case Type::kU16: return any_above(column.as<std::uint16_t>(), most);
+    case Type::kU32: return any_above(column.as<std::uint32_t>(), most);
+    case Type::kU64: return any_above(column.as<std::uint64_t>(), most);
+    default: throw std::invalid_argument("the column needs unsigned integers");
+  }
+}
+
+bool any_outside(Column<std::uint64_t> starts, Column<std::uint64_t> ends, std::uint64_t latest) {
+  need_rows(starts.size, ends);
+  bool any = false;
+  for (std::size_t row = 0; row < starts.size; ++row) {
+    const std::uint64_t start = starts[row], end = ends[row];
+    any |= (start == 0) | (start > end) | (end > latest);
+  }
+  return any;
+}
+
+}  // namespace
 
 void bind_common(nb::module_& m) {
   m.def("crc32c", [](Bytes bytes) { return crc32c(bytes.data, bytes.size); }, nb::arg("data"),
         nb::call_guard<nb::gil_scoped_release>(), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
+  m.def("exceeds", &exceeds, nb::arg("column"), nb::arg("most"), nb::call_guard<nb::gil_scoped_release>(),
+        "Whether any number of a column of unsigned integers is above ``most``.");
+  m.def("any_outside", &any_outside, nb::arg("starts"), nb::arg("ends"), nb::arg("latest"),
+        nb::call_guard<nb::gil_scoped_release>(), "Whether not all rows have 0 < start <= end <= ``latest``.");
   m.def("demangle", &demangle, nb::arg("name"),
         "The C++ name of an Itanium-ABI mangled name. Returns any other name unchanged, and a name whose plain form would be\n"
         "too large.");
