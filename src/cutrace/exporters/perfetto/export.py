@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -409,13 +410,28 @@ class HostColumns:
 @dataclass(order=True)
 class _Block:
     """A block. Rows that begin before ``written`` are written; the others begin at ``time`` or later. A block in memory
-    has one chunk for each :class:`HostTable` that selects rows of it."""
+    has one chunk for each :class:`HostTable` that selects rows of it, and the begins of all rows, up to ``last``."""
 
     time: int
     source: BlockInfo | SpoolBlock = field(compare=False)
     written: int = field(compare=False, default=0)
     chunks: list[HostChunk] = field(compare=False, default_factory=list)
     order: int = field(default_factory=count().__next__)
+    starts: np.ndarray = field(compare=False, default_factory=lambda: np.zeros(0, np.uint64))
+    last: int = field(compare=False, default=0)
+
+    def find_next(self) -> int:
+        """Set ``time`` to the first begin of the rows that are not written."""
+        self.time = int(self.starts[self.starts >= np.uint64(self.written)].min())
+        return self.time
+
+
+class _Slices(NamedTuple):
+    """The rows of a chunk that begin in a window, at ``begin`` or later. ``tracks`` are by combination."""
+
+    chunk: HostChunk
+    begin: int
+    tracks: np.ndarray
 
 
 class HostWriter:
@@ -427,7 +443,7 @@ class HostWriter:
     memory, the ones with the latest times are dropped and read again later.
 
     The caller's thread reads rows and numbers their combinations, in order. Other threads compute columns. One thread
-    writes the windows.
+    adds the rows to the layout, and one writes the windows.
 
     ``spilled`` counts the slices of threads that did not nest. ``detached`` counts the steps of flows outside any
     slice, which are not written.
@@ -448,14 +464,16 @@ class HostWriter:
                 for table in tables:
                     events = HostEvents(table, process, self._blocks.trace, self._output.names, columns.shared(table))
                     self._events.setdefault((process, table.name), []).append(events)
-            with self._output.file.thread(_WINDOWS_AHEAD) as writing:
-                pending = self._pass(pending, writing)
+            file = self._output.file
+            with file.thread(_WINDOWS_AHEAD) as writing, file.thread(_WINDOWS_AHEAD) as adding:
+                pending = self._pass(pending, adding, writing)
+                adding.wait()
                 writing.wait()
             threads = [track.kind == THREAD for track in self._tracks.tracks]
             self.spilled += int(self._lanes.spilled()[: len(threads)][threads].sum())
             self.detached += self._lanes.outside
 
-    def _pass(self, pending: list[_Block], writing: OrderedThread) -> list[_Block]:
+    def _pass(self, pending: list[_Block], adding: OrderedThread, writing: OrderedThread) -> list[_Block]:
         """One pass in rising time. Returns the blocks with rows earlier than their header says, for another pass."""
         late: list[_Block] = []
         live: list[_Block] = []
@@ -472,13 +490,18 @@ class HostWriter:
             until = pending[0].time if pending else NEVER
             if until <= begin and live:
                 until = begin + 1  # many blocks begin at one time, which is written in parts
-            chunks = self._close_window(live, until)
-            writing.run(self._write_window, chunks, self._tracks.news())
-            live = [block for block in live if block.time != NEVER]
-            live.sort(key=lambda block: block.time)
-            while sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _CHUNKS // 4:
+            slices = [
+                _Slices(chunk, block.written, self._tracks.of(chunk.events)) for block in live for chunk in block.chunks
+            ]
+            adding.run(self._close_window, slices, until, self._tracks.news(), writing)
+            for block in live:
+                block.written = until
+            live = [block for block in live if block.last >= until]
+            if _too_many(live):
+                live.sort(key=_Block.find_next)
+            while _too_many(live):
                 dropped = live.pop()
-                dropped.chunks.clear()
+                dropped.chunks, dropped.starts = [], dropped.starts[:0].copy()
                 heapq.heappush(pending, dropped)
             begin = until
         return late
@@ -489,8 +512,10 @@ class HostWriter:
         rows = source.read() if isinstance(source, SpoolBlock) else self._blocks.read(source)
         if not len(rows):
             return []
+        block.starts = rows[tables[0].table.layout.start_field or ""]
+        block.last = int(block.starts.max())
         if not block.written and begin:
-            first = int(rows[tables[0].table.layout.start_field].min())
+            first = int(block.starts.min())
             if first < begin:
                 late.append(_Block(first, source))
                 return []
@@ -504,22 +529,15 @@ class HostWriter:
                 chunks.append(events.chunk(part, columns))
         return chunks
 
-    def _close_window(self, live: list[_Block], until: int) -> list[HostChunk]:
-        """Lay out the rows that begin before ``until``. Returns the chunks by their number in the window."""
-        chunks: list[HostChunk] = []
-        for block in live:
-            block.time = NEVER
-            for chunk in block.chunks:
-                track_of = self._tracks.of(chunk.events)
-                inside = needs_slice(chunk.rows) if chunk.events.table.kind == "flow" else None
-                after = self._lanes.add(
-                    len(chunks), chunk.combinations, chunk.start, chunk.end, block.written, until, track_of, inside
-                )
-                block.time = min(block.time, after)
-                chunks.append(chunk)
-            block.written = until
+    def _close_window(
+        self, slices: Sequence[_Slices], until: int, news: Iterable[TrackNews], writing: OrderedThread
+    ) -> None:
+        """Add the rows that begin before ``until`` to the layout. Chunks have the number of their slices in it."""
+        for number, (chunk, begin, tracks) in enumerate(slices):
+            inside = needs_slice(chunk.rows) if chunk.events.table.kind == "flow" else None
+            self._lanes.add(number, chunk.combinations, chunk.start, chunk.end, begin, until, tracks, inside)
         self._lanes.close(until)
-        return chunks
+        writing.run(self._write_window, [chunk for chunk, *_ in slices], news)
 
     def _write_window(self, chunks: Sequence[HostChunk], news: Iterable[TrackNews]) -> None:
         """Write the events of the oldest closed window. Integer values of counters are in the packet of the first event
@@ -541,6 +559,11 @@ class HostWriter:
         streams.append(end_template(bool(len(extra))).bind(by_event))
         which, edges = np.minimum(which, len(chunks)), np.array([0, len(times)], np.uint32)
         self._output.events(streams, [self._tracks.sequence], edges, times, which=which, rows=rows)
+
+
+def _too_many(live: Sequence[_Block]) -> bool:
+    """Whether some blocks must leave the memory."""
+    return sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _CHUNKS // 4
 
 
 def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
