@@ -39,7 +39,7 @@ THREADS = (1, 8)
 @dataclass(frozen=True)
 class Config:
     """A tool and its settings. ``python_launches``: also drives the native launch loop from Python. ``library``: the
-    injected build, for the tool ``collector``."""
+    injected build, for the tool ``collector``. ``by_name``: measured only when ``--configs`` names it."""
 
     name: str
     tool: str
@@ -47,17 +47,25 @@ class Config:
     native: bool = True
     python_launches: bool = False
     library: str = ""
+    by_name: bool = False
 
     @property
     def record_options(self) -> list[str]:
         """Return the options of `cutrace record`."""
-        return [word for key, value in self.options.items() for word in (f"--{key}", value)]
+        return [
+            word
+            for key, values in self.options.items()
+            for value in ([values] if isinstance(values, str) else values)
+            for word in (f"--{key.replace('_', '-')}", value)
+        ]
 
 
 _KERNELS = {"kinds": "kernel", "api": "none"}
 _WAITS = {"kinds": "default,sync,event"}
 # Without nvtx, the collector does not note where graph nodes were created.
 _NO_NVTX = {"kinds": "kernel,memcpy,memset,api,memory,pool,overhead,device,context,stream,name"}
+# Conditions that never become true.
+_TRIGGERS = ["nvtx:* > 1h", "nvtx:* > 1000000x median", "gpu idle > 1h", "memory > 8000TiB"]
 CONFIGS = (
     Config("none", "none", python_launches=True),
     Config("null", "null"),
@@ -68,6 +76,8 @@ CONFIGS = (
     Config("null_waits", "null", _WAITS, native=False),
     Config("null_late", "null_late", native=False),
     Config("late", "late", native=False),
+    Config("newest", "cutrace", {"last": "10s"}, by_name=True),
+    Config("triggers", "cutrace", {"last": "10s", "dump_when": _TRIGGERS}, by_name=True),
     Config("torch_profiler", "torch_profiler", native=False, python_launches=True),
     Config("proton", "proton", native=False, python_launches=True),
 )
@@ -101,7 +111,7 @@ class Campaign:
         self.server = TorchServer(args.out.with_suffix(".log"))
         self.workloads = [w for w in (*NATIVE_WORKLOADS, *TORCH_WORKLOADS) if _chosen(w, args.only)]
         further = [Config(label, "collector", library=path) for label, path in args.collector]
-        self.configs = [c for c in CONFIGS if not args.configs or c.name in args.configs] + further
+        self.configs = [c for c in CONFIGS if c.name in args.configs or not (args.configs or c.by_name)] + further
         self.threads = [t for t, name in zip(THREADS, NATIVE_WORKLOADS, strict=True) if name in self.workloads]
         self.torch = [w for w in TORCH_WORKLOADS if w in self.workloads]
         self.result: dict[str, Any] = {

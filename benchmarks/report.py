@@ -40,6 +40,8 @@ CONFIGS = {
     "null_waits": "null collector, sync and event too",
     "null_late": "null collector, begun when CUDA was in use",
     "late": "cutrace, begun when CUDA was in use",
+    "newest": "cutrace, the newest rows",
+    "triggers": "cutrace, the newest rows with conditions for dumps",
     "torch_profiler": "torch.profiler (CUDA only)",
     "proton": "Proton (trace)",
 }
