@@ -18,7 +18,7 @@ from support.fakedriver import FakeDriver
 PROGRAM = """
 import os, sys, time
 import cutrace, fakegpu, nvtx
-def steps(count, slow=(), name="step", each=0.001, pause=0.2):
+def steps(count, slow=(), name="step", each=0.001, pause=0.5):
     for i in range(count):
         with nvtx.annotate(name, payload=i):
             fakegpu.launch(f"k{i}")
@@ -56,18 +56,16 @@ def reasons(capture: Path) -> tuple[str, ...]:
         return tuple(reason for process in trace.processes for reason in process.dumped_because)
 
 
-def test_one_slow_step_in_a_thousand_is_dumped_with_its_neighbours(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    done = record(
-        fake_driver, tmp_path, "steps(1000, slow=[600])", "--last", "800ms", "--dump-when", "nvtx:step > 100ms"
-    )
+def test_one_slow_step_of_many_is_dumped_with_its_neighbours(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    done = record(fake_driver, tmp_path, "steps(2000, slow=[600])", "--last", "2s", "--dump-when", "nvtx:step > 400ms")
     assert files(tmp_path) == ["run-1.bin", "run.bin"]
     dump = tmp_path / "run-1.bin"
     dumped = numbers(dump)
     assert set(range(590, 620)) < set(dumped)
-    assert dumped[-1] < 999, "it was written while the program ran"
+    assert dumped[-1] < 1999, "it was written while the program ran"
     (reason,) = reasons(dump)
-    assert reason.startswith("step took 20")
-    assert reason.endswith("(nvtx:step > 100ms)")
+    assert reason.startswith("step took 5")
+    assert reason.endswith("(nvtx:step > 400ms)")
     with cutrace.load(dump) as trace:
         (mark,) = trace.nvtx_marks
         assert trace.strings[int(mark["name"])] == f"dump: {reason}"
@@ -81,11 +79,11 @@ def test_one_slow_step_in_a_thousand_is_dumped_with_its_neighbours(fake_driver: 
 
 
 def test_the_median_finds_what_no_fixed_time_would(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    program = "steps(100, each=0.004, slow=[60], pause=0.15)"
-    record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "nvtx:st* > 8.5x median")
+    program = "steps(60, each=0.01, slow=[50])"
+    record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "nvtx:st* > 30.5x median")
     (reason,) = reasons(tmp_path / "run-1.bin")
     assert "the median is" in reason
-    assert numbers(tmp_path / "run-1.bin") == list(range(100)), "the end of the program came first"
+    assert numbers(tmp_path / "run-1.bin") == list(range(60)), "the end of the program came first"
 
 
 def test_idle_gpus_and_memory_are_seen(fake_driver: FakeDriver, tmp_path: Path) -> None:
@@ -110,12 +108,13 @@ def test_running_work_and_late_buffers_are_not_idle_times(fake_driver: FakeDrive
     """A kernel of one stream fills the pause of another; buffers come at flushes, the newest first."""
     program = """
 fakegpu.deliver_at_flush_only()
-for _ in range(3):
-    fakegpu.launch("long", stream=8, duration_ns=400_000_000)
-    fakegpu.launch("short")
-    time.sleep(0.3)
-    fakegpu.launch("short")
-    fakegpu.synchronize()
+fakegpu.launch("long", stream=8, duration_ns=2_000_000_000)
+fakegpu.launch("short")
+time.sleep(0.3)
+fakegpu.launch("short")
+time.sleep(0.3)
+fakegpu.launch("short")
+fakegpu.synchronize()
 """
     record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "gpu idle > 150ms")
     assert files(tmp_path) == ["run.bin"]
@@ -142,20 +141,20 @@ def test_each_process_dumps_itself(fake_driver: FakeDriver, tmp_path: Path) -> N
 steps(10)
 if os.fork() == 0:
     with nvtx.annotate("step", payload=77):
-        time.sleep(0.2)
+        time.sleep(0.5)
     sys.exit()
 os.wait()
 """
-    done = record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "nvtx:step > 100ms")
+    done = record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "nvtx:step > 400ms")
     assert files(tmp_path) == ["run-1.bin", "run.bin"], done.stderr
     assert numbers(tmp_path / "run-1.bin") == [77]
 
 
 def test_python_asks_for_them_likewise(fake_driver: FakeDriver, tmp_path: Path) -> None:
     program = """
-with cutrace.arm("armed.bin", last=10, dump_when="nvtx:step > 100ms"):
+with cutrace.arm("armed.bin", last=10, dump_when="nvtx:step > 400ms"):
     steps(10, slow=[5])
-with cutrace.record("run.pftrace", last="10s", dump_when=["nvtx:step > 100ms"], dump_limit=1, dump_pause="1s"):
+with cutrace.record("run.pftrace", last="10s", dump_when=["nvtx:step > 400ms"], dump_limit=1, dump_pause="1s"):
     steps(10, slow=[5])
 """
     done = subprocess.run(
@@ -172,7 +171,7 @@ with cutrace.record("run.pftrace", last="10s", dump_when=["nvtx:step > 100ms"], 
 def test_a_converted_dump_says_why_it_was_made(fake_driver: FakeDriver, tmp_path: Path) -> None:
     from pftrace import decode
 
-    record(fake_driver, tmp_path, "steps(10, slow=[5])", "--last", "10s", "--dump-when", "nvtx:step > 100ms")
+    record(fake_driver, tmp_path, "steps(10, slow=[5])", "--last", "10s", "--dump-when", "nvtx:step > 400ms")
     run("convert", tmp_path / "run-1.bin", "-o", tmp_path / "run-1.pftrace")
     (reason,) = reasons(tmp_path / "run-1.bin")
     decoded = decode(tmp_path / "run-1.pftrace")
