@@ -16,7 +16,7 @@ from support import cutrace as run
 from support.fakedriver import FakeDriver
 
 PROGRAM = """
-import os, sys, time
+import os, sys, threading, time
 import cutrace, fakegpu, nvtx
 def steps(count, slow=(), name="step", each=0.001, pause=0.5):
     for i in range(count):
@@ -104,17 +104,23 @@ fakegpu.malloc(1 << 30, call="cudaMallocAsync")
     assert idle.startswith("GPU 0 was idle for 3")
 
 
-def test_running_work_and_late_buffers_are_not_idle_times(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    """A kernel of one stream fills the pause of another; buffers come at flushes, the newest first."""
+def test_work_in_a_buffer_that_cupti_holds_back_is_no_idle_time(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    """A kernel of one stream runs during the pauses of another, whose records come first."""
     program = """
-fakegpu.deliver_at_flush_only()
-fakegpu.launch("long", stream=8, duration_ns=2_000_000_000)
-fakegpu.launch("short")
-time.sleep(0.3)
-fakegpu.launch("short")
-time.sleep(0.3)
-fakegpu.launch("short")
+fakegpu.launch("before")
 fakegpu.synchronize()
+fakegpu.hold_buffer(True)
+fakegpu.launch("long", stream=8, duration_ns=2_000_000_000)
+def shorts():
+    for _ in range(3):
+        fakegpu.launch("short")
+        time.sleep(0.4)
+thread = threading.Thread(target=shorts)
+thread.start()
+thread.join()
+fakegpu.synchronize()
+fakegpu.hold_buffer(False)
+fakegpu.launch("after")
 """
     record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "gpu idle > 150ms")
     assert files(tmp_path) == ["run.bin"]

@@ -52,6 +52,7 @@ struct Producer {
   std::mutex mutex;
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0;
+  bool held = false;  // only a forced flush delivers the buffer
 };
 
 struct Graph {
@@ -344,6 +345,11 @@ EXPORT void fake_delay_enabling(unsigned milliseconds) { fake().enabling_delay =
 EXPORT void fake_delay_subscribing(unsigned milliseconds) { fake().subscribing_delay = milliseconds; }
 EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = milliseconds; }
 EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
+EXPORT void fake_hold_buffer(bool on) {
+  Producer& producer = this_producer();
+  const std::lock_guard lock(producer.mutex);
+  producer.held = on;
+}
 EXPORT void fake_fail(const char* function, int result) {
   const std::lock_guard lock(fake().mutex);
   fake().failures[function] = result;
@@ -708,6 +714,7 @@ EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
   }
   for (const auto& producer : producers) {
     const std::lock_guard lock(producer->mutex);
+    if (producer->held && (flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) == 0) continue;
     if (producer->buffer != nullptr) waiting.push_back({producer->buffer, producer->size, producer->used});
     producer->buffer = nullptr;
   }

@@ -16,6 +16,7 @@ void fake_set_flush_delay(unsigned milliseconds);  // how long cuptiActivityFlus
 void fake_delay_enabling(unsigned milliseconds);     // how long the kind of kernels takes to be enabled
 void fake_delay_subscribing(unsigned milliseconds);  // how long cuptiSubscribe takes
 void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flush, the newest comes first
+void fake_hold_buffer(bool on);  // flushes leave the calling thread's buffer, as if work in it were running
 void fake_fail(const char* function, int result);  // this function now only returns this result
 int fake_failure(const char* function);  // its current result: from fake_fail() or FAKE_CUPTI_FAILURES=Function:result,...
 std::uint32_t fake_version();

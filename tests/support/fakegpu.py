@@ -209,6 +209,11 @@ def deliver_at_flush_only(on: bool = True) -> None:
     _cupti().fake_deliver_late_and_reversed(on)
 
 
+def hold_buffer(on: bool) -> None:
+    """Flushes leave this thread's buffer to CUPTI, as they do while work in it is running."""
+    _cupti().fake_hold_buffer(on)
+
+
 def flush_takes(milliseconds: int) -> None:
     """How long each flush of CUPTI takes."""
     _cupti().fake_set_flush_delay(milliseconds)
