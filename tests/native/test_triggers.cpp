@@ -291,16 +291,16 @@ TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
   std::uint64_t ranges = 0, dumps = 0;
   std::size_t largest = 0, after_a_minute = 0;
   std::uint32_t unique = 1'000'000;
-  for (std::uint64_t now = kBegin; now < kBegin + 24 * 3600 * kSecond; now += 100 * kMs) {  // a flush each
-    for (std::uint64_t i = 0; i < 4; ++i, ++ranges)
+  for (std::uint64_t now = kBegin; now < kBegin + 24 * 3600 * kSecond; now += 500 * kMs) {
+    for (std::uint64_t i = 0; i < 12; ++i, ++ranges)
       watch.range("step " + std::to_string(random() % 40), now + i * 20 * kMs, random() % 1000 == 0 ? 60 * kMs : 10 * kMs + random() % kMs);
     rows::NvtxRanges row;  // a name of its own
     row.start = now;
     row.end = now + kMs;
     row.name = unique++;
-    watch.triggers.range_ended(row, "", "number " + std::to_string(unique));
-    for (std::uint32_t device = 0; device < 8; ++device)
-      for (std::uint64_t i = 0; i < 4; ++i)
+    if (unique % 8 == 0) watch.triggers.range_ended(row, "", "number " + std::to_string(unique));
+    for (std::uint32_t device = 0; device < 4; ++device)
+      for (std::uint64_t i = 0; i < 2; ++i)
         if (random() % 500 != 0) watch.triggers.worked(device, now + i * 20 * kMs, now + i * 20 * kMs + 5 * kMs);
     watch.triggers.memory_changed(0, now, static_cast<std::int64_t>(random() % (1 << 30)));
     watch.triggers.memory_changed(0, now + random() % kSecond, -static_cast<std::int64_t>(random() % (1 << 30)));
@@ -310,9 +310,9 @@ TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
     largest = std::max(largest, watch.triggers.entries());
     if (now == kBegin + 60 * kSecond) after_a_minute = largest;
   }
-  CHECK(ranges > 3'000'000 && dumps > 100);
+  CHECK(ranges > 2'000'000 && dumps > 100);
   // Names fill a table of 4,096; durations come up to 30 times 101.
-  CHECK(largest < 4096 + 31 * 101 + 300 && after_a_minute > 500);
+  CHECK(largest < 4096 + 31 * 101 + 300 && after_a_minute > 500 && largest > 4096);
 }
 
 TEST(unbounded_gaps_and_changes_are_given_up) {
