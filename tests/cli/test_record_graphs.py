@@ -17,19 +17,21 @@ from support.fakedriver import FakeDriver
 PROGRAM = """
 import nvtx, fakegpu
 fakegpu.launch("_Z7warm_upv")
-bare = fakegpu.Graph()
-bare.add("_Z4barev")
-graph = fakegpu.Graph()
+fakegpu.begin_capture()
+fakegpu.launch("_Z4barev")
+bare = fakegpu.instantiate(fakegpu.end_capture())
+fakegpu.begin_capture()
 with nvtx.annotate("model"):
     with nvtx.annotate("layer 0"):
-        graph.add("_Z1av")
+        fakegpu.launch("_Z1av")
         with nvtx.annotate("attention", domain="torch"):
-            graph.add("_Z1bv")
-    graph.add("_Z1cv")
-replay = graph.instantiate()
+            fakegpu.launch("_Z1bv")
+    fakegpu.launch("_Z1cv")
+graph = fakegpu.instantiate(fakegpu.end_capture())
 for _ in range(3):
-    replay()
-bare.instantiate()()
+    fakegpu.replay(graph)
+fakegpu.replay(bare)
+fakegpu.synchronize()
 """
 
 

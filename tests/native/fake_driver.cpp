@@ -58,6 +58,10 @@ struct Cupti {
   decltype(&fake_executed) executed = nullptr;
   decltype(&fake_module) module = nullptr;
   decltype(&fake_load_cubin) load_cubin = nullptr;
+  decltype(&fake_graph) graph = nullptr;
+  decltype(&fake_graph_add) graph_add = nullptr;
+  decltype(&fake_graph_instantiate) graph_instantiate = nullptr;
+  decltype(&fake_graph_nodes) graph_nodes = nullptr;
   decltype(&fake_is_enabled) is_enabled = nullptr;
   decltype(&fake_subscriptions) subscriptions = nullptr;
   decltype(&fake_on_flush) on_flush = nullptr;
@@ -96,6 +100,7 @@ struct Gpu {
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
   std::map<std::uint64_t, std::pair<std::uint64_t, bool>> allocations;
+  std::map<std::uint32_t, std::uint32_t> captures;  // the graph that a stream is captured into
   std::map<CUstream, std::pair<CUcontext, bool>> described;  // streams: their context, and whether they are captured
   std::uint64_t used = 0, pool_used = 0, next_address = 0x7f0000000000;
 };
@@ -182,7 +187,9 @@ void look_for_cupti() {
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
         !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
         !find(library, found.launch_call, "fake_launch_call") || !find(library, found.executed, "fake_executed") ||
-        !find(library, found.module, "fake_module") || !find(library, found.load_cubin, "fake_load_cubin") ||
+        !find(library, found.graph, "fake_graph") || !find(library, found.graph_add, "fake_graph_add") ||
+        !find(library, found.graph_instantiate, "fake_graph_instantiate") ||
+        !find(library, found.graph_nodes, "fake_graph_nodes") || !find(library, found.module, "fake_module") || !find(library, found.load_cubin, "fake_load_cubin") ||
         !find(library, found.subscriptions, "fake_subscriptions") || !find(library, found.on_flush, "fake_on_flush") ||
         !find(library, found.callback_name, "cuptiGetCallbackName"))
       return;  // another CUPTI
@@ -367,6 +374,19 @@ CUpti_ActivityKernel9 kernel_record(const char* name, std::uint32_t stream, std:
   return kernel;
 }
 
+// Adds work to the graph that its stream is captured into. False when the stream is not captured.
+bool capture(std::uint32_t stream, const char* kernel) {
+  std::uint32_t graph = 0;
+  {
+    const Lock lock(gpu().mutex);
+    const auto it = gpu().captures.find(stream);
+    if (it == gpu().captures.end()) return false;
+    graph = it->second;
+  }
+  if (graph != 0) gpu().cupti->graph_add(graph, kernel);
+  return true;
+}
+
 // The actions of the runtime at a program's first call.
 int runtime_init() {
   if (const CUresult result = cuInit(0)) return result;
@@ -427,6 +447,7 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
   if (const int status = runtime_init()) return status;
   return api_call(call, [&](std::uint32_t correlation) -> int {
     load_module_of(name);
+    if (capture(stream, name)) return 0;
     Launch told(call, name, grid, block, stream);
     told.begin();
     if (flags & kFakeFails) {
@@ -485,6 +506,58 @@ EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint3
   });
 }
 
+EXPORT int fake_gpu_begin_capture(std::uint32_t stream) {
+  if (const int status = runtime_init()) return status;
+  return api_call("cudaStreamBeginCapture", [&](std::uint32_t) {
+    const Lock lock(gpu().mutex);
+    gpu().captures[stream] = gpu().cupti != nullptr ? gpu().cupti->graph() : 0;
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_end_capture(std::uint32_t stream, std::uint32_t* graph) {
+  return api_call("cudaStreamEndCapture", [&](std::uint32_t) -> int {
+    const Lock lock(gpu().mutex);
+    const auto capture = gpu().captures.extract(stream);
+    if (capture.empty()) return CUDA_ERROR_ILLEGAL_STATE;
+    *graph = capture.mapped();
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_instantiate(std::uint32_t graph, std::uint32_t* exec) {
+  return api_call("cudaGraphInstantiate", [&](std::uint32_t) {
+    *exec = graph != 0 ? gpu().cupti->graph_instantiate(graph) : 0;
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_replay(std::uint32_t exec, std::uint32_t stream, std::uint64_t duration) {
+  return api_call("cudaGraphLaunch", [&](std::uint32_t correlation) {
+    constexpr std::uint32_t kMost = 4096;
+    std::vector<std::uint64_t> ids(kMost);
+    std::vector<const char*> kernels(kMost);
+    const std::uint32_t count = exec != 0 ? gpu().cupti->graph_nodes(exec, ids.data(), kernels.data(), kMost) : 0;
+    const Lock lock(gpu().mutex);
+    use_stream(stream);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto add = [&](auto work) {
+        work.contextId = kContext;
+        work.streamId = stream;
+        work.correlationId = correlation;
+        work.graphId = exec;
+        work.graphNodeId = ids[i];
+        work.start = reserve(stream, duration, 0, false);
+        work.end = work.start + duration;
+        submit(work, work.start, work.end, stream);
+      };
+      if (kernels[i] != nullptr) add(kernel_record(kernels[i], stream, correlation));
+      else add(make<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET));
+    }
+    return 0;
+  });
+}
+
 EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
                          std::uint64_t duration) {
   if (const int status = runtime_init()) return status;
@@ -528,6 +601,7 @@ EXPORT int fake_gpu_fill(const char* call, std::uint64_t bytes, std::uint32_t va
                          std::uint64_t duration) {
   if (const int status = runtime_init()) return status;
   return api_call(call, [&](std::uint32_t correlation) {
+    if (capture(stream, nullptr)) return 0;
     const Lock lock(gpu().mutex);
     use_stream(stream);
     auto fill = make<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET);

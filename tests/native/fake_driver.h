@@ -25,6 +25,12 @@ int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* gri
 // The executable graph `graph`: kernels that run one after the other, each for `duration`.
 int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t count, std::uint32_t graph,
                    std::uint32_t stream, std::uint64_t duration);
+// Captures kernels and fills of a stream into a graph, and ends that. The graph and its executable one have CUPTI's numbers, 0
+// while the process has not loaded CUPTI; a replay of 0 does nothing.
+int fake_gpu_begin_capture(std::uint32_t stream);
+int fake_gpu_end_capture(std::uint32_t stream, std::uint32_t* graph);
+int fake_gpu_instantiate(std::uint32_t graph, std::uint32_t* exec);
+int fake_gpu_replay(std::uint32_t exec, std::uint32_t stream, std::uint64_t duration);
 // `kind` is a CUpti_ActivityMemcpyKind. A call that is not named Async waits for the copy.
 int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
                   std::uint64_t duration);

@@ -147,7 +147,13 @@ TEST(ranges_of_all_domains_and_styles_count_by_their_begin) {
   nvtxRangeId_t foreign = 0;
   std::thread([&] { foreign = nvtxRangeStartA("of another thread"); }).join();
   nvtxRangePushA("b");
+  const nvtxDomainHandle_t unnamed = nvtxDomainCreateA("");
+  nvtxEventAttributes_t plain = a;
+  plain.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  plain.message.ascii = "c";
+  nvtxDomainRangePushEx(unnamed, &plain);
   fake_graph_add(graph, "k1");
+  nvtxDomainRangePop(unnamed);
   nvtxRangeEnd(started);
   nvtxRangePop();
   fake_graph_add(graph, "k2");
@@ -157,7 +163,7 @@ TEST(ranges_of_all_domains_and_styles_count_by_their_begin) {
   fake_graph_replay(fake_graph_instantiate(graph), 7);
   const auto c = program.end();
   CHECK((ranges_by_kernel(c) ==
-         Found{{"k1", {R"(["a","mine:registered","started","b"])"}}, {"k2", {R"(["a","mine:registered"])"}}}));
+         Found{{"k1", {R"(["a","mine:registered","started","b","c"])"}}, {"k2", {R"(["a","mine:registered"])"}}}));
 }
 
 TEST(threads_that_capture_at_once_keep_their_own_ranges) {

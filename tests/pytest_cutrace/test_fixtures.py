@@ -67,22 +67,22 @@ def test_work_of_graphs_is_in_the_regions_in_which_it_was_captured(suite: Suite)
         @pytest.fixture(scope="module")
         def shared():
             fakegpu.launch("warm_up")
-            graph = fakegpu.Graph()
-            graph.add("old")
-            return graph.instantiate()
+            fakegpu.begin_capture()
+            fakegpu.launch("old")
+            return fakegpu.instantiate(fakegpu.end_capture())
 
         @pytest.mark.parametrize("times", [1, int(os.environ.get("TIMES", 2))], ids=["once", "more"])
         def test_replays(gpu_trace, shared, times):
-            graph = fakegpu.Graph()
+            fakegpu.begin_capture()
             with gpu_trace.region("forward"):
-                graph.add("f")
+                fakegpu.launch("f")
                 with gpu_trace.region("inner"):
-                    graph.add("i")
-            replay = graph.instantiate()
+                    fakegpu.launch("i")
+            graph = fakegpu.instantiate(fakegpu.end_capture())
             with gpu_trace.region("replays"):
                 for _ in range(times):
-                    replay()
-            shared()
+                    fakegpu.replay(graph)
+            fakegpu.replay(shared)
     """)  # fmt: skip
     done = suite.run("--cutrace", "--cutrace-update")
     for name, times in (("once", 1), ("more", 2)):

@@ -17,7 +17,7 @@ It stands alone: it imports neither cutrace nor anything that uses NVTX.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 #: Kinds of copies as CUPTI numbers them.
@@ -116,21 +116,28 @@ def graph_launch(
     _check(status, call)
 
 
-class Graph:
-    """A CUDA graph whose kernels are captured one by one, each on the thread that adds it. Its replays run when they
-    are launched, whatever runs on the stream. A launch of a kernel must come before, which starts CUPTI."""
+def begin_capture(stream: int = 7) -> None:
+    """Capture the kernels and fills of a stream into a CUDA graph, from now on. They do not run."""
+    _check(_driver().fake_gpu_begin_capture(stream), "cudaStreamBeginCapture")
 
-    def __init__(self) -> None:
-        init()
-        self._number = _cupti().fake_graph()
 
-    def add(self, kernel: str) -> None:
-        _cupti().fake_graph_add(self._number, kernel.encode())
+def end_capture(stream: int = 7) -> int:
+    """End the capture of a stream, and return the graph."""
+    graph = ctypes.c_uint32()
+    _check(_driver().fake_gpu_end_capture(stream, ctypes.byref(graph)), "cudaStreamEndCapture")
+    return graph.value
 
-    def instantiate(self, stream: int = 7) -> Callable[[], None]:
-        """Make an executable graph. Returns a function that replays it."""
-        executable = _cupti().fake_graph_instantiate(self._number)
-        return lambda: _cupti().fake_graph_replay(executable, stream)
+
+def instantiate(graph: int) -> int:
+    """Make an executable graph of a captured one."""
+    executable = ctypes.c_uint32()
+    _check(_driver().fake_gpu_instantiate(graph, ctypes.byref(executable)), "cudaGraphInstantiate")
+    return executable.value
+
+
+def replay(executable: int, stream: int = 7, duration_ns: int = 1000) -> None:
+    """Launch an executable graph; each of its nodes takes ``duration_ns``."""
+    _check(_driver().fake_gpu_replay(executable, stream, ctypes.c_uint64(duration_ns)), "cudaGraphLaunch")
 
 
 def copy(

@@ -92,6 +92,44 @@ def test_a_graph_launch_has_one_correlation_id(fake_driver: FakeDriver, tmp_path
     assert (trace.graph_launches["end"] - trace.graph_launches["start"]).tolist() == [300]
 
 
+def test_a_captured_graph_has_the_ranges_of_its_capture(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program = """
+import nvtx
+fakegpu.init()
+with cutrace.record(sys.argv[1]):
+    fakegpu.begin_capture()
+    with nvtx.annotate("forward"):
+        with nvtx.annotate("layer", domain="mine"):
+            fakegpu.launch("a")
+        fakegpu.memset()
+    fakegpu.launch("b")
+    graph = fakegpu.instantiate(fakegpu.end_capture())
+    for _ in range(3):
+        fakegpu.replay(graph, duration_ns=100)
+    fakegpu.synchronize()
+with cutrace.record(sys.argv[2]):
+    fakegpu.replay(graph)
+    fakegpu.synchronize()
+"""
+    pytest.importorskip("nvtx")
+    paths = [tmp_path / "first.bin", tmp_path / "second.bin"]
+    run(fake_driver, program, *paths)
+    trace = cutrace.load(paths[0])
+    assert trace.kernels.size == 6
+    assert trace.memsets.size == 3
+    ranges = {
+        int(row["graph_node"]): json.loads(trace.strings[int(row["ranges"])] or "[]") for row in trace.graph_nodes
+    }
+    of_kernels = {
+        trace.strings[int(launch["name"])]: ranges.pop(int(launch["graph_node"])) for launch in trace.launches[1:]
+    }
+    assert of_kernels == {"a": ["forward", "mine:layer"], "b": []}
+    assert list(ranges.values()) == [["forward"]]
+    (captured,) = (row for row in trace.api_calls if row["start"] <= trace.graph_nodes[0]["created"] <= row["end"])
+    assert trace.strings[int(trace.functions[captured["function"]]["name"])] == "cudaLaunchKernel"
+    assert cutrace.load(paths[1]).graph_nodes.size == 0, "the graph is older than the recording"
+
+
 def test_detached_work_starts_after_what_follows_it(fake_driver: FakeDriver, tmp_path: Path) -> None:
     program = """
 fakegpu.launch("late", delay_ns=20_000_000, detached=True)

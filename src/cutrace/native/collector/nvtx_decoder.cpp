@@ -179,7 +179,7 @@ std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::u
   std::string json;
   for (const OpenRange* range : open) {
     std::string name(range->domain != 0 ? nvtx::domain_name(range->domain) : std::string_view());
-    if (range->domain != 0) name += ':';
+    if (!name.empty()) name += ':';
     name += range->registered != 0 ? nvtx::registered_string(range->registered) : std::string_view(range->own);
     std::string part = (json.empty() ? '[' : ',') + json_quoted(name);
     if (json.size() + part.size() >= StringTable::kLongest) break;  // a longer text would be cut
