@@ -37,12 +37,19 @@ def armed(tmp_path: Path, needs: Callable[..., None]) -> Iterator[subprocess.Pop
 def launches_of_steps(trace: cutrace.Trace) -> set[int]:
     """How many kernels were launched in a step, for the steps that are whole in the capture."""
     names = trace.strings.take(trace.functions["name"][trace.api_calls["function"]]).astype(str)
-    launching = trace.api_calls[np.char.find(names, "LaunchKernel") >= 0]
-    # Work of the first and the last step can be outside of the capture.
-    steps = trace.nvtx_ranges[trace.strings.take(trace.nvtx_ranges["name"]) == "step"][1:-1]
-    starts = np.sort(launching["start"])
-    counts = np.searchsorted(starts, steps["end"]) - np.searchsorted(starts, steps["start"])
+    launching = np.sort(trace.api_calls["start"][np.char.find(names, "LaunchKernel") >= 0])
+    ranges = trace.nvtx_ranges[trace.strings.take(trace.nvtx_ranges["name"]) == "step"]
+    # NVTX is recorded a little earlier than calls, which CUPTI enables one kind after the other.
+    steps = ranges[ranges["start"] > launching[0] + 100_000_000]
+    counts = np.searchsorted(launching, steps["end"]) - np.searchsorted(launching, steps["start"])
     return set(counts.tolist())
+
+
+def is_complete(trace: cutrace.Trace) -> bool:
+    """Whether nothing is missing but the other halves of ranges that were open at the begin and at the end."""
+    quality = trace.quality
+    cut = {loss.reason for loss in quality.losses} <= {"nvtx_unmatched_pop", "nvtx_open"}
+    return cut and set(quality.unknown) <= {"nvtx_ranges"} and not quality.damage and not quality.incomplete
 
 
 def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen[str], tmp_path: Path) -> None:
@@ -55,7 +62,7 @@ def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         with cutrace.load(path) as trace:
-            assert trace.quality.lossless, done.stderr
+            assert is_complete(trace), done.stderr
             assert trace.processes[0].complete
             assert trace.count("kernels") > 1000
             counts.append(launches_of_steps(trace))
@@ -76,5 +83,5 @@ def test_the_end_of_the_program_ends_an_attachment(armed: subprocess.Popen[str],
     assert attachment.wait(LIMIT)
     assert not attachment.stop().trouble
     with cutrace.load(tmp_path / "run.bin") as trace:
-        assert trace.quality.lossless
+        assert is_complete(trace)
         assert trace.count("kernels") > 0

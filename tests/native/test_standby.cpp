@@ -1,0 +1,247 @@
+// The socket of a process on standby: its protocol, strange peers, and recordings that several ask for at once. Whole
+// programs are in tests/faults/test_standby.py.
+#include "collector/standby.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+
+using namespace cutrace;
+
+namespace {
+
+constexpr int kPatience = 20'000;
+
+// This process on standby, with its socket in a folder of the test.
+struct Standby {
+  explicit Standby(const std::string& more = "") {
+    CHECK(setenv("XDG_RUNTIME_DIR", folder.path.c_str(), 1) == 0);
+    CHECK(setenv("CUTRACE_OPTIONS", ("standby=1;cupti=" + std::string(fake_path()) + ";" + more).c_str(), 1) == 0);
+    CHECK_EQUAL(collector.inject(), 1);
+    fake_create_context();
+    fake_load_module();
+  }
+  std::string socket_path() const {
+    const auto found = std::filesystem::directory_iterator(folder.path + "/cutrace");
+    return found->path();
+  }
+  std::string capture(const std::string& name) const { return folder.path + "/" + name; }
+
+  Folder folder;
+  Collector collector;
+};
+
+class Client {
+ public:
+  explicit Client(const Standby& standby) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::snprintf(address.sun_path, sizeof address.sun_path, "%s", standby.socket_path().c_str());
+    CHECK(::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+  ~Client() { ::close(fd_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void send(const std::string& text) const {
+    for (std::size_t sent = 0; sent < text.size();) {
+      const ssize_t n = ::send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return;  // the process has closed the connection
+      sent += static_cast<std::size_t>(n);
+    }
+  }
+  // The next line, "" at the end of the connection.
+  std::string line() {
+    for (;;) {
+      if (const std::size_t end = received_.find('\n'); end != std::string::npos) {
+        const std::string found = received_.substr(0, end);
+        received_.erase(0, end + 1);
+        return found;
+      }
+      pollfd file{fd_, POLLIN, 0};
+      CHECK(::poll(&file, 1, kPatience) == 1);
+      char bytes[4096];
+      const ssize_t n = ::recv(fd_, bytes, sizeof bytes, 0);
+      if (n <= 0) return {};
+      received_.append(bytes, static_cast<std::size_t>(n));
+    }
+  }
+  std::string ask(const std::string& request) {
+    send(request + "\n");
+    return line();
+  }
+
+ private:
+  int fd_;
+  std::string received_;
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void launch(int count) {
+  for (int i = 0; i < count; ++i) fake_launch("k", 1, 1, false);
+}
+
+void wait_until_idle(const Collector& collector) {
+  for (int i = 0; collector.running() != 0; ++i) {
+    CHECK(i < kPatience);
+    sleep_ms(1);
+  }
+}
+
+std::size_t kernels(const std::string& path) {
+  const CaptureReader capture(path);
+  CHECK(capture.says("\"ended\""));
+  return capture.rows<rows::Kernels>().size();
+}
+
+}  // namespace
+
+TEST(a_process_on_standby_has_no_subscriber) {
+  const Standby standby;
+  CHECK_EQUAL(fake_subscribers(), 0u);
+  CHECK_EQUAL(standby.collector.running(), 0);
+  Client client(standby);
+  CHECK(contains(client.line(), "\"protocol\":1"));
+  CHECK(contains(client.ask("status"), "\"cuda\":true,\"recording\":null"));
+}
+
+TEST(recordings_of_one_connection_are_complete) {
+  const Standby standby("api=none");
+  Client client(standby);
+  client.line();
+  for (int i = 1; i <= 3; ++i) {
+    const std::string path = standby.capture(std::to_string(i) + ".bin");
+    launch(10);
+    CHECK(contains(client.ask("start output=" + path), "\"cupti\":true,\"notes\":[]"));
+    CHECK(contains(client.ask("start output=" + path), "it is being recorded by the attach of process "));
+    launch(100 * i);
+    CHECK(contains(client.ask("status"), "\"by\":\"attach\",\"pid\":" + std::to_string(getpid())));
+    CHECK(contains(client.ask("stop"), "\"rows\":"));
+    CHECK_EQUAL(fake_subscribers(), 0u);
+    CHECK_EQUAL(kernels(path), std::size_t(100 * i));
+    CHECK(CaptureReader(path).rows<rows::ApiCalls>().empty());  // a default of the process
+  }
+  CHECK(contains(client.ask("stop"), "this connection records nothing"));
+}
+
+TEST(the_end_of_a_connection_ends_its_recording) {
+  const Standby standby;
+  const std::string path = standby.capture("run.bin");
+  {
+    Client client(standby);
+    client.line();
+    CHECK(contains(client.ask("start output=" + path), "\"cupti\":true"));
+    launch(50);
+    Client second(standby);
+    second.line();
+    CHECK(contains(second.ask("start output=" + path), "error"));
+    CHECK(contains(second.ask("stop"), "error"));
+    CHECK_EQUAL(standby.collector.running(), 1);
+  }
+  wait_until_idle(standby.collector);
+  Client next(standby);
+  next.line();  // after the file is closed
+  CHECK_EQUAL(kernels(path), std::size_t{50});
+}
+
+TEST(strange_requests_are_refused) {
+  const Standby standby;
+  Client owner(standby);
+  owner.line();
+  CHECK(contains(owner.ask("start output=/nowhere/run.bin"), "choose a folder that exists and is writable"));
+  CHECK(contains(owner.ask("start standby=1"), "error"));
+  CHECK(contains(owner.ask("start"), "either directory=DIR or output=FILE"));
+  CHECK(contains(owner.ask("start output=" + standby.capture("run.bin")), "\"cupti\":true"));
+  for (const char* request : {"", " ", "stop now", "dump", "Status", "start=", "\x01\xff\xfe", "{\"stop\":1}"}) {
+    Client client(standby);
+    client.line();
+    CHECK(contains(client.ask(request), "error"));
+  }
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    Client client(standby);
+    std::string bytes(random() % 3000, ' ');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    client.send(bytes);
+    if (i % 3 == 0) client.line();
+  }
+  Client endless(standby);
+  endless.line();
+  endless.send(std::string(100'000, 'x'));
+  CHECK(contains(endless.line(), "the request is too long"));
+  CHECK_EQUAL(endless.line(), std::string());
+  // More than there is room for: the oldest go, the one that records stays.
+  std::vector<std::unique_ptr<Client>> many;
+  for (int i = 0; i < 30; ++i) many.push_back(std::make_unique<Client>(standby));
+  CHECK(contains(many.back()->line(), "protocol"));
+  launch(20);
+  owner.ask("stop");
+  CHECK_EQUAL(kernels(standby.capture("run.bin")), std::size_t{20});
+}
+
+TEST(a_peer_that_does_not_read_is_dropped) {
+  const Standby standby;
+  Client reader(standby);
+  reader.send([] {
+    std::string requests;
+    for (int i = 0; i < 20'000; ++i) requests += "status\n";
+    return requests;
+  }());
+  Client client(standby);
+  CHECK(contains(client.line(), "protocol"));
+  CHECK(contains(client.ask("status"), "\"recording\":null"));
+}
+
+TEST(the_program_and_attachers_start_recordings_at_once) {
+  const Standby standby;
+  std::atomic<bool> done{false};
+  std::atomic<int> attached{0}, own{0};
+  const auto attach = [&](int number) {
+    const std::string path = standby.capture("attached" + std::to_string(number) + ".bin");
+    while (!done.load()) {
+      Client client(standby);
+      client.line();
+      if (contains(client.ask("start output=" + path), "error")) continue;
+      if (++attached % 2 == 0) client.ask("stop");  // else by the end of the connection
+    }
+  };
+  std::thread program([&] {
+    const std::string options = "output=" + standby.capture("own.bin") + ";cupti=" + fake_path();
+    for (; !done.load(); sleep_ms(5)) {
+      if (standby.collector.start(options.c_str()) != 0) continue;
+      ++own;
+      standby.collector.stop();
+    }
+  });
+  std::thread launching([&] {
+    while (!done.load()) launch(1);
+  });
+  std::thread first(attach, 1), second(attach, 2);
+  for (int i = 0; i < 30'000 && (attached.load() < 6 || own.load() < 3); ++i) sleep_ms(1);
+  done.store(true);
+  for (std::thread* thread : {&program, &launching, &first, &second}) thread->join();
+  CHECK(attached.load() >= 6);
+  CHECK(own.load() >= 3);
+  wait_until_idle(standby.collector);
+}
+
+TEST(only_the_user_and_root_may_attach) {
+  CHECK(standby::may_attach(1000, 1000));
+  CHECK(standby::may_attach(0, 1000));
+  CHECK(!standby::may_attach(1001, 1000));
+  CHECK(!standby::may_attach(1000, 0));
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }
