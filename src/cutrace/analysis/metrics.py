@@ -10,7 +10,7 @@ import numpy as np
 
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
-from ..trace.origins import NODE_FIELDS
+from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.selection import united
 from .calls import UNKNOWN_CALL
@@ -56,13 +56,16 @@ def measure(
     spans: dict[str, list[tuple[int, int]]] = {}
     for region in window.regions:
         spans.setdefault(region.name, []).append((region.start, region.end))
+    origins = trace.origins
+    nodes = {table: origins.of_rows(table, work[table].rows) for table in NODE_FIELDS} if origins else {}
     gpus, facts = _hardware(trace, work, window)
     gpu_work = [work[t] for t in GPU_WORK]
     return Metrics(
         values=_values(index, work, names),
         # Regions of the same name may be nested; their work counts once.
         regions={
-            name: _values(index, _of_region(trace, work, name, united(parts)), names) for name, parts in spans.items()
+            name: _values(index, _of_region(work, name, united(parts), origins, nodes), names)
+            for name, parts in spans.items()
         },
         problems=tuple(_problems(trace, index, work, window, processes)),
         gpus=gpus,
@@ -86,22 +89,25 @@ def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelec
     return processes, work
 
 
-def _of_region(trace: Trace, work: WorkSelection, name: str, spans: list[tuple[int, int]]) -> WorkSelection:
+def _of_region(
+    work: WorkSelection,
+    name: str,
+    spans: list[tuple[int, int]],
+    origins: Origins | None,
+    nodes: dict[str, np.ndarray],
+) -> WorkSelection:
     """The calls and the work launched within a region, and the work of graph nodes that were created in it: while it
-    was open, or in an NVTX range of its name."""
+    was open, or in an NVTX range of its name. ``nodes`` has the node of each row by table."""
     inside = work.within(spans)
-    origins = trace.origins
     if not origins:
         return inside
     paths = np.array([name in path for path in origins.paths])
     begins, ends = np.array(spans, np.int64).T
     tables = dict(inside.tables)
-    for table in NODE_FIELDS:
-        part = work[table]
-        node = origins.of_rows(table, part.rows)
-        times = np.stack([part.when, origins.created[node]])
+    for table, node in nodes.items():
+        times = np.stack([work[table].when, origins.created[node]])
         open_then = np.searchsorted(begins, times, "right") > np.searchsorted(ends, times, "right")
-        tables[table] = part[open_then.any(axis=0) | paths[origins.path_of[node]]]
+        tables[table] = work[table][open_then.any(axis=0) | paths[origins.path_of[node]]]
     return WorkSelection(inside.calls, tables)
 
 
