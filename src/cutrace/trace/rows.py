@@ -32,8 +32,9 @@ def copied(rows: np.ndarray) -> np.ndarray:
 
 def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """A copy of the rows that a mask, or an array of indices, selects."""
-    kept: np.ndarray = _plain(rows)[mask].view(rows.dtype)
-    return kept
+    plain = _plain(rows)
+    kept: np.ndarray = plain[mask] if mask.dtype == bool else plain.take(mask)  # faster than indexing
+    return kept.view(rows.dtype)
 
 
 def _plain(rows: np.ndarray) -> np.ndarray:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ...errors import CutraceError
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
-from ...trace.rows import never_ended, time_order
+from ...trace.rows import never_ended
 from ..base import Progress, Request
 from ..rows import payload_columns
 from . import gpu_events, host_tables
@@ -34,12 +34,13 @@ from .derived.replays import Replays
 from .derived.waits import CallWaits, Waits
 from .descriptors import DERIVED, Descriptors, counter, write_header, write_missing
 from .flows import Flows, needs_slice
-from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, KeyIndex, Lists, StyleIndex
+from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, GpuRows, KeyIndex, Lists, StyleIndex
 from .host_tables import (
     COUNTED,
     THREAD,
     HostChunk,
     HostEvents,
+    HostRows,
     HostTable,
     HostTracks,
     Spool,
@@ -136,8 +137,8 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                 columns[process] = HostColumns(annotations, range_metrics, flows, submissions, waits)
                 pending += _write_samples(process, blocks, output, descriptors)
                 free_id = submissions.end
-            blocks.read_ahead([block for block in pending if isinstance(block, BlockInfo)])
             host = HostWriter(blocks, columns, HostTracks(output, descriptors, uuids), output)
+            blocks.read_ahead([block for block in pending if isinstance(block, BlockInfo)], host.prepare)
             pending += derived_rows.blocks
             host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
             host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
@@ -161,7 +162,7 @@ def _write_work(
     events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
     with output.file.thread(_WINDOWS_AHEAD) as thread:
         derived = DerivedWork(blocks, process, queues, derived_rows, thread) if derived_rows else None
-        blocks.read_ahead(blocks.of(process, *_GPU_TABLES), sort=True)
+        blocks.read_ahead(blocks.of(process, *_GPU_TABLES), lambda info, rows: events[info.table or ""].prepare(rows))
         _write_gpu(process, blocks, events, derived)
         thread.wait()
     if derived and derived_rows:
@@ -175,7 +176,7 @@ def _write_samples(
 ) -> list[BlockInfo | SpoolBlock]:
     """Write the samples of a process. Returns the blocks of its other host tables."""
     tables = _HOST_TABLES
-    blocks.read_ahead(blocks.of(process, _PC_SAMPLES))
+    blocks.read_ahead(blocks.of(process, _PC_SAMPLES), lambda _, rows: rows)
     if is_sampled(blocks.trace, process):
         samples = SampleWriter(blocks.trace, output, descriptors, process)
         samples.write(map(blocks.read, blocks.of(process, "counters")))
@@ -218,7 +219,7 @@ class Blocks:
         self.unknown = dict.fromkeys(TABLES, 0)
         infos = [info for name in (*_GPU_TABLES, *_HOST_TABLES, _PC_SAMPLES) for info in trace.block_infos(name)]
         self._total, self._done = sum(info.rows for info in infos), 0
-        self._block: ReadBlock = trace.block
+        self._block: Callable[[BlockInfo], tuple[Any, np.ndarray]] = trace.block
         self._read: set[int] = set()  # offsets of blocks
         self.still_open: Spool  # set for each group of processes
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
@@ -233,26 +234,22 @@ class Blocks:
         """The number of rows of a process that become events."""
         return sum(info.rows for info in self.of(process, *_GPU_TABLES, *_HOST_TABLES))
 
-    def ahead(self, infos: Iterable[BlockInfo], *, sort: bool = False) -> ReadBlock:
-        """A function that returns the rows of blocks; the threads of the file read these ahead in rising time. With
-        ``sort``, rows are in the order of their begin."""
-        ordered = sorted(infos, key=lambda info: info.first_time)
-        return self.file.read_ahead(self._sorted if sort else self.trace.block, ordered)
+    def ahead(self, infos: Iterable[BlockInfo]) -> ReadBlock:
+        """A function that returns the rows of blocks; the threads of the file read these ahead in rising time."""
+        return self.file.read_ahead(self.trace.block, sorted(infos, key=lambda info: info.first_time))
 
-    def read_ahead(self, infos: Iterable[BlockInfo], *, sort: bool = False) -> None:
-        """Read blocks ahead for :meth:`read` (see :meth:`ahead`)."""
-        self._block = self.ahead(infos, sort=sort)
+    def read_ahead(self, infos: Iterable[BlockInfo], prepare: Callable[[BlockInfo, np.ndarray], Any]) -> None:
+        """Read blocks ahead for :meth:`read`, which then returns what ``prepare`` makes of their rows, in any
+        thread."""
 
-    def _sorted(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
-        rows, unknown = self.trace.block(info)
-        order = time_order(rows["start"])
-        if order is not None:
-            # As plain bytes, so that NumPy copies whole rows.
-            rows = rows.view(f"V{rows.itemsize}").take(order).view(rows.dtype)
-        return rows, unknown
+        def block(info: BlockInfo) -> tuple[Any, np.ndarray]:
+            rows, unknown = self.trace.block(info)
+            return prepare(info, rows), unknown
 
-    def read(self, info: BlockInfo) -> np.ndarray:
-        """The rows of a block with known times. Counts the block at the first call."""
+        self._block = self.file.read_ahead(block, sorted(infos, key=lambda info: info.first_time))
+
+    def read(self, info: BlockInfo) -> Any:  # what `prepare` returns
+        """The rows of a block with known times, prepared. Counts the block at the first call."""
         rows, unknown = self._block(info)
         if info.offset in self._read:
             return rows
@@ -345,9 +342,9 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
     size, kept = 0, 0
     ordered = sorted(blocks.of(process, *_GPU_TABLES), key=lambda info: info.first_time)
     for number, info in enumerate(ordered, 1):
-        rows = blocks.read(info)
-        if len(rows):
-            live.append(events[info.table or ""].block(rows))
+        prepared: GpuRows = blocks.read(info)
+        if len(prepared.rows):
+            live.append(events[info.table or ""].block(prepared))
         size += info.payload_size
         kept += info.payload_size
         if size < GPU_WINDOW and number < len(ordered):
@@ -507,12 +504,11 @@ class HostWriter:
         return late
 
     def _load(self, block: _Block, begin: int, late: list[_Block]) -> list[HostChunk]:
-        source = block.source
-        tables, host_columns = self._events[source.process, source.table or ""], self._columns[source.process]
-        rows = source.read() if isinstance(source, SpoolBlock) else self._blocks.read(source)
-        if not len(rows):
+        source, columns = block.source, self._columns[block.source.process]
+        parts = self.prepare(source, source.read()) if isinstance(source, SpoolBlock) else self._blocks.read(source)
+        if not parts:
             return []
-        block.starts = rows[tables[0].table.layout.start_field or ""]
+        block.starts = np.concatenate([part.starts for part in parts])
         block.last = int(block.starts.max())
         if not block.written and begin:
             first = int(block.starts.min())
@@ -520,14 +516,16 @@ class HostWriter:
                 late.append(_Block(first, source))
                 return []
         chunks: list[HostChunk] = []
-        for events in tables:
-            selected = events.table.select(rows) if events.table.select else None
-            part = rows if selected is None or selected.all() else rows[selected]
-            if len(part):
-                submitted = host_columns.submitted(events.table, part)
-                columns = self._output.file.submit(host_columns.of, events.table, part, submitted)
-                chunks.append(events.chunk(part, columns))
+        for part in parts:
+            table, rows = part.events.table, part.rows
+            submitted = columns.submitted(table, rows)
+            chunks.append(part.events.chunk(part, self._output.file.submit(columns.of, table, rows, submitted)))
         return chunks
+
+    def prepare(self, source: BlockInfo | SpoolBlock, rows: np.ndarray) -> list[HostRows]:
+        """The rows of a block for each :class:`HostTable` that selects some; thread-safe."""
+        parts = [events.select(rows) for events in self._events[source.process, source.table or ""]]
+        return [part for part in parts if len(part.rows)]
 
     def _close_window(
         self, slices: Sequence[_Slices], until: int, news: Iterable[TrackNews], writing: OrderedThread

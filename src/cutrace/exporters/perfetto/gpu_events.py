@@ -17,6 +17,7 @@ from ..._native import Blobs, Keys, Submissions, demangle, encode_pieces
 from ...analysis.occupancy import UNLIMITED, occupancy, volume
 from ...runbin.labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from ...runbin.layout import TABLES as LAYOUT
+from ...trace.rows import chosen, time_order
 from . import proto
 from .descriptors import Descriptors
 from .packets import InternedRefs, Output, Sequence
@@ -231,7 +232,7 @@ class StyleIndex:
         self.table, self._descriptors, self._process, self._output = table, descriptors, process, output
         self._queues = queues
         family_fields = (*table.family_fields, *QUEUE_FIELDS)
-        fields = (*table.number_fields, *family_fields)
+        self.fields = fields = (*table.number_fields, *family_fields)
         self._styles = Keys(len(fields))
         # A family also depends on whether the launch configuration is known, and on the creation of the graph node.
         self._families = Keys(len(family_fields) + len(table.launch_fields) + 2)
@@ -256,7 +257,7 @@ class StyleIndex:
         return len(self._family_of)
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        styles, new = self._styles.ids([rows[f] for f in self._rows.dtype.names or ()])
+        styles, new = self._styles.ids([rows[f] for f in self.fields])
         if len(new):
             self._add(rows[new])
         return styles
@@ -346,6 +347,17 @@ class StyleIndex:
         return Template("Trace", {"packet": packet})
 
 
+@dataclass(frozen=True)
+class GpuRows:
+    """The rows of a block in the order of their begin. ``kinds`` numbers the styles of these rows in order of
+    appearance, and ``first`` has the first row of each. The ``computed`` columns are by row."""
+
+    rows: np.ndarray
+    kinds: np.ndarray
+    first: np.ndarray
+    computed: dict[str, np.ndarray]
+
+
 @dataclass
 class GpuBlock:
     """A block of rows in the order of their begin. ``styles``, the event ``ids`` and the ``computed`` columns are by
@@ -411,13 +423,22 @@ class GpuEvents:
         self._templates = {waits: self._template(waits) for waits in (False, True)}
         self._open()
 
-    def block(self, rows: np.ndarray) -> GpuBlock:
-        """A block from rows in the order of their begin. Its events get ids."""
+    def prepare(self, rows: np.ndarray) -> GpuRows:
+        """What does not depend on other blocks; thread-safe."""
+        order = time_order(rows["start"])
+        rows = rows if order is None else chosen(rows, order)
         computed = {"duration": rows["end"] - rows["start"]}
         if "bandwidth" in self._table.arguments:
-            computed["bandwidth"] = _bandwidth(rows["bytes"], rows["end"] - rows["start"])
-        ids = self._submissions.assign(rows["correlation"])
-        return GpuBlock(self._index, rows, self._index.of(rows), ids, computed)
+            computed["bandwidth"] = _bandwidth(rows["bytes"], computed["duration"])
+        fields = self._index.fields
+        return GpuRows(rows, *Keys(len(fields)).ids([rows[f] for f in fields]), computed)
+
+    def block(self, part: GpuRows) -> GpuBlock:
+        """A block, whose styles get numbers and whose events get ids."""
+        styles = self._index.of(chosen(part.rows, part.first)).take(part.kinds)
+        return GpuBlock(
+            self._index, part.rows, styles, self._submissions.assign(part.rows["correlation"]), part.computed
+        )
 
     def write(self, part: GpuPart, waits: Lists | None = None) -> None:
         """Write a part. ``waits`` has the ids of the events that each row of its block waited for."""

@@ -35,6 +35,7 @@ from ...runbin.labels import (
 from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, Table
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
+from ...trace.rows import chosen
 from . import proto
 from .annotations import Annotations
 from .descriptors import CUDA, DERIVED, Descriptors, counter
@@ -494,8 +495,17 @@ class HostEvents:
             self._templates[key] = self._describe(*key)
         return self._templates[key]
 
-    def chunk(self, rows: np.ndarray, columns: Future[Columns]) -> HostChunk:
+    def select(self, rows: np.ndarray) -> HostRows:
+        """The rows of a block that this description is for; thread-safe."""
+        selected = self.table.select(rows) if self.table.select else None
+        rows = rows if selected is None or selected.all() else chosen(rows, selected)
+        if self._annotations is not None:
+            return HostRows(self, rows, None, None)
+        return HostRows(self, rows, *Keys(len(self._fields)).ids([rows[f] for f in self._fields]))
+
+    def chunk(self, part: HostRows, columns: Future[Columns]) -> HostChunk:
         """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
+        rows = part.rows if part.first is None else chosen(part.rows, part.first)
         keys = [rows[f] for f in self._fields]
         if self._annotations is not None:
             keys.append(self._annotations.numbers(rows))
@@ -503,7 +513,9 @@ class HostEvents:
         shared = keys[-1][new].tolist() if self._annotations is not None else [0] * len(new)
         for row, number in zip(rows[new], shared, strict=True):
             self._combine(row, number)
-        return HostChunk(self, rows, combinations, columns)
+        if part.kinds is not None:
+            combinations = combinations.take(part.kinds)
+        return HostChunk(self, part.rows, combinations, columns)
 
     def _combine(self, row: np.void, shared: int) -> None:
         table = self.table
@@ -560,6 +572,21 @@ class HostEvents:
                 ids["render_stage_wait_event_ids"] = Each("wait_offsets", "waits")
             event["gpu_correlation"] = When("correlated", ids)
         return _packet(event, extra)
+
+
+@dataclass(frozen=True)
+class HostRows:
+    """Some rows of a block. ``kinds`` numbers their combinations in order of appearance, and ``first`` has the first
+    row of each. Both are None where rows share arguments of the source, since these get numbers in order."""
+
+    events: HostEvents
+    rows: np.ndarray
+    kinds: np.ndarray | None
+    first: np.ndarray | None
+
+    @property
+    def starts(self) -> np.ndarray:
+        return self.rows[self.events.table.layout.start_field or ""]
 
 
 @dataclass
