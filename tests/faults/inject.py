@@ -52,6 +52,11 @@ def close_fails(error: int) -> None:
     _faults().fault_closes(error)
 
 
+def copies(error: int = 0, milliseconds: int = 0) -> None:
+    """Copying to a dump takes so long, and fails with this errno unless it is 0."""
+    _faults().fault_copies(error, ctypes.c_uint(milliseconds))
+
+
 def realtime_steps(seconds: float) -> None:
     """Shift the REALTIME clock."""
     _faults().fault_realtime(ctypes.c_int64(int(seconds * 1e9)))

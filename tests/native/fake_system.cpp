@@ -1,8 +1,9 @@
 // System calls with faults chosen by a test: preloaded (LD_PRELOAD) into the measured program, or linked into a test.
 //
-// Only writes, truncations and closes of captures (files named *.bin) are affected, and the REALTIME clock of the whole
-// program.
+// Only writes, truncations and closes of captures (files named *.bin) are affected, copies between files (sendfile), and the
+// REALTIME clock of the whole program.
 #include <dlfcn.h>
+#include <sys/sendfile.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -22,7 +23,8 @@ struct Faults {
   std::atomic<int> write_error{0};
   std::atomic<std::int64_t> writes_before{0}, writes_failing{0}, writes_interrupted{0};
   std::atomic<std::uint64_t> most_bytes{0}, bytes_per_second{0};
-  std::atomic<int> truncate_error{0}, close_error{0};
+  std::atomic<int> truncate_error{0}, close_error{0}, copy_error{0};
+  std::atomic<unsigned> copies_take{0};
   std::atomic<std::int64_t> realtime_step{0};
   std::atomic<std::uint64_t> faults{0};
 };
@@ -87,6 +89,10 @@ EXPORT void fault_interrupted_writes(std::int64_t count) { faults().writes_inter
 EXPORT void fault_slow_writes(std::uint64_t bytes_per_second) { faults().bytes_per_second = bytes_per_second; }
 EXPORT void fault_truncates(int error) { faults().truncate_error = error; }
 EXPORT void fault_closes(int error) { faults().close_error = error; }
+EXPORT void fault_copies(int error, unsigned milliseconds) {
+  faults().copy_error = error;
+  faults().copies_take = milliseconds;
+}
 EXPORT void fault_realtime(std::int64_t nanoseconds) { faults().realtime_step = nanoseconds; }
 // The number of calls that failed or were shortened.
 EXPORT std::uint64_t fault_count() { return faults().faults.load(); }
@@ -114,6 +120,12 @@ EXPORT int ftruncate(int fd, off_t size) noexcept {
   const int error = faults().truncate_error.load();
   if (error != 0 && size != 0 && is_capture(fd)) return static_cast<int>(fail(error));
   return NEXT(ftruncate)(fd, size);
+}
+
+EXPORT ssize_t sendfile(int to, int from, off_t* offset, std::size_t count) noexcept {
+  if (const unsigned milliseconds = faults().copies_take.load()) ::usleep(milliseconds * 1000);
+  if (const int error = faults().copy_error.load()) return fail(error);
+  return NEXT(sendfile)(to, from, offset, count);
 }
 
 EXPORT int close(int fd) {

@@ -11,6 +11,7 @@ void fault_interrupted_writes(std::int64_t count);
 void fault_slow_writes(std::uint64_t bytes_per_second);
 void fault_truncates(int error);
 void fault_closes(int error);
+void fault_copies(int error, unsigned milliseconds);
 std::uint64_t fault_count();
 
 // After `before` allocations by the collector, `count` fail. `own_threads`: of those by its own threads.

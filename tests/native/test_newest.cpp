@@ -112,6 +112,37 @@ TEST(threads_dump_while_others_launch) {
   CHECK_EQUAL(gone, std::uint64_t{0});
 }
 
+TEST(triggers_dump_while_threads_launch_dump_and_signal) {
+  Program program;
+  program.begin("last_ms=100;dump_when=gpu idle > 20ms;dump_when=nvtx:none > 1s;dump_limit=1000;dump_pause_ms=1");
+  std::vector<std::thread> threads;
+  std::atomic<std::size_t> launched{0};
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 15; ++i, sleep_ms(60))
+        for (int j = 0; j < 50; ++j, ++launched) launch("k");
+    });
+  threads.emplace_back([&] {
+    while (launched == 0) sleep_ms(1);
+    for (int i = 0; i < 10; ++i, sleep_ms(50)) {
+      const std::string path = program.dumps.path + "/own";
+      CHECK(program.collector.dump(path.c_str()) >= 0);
+      CHECK(!CaptureReader(path).says("dumped_because"));
+      kill(getpid(), SIGUSR2);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  CHECK_EQUAL(program.collector.stop(), 0);
+  int reasons = 0;
+  for (const std::string& path : program.dumps.captures()) reasons += CaptureReader(path).says("GPU 0 was idle for") ? 1 : 0;
+  CHECK(reasons > 0);
+  const auto [kernels, gone] = program.left();
+  CHECK_EQUAL(kernels + gone, launched.load());
+  bool noted = false;
+  for (const std::string& path : program.folder.captures()) noted = noted || CaptureReader(path).says("no NVTX range was named 'none'");
+  CHECK(noted);
+}
+
 TEST(signals_at_any_time_end_no_program) {
   for (int i = 0; i < 10; ++i) {
     Program program;
