@@ -6,9 +6,9 @@ Records ``workloads/transformer.py`` eagerly, captured as one CUDA graph, and wi
 each call of a module: by `--annotate` where cutrace has it, else by the program. Kernels of the eager run have the
 ranges around their launch, kernels of replays those around the creation of their graph node. The kernels of a step are
 aligned by name. In the graph of the same model, kernels with 99 % or more of the GPU time must have the module that
-they have in the eager run, and each replayed kernel must have a module. Compiled blocks have other kernels: the GPU
-time of the blocks is written beside that of the eager run. ``--whole`` adds the model compiled as a whole. Exit status
-1 when a condition does not hold. Needs an NVIDIA GPU, PyTorch 2 and cutrace.
+they have in the eager run. Compiled blocks have other kernels: these must have the block that launched their graph, and
+the steps must run through the blocks in the same order. Each replayed kernel must have a module. ``--whole`` adds the
+model compiled as a whole. Exit status 1 when a condition does not hold. Needs an NVIDIA GPU, PyTorch 2 and cutrace.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections import Counter
 from difflib import SequenceMatcher
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,13 +38,14 @@ PATTERN = "torch.nn.Module.__call__"
 
 
 class Kernel(NamedTuple):
-    """A kernel of the measured steps: its ranges without the one of the measurement, its time (ns), and whether it is
-    work of a graph node."""
+    """A kernel of the measured steps: the ranges around its creation, or around its launch outside of graphs; its time
+    (ns); whether it is work of a graph node; and the ranges around its launch, without the one of the measurement."""
 
     name: str
     ranges: tuple[str, ...]
     ns: int
     replayed: bool
+    launched: tuple[str, ...]
 
     @property
     def module(self) -> str:
@@ -63,15 +65,15 @@ def kernels(trace: cutrace.Trace) -> list[Kernel]:
         thread, called = calls.get((process, int(row["correlation"])), (0, 0))
         around = (ranges["start"] <= called) & (called < ranges["end"])
         around &= (ranges["thread"] == thread) & (ranges["process"] == process)
-        path = tuple(texts[at] for at in np.flatnonzero(around).tolist())
-        if MEASURED not in path:
+        names = tuple(texts[at] for at in np.flatnonzero(around).tolist())
+        if MEASURED not in names:
             continue
+        path = launched = tuple(name for name in names if name != MEASURED)
         if launch["graph_node"]:
             node = origins.of_launches(process)[row["launch"]] if origins else 0
             path = origins.paths[origins.path_of[node]] if origins else ()
-        path = tuple(name for name in path if name != MEASURED)
         name = normalize_kernel(trace.strings[int(launch["name"])])
-        found.append(Kernel(name, path, int(row["end"] - row["start"]), bool(launch["graph_node"])))
+        found.append(Kernel(name, path, int(row["end"] - row["start"]), bool(launch["graph_node"]), launched))
     return found
 
 
@@ -113,6 +115,20 @@ def compared(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
         "kernels": len(replayed), "kernels_eager": len(eager), "ns": total, "share": same / total if total else 0.0,
         "differences": parts[-1]["differences"],
     }  # fmt: skip
+
+
+def in_blocks(eager: list[Kernel], found: list[Kernel]) -> dict[str, Any]:
+    """The share of the time of the replayed kernels that were created in the block that also launched their graph, and
+    whether each step runs through the blocks in the order of the eager steps."""
+    replayed = [kernel for kernel in found if kernel.replayed]
+    total = sum(kernel.ns for kernel in replayed)
+    same = sum(kernel.ns for kernel in replayed if kernel.ranges[:2] == kernel.launched[:2])
+
+    def order(kernels: list[Kernel]) -> list[str]:
+        blocks = ["/".join(kernel.ranges[:2]) for kernel in kernels]
+        return [block for block, _ in groupby(block for block in blocks if "/layers." in block)]
+
+    return {"share": same / total if total else 0.0, "ns": total, "same_order": order(eager) == order(found)}
 
 
 def by_module(found: list[Kernel], depth: int = 99) -> dict[str, int]:
@@ -171,18 +187,19 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for size in args.sizes.split(","):
             eager, value = recorded("eager", size, folder, annotate)
-            row: dict[str, Any] = {"eager": {"result": value, "kernels": len(eager), "ns": by_module(eager)}}
+            row: dict[str, Any] = {"eager": {"result": value, "kernels": len(eager), "modules": by_module(eager)}}
             for mode in ("graph", "blocks", *(["whole"] if args.whole else [])):
                 found, value = recorded(mode, size, folder, annotate)
-                row[mode] = {"result": value, **known(found), "ns": by_module(found)}
+                row[mode] = {"result": value, **known(found), "modules": by_module(found)}
                 if mode == "graph":
                     row[mode] |= compared(eager, found)
-                    holds &= row[mode]["share"] >= LEAST
                 if mode == "blocks":
-                    row[mode] |= {"by_block": by_module(found, 2), "by_block_eager": by_module(eager, 2)}
+                    row[mode] |= in_blocks(eager, found) | {"blocks_eager": by_module(eager, 2)}
+                    holds &= row[mode]["same_order"]
                 if mode != "whole":
+                    holds &= row[mode]["share"] >= LEAST
                     holds &= row[mode]["replayed"] > 0 and not row[mode]["replayed_without_module"]
-                names = ("share", "replayed", "replayed_without_module")
+                names = ("share", "replayed", "replayed_without_module", "same_order")
                 print(size, mode, {name: row[mode].get(name) for name in names}, flush=True)
             result["sizes"][size] = row
     result["holds"] = holds

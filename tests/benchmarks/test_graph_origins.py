@@ -70,6 +70,15 @@ def test_replays_are_compared_with_an_eager_run(tmp_path, graph_origins, modules
     assert graph_origins.by_module(one) == {"T": 200, "T/layers.0": 400}
 
 
+def test_blocks_are_compared_with_those_of_the_launch(tmp_path, graph_origins):
+    with cutrace.load(eager(tmp_path / "a.bin")) as a:
+        one = graph_origins.kernels(a)
+    blocks = [kernel._replace(replayed=True) for kernel in one if len(kernel.ranges) > 1]
+    assert graph_origins.in_blocks(one, blocks) == {"share": 1.0, "ns": 400, "same_order": True}
+    elsewhere = [kernel._replace(ranges=("T", "layers.1")) for kernel in blocks[:1]] + blocks[1:]
+    assert graph_origins.in_blocks(one, elsewhere) == {"share": 390 / 400, "ns": 400, "same_order": False}
+
+
 def test_a_kernel_of_another_name_is_compared_with_the_one_in_its_place(tmp_path, graph_origins):
     with cutrace.load(eager(tmp_path / "a.bin")) as a, cutrace.load(replayed(tmp_path / "b.bin", MODULES)) as b:
         one, other = graph_origins.kernels(a)[:3], graph_origins.kernels(b)[:3]
