@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -41,9 +42,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="standby is for 
 class Program:
     """A program on standby that does what the test says."""
 
-    def __init__(self, environment: dict[str, str], folder: Path, options: Sequence[str], text: str) -> None:
+    def __init__(
+        self, environment: dict[str, str], folder: Path, options: Sequence[str], text: str, within: Sequence[str]
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cutrace", "arm", *options, "--", sys.executable, "-c", text],
+            [*within, sys.executable, "-m", "cutrace", "arm", *options, "--", sys.executable, "-c", text],
             env=environment, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=(folder / "stderr").open("w"),
         )  # fmt: skip
@@ -92,9 +95,11 @@ def arm(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(standby, "_folders", lambda: (runtime / "cutrace",))
     programs: list[Program] = []
 
-    def start(*options: str, text: str = OBEDIENT, cuda: bool = True, **variables: str) -> Program:
+    def start(
+        *options: str, text: str = OBEDIENT, cuda: bool = True, within: Sequence[str] = (), **variables: str
+    ) -> Program:
         world = environment | {"XDG_RUNTIME_DIR": str(runtime)} | variables
-        programs.append(program := Program(world, tmp_path, options, text))
+        programs.append(program := Program(world, tmp_path, options, text, within))
         if cuda:
             program.do("fakegpu.init()")
         return program
@@ -480,6 +485,32 @@ def test_a_folder_that_others_can_enter_is_not_used(arm: Arm, tmp_path: Path) ->
     assert list(Path(f"/tmp/cutrace-{os.geteuid()}").glob(f"{monkeyed.pid}-*"))
     assert monkeyed.end() == 0
     assert not list(Path(f"/tmp/cutrace-{os.geteuid()}").glob(f"{monkeyed.pid}-*"))
+
+
+IN_A_CONTAINER = (
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+    *("sh", "-c", 'mount -t tmpfs -o mode=0700 none "$0" && exec "$@"'),
+)
+
+
+@pytest.mark.parametrize("own", ["runtime", "output"])
+def test_a_container(arm: Arm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> None:
+    tried = subprocess.run([*IN_A_CONTAINER, "/mnt", "true"], capture_output=True) if shutil.which("unshare") else None
+    if tried is None or tried.returncode:
+        pytest.skip("no rights to make a container")
+    (tmp_path / "output").mkdir()
+    program = arm(within=(*IN_A_CONTAINER, str(tmp_path / own)))
+    (pid,) = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+    attachment = cutrace.attach(int(pid), tmp_path / "output" / "run.bin")
+    if own == "output":
+        with pytest.raises(CutraceError, match="The process sees other files"):
+            attachment.start()
+        return
+    assert not cutrace.processes()
+    attachment.start()
+    program.launch(8)
+    attachment.stop()
+    assert kernels(tmp_path / "output" / "run.bin") == {"k": 8}
 
 
 def test_wrong_options_are_said_and_the_program_runs(environment: dict[str, str], arm: Arm, tmp_path: Path) -> None:

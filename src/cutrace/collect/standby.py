@@ -336,9 +336,7 @@ def _find(pid: int) -> _Connection:
 
 
 def _reached(pid: int) -> _Connection | None:
-    # A container has its own files; the pid in the socket's name is that of the container.
-    theirs = Path(f"/proc/{pid}/root")
-    for folders in (_folders(), (*theirs.glob("tmp/cutrace-*"), *theirs.glob("run/user/*/cutrace"))):
+    for folders in (_folders(), _folders_of(pid)):
         # The name is a hint: /tmp can be shared with containers, which number their processes anew.
         for path in sorted(_sockets(folders), key=lambda path: not path.name.startswith(f"{pid}-")):
             with suppress(OSError):
@@ -384,10 +382,7 @@ def _absence(pid: int) -> str:
         return (
             f"process {pid} belongs to another user: only that user can attach (sudo -u '{name}' cutrace attach {pid})"
         )
-    variables: dict[str, str] = {}
-    with suppress(OSError):
-        pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
-        variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    variables = _variables(pid)
     if environment.on_standby(variables):
         return (
             f"process {pid} can be attached to after its first CUDA or NVTX call, and it has made none yet: try again "
@@ -399,6 +394,14 @@ def _absence(pid: int) -> str:
         f"process {pid} is not on standby: start it with `cutrace arm -- command`, then `cutrace attach` can record it "
         "at any time"
     )
+
+
+def _variables(pid: int) -> dict[str, str]:
+    """The environment with which a process was started, empty when it is not ours to read."""
+    with suppress(OSError):
+        pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
+        return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {}
 
 
 def _elsewhere(pid: int) -> str:
@@ -418,6 +421,14 @@ def _folders() -> tuple[Path, ...]:
     uid = os.geteuid()
     named = (*([f"{runtime}/cutrace"] if runtime else []), f"/run/user/{uid}/cutrace", f"/tmp/cutrace-{uid}")
     return tuple(dict.fromkeys(map(Path, named)))
+
+
+def _folders_of(pid: int) -> list[Path]:
+    """The folders of a process that may have another runtime folder, and in a container other files."""
+    root, runtime = Path(f"/proc/{pid}/root"), _variables(pid).get("XDG_RUNTIME_DIR", "").lstrip("/")
+    with suppress(OSError):  # a process of another user
+        return [root / runtime / "cutrace", *root.glob("tmp/cutrace-*")]
+    return []
 
 
 def _sockets(folders: Collection[Path]) -> list[Path]:
