@@ -111,7 +111,7 @@ TEST(one_slow_step_in_a_thousand_is_dumped_once_with_the_next) {
   const auto marks = watch.triggers.take_marks();
   CHECK_EQUAL(marks.size(), std::size_t{1});
   CHECK(marks[0].time == kBegin + 5150 * kMs && marks[0].thread == 7 && marks[0].text == "dump: " + reasons[0]);
-  CHECK(watch.triggers.take_marks().empty() && watch.triggers.notes().empty());
+  CHECK(watch.triggers.take_marks().empty() && watch.triggers.notes(true).empty());
 }
 
 TEST(a_dump_waits_for_the_next_range_but_not_for_ever) {
@@ -149,7 +149,7 @@ TEST(a_median_is_that_of_the_ranges_before) {
   check_text(watch.dump(kBegin + 10 * kSecond), "step took 31.00 ms, the median is 10.00 ms (nvtx:step > 3x median)");
   Watch few({"nvtx:step > 3x median"});
   few.range("step", kBegin, kMs);
-  check_text(few.triggers.notes(), "the dump condition 'nvtx:step > 3x median' needs 10 ranges for a median and saw 1");
+  check_text(few.triggers.notes(true), "the dump condition 'nvtx:step > 3x median' needs 10 ranges for a median and saw 1");
 }
 
 TEST(idle_times_are_between_work_in_any_order) {
@@ -226,7 +226,7 @@ TEST(pauses_and_limits_are_counted) {
   CHECK_EQUAL(reasons[0], std::string("step took 2.000 s (nvtx:step > 1s)"));
   CHECK_EQUAL(reasons[1], std::string("load took 2.000 s (nvtx:load > 1s)"));
   CHECK_EQUAL(reasons[2], std::string("step took 2.000 s (nvtx:step > 1s), and 14 times since the dump before"));
-  const auto notes = watch.triggers.notes();
+  const auto notes = watch.triggers.notes(true);
   CHECK_EQUAL(notes.size(), std::size_t{2});
   CHECK_EQUAL(notes[0], std::string("the dump condition 'nvtx:step > 1s' was true 16 times in the pause after a dump (dump_pause)"));
   CHECK_EQUAL(notes[1], std::string("the dump condition 'nvtx:step > 1s' was true 42 times after its last dump (dump_limit)"));
@@ -270,10 +270,11 @@ TEST(a_moment_is_kept_and_others_wait_while_a_dump_is_written) {
 
 TEST(a_name_that_no_range_has_is_told) {
   Watch watch({"nvtx:stpe > 1s"});
-  check_text(watch.triggers.notes(),
+  CHECK(watch.triggers.notes(false).empty());
+  check_text(watch.triggers.notes(true),
              "no NVTX range was named 'stpe', so the dump condition 'nvtx:stpe > 1s' could not become true; names of ranges: none");
   for (int i = 0; i < 20; ++i) watch.range("step " + std::to_string(i % 10), kBegin, kMs, i < 10 ? "" : "d");
-  const auto notes = watch.triggers.notes();
+  const auto notes = watch.triggers.notes(true);
   CHECK(notes[0].ends_with("names of ranges: step 0, step 1, step 2, step 3, step 4, step 5, step 6, step 7, ..."));
 }
 

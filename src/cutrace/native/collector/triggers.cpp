@@ -228,7 +228,7 @@ void Triggers::end_dump(bool written) {
   }
 }
 
-std::vector<std::string> Triggers::notes() const {
+std::vector<std::string> Triggers::notes(bool of_names) const {
   std::string seen;
   for (const std::string& name : seen_) seen += (seen.empty() ? "" : ", ") + name;
   if (seen_more_) seen += ", ...";
@@ -236,12 +236,14 @@ std::vector<std::string> Triggers::notes() const {
   for (const Trigger& trigger : triggers_) {
     const Condition& condition = trigger.condition;
     const std::string quoted = "'" + condition.text + "'";
-    if (!condition.name.empty() && !trigger.matched)
-      notes.push_back("no NVTX range was named '" + condition.name + "', so the dump condition " + quoted +
-                      " could not become true; names of ranges: " + (seen.empty() ? "none" : seen));
-    else if (condition.kind == Condition::Kind::median && trigger.durations.size() < RecentMedian::kLeast)
+    if (!condition.name.empty() && !trigger.matched) {
+      if (of_names)
+        notes.push_back("no NVTX range was named '" + condition.name + "', so the dump condition " + quoted +
+                        " could not become true; names of ranges: " + (seen.empty() ? "none" : seen));
+    } else if (condition.kind == Condition::Kind::median && trigger.durations.size() < RecentMedian::kLeast) {
       notes.push_back("the dump condition " + quoted + " needs " + std::to_string(RecentMedian::kLeast) + " ranges for a median and saw " +
                       std::to_string(trigger.durations.size()));
+    }
     if (trigger.paused != 0)
       notes.push_back("the dump condition " + quoted + " was true " + times(trigger.paused) + " in the pause after a dump (dump_pause)");
     if (trigger.beyond != 0)

@@ -76,8 +76,9 @@ class Triggers {
   // A dump that was not written does not count, but its pause does.
   void end_dump(bool written);
 
-  // Sentences about conditions that could not become true, and moments without a dump.
-  std::vector<std::string> notes() const;
+  // Sentences about conditions that could not become true, and moments without a dump. `of_names`: also about names that no
+  // range had.
+  std::vector<std::string> notes(bool of_names) const;
   // The number of kept values, for tests.
   std::size_t entries() const;
 

@@ -251,7 +251,8 @@ void Writer::complete_file() {
 std::string Writer::finish(bool in_order) {
   if (options_.records_nvtx()) nvtx_.finish();
   count_dropped();
-  for (const std::string& note : triggers_.notes()) notes_.add_quietly(note);
+  // Helper processes without GPU work seldom have the ranges that a condition is about.
+  for (const std::string& note : triggers_.notes(uses_cupti())) notes_.add_quietly(note);
   complete_file();
   note_disk_error();
   if (in_order && capture_.losses_are_written()) write_end();
