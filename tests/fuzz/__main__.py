@@ -1,23 +1,26 @@
 """Run the Python fuzz targets: ``cd tests && python -m fuzz --seconds 60``.
 
 Failing inputs are kept under ``--artifacts``, their tracebacks are printed, and the exit status is 1. After a native
-crash or a hang, the input is in ``current`` there.
+crash or a hang, the input is in ``current-TARGET`` there.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import random
 import resource
 import sys
 import time
 import traceback
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 
 from . import TARGETS
-from .targets import Target
 
 #: Seconds after which a hanging process ends, with the stacks of all threads.
 PATIENCE = 60
@@ -25,15 +28,16 @@ PATIENCE = 60
 ADDRESS_SPACE = 6 << 30
 
 
-def fuzz(target: Target, seconds: float, seed: int, artifacts: Path) -> tuple[int, int]:
-    """Run a target for some time. Returns the numbers of inputs and of failures."""
+def fuzz(name: str, seconds: float, seed: int, artifacts: Path) -> int:
+    """Run a target for some time, in a worker. Returns the number of failures."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    target, started = TARGETS[name](), time.monotonic()
     done = failures = 0
     seen: set[str] = set()
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while time.monotonic() < started + seconds:
         rng = random.Random(f"{seed}-{target.name}-{done}")
         data = target.make(rng)
-        (artifacts / "current").write_bytes(data)
+        (artifacts / f"current-{name}").write_bytes(data)
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         try:
             target.run(data, memory=done % 50 == 0)
@@ -49,33 +53,29 @@ def fuzz(target: Target, seconds: float, seed: int, artifacts: Path) -> tuple[in
         finally:
             faulthandler.cancel_dump_traceback_later()
         done += 1
-    return done, failures
+    rate = done / (time.monotonic() - started)
+    print(f"{name}: {done:,} executions, {rate:.0f} a second, {failures} failed, seed {seed}", flush=True)
+    return failures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(TARGETS)}")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time for all targets together")
+    parser.add_argument("--seconds", type=float, default=60.0, help="processor time for all targets together")
     parser.add_argument("--seed", type=int, default=None, help="seed of the random inputs; random by default")
     parser.add_argument("--artifacts", type=Path, default=Path("fuzz-artifacts"))
     parser.add_argument("--input", type=Path, help="run only this input, once")
     arguments = parser.parse_args()
-    chosen = [TARGETS[name] for name in arguments.targets or TARGETS]
+    chosen = arguments.targets or list(TARGETS)
     if arguments.input:
-        for target in chosen:
-            target().run(arguments.input.read_bytes())
+        for name in chosen:
+            TARGETS[name]().run(arguments.input.read_bytes())
         return 0
     seed = random.SystemRandom().getrandbits(32) if arguments.seed is None else arguments.seed
     arguments.artifacts.mkdir(parents=True, exist_ok=True)
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    failed = 0
-    for target in chosen:
-        started = time.monotonic()
-        done, failures = fuzz(target(), arguments.seconds / len(chosen), seed, arguments.artifacts)
-        rate = done / (time.monotonic() - started)
-        print(f"{target.name}: {done:,} executions, {rate:.0f} a second, {failures} failed, seed {seed}", flush=True)
-        failed += failures
-    return 1 if failed else 0
+    run = partial(fuzz, seconds=arguments.seconds / len(chosen), seed=seed, artifacts=arguments.artifacts)
+    with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
+        return 1 if any(list(pool.map(run, chosen))) else 0
 
 
 if __name__ == "__main__":
