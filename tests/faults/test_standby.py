@@ -297,7 +297,7 @@ def test_ps_shows_what_each_process_does(arm: Arm, monkeypatch: pytest.MonkeyPat
     assert the_only_process().state == "asleep"
     program.kill()
     assert "0 processes on standby; start one with `cutrace arm -- command`" in run("ps").stdout
-    assert not list((program.folder / "runtime" / "cutrace").iterdir())
+    eventually(lambda: not cutrace.processes() and not list((program.folder / "runtime" / "cutrace").iterdir()))
 
 
 # ---- ends ----
@@ -375,6 +375,14 @@ def test_a_recording_of_the_program_itself_is_not_disturbed(arm: Arm, tmp_path: 
         program.launch(1, "later")
     assert kernels(tmp_path / "run.bin") == {"k": 6}
     assert is_complete(tmp_path / "run.bin")
+
+
+def test_a_path_that_is_no_utf8(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.bin"))
+    with cutrace.attach(program.pid, path):
+        program.launch(2)
+    assert kernels(path) == {"k": 2}
 
 
 def test_a_full_disk_keeps_whole_blocks(arm: Arm, tmp_path: Path) -> None:

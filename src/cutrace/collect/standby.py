@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _PROTOCOL = 1
 # How long (s) a process may take to greet. To start and to stop it may wait for the GPU and the disk (patience_ms).
 _GREETING, _ANSWER = 3.0, 120.0
+_NEW = 1.0
 _RETRIES = (0.01, 0.1, 0.5, None)
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
 
@@ -93,9 +94,9 @@ class Attachment:
             try:
                 answer = connection.ask("start " + text.replace("\n", ";"))
             except CutraceError as error:
-                raise CutraceError(
-                    f"{error}{_elsewhere(self.pid)}" if str(to.directory) in str(error) else str(error)
-                ) from None
+                if str(to.directory) not in str(error):
+                    raise
+                raise CutraceError(f"{error}{_elsewhere(self.pid)}") from None
             if answer["cuda"] and not answer["cupti"] and answer["notes"]:
                 connection.ask("stop")
                 raise CutraceError(f"process {self.pid}: {'; '.join(answer['notes'])}")
@@ -186,7 +187,9 @@ def processes() -> list[StandbyProcess]:
             connection = _Connection(path)
         except ConnectionRefusedError:
             with suppress(OSError):
-                path.unlink()
+                # A new socket refuses connections for a moment.
+                if time.time() - path.stat().st_mtime > _NEW:
+                    path.unlink()
             continue
         except OSError:
             continue
@@ -278,7 +281,7 @@ class _Connection:
         refuses, and when it does not answer."""
         with suppress(OSError):  # reading says what it is
             self._socket.settimeout(timeout)
-            self._socket.sendall(request.encode() + b"\n")
+            self._socket.sendall(os.fsencode(request) + b"\n")
         answer = self._read(timeout)
         if "error" in answer:
             raise CutraceError(f"process {self.pid}: {answer['error']}")
@@ -319,8 +322,6 @@ class _Connection:
 
 def _find(pid: int) -> _Connection:
     """Connect to a process. Raises :class:`CutraceError`, with what to do, when it is not on standby."""
-    if sys.platform != "linux":
-        raise CutraceError(f"cutrace records on Linux only, and this is {sys.platform}")
     deadline = time.monotonic() + _GREETING
     # A process that has closed all its descriptors opens its socket again.
     while (connection := _reached(pid)) is None and _sleeps(pid) and time.monotonic() < deadline:
@@ -416,7 +417,10 @@ def _elsewhere(pid: int) -> str:
 
 
 def _folders() -> tuple[Path, ...]:
-    """The folders of sockets of this user's processes, which may have another XDG_RUNTIME_DIR."""
+    """The folders of sockets of this user's processes, which may have another XDG_RUNTIME_DIR. Raises
+    :class:`CutraceError` where cutrace does not record."""
+    if sys.platform != "linux":
+        raise CutraceError(f"cutrace records on Linux only, and this is {sys.platform}")
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     uid = os.geteuid()
     named = (*([f"{runtime}/cutrace"] if runtime else []), f"/run/user/{uid}/cutrace", f"/tmp/cutrace-{uid}")
