@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import BusyParts, GpuTimes, InnerTimes, Keys, PathTimes, StreamTimes, Tally
+from .._native import BusyParts, GpuTimes, InnerTimes, Keys, PathTimes, StreamTimes, Tally, count_memory
 from ..errors import CutraceError
 from ..runbin import labels
 from ..runbin.labels import known_label
@@ -20,7 +20,6 @@ from ..runbin.layout import HOST_SLICE_KINDS
 from ..trace import Trace
 from ..trace.origins import NODE_FIELDS, OUTSIDE, UNRECORDED
 from ..trace.quality import GPU_WORK
-from ..trace.rows import by_value
 from . import gpu, stats
 from .calls import UNKNOWN_CALL, plain_name
 from .distribution import NOTHING, Distributions, Spread, Sums
@@ -637,30 +636,19 @@ class Memory(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._groups = _Groups()
-        # By group: allocations, their bytes, releases, their bytes, the highest level, the current level.
-        self._numbers: list[list[int]] = []
+        self._totals = np.zeros((0, 6), np.int64)
 
     def add(self, batch: Batch) -> None:
         if rows := batch.tables.get("allocations"):
-            group, operation = self._groups.of(rows["device"], rows["memory"]), rows["operation"]
-            self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
-            change = _changes(rows)
-            for numbers, at in zip(self._numbers, by_value(group, range(len(self._numbers))), strict=True):
-                if not len(at):
-                    continue
-                moved, done = change.take(at), operation.take(at)
-                # Sums of a damaged capture wrap around.
-                level = numbers[5] + np.cumsum(moved)
-                taken = int(np.maximum(moved, 0).sum(dtype=np.uint64))
-                numbers[0] += int(np.count_nonzero(done == _ALLOCATE))
-                numbers[1] += taken
-                numbers[2] += int(np.count_nonzero(done == _RELEASE))
-                numbers[3] += (taken - int(moved.sum())) % (1 << 64)
-                numbers[4:] = max(numbers[4], int(level.max())), int(level[-1])
+            group = self._groups.of(rows["device"], rows["memory"])
+            new = len(self._groups.values) - len(self._totals)
+            self._totals = np.concatenate([self._totals, np.zeros((new, 6), np.int64)])
+            count_memory(group, rows["operation"], rows["bytes"], self._totals.reshape(-1))
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:
-        for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
-            yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *numbers)
+        for (device, memory), totals in zip(self._groups.values, self._totals, strict=True):
+            sums, levels = totals[:4].view(np.uint64).tolist(), totals[4:].tolist()
+            yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *sums, *levels)
 
 
 def _changes(rows: Columns) -> np.ndarray:

@@ -2,7 +2,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "common/arrays.h"
 #include "common/column.h"
@@ -104,6 +110,30 @@ nb::tuple values(Tally& tally, std::uint32_t series) {
                         tally.exact());
 }
 
+// Sums of damaged captures wrap around.
+void count_memory(Column<std::uint32_t> groups, Column<std::uint8_t> operations, Column<std::uint64_t> sizes,
+                  Writable<std::uint64_t> totals) {
+  enum Total { kAllocations, kAllocated, kReleases, kReleased, kHighest, kLevel, kTotals };
+  constexpr std::uint8_t kAllocate = 1, kRelease = 2;
+  constexpr auto kMost = static_cast<std::uint64_t>(INT64_MAX);
+  need_rows(groups.size, operations, sizes);
+  nb::gil_scoped_release release;
+  std::vector<std::array<std::uint64_t, kTotals>> sums(totals.size / kTotals);
+  for (std::size_t i = 0; i < sums.size() * kTotals; ++i) sums[i / kTotals][i % kTotals] = totals[i];
+  for (std::size_t row = 0; row < groups.size; ++row) {
+    auto& sum = sums.at(groups[row]);
+    const std::uint8_t operation = operations[row];
+    if (operation != kAllocate && operation != kRelease) continue;
+    const bool allocates = operation == kAllocate;
+    const std::uint64_t size = std::min(sizes[row], kMost);
+    ++sum[allocates ? kAllocations : kReleases];
+    sum[allocates ? kAllocated : kReleased] += size;
+    sum[kLevel] += allocates ? size : 0 - size;
+    if (static_cast<std::int64_t>(sum[kLevel]) > static_cast<std::int64_t>(sum[kHighest])) sum[kHighest] = sum[kLevel];
+  }
+  for (std::size_t i = 0; i < sums.size() * kTotals; ++i) totals.set(i, sums[i / kTotals][i % kTotals]);
+}
+
 }  // namespace
 
 void bind_tally(nb::module_& m) {
@@ -118,6 +148,9 @@ void bind_tally(nb::module_& m) {
            nb::arg("amounts"), "Raise counter ``series[keys[i]]`` by ``amounts[i]`` from begin to end.")
       .def("values", &values, nb::arg("series"),
            "(times, values, highest, exact): all values if exact, else means over equal parts of the time.");
+  m.def("count_memory", &count_memory, nb::arg("groups"), nb::arg("operations"), nb::arg("sizes"), nb::arg("totals"),
+        "Add allocations and releases of bytes to six totals of each group: allocations, their bytes, releases, their bytes,\n"
+        "the highest level, and the level.");
 }
 
 }  // namespace cutrace
