@@ -262,6 +262,17 @@ def test_work_of_graphs_by_the_ranges_of_its_creation(tmp_path):
     assert sum(r["share"] for r in rows) == pytest.approx(1)
 
 
+def test_the_listing_of_gpu_work_names_the_ranges_of_its_creation(tmp_path):
+    rows = table(replays(tmp_path / "run.bin", count=1), "cuda_gpu_trace")
+    assert [row["created in"] for row in rows] == [
+        "forward/layer0", "forward/layer0/attn", "forward/layer1", "(no range)", "(not recorded)",
+        "forward/layer0/attn",
+    ]  # fmt: skip
+    assert {row["created in"] for row in table(training_steps(tmp_path / "steps.bin", steps=1), "cuda_gpu_trace")} == {
+        ""
+    }
+
+
 def test_equal_ranges_of_creation_in_several_processes_are_one_row(tmp_path):
     parts = [replays(tmp_path / f"{pid}.bin", pid=pid, count=pid) for pid in (1, 2)]
     with cutrace.load(join(tmp_path / "run.bin", parts)) as trace:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from .collectors import CollectorContext, operation_name, operations
@@ -31,7 +33,8 @@ class ApiCall:
 @dataclass(frozen=True)
 class GpuEvent:
     """A kernel, copy, fill or graph. Times are in ns. ``call`` is the launching call, None if it was not recorded;
-    ``shape`` is the launch configuration of a kernel, else None; ``bytes`` is the size of a copy or fill, else None."""
+    ``shape`` is the launch configuration of a kernel, else None; ``bytes`` is the size of a copy or fill, else None;
+    ``created_in`` has the ranges in which the graph node was created, "" outside of graphs."""
 
     start: int
     end: int
@@ -42,6 +45,7 @@ class GpuEvent:
     call: ApiCall | None
     shape: Configuration | None = None
     bytes: int | None = None
+    created_in: str = ""
 
 
 def gpu_events(trace: Trace, options: StatsOptions) -> Iterator[GpuEvent]:
@@ -81,15 +85,18 @@ def _calls(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[ApiCall]
 
 def _gpu_events(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[GpuEvent]:
     names, status = _functions(c)
+    origins = c.trace.origins
+    paths = [origins.text(path) for path in range(len(origins.paths))] if origins else [""]
     shapes: dict[int, Configuration] = {}
     for batch in sweep:
         work, calls = batch.work, batch.work.calls
-        others = _others(c, batch)
+        others, created = _others(c, batch), c.created(work)
+        path = np.zeros(len(work), np.uint32) if created is None else created
         columns = (
-            work.start, work.end, work.table, work.stream, work.correlation, work.launch,
+            work.start, work.end, work.table, work.stream, work.correlation, work.launch, path,
             calls.known, calls.start, calls.end, calls.thread, calls.function,
         )  # fmt: skip
-        for start, end, table, stream, correlation, launch, known, *called in zip(
+        for start, end, table, stream, correlation, launch, number, known, *called in zip(
             *(column.tolist() for column in columns), strict=True
         ):
             call = shape = size = None
@@ -103,7 +110,8 @@ def _gpu_events(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[Gpu
                 if shape is None:
                     shape = shapes[launch] = c.configuration(c.configurations[0][launch])
                 name = shape.name
-            yield GpuEvent(start, end, correlation, process, sweep.streams[stream], name, call, shape, size)
+            where = sweep.streams[stream]
+            yield GpuEvent(start, end, correlation, process, where, name, call, shape, size, paths[number])
 
 
 def _others(c: CollectorContext, batch: Batch) -> dict[int, Iterator[tuple[str, int | None]]]:

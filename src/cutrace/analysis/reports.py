@@ -249,7 +249,7 @@ _GPU_TRACE = (
     _text("block", lambda v, e: _size(e.shape.block) if e.shape else "", spare=True),
     _count("registers", lambda v, e: e.shape.registers if e.shape else None, spare=True),
     _bytes("shared", lambda v, e: sum(e.shape.shared) if e.shape else None, spare=True),
-    _bytes("bytes"), *_ON_STREAM, _text("name"),
+    _bytes("bytes"), *_ON_STREAM, _text("created in", "created_in", spare=True), _text("name"),
 )  # fmt: skip
 _API_TRACE = (
     _moment("start"), _DURATION, _count("correlation"), _count("status", spare=True), _ANY_PROCESS, _count("thread"),
