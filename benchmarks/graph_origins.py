@@ -176,10 +176,12 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder for the captures")
     args = parser.parse_args()
     annotate = "--annotate" in run([*CUTRACE, "record", "--help"])
+    version = run([sys.executable, "-c", "import torch; print(torch.__version__)"]).strip()
     result: dict[str, Any] = {
         "benchmark": "graph_origins",
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": facts(), "ranges": "annotate" if annotate else "program", "steps": STEPS, "sizes": {},
+        "machine": facts(), "torch": version, "ranges": "annotate" if annotate else "program", "steps": STEPS,
+        "sizes": {},
     }  # fmt: skip
     holds = True
     with tempfile.TemporaryDirectory() as temporary:
