@@ -114,6 +114,22 @@ TEST(a_replayed_node_has_the_ranges_of_its_creation) {
   CHECK(c.rows<rows::Losses>().empty());
 }
 
+TEST(ranges_of_python_and_of_the_program_count_in_the_order_of_their_starts) {
+  Program program;
+  program.begin();
+  void (*push)(const char*) = nullptr;
+  program.collector.find(push, "cutrace_range_push");
+  const std::uint32_t graph = fake_graph();
+  push("Model");
+  {
+    const Range range("forward");
+    push("layers.0");
+    fake_graph_add(graph, "k");
+  }
+  fake_graph_replay(fake_graph_instantiate(graph), 7);
+  CHECK((ranges_by_kernel(program.end()) == Found{{"k", {R"(["Model","forward","layers.0"])"}}}));
+}
+
 TEST(copies_of_copies_name_the_first_original) {
   Program program;
   program.begin();
