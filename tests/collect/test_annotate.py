@@ -376,6 +376,24 @@ def test_names_without_a_range_are_noted(program: Program) -> None:
     assert stderr.count("no call of") == 1
 
 
+def test_a_name_needs_a_range_in_one_process_only(program: Program) -> None:
+    stderr = program.record(
+        """
+import os
+def parent(): pass
+def child(): pass
+pid = os.fork()
+child() if pid == 0 else (os.waitpid(pid, 0), parent())
+""",
+        "__main__.parent",
+        "__main__.child",
+        "__main__.neither",
+    )
+    assert "2 processes" in stderr
+    assert stderr.count("no call of") == 1
+    assert "no call of __main__.neither was annotated" in stderr
+
+
 def test_no_place_for_the_hooks_is_noted(program: Program) -> None:
     stderr = program.record(
         """
@@ -406,17 +424,18 @@ def test_a_program_that_is_not_python_is_noted(fake_driver: FakeDriver, tmp_path
     library = fake_driver.libraries / "libcuda.so.1"
     subprocess.run(["cc", "program.c", "-o", "program", library], cwd=tmp_path, check=True)
     done = run_cutrace("record", "--annotate", "a.b", "--", "./program", cwd=tmp_path, env=fake_driver.environment())
-    assert "no function is annotated: this process is no Python program" in done.stderr
+    assert "no function is annotated: the process is no Python program" in done.stderr
 
 
 def test_a_recording_in_the_process_takes_its_hooks_out(fake_driver: FakeDriver, tmp_path: Path) -> None:
     text = """
-import sys, threading, cutrace, fakegpu
+import sys, threading, warnings, cutrace, fakegpu
 fakegpu.init()
 def step(): inner()
 def inner(): pass
 for path, names in (("a.bin", "__main__.step"), ("b.bin", ["__main__:inner", "__main__:nothing"])):
-    with cutrace.record(path, annotate=names): step()
+    with warnings.catch_warnings(record=True) as caught, cutrace.record(path, annotate=names): step()
+    print(*(warning.message for warning in caught))
     step()
     if hasattr(sys, "monitoring"): assert not any(map(sys.monitoring.get_tool, range(6)))
     else: assert sys.getprofile() is threading.getprofile() is None
@@ -428,8 +447,9 @@ for path, names in (("a.bin", "__main__.step"), ("b.bin", ["__main__:inner", "__
     for name, ranges in (("a", ["step"]), ("b", ["inner"])):
         with cutrace.load(tmp_path / f"{name}.bin") as trace:
             assert trace.strings.take(trace.nvtx_ranges["name"]).tolist() == ranges
-            notes = trace.processes[0].info.get("notes", [])
-            assert [note.split(":")[0] for note in notes] == [] if name == "a" else ["no call of __main__"]
+    first, second = done.stdout.splitlines()
+    assert first == ""
+    assert second.startswith("no call of __main__:nothing was annotated: check the name")
 
 
 def test_arming_annotates_from_the_first_call_of_cuda_to_the_end(fake_driver: FakeDriver, tmp_path: Path) -> None:

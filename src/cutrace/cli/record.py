@@ -6,12 +6,13 @@ import os
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..collect import environment
+from ..collect import annotate, environment
 from ..collect.command import Recording, record_command
 from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
 from ..errors import CutraceError
@@ -140,11 +141,26 @@ def summarize(recording: Recording, output: Path) -> None:
             say(f"not recorded: {count:,} {reason}")
         for note in dict.fromkeys(note for p in trace.processes for note in p.info.get("notes", ())):
             say(str(note))
+        for sentence in _not_annotated([process.info for process in trace.processes]):
+            say(sentence)
     if output != recording.capture:
         say_written(output)
     if sys.stderr.isatty():
         name = shlex.quote(str(recording.capture))
         say(f"next: `cutrace open {name}` or `cutrace stats {name}`")
+
+
+def _not_annotated(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Sentences on the names of ``--annotate`` that had a range in no process. None when a process was killed."""
+    asked = [info for info in processes if "annotate" in info.get("options", {})]
+    in_place = [info["annotated"] for info in asked if "annotated" in info]
+    if not in_place:
+        yield from dict.fromkeys(
+            f"no function is annotated: {info['not_annotated']}" for info in asked if "not_annotated" in info
+        )
+    elif all("annotated" in info or "not_annotated" in info for info in asked):
+        names = dict.fromkeys(name for info in asked for name in info["options"]["annotate"].split(","))
+        yield from (annotate.unused(name) for name in names if not any(name in found for found in in_place))
 
 
 _NOUNS = {

@@ -34,6 +34,14 @@ def problem_of(name: str) -> str:
     return f"{name!r} names no function: write package.module.function, or MODULES:FUNCTIONS, such as 'mylib.*:step'"
 
 
+def unused(name: str) -> str:
+    """A sentence on a name that no range had."""
+    return (
+        f"no call of {name} was annotated: check the name; calls before the first CUDA or NVTX call, and functions "
+        "that are not written in Python, have no range"
+    )
+
+
 class _Function:
     """Code that gets ranges.
 
@@ -176,11 +184,12 @@ class _Annotator:
         self._open(sys._getframe(1))
         self.library.cutrace_annotated(-1)
 
-    def stop(self) -> None:
+    def stop(self) -> list[str]:
         self._hooks.stop()
         for _, has_range, _ in getattr(self._thread, "opened", ()):
             if has_range:
                 self._pop()
+        return [name for number, name in enumerate(self.names) if number not in self._matched]
 
     def report_again(self) -> None:
         """Tell a new recording, that of a forked child, what its parent knows."""
@@ -190,8 +199,8 @@ class _Annotator:
 
     def give_up(self, why: str) -> None:
         self.library.cutrace_note(f"no function is annotated: {why}".encode())
-        for number in range(-1, len(self.names)):
-            self.library.cutrace_annotated(number)
+        self._matched = {*range(len(self.names))}
+        self.report_again()
 
     # ---- which functions ----
 
@@ -242,6 +251,7 @@ class _Annotator:
                 why = a_class if isinstance(function, type) else "is not written in Python, so its calls cannot be seen"
                 self.library.cutrace_note(f"{self.names[number]} {why}".encode())
                 self.library.cutrace_annotated(number)
+                self._matched.add(number)
                 continue
             place = _place(function.__code__)
             _, owners, numbers = self._named.get(place, ("", (), []))
@@ -526,9 +536,8 @@ def start(names: Sequence[str], library: str) -> None:
         _current = annotator
 
 
-def stop() -> None:
-    """Take the hooks out."""
+def stop() -> list[str]:
+    """Take the hooks out. Returns the names that no range had."""
     global _current
-    if _current is not None:
-        _current.stop()
-    _current = None
+    annotator, _current = _current, None
+    return [] if annotator is None else annotator.stop()

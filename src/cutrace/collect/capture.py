@@ -83,7 +83,8 @@ class Capture:
         if to is None or os.getpid() != self._pid:
             return
         atexit.unregister(self.stop)
-        annotate.stop()
+        for name in annotate.stop():
+            warnings.warn(annotate.unused(name), RuntimeWarning, stacklevel=2)
         if not _finish(to, self._options, self._sampling):
             raise CutraceError(f"nothing was recorded to {self.path}: the recording had already ended")
         if not collector().stats().nvtx_events and not cuda.initialised():

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "common/text.h"
 
@@ -77,7 +78,7 @@ std::string own_path() {
 void begin(const Options& options, Notes& notes) {
   names_matched.store(0);
   is_in_place.store(false);
-  if (options.annotator.empty() || !interpreter_runs()) return;  // end() has a note
+  if (options.annotator.empty() || !interpreter_runs()) return;  // end() says so
   std::string names;
   for (const std::string& name : options.annotate) names += json_quoted(name) + ",";
   // A JSON text is a Python text too.
@@ -88,16 +89,17 @@ void begin(const Options& options, Notes& notes) {
 
 void end(const Options& options, Notes& notes, bool at_exit) {
   if (options.annotate.empty()) return;
-  if (!is_in_place.load()) {
-    const bool python_program = python<int()>("Py_IsInitialized") != nullptr;
-    return notes.add_quietly(python_program
-        ? "no function is annotated: the main thread of Python ran no code after the first CUDA or NVTX call"
-        : "no function is annotated: this process is no Python program");
+  JsonObject json;
+  if (is_in_place.load()) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < options.annotate.size(); ++i)
+      if (names_matched.load() >> i & 1) names.push_back(options.annotate[i]);
+    json.texts("annotated", names);
+  } else {
+    json.text("not_annotated", python<int()>("Py_IsInitialized") != nullptr
+        ? "the main thread of Python ran no code after the first CUDA or NVTX call" : "the process is no Python program");
   }
-  for (std::size_t i = 0; i < options.annotate.size(); ++i)
-    if ((names_matched.load() >> i & 1) == 0)
-      notes.add_quietly("no call of " + options.annotate[i] + " was annotated: check the name; calls before the first CUDA or "
-                        "NVTX call, and functions that are not written in Python, have no range");
+  notes.set(json);
   if (!options.annotator.empty() && !at_exit && interpreter_runs()) schedule(expression(kUnload, ""));
 }
 
