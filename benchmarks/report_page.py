@@ -29,7 +29,7 @@ from cutrace.golden import Observed, compare, environment, observed
 from cutrace.golden.model import Values
 from cutrace.reports.html import html
 from cutrace.reports.jsonfile import write
-from cutrace.reports.model import Case, Report, State
+from cutrace.reports.model import Case, SessionReport, State
 from cutrace.reports.timeline import timeline, top_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,7 +77,7 @@ def case_of(capture: Path, number: int) -> Case:
         )
 
 
-def suite(count: int) -> Report:
+def suite(count: int) -> SessionReport:
     """Return a session of so many tests, most of them gated, some without GPU work."""
     captures = sorted((ROOT / "tests" / "data").glob("*.bin"))
     cases = [
@@ -86,7 +86,7 @@ def suite(count: int) -> Report:
         else case_of(captures[n % len(captures)], n)
         for n in range(count)
     ]
-    return Report(tuple(cases), f"pytest --cutrace, {count} tests", versions={"cutrace": cutrace.__version__})
+    return SessionReport(tuple(cases), f"pytest --cutrace, {count} tests", versions={"cutrace": cutrace.__version__})
 
 
 def opened(page: Path, browser: str, rounds: int) -> dict[str, Any]:

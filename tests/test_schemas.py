@@ -20,7 +20,7 @@ from cutrace.cli import cli
 from cutrace.golden.compare import Row
 from cutrace.golden.model import Interval, Span, Verdict
 from cutrace.reports.jsonfile import case_text, report_text
-from cutrace.reports.model import Case, Kernel, Report, State
+from cutrace.reports.model import Case, Kernel, SessionReport, State
 from support import cutrace, small_capture
 from support.fakedriver import FakeDriver
 from support.suites import Suite
@@ -48,8 +48,8 @@ def reports(folder: Path) -> tuple[Path, Path]:
     """Two reports of sessions with different work, one with a test in each state."""
     before, after = folder / "before.json", folder / "report.json"
     states = tuple(Case(f"t.py::{state.value}", state=state, user={"x": [1]}) for state in State)
-    before.write_text(report_text(Report((case(1), Case("t.py::gone")), "header", versions={"cutrace": "1"})))
-    after.write_text(report_text(Report((case(2), *states), notes=("a note",), commit="abc", job="gpu")))
+    before.write_text(report_text(SessionReport((case(1), Case("t.py::gone")), "header", versions={"cutrace": "1"})))
+    after.write_text(report_text(SessionReport((case(2), *states), notes=("a note",), commit="abc", job="gpu")))
     return before, after
 
 

@@ -23,7 +23,7 @@ import pytest
 from cutrace.errors import CutraceError
 from cutrace.golden import propose, write_changes
 from cutrace.reports import jsonfile
-from cutrace.reports.model import STATES, Case, Report, State
+from cutrace.reports.model import STATES, Case, SessionReport, State
 from cutrace.reports.text import TERMINAL_WRITER, Line, footer_lines, top_lines
 from cutrace.reports.values import short
 from cutrace.units import printable
@@ -157,14 +157,14 @@ class Reporter:
         for text, style in lines:
             writer.line(text, **TERMINAL_WRITER[style])
 
-    def _report(self) -> Report:
+    def _report(self) -> SessionReport:
         notes = list(self._notes)
         cases = tuple(self._cases.values())
         if self._refusal:
             notes.insert(0, f"nothing was traced: {self._refusal}")
         elif cases and not any(case.values for case in cases):
             notes.insert(0, "no GPU work of tests was seen: start processes of tests with this process's environment")
-        return Report(
+        return SessionReport(
             cases,
             header=self._header,
             started=datetime.fromtimestamp(self._began).astimezone().isoformat(timespec="seconds"),
@@ -173,7 +173,7 @@ class Reporter:
             notes=tuple(notes),
         )
 
-    def _write(self, report: Report, kind: str, destination: Path) -> None:
+    def _write(self, report: SessionReport, kind: str, destination: Path) -> None:
         # Paths of artifacts are relative to the session's folder; make them relative to the report's.
         away = Path(os.path.relpath(self._settings.directory, destination.parent))
         cases = tuple(
@@ -208,7 +208,7 @@ def _relative(path: Path, config: pytest.Config) -> str:
     return os.path.relpath(path, config.invocation_params.dir)
 
 
-def _shortened(report: Report, lines: Sequence[Line], width: int) -> Iterator[Line]:
+def _shortened(report: SessionReport, lines: Sequence[Line], width: int) -> Iterator[Line]:
     """The first line, the notes, and a line each with the reasons of unverified and untraced tests."""
     yield lines[0]
     yield from ((f"  {printable(note)}", "warn") for note in report.notes)

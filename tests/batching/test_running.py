@@ -16,7 +16,7 @@ import dying
 from captures import Capture
 from cutrace.batching import running
 from cutrace.batching.parts import PartFolder
-from cutrace.batching.tally import bin_end, binned
+from cutrace.batching.time_sums import bin_end, binned
 
 pytest.importorskip("pyarrow")
 DATA = Path(__file__).parents[1] / "data"

@@ -10,7 +10,7 @@ import pytest
 from captures import Capture
 from cutrace.analysis.marks import begin, end
 from cutrace.reports.jsonfile import read_report, report_text
-from cutrace.reports.model import Case, Report, State
+from cutrace.reports.model import Case, SessionReport, State
 from reports.page import Page
 from support import cutrace
 
@@ -21,7 +21,7 @@ def written(path: Path, launches: int = 3, **about) -> Path:
     case = Case("t.py::a", state=State.GATED, environment=environment, gpu="GPU", values=values,
                 artifacts={"run.bin": "a/run.bin", "trace.pftrace": "a/trace.pftrace"})  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report_text(Report((case,), **about)))
+    path.write_text(report_text(SessionReport((case,), **about)))
     return path
 
 
@@ -101,7 +101,7 @@ def test_what_changed_is_shown_and_ends_with_status_1(tmp_path):
     assert lines[-1].startswith("1 test: 1 changed, 0 new, 0 gone; kernel_launches 3 -> 5,")
     run("compare", a, a, "--fail-on-gone", cwd=tmp_path)
     none = tmp_path / "none.json"
-    none.write_text(report_text(Report(())))
+    none.write_text(report_text(SessionReport(())))
     assert "0 changed, 0 new, 1 gone" in run("compare", a, none, cwd=tmp_path)
     run("compare", a, none, "--fail-on-gone", cwd=tmp_path, status=1)
     shown = run("compare", a, b, "--format", "markdown", cwd=tmp_path, status=1)

@@ -12,7 +12,7 @@ import pytest
 
 from cutrace.golden import Observed, golden_files, read
 from cutrace.reports.jsonfile import read_report
-from cutrace.reports.model import Report, State
+from cutrace.reports.model import SessionReport, State
 
 SUITE = '''
 """Bodies whose instructions are counted five times."""
@@ -109,7 +109,7 @@ for turn in sys.stdin:
 """
 
 
-def run(folder: Path, *options: str) -> tuple[int, str, Report]:
+def run(folder: Path, *options: str) -> tuple[int, str, SessionReport]:
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     command = [

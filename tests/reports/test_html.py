@@ -17,7 +17,7 @@ from cutrace.analysis.windows import whole
 from cutrace.golden.compare import Row
 from cutrace.golden.model import Verdict
 from cutrace.reports.html import html
-from cutrace.reports.model import Case, Kernel, Lane, Report, State, Style, Timeline
+from cutrace.reports.model import Case, Kernel, Lane, SessionReport, State, Style, Timeline
 from cutrace.reports.timeline import timeline, top_kernels
 from reports.page import Page
 
@@ -35,8 +35,8 @@ def full(text: str, state: State = State.GATED) -> Case:
     )  # fmt: skip
 
 
-def report(*cases: Case, text: str = "") -> Report:
-    return Report(cases, text, text, 1.0, {text: text} if text else {}, (text,) if text else ())
+def report(*cases: Case, text: str = "") -> SessionReport:
+    return SessionReport(cases, text, text, 1.0, {text: text} if text else {}, (text,) if text else ())
 
 
 @pytest.mark.parametrize("text", [EVIL, "javascript:alert(1)", "x" * 5000, "日本語[😀]"])
@@ -156,4 +156,4 @@ def test_styles_are_in_the_page_once_and_a_test_of_a_real_suite_takes_few_bytes(
     one, many = (len(html(report(*[replace(case, nodeid=f"t{n}") for n in range(count)]))) for count in (1, 11))
     # 500 of them are to be less than 10 MB.
     assert (many - one) / 10 < 18_000
-    assert html(Report(()))
+    assert html(SessionReport(()))

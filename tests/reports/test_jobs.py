@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cutrace.golden.compare import Row
 from cutrace.golden.model import Verdict
 from cutrace.reports.jobs import compare, failed, merge, tables, to_json, total, verdict
-from cutrace.reports.model import Case, Report, State
+from cutrace.reports.model import Case, SessionReport, State
 from cutrace.reports.trend import trend
 from reports.page import Page
 
@@ -33,13 +33,13 @@ def case(test: str = "t.py::a", state: State = State.GATED, **changed) -> Case:
 
 
 def changes(before: Case, after: Case) -> list[tuple]:
-    [found] = compare(Report((before,)), Report((after,)))
+    [found] = compare(SessionReport((before,)), SessionReport((after,)))
     return [(one.metric, one.region, one.detail) for one in found.metrics]
 
 
 def test_the_same_test_of_several_jobs_stays_apart():
-    one = Report((case(environment="sm_90"),), "xdist", "2026-01-02", 2.0, {"cutrace": "1"}, ("slow",), "abc")
-    two = Report((case(environment="sm_80"),), "", "2026-01-01", 3.0, {"cutrace": "1", "pytest": "9"}, (), "abc")
+    one = SessionReport((case(environment="sm_90"),), "xdist", "2026-01-02", 2.0, {"cutrace": "1"}, ("slow",), "abc")
+    two = SessionReport((case(environment="sm_80"),), "", "2026-01-01", 3.0, {"cutrace": "1", "pytest": "9"}, (), "abc")
     made = merge([("h200", one), ("a100", two)])
     assert [(c.environment, c.job) for c in made.cases] == [("sm_90", "h200"), ("sm_80", "a100")]
     assert (made.header, made.started, made.duration_s) == ("2 jobs (h200, a100)", "2026-01-01", 5.0)
@@ -51,7 +51,7 @@ def test_the_same_test_of_several_jobs_stays_apart():
 
 
 def test_equal_reports_do_not_differ_whatever_their_times():
-    assert compare(Report((case(),)), Report((case(kernel_time_ns=9000, idle_share=0.1),))) == []
+    assert compare(SessionReport((case(),)), SessionReport((case(kernel_time_ns=9000, idle_share=0.1),))) == []
 
 
 def test_changed_work_is_named_and_fails():
@@ -60,20 +60,20 @@ def test_changed_work_is_named_and_fails():
         ("kernel_launches", "", "+ copy (new), + fill x2"),
         ("memcpy_count", "", "- d2h (gone)"),
     ]
-    found = compare(Report((case(),)), Report((more,)))
+    found = compare(SessionReport((case(),)), SessionReport((more,)))
     assert failed(found)
     [table] = tables(found)
     assert table.rows[0] == ("kernel_launches", "3", "6", "+ copy (new), + fill x2", "t.py::a")
 
 
 def test_states_of_memory_are_shown_and_do_not_fail():
-    found = compare(Report((case(),)), Report((case(peak_memory_bytes=2 << 20),)))
+    found = compare(SessionReport((case(),)), SessionReport((case(peak_memory_bytes=2 << 20),)))
     assert [row[:3] for row in tables(found)[0].rows] == [("peak_memory", "1 MiB", "2 MiB")]
     assert not failed(found)
 
 
 def test_counters_of_a_project_fail_and_one_that_is_new_is_no_zero():
-    assert failed(compare(Report((case(**{"lib.tokens": 7}),)), Report((case(**{"lib.tokens": 8}),))))
+    assert failed(compare(SessionReport((case(**{"lib.tokens": 7}),)), SessionReport((case(**{"lib.tokens": 8}),))))
     assert changes(case(), case(**{"lib.tokens": 0})) == [("lib.tokens", "", "")]
 
 
@@ -97,14 +97,14 @@ def test_regions_are_compared_too():
     ],
 )
 def test_a_worse_state_fails(before, after, fails):
-    found = compare(Report((before,)), Report((after,)))
+    found = compare(SessionReport((before,)), SessionReport((after,)))
     assert len(found) == 1
     assert tables(found)[0].rows[0][0] == "state"
     assert failed(found) is fails
 
 
 def test_new_and_gone_tests_are_listed_and_gone_ones_fail_on_request():
-    before, after = Report((case("a"), case("b"))), Report((case("b"), case("c", environment="sm_90")))
+    before, after = SessionReport((case("a"), case("b"))), SessionReport((case("b"), case("c", environment="sm_90")))
     found = compare(before, after)
     assert [(t.name, t.rows) for t in tables(found)] == [("new", [("gated", "c (sm_90)")]), ("gone", [("gated", "a")])]
     assert not failed(found)
@@ -123,10 +123,10 @@ def test_new_and_gone_tests_are_listed_and_gone_ones_fail_on_request():
 
 def test_environments_are_compared_with_themselves_unless_there_is_one_on_each_side():
     h200, a100 = case(environment="sm_90"), case(environment="sm_80", sync_calls=2, syncs={"cudaStreamSynchronize": 2})
-    assert compare(Report((h200, a100)), Report((a100, h200))) == []
-    [found] = compare(Report((h200,)), Report((a100,)))
+    assert compare(SessionReport((h200, a100)), SessionReport((a100, h200))) == []
+    [found] = compare(SessionReport((h200,)), SessionReport((a100,)))
     assert [one.metric for one in found.metrics] == ["sync_calls"]
-    new = compare(Report((h200,)), Report((h200, a100)))
+    new = compare(SessionReport((h200,)), SessionReport((h200, a100)))
     assert [(one.before, one.after) for one in new] == [(None, a100)]
 
 
@@ -139,12 +139,12 @@ def test_totals_are_sums_and_of_memory_the_highest():
 # The page of trends
 
 
-def history() -> list[tuple[str, Report]]:
+def history() -> list[tuple[str, SessionReport]]:
     launches = (3, 3, 5)
     return [
         (
             f"{n}.json",
-            Report((case("t.py::same"), case("t.py::moved", kernel_launches=k)), commit=f"{n}bcdef0123456789"),
+            SessionReport((case("t.py::same"), case("t.py::moved", kernel_launches=k)), commit=f"{n}bcdef0123456789"),
         )
         for n, k in enumerate(launches)
     ]
@@ -176,16 +176,20 @@ def test_a_trend_needs_nothing_from_elsewhere_and_lets_nothing_else_run():
 
 @given(st.text(), st.text())
 def test_no_text_becomes_markup_in_a_trend(test, commit):
-    plain = Page(trend([("a", Report((case("x"),), commit="1")), ("b", Report((case("x"),), commit="2"))]))
-    page = Page(trend([("a", Report((case(test),), commit=commit)), ("b", Report((case(test),), commit=commit))]))
+    plain = Page(
+        trend([("a", SessionReport((case("x"),), commit="1")), ("b", SessionReport((case("x"),), commit="2"))])
+    )
+    page = Page(
+        trend([("a", SessionReport((case(test),), commit=commit)), ("b", SessionReport((case(test),), commit=commit))])
+    )
     assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
 
 
 def test_tests_that_come_and_go_have_the_points_there_are():
-    reports = [Report((case("a"), case("b", sync_calls=n))) for n in range(3)]
-    reports.append(Report((case("a"),)))
+    reports = [SessionReport((case("a"), case("b", sync_calls=n))) for n in range(3)]
+    reports.append(SessionReport((case("a"),)))
     made = trend([(str(n), report) for n, report in enumerate(reports)])
     assert made.index("<th scope=row><span class=mono>b</span> <small>gone</small>") > 0
     [line] = re.findall(r'polyline points="([^"]+)"', made.split("<tbody>")[1])
     assert len(line.split()) == 3
-    assert trend([("a", Report(())), ("b", Report(()))])
+    assert trend([("a", SessionReport(())), ("b", SessionReport(()))])

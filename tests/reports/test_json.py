@@ -17,7 +17,7 @@ from cutrace import CutraceError
 from cutrace.golden import Change, Observed, Row
 from cutrace.golden.model import Interval, Span, Verdict, plain
 from cutrace.reports.jsonfile import case_text, read_case, read_report, report_text, write
-from cutrace.reports.model import Case, Kernel, Report, State, Timeline
+from cutrace.reports.model import Case, Kernel, SessionReport, State, Timeline
 
 # Longer texts and larger values take the same way, and most of the time.
 WORDS = st.text(max_size=6)
@@ -49,10 +49,10 @@ CASES = st.builds(
 def test_a_case_comes_back_from_json_as_it_was_and_a_report_without_pictures_and_changes(case, header):
     assert Case.from_json(json.loads(json.dumps(case.to_json(), allow_nan=False))) == case
     drawn = replace(case, timeline=Timeline(1, (), ()), change=Change(header, Path("a.toml"), header, Observed()))
-    report = Report(
+    report = SessionReport(
         (drawn, Case(header)), header, versions={"cutrace": header}, notes=(header,), commit="abc", job="gpu"
     )
-    assert Report.from_json(json.loads(report_text(report))) == replace(report, cases=(case, Case(header)))
+    assert SessionReport.from_json(json.loads(report_text(report))) == replace(report, cases=(case, Case(header)))
 
 
 class Rude:
@@ -103,7 +103,7 @@ def test_a_file_has_the_mode_of_the_umask_which_stays_as_it_is(tmp_path, monkeyp
 
 
 def test_ids_that_are_no_unicode_are_written_escaped(tmp_path):
-    write(tmp_path / "report.json", report_text(Report((Case("a::b[\udc80é]"),))))
+    write(tmp_path / "report.json", report_text(SessionReport((Case("a::b[\udc80é]"),))))
     assert read_report(tmp_path / "report.json").cases[0].nodeid == "a::b[\udc80é]"
 
 
@@ -118,11 +118,11 @@ def test_a_file_of_something_else_says_what_to_do(tmp_path):
         with pytest.raises(CutraceError, match=words):
             read_report(file)
     for number, words in ((99, "update cutrace"), (1, "write it again with this cutrace")):
-        file.write_text(report_text(Report(())).replace('"format": 2', f'"format": {number}'))
+        file.write_text(report_text(SessionReport(())).replace('"format": 2', f'"format": {number}'))
         with pytest.raises(CutraceError, match=words):
             read_report(file)
     for cases in ('[{"nodeid": "a", "state": "odd"}]', "[7]", '[{"nodeid": "a", "rows": [{}]}]'):
-        file.write_text(report_text(Report(())).replace('"cases": []', f'"cases": {cases}'))
+        file.write_text(report_text(SessionReport(())).replace('"cases": []', f'"cases": {cases}'))
         with pytest.raises(CutraceError, match="is damaged"):
             read_report(file)
     with pytest.raises(CutraceError, match="cannot read"):
@@ -143,7 +143,7 @@ def test_a_gated_test_whose_numbers_cannot_be_trusted_has_drifted():
     assert Case("a", state=State.GATED, rows=(failed,)).drifted
     assert Case("a", state=State.GATED, problems=("lost",)).drifted
     assert not Case("a", state=State.TRACED, problems=("lost",)).drifted
-    assert Report((Case("a"), Case("b", state=State.GATED, rows=(failed,)))).drifted[0].nodeid == "b"
+    assert SessionReport((Case("a"), Case("b", state=State.GATED, rows=(failed,)))).drifted[0].nodeid == "b"
 
 
 def test_better_are_gated_rows_that_did_less_and_do_not_fail():
@@ -151,9 +151,11 @@ def test_better_are_gated_rows_that_did_less_and_do_not_fail():
     rows = (less, replace(less, failed=True), replace(less, gated=False), replace(less, verdict=Verdict.SAME))
     assert Case("a", state=State.GATED, rows=rows).better == (less,)
     assert Case("a", state=State.UPDATED, rows=(less,)).better == ()
-    assert [case.nodeid for case in Report((Case("a", rows=(less,)), Case("b"), Case("c", rows=rows))).better] == ["a"]
+    assert [
+        case.nodeid for case in SessionReport((Case("a", rows=(less,)), Case("b"), Case("c", rows=rows))).better
+    ] == ["a"]
 
 
 def test_devices_are_gpus_with_their_environment():
     cases = (Case("a", gpu="NVIDIA A100", environment="sm_80"), Case("b", gpu="NVIDIA A100"), Case("c"))
-    assert Report(cases).devices == ("NVIDIA A100 (sm_80)", "NVIDIA A100")
+    assert SessionReport(cases).devices == ("NVIDIA A100 (sm_80)", "NVIDIA A100")

@@ -9,7 +9,7 @@ from cutrace.golden.compare import Row
 from cutrace.golden.model import Verdict
 from cutrace.reports.junit import properties
 from cutrace.reports.markdown import markdown, text
-from cutrace.reports.model import Case, Kernel, Report, State
+from cutrace.reports.model import Case, Kernel, SessionReport, State
 
 ROW = Row("kernel_launches", "", 3, 4, "exact", Verdict.CHANGED, True, "+ cast_kernel x1 (new)", True)
 CASE = Case(
@@ -20,7 +20,9 @@ CASE = Case(
 
 
 def test_a_summary_begins_with_figures_and_what_failed():
-    made = markdown(Report((CASE, Case("t.py::b", state=State.UNTRACED, reason="no GPU work")), "pytest --cutrace"))
+    made = markdown(
+        SessionReport((CASE, Case("t.py::b", state=State.UNTRACED, reason="no GPU work")), "pytest --cutrace")
+    )
     assert made.startswith("## cutrace\n\n1 traced, 1 gated (1 failed), 0 unverified, 1 not traced on NVIDIA H200\n")
     assert "### <code>t.py&#58;&#58;a&#91;1&#124;2&#93;</code> on NVIDIA H200" in made
     assert "| <code>kernel&#95;launches</code> | 3 | **4** | exact | &#43; cast&#95;kernel x1 (new) |" in made
@@ -30,13 +32,13 @@ def test_a_summary_begins_with_figures_and_what_failed():
 
 
 def test_a_table_has_as_many_cells_in_each_row():
-    lines = [line for line in markdown(Report((CASE,))).splitlines() if line.startswith("|")]
+    lines = [line for line in markdown(SessionReport((CASE,))).splitlines() if line.startswith("|")]
     assert {line.count("|") for line in lines[:3]} == {6}
     assert {line.count("|") for line in lines[3:]} == {5}
 
 
 def test_a_summary_is_bounded():
-    many = Report(tuple(Case(f"t.py::{n}", rows=(ROW,), state=State.GATED) for n in range(1000)))
+    many = SessionReport(tuple(Case(f"t.py::{n}", rows=(ROW,), state=State.GATED) for n in range(1000)))
     made = markdown(many)
     assert made.count("###") == 50
     assert "and 950 failed tests more" in made
@@ -79,7 +81,9 @@ def test_junit_names_what_was_updated_and_what_got_better_and_no_failure():
 
 
 def test_an_update_is_listed_with_its_values_and_is_no_failure():
-    made = markdown(Report((Case("t.py::a", state=State.UPDATED, rows=(ROW,)), Case("t.py::b", state=State.UPDATED))))
+    made = markdown(
+        SessionReport((Case("t.py::a", state=State.UPDATED, rows=(ROW,)), Case("t.py::b", state=State.UPDATED)))
+    )
     assert "### <code>" not in made
     assert "failed" not in made
     assert "<summary>Updated golden values: 2 tests</summary>" in made
@@ -94,7 +98,7 @@ def test_better_unconfirmed_and_unverified_tests_are_listed_with_their_environme
         Case("t.py::b", state=State.UNVERIFIED, reason="no golden for sm_80", gpu="A100", environment="sm_80"),
         Case("t.py::c", state=State.UNCONFIRMED),
     )
-    made = markdown(Report(cases, job="gpu", commit="4f1c09e2"))
+    made = markdown(SessionReport(cases, job="gpu", commit="4f1c09e2"))
     assert "gpu, commit 4f1c09e2" in made
     assert "<summary>Better than the golden values: 1 test</summary>" in made
     assert "</code> on H200 (sm&#95;90), nightly | kernel&#95;launches 10 -&#62; 1 (- gemm x9) |" in made

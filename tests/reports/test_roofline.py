@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cutrace.analysis.roofline import DRAM, Ceiling, Gpu, Point, Roofline
+from cutrace.analysis.roofline import DRAM, Ceiling, GpuLimits, Point, Roofline
 from cutrace.reports.roofline import amount, html, svg
 from reports.page import Page
 
@@ -22,7 +22,7 @@ def point(operations: float, moved: float, time: int = 1_000, kernel: str = "k",
 
 
 def roof(*points: Point, gpu: str = "H200", ceilings: tuple[Ceiling, ...] = CEILINGS) -> Roofline:
-    return Roofline(Gpu(gpu), ceilings, points, (f"note about {gpu}",))
+    return Roofline(GpuLimits(gpu), ceilings, points, (f"note about {gpu}",))
 
 
 MANY = [point(10.0 ** (at % 9), 10.0 ** (at % 4 + 1), kernel=f"kernel {at}") for at in range(40)]

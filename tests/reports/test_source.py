@@ -60,7 +60,7 @@ def test_lines_are_summed_over_functions_and_instructions(tmp_path: Path, code: 
         ("_Z4axpyPfi", 16, str(code), 10, 6, {"wait": 2, "barrier": 5}),
         ("_Z4gemmPf", 0, str(code), 10, 10, {}), ("_Z4gemmPf", 16, "", 0, 7, {"wait": 1}),
     )  # fmt: skip
-    file, function = found.found
+    file, function = found.files
     assert (file.file, function.function, found.launches) == (str(code), "gemm", 3)
     heat = file.heats[10]
     assert (heat.values[EXECUTED], heat.values[THREADS], heat.functions) == (20, 640, {"axpy", "gemm"})
@@ -71,9 +71,9 @@ def test_lines_are_summed_over_functions_and_instructions(tmp_path: Path, code: 
 
 def test_the_source_with_most_samples_is_first_and_metrics_decide_without_samples(tmp_path: Path) -> None:
     few, many = ("_Z1av", 0, "/a.cu", 1, 100.0, {"wait": 1}), ("_Z1bv", 0, "/b.cu", 1, 1.0, {"wait": 9})
-    assert [source.file for source in measured(tmp_path / "1.bin", few, many).found] == ["/b.cu", "/a.cu"]
+    assert [source.file for source in measured(tmp_path / "1.bin", few, many).files] == ["/b.cu", "/a.cu"]
     few, many = (*few[:5], {}), (*many[:5], {})
-    assert [source.file for source in measured(tmp_path / "2.bin", few, many).found] == ["/a.cu", "/b.cu"]
+    assert [source.file for source in measured(tmp_path / "2.bin", few, many).files] == ["/a.cu", "/b.cu"]
 
 
 def test_a_line_stands_beside_its_text_with_those_around_it(tmp_path: Path, code: Path) -> None:
@@ -121,7 +121,7 @@ def test_instructions_without_lines_have_offsets_the_hottest_hundred_in_their_or
 def test_values_that_are_no_numbers_and_files_without_lines_do_no_harm(tmp_path: Path) -> None:
     rows = [("_Z1av", 0, "/a.cu", 1, value, {}) for value in (float("nan"), float("inf"), -5.0, 7.0)]
     found = measured(tmp_path / "run.bin", *rows, ("_Z1av", 16, "/a.cu", 0, 0, {"wait": 1}))
-    assert [(source.file, source.function) for source in found.found] == [("", "a"), ("/a.cu", "")]
+    assert [(source.file, source.function) for source in found.files] == [("", "a"), ("/a.cu", "")]
     assert found.total.values[EXECUTED] == 2
     assert ">2 <small>100.0%<" in html(found, "")
     nothing = measured(tmp_path / "nothing.bin", ("_Z1av", 0, "/a.cu", 1, 0, {"wait": 0}))

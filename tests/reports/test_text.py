@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.golden import Change, Interval, Observed, Row, Span, Verdict
-from cutrace.reports.model import Case, Report, State
+from cutrace.reports.model import Case, SessionReport, State
 from cutrace.reports.text import (
     CLICK,
     TERMINAL_WRITER,
@@ -30,7 +30,7 @@ def failure(case: Case) -> str:
     return "\n".join(plain(failure_lines(case)))
 
 
-def footer(report: Report, **more) -> list[str]:
+def footer(report: SessionReport, **more) -> list[str]:
     return plain(footer_lines(report, **more))
 
 
@@ -172,7 +172,7 @@ def test_the_footer_counts_every_test_and_says_why_some_were_not_traced():
         Case("a::i", state=State.UNCONFIRMED),
         softmax(Row("kernel_launches", "", 10, 1, "exact", Verdict.BETTER, True, "- gemm x9")),
     )
-    lines = footer(Report(cases), written=[".cutrace/report.html"], proposed=".cutrace/proposed")
+    lines = footer(SessionReport(cases), written=[".cutrace/report.html"], proposed=".cutrace/proposed")
     better = "TestSoftmax.test_fwd[float16-1024x4096]: kernel_launches 10 -> 1 (- gemm x9)"
     assert lines == [
         "cutrace: 8 traced, 3 gated (1 failed), 2 unverified, 1 unconfirmed, 4 not traced on NVIDIA H200",
@@ -187,17 +187,19 @@ def test_the_footer_counts_every_test_and_says_why_some_were_not_traced():
         "  candidates   .cutrace/proposed; to accept them: cutrace golden accept .cutrace/proposed",
         "  report       .cutrace/report.html",
     ]
-    assert footer(Report(())) == ["cutrace: 0 traced, 0 gated, 0 unverified, 0 not traced"]
+    assert footer(SessionReport(())) == ["cutrace: 0 traced, 0 gated, 0 unverified, 0 not traced"]
 
 
 def test_candidates_are_named_only_where_there_are_any():
-    assert not any("candidates" in line for line in footer(Report((softmax(KERNEL, values={"a": 1}),))))
-    assert any("candidates" in line for line in footer(Report((softmax(KERNEL, values={"a": 1}),)), proposed="x"))
+    assert not any("candidates" in line for line in footer(SessionReport((softmax(KERNEL, values={"a": 1}),))))
+    assert any(
+        "candidates" in line for line in footer(SessionReport((softmax(KERNEL, values={"a": 1}),)), proposed="x")
+    )
 
 
 def test_many_better_tests_are_counted():
     less = Row("kernel_launches", "", 10, 1, "exact", Verdict.BETTER, True)
-    lines = footer(Report(tuple(Case(f"a::t{n}", state=State.GATED, rows=(less,)) for n in range(1234))))
+    lines = footer(SessionReport(tuple(Case(f"a::t{n}", state=State.GATED, rows=(less,)) for n in range(1234))))
     assert lines[1] == "  better  1,234  t0: kernel_launches 10 -> 1"
     assert lines[2] == "                 t1: kernel_launches 10 -> 1"
     assert lines[-1] == "                 and 1,224 more"
@@ -207,7 +209,7 @@ def test_many_better_tests_are_counted():
 def test_long_reasons_stay_aligned():
     long = "a reason that is rather long and says very much about the machine, its driver and its files"
     cases = [Case(f"a::{n}", state=State.UNTRACED, reason="short") for n in range(12)]
-    lines = footer(Report((*cases, Case("b", state=State.UNTRACED, reason=long))), width=60)
+    lines = footer(SessionReport((*cases, Case("b", state=State.UNTRACED, reason=long))), width=60)
     assert lines[1:3] == ["  not traced  12  short", "               1  a reason that is rather long and says very"]
     assert lines[3].startswith(" " * 18 + "much about")
     assert all(len(line) <= 60 for line in lines[1:])
@@ -215,7 +217,7 @@ def test_long_reasons_stay_aligned():
 
 def test_an_update_that_worked_is_no_failure():
     case = Case("a::b", state=State.UPDATED, rows=(KERNEL, SAME), golden="golden/a.toml")
-    report = Report((case,))
+    report = SessionReport((case,))
     assert not report.drifted
     assert case.updated == (replace(KERNEL, failed=False),)
     assert "failed" not in "\n".join(footer(report))
@@ -231,12 +233,12 @@ def test_a_broken_limit_fails_in_an_update_too():
 
 def test_the_tests_with_the_most_kernel_time():
     cases = [Case(f"a::t{n}", values={"kernel_time_ns": n * 1000, "kernel_launches": n}) for n in range(5)]
-    assert plain(top_lines(Report(tuple(cases)), 2)) == [
+    assert plain(top_lines(SessionReport(tuple(cases)), 2)) == [
         "kernel time  kernels  test",
         "      4.0us        4  a::t4",
         "      3.0us        3  a::t3",
     ]
-    assert plain(top_lines(Report(()), 3)) == []
+    assert plain(top_lines(SessionReport(()), 3)) == []
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,7 @@ def test_no_value_is_too_odd(name, golden, now):
 def test_no_case_is_too_odd(rows, values, nodeid, reason):
     case = Case(nodeid, rows=tuple(rows), values=values, reason=reason, gpu=nodeid, problems=(reason,), notes=(nodeid,))
     assert all(line.isprintable() for line in failure(case).split("\n"))
-    report = Report((case, Case(nodeid, state=State.UPDATED, rows=tuple(rows))), notes=(reason,))
+    report = SessionReport((case, Case(nodeid, state=State.UPDATED, rows=tuple(rows))), notes=(reason,))
     assert all(
         line.isprintable() for line in [*footer(report), *footer(report, width=40), *plain(top_lines(report, 3))]
     )
@@ -335,5 +337,5 @@ def written(*, confirmed: bool) -> Change:
 def test_the_footer_of_an_update_counts_what_waits_for_a_second_session() -> None:
     once = Case("test_a.py::test_a", state=State.UPDATED, golden="golden/test_a.toml", change=written(confirmed=False))
     twice = replace(once, nodeid="test_a.py::test_b", change=written(confirmed=True))
-    lines = footer(Report((once, twice)))[1:]
+    lines = footer(SessionReport((once, twice)))[1:]
     assert [line.split()[:2] for line in lines if "unconfirmed" in line] == [["unconfirmed", "1"]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cutrace.reports.jsonfile import read_report
-from cutrace.reports.model import Case, Report
+from cutrace.reports.model import Case, SessionReport
 
 from .fakedriver import FakeDriver
 
@@ -36,7 +36,7 @@ class Outcome:
 
     status: int
     output: str
-    report: Report | None
+    report: SessionReport | None
 
     def case(self, name: str) -> Case:
         """The case of the test with this name (``test_a``, ``TestB.test_c[1]``)."""

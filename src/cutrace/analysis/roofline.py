@@ -62,7 +62,7 @@ _RATES: dict[tuple[int, int], dict[str, int]] = {
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuLimits:
     """The attributes of a GPU that determine its ceilings; ``clock`` is in Hz, ``bandwidth`` in bytes/s."""
 
     name: str = "unknown GPU"
@@ -124,7 +124,7 @@ class Roofline:
     """The points of the kernels on GPUs of one model, longest time first, and the ceilings of the GPU for their kinds
     of operations. ``notes`` say what is missing."""
 
-    gpu: Gpu
+    gpu: GpuLimits
     ceilings: tuple[Ceiling, ...]
     points: tuple[Point, ...]
     notes: tuple[str, ...]
@@ -134,15 +134,17 @@ def rooflines(trace: Trace) -> list[Roofline]:
     """The roofline of each GPU model. Raises :class:`CutraceError` if operations and bytes were counted for no
     launch."""
     gpus = {
-        (process, device): Gpu(trace.strings[name], (major, minor), multiprocessors, clock * 1000, bandwidth * 1000)
+        (process, device): GpuLimits(
+            trace.strings[name], (major, minor), multiprocessors, clock * 1000, bandwidth * 1000
+        )
         for process, device, name, major, minor, multiprocessors, clock, bandwidth in trace.devices[
             ["process", "device", "name", "compute_major", "compute_minor", "multiprocessors", "core_clock",
              "memory_bandwidth"]
         ].tolist()
     }  # fmt: skip
-    launches: dict[Gpu, list[Profiled]] = {}
+    launches: dict[GpuLimits, list[Profiled]] = {}
     for launch in profiled(trace):
-        launches.setdefault(gpus.get((launch.process, launch.device), Gpu()), []).append(launch)
+        launches.setdefault(gpus.get((launch.process, launch.device), GpuLimits()), []).append(launch)
     if not launches:
         raise CutraceError(
             "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
@@ -153,7 +155,7 @@ def rooflines(trace: Trace) -> list[Roofline]:
     return roofs
 
 
-def _roofline(gpu: Gpu, launches: Sequence[Profiled]) -> Roofline:
+def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
     usable = [launch for launch in launches if _operations(launch) and _bytes(launch) is not None and launch.time > 0]
     ceilings = tuple(_ceilings(gpu, launches))
     # Measured peaks replace documented ones, because they hold at the clock of the run.
@@ -207,7 +209,7 @@ def _reached(point: Point, peaks: Mapping[str, float]) -> tuple[str, float | Non
     return max(shares.items(), key=lambda one: one[1], default=("", None))
 
 
-def _ceilings(gpu: Gpu, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
+def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
     if gpu.bandwidth:
         yield Ceiling(DRAM, gpu.bandwidth, False, "memory clock x width of the bus, as the driver has them")
     cycles = gpu.multiprocessors * gpu.clock
@@ -225,7 +227,7 @@ def _ceilings(gpu: Gpu, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
 
 
 def _notes(
-    gpu: Gpu,
+    gpu: GpuLimits,
     launches: Sequence[Profiled],
     usable: Sequence[Profiled],
     points: Sequence[Point],

@@ -28,7 +28,7 @@ class Heat:
 
 
 @dataclass
-class Source:
+class MeasuredSource:
     """A file with its measured lines by number. If ``file`` is empty, a function with its instructions by offset
     (bytes)."""
 
@@ -43,7 +43,7 @@ class Sources:
     """The sources of a trace. ``metrics`` has the units of the counted metrics, in the order of the request. Their
     values are sums over at most ``launches``."""
 
-    found: list[Source] = field(default_factory=list)
+    files: list[MeasuredSource] = field(default_factory=list)
     total: Heat = field(default_factory=Heat)
     metrics: dict[str, str] = field(default_factory=dict)
     launches: int = 0
@@ -56,11 +56,11 @@ class Sources:
 def sources(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> Sources:
     """The measurements of each line and instruction of a trace, hottest source first."""
     result = Sources()
-    by_name: dict[tuple[str, str], Source] = {}
+    by_name: dict[tuple[str, str], MeasuredSource] = {}
 
     def of(place: Place) -> tuple[Heat, ...]:
         file, function = (place.file, "") if place.file else ("", place.function)
-        source = by_name.setdefault((file, function), Source(file, function))
+        source = by_name.setdefault((file, function), MeasuredSource(file, function))
         heat = source.heats[place.line if file else place.offset]
         heat.functions.add(place.function)
         return heat, source.total, result.total
@@ -73,5 +73,5 @@ def sources(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> Sou
     for line in sampled_lines(trace, names):
         for heat in of(line.place):
             heat.samples.update(line.stalls)
-    result.found = sorted(by_name.values(), key=lambda source: result.weight(source.total), reverse=True)
+    result.files = sorted(by_name.values(), key=lambda source: result.weight(source.total), reverse=True)
     return result

@@ -139,8 +139,8 @@ def _clocks(job: _Job) -> _Clocks:
     starts, ends = (np.full((len(job.parts), len(sample)), np.nan) for _ in range(2))
     for index, number, start, end in job.each():
         place = np.minimum(np.searchsorted(sample, number), len(sample) - 1)
-        found = sample[place] == number
-        starts[index, place[found]], ends[index, place[found]] = start[found], end[found]
+        sampled = sample[place] == number
+        starts[index, place[sampled]], ends[index, place[sampled]] = start[sampled], end[sampled]
     ahead = np.nan_to_num(_median(ends[:, together] - _median(ends[:, together], 0), 1)).round()
     starts -= ahead[:, None]
     late = starts - _median(starts, 0)

@@ -17,7 +17,7 @@ from ..trace.arrow import pyarrow
 from ..trace.quality import GPU_WORK
 from .model import BatchReport, Histogram, Options, Part, RankTrace, Result
 from .stragglers import stragglers
-from .tally import Tally, bin_end, binned
+from .time_sums import TimeSums, bin_end, binned
 from .timeline import Steps, by_job, heat_map
 
 
@@ -87,16 +87,16 @@ def _utilization(parts: Sequence[Part], options: Options) -> Result:
 
 
 def _gap_lengths(rank: RankTrace, options: Options) -> Any:
-    tally = Tally("device", "at_least_ns")
+    sums = TimeSums("device", "at_least_ns")
     for device, _, _, gaps in _periods(rank):
-        tally.add(gaps, device, binned(gaps))
-    return tally.table()
+        sums.add(gaps, device, binned(gaps))
+    return sums.table()
 
 
 def _gaps(parts: Sequence[Part], options: Options) -> Result:
-    lengths, rows = Tally("at_least_ns"), []
+    lengths, rows = TimeSums("at_least_ns"), []
     for part in parts:
-        table, own = part.table(), Tally("device")
+        table, own = part.table(), TimeSums("device")
         lengths.add_table(table)
         own.add_table(table)
         for use in own.table().to_pylist():

@@ -13,7 +13,7 @@ from ..analysis.stats import DEFAULTS
 from ..analysis.tables import Column, Table
 from .model import BatchReport, Histogram, Options, Part, RankTrace, Result
 from .stragglers import stragglers
-from .tally import Tally, bin_end, binned
+from .time_sums import TimeSums, bin_end, binned
 
 # Kernels with a picture.
 _DRAWN = 6
@@ -21,23 +21,23 @@ _DRAWN = 6
 
 def times(rank: RankTrace, options: Options) -> Any:
     """The times of kernels by name and bin."""
-    names, tally = CollectorContext(rank.trace, DEFAULTS).kernels, Tally("kernel", "at_least_ns")
+    names, sums = CollectorContext(rank.trace, DEFAULTS).kernels, TimeSums("kernel", "at_least_ns")
     for rows in rank.rows("kernels"):
         duration = (rows["end"] - rows["start"]).astype(np.int64)
-        tally.add(duration, names.numbers.take(rows["launch"]), binned(duration))
-    return tally.table(kernel=names.names)
+        sums.add(duration, names.numbers.take(rows["launch"]), binned(duration))
+    return sums.table(kernel=names.names)
 
 
 def by_name(table: Any) -> dict[str, tuple[int, int, int, int]]:
     """Return count, total, minimum and maximum (ns) of each kernel of a part."""
-    tally = Tally("kernel")
-    tally.add_table(table)
-    name, *values = (column.to_pylist() for column in tally.table().columns)
+    sums = TimeSums("kernel")
+    sums.add_table(table)
+    name, *values = (column.to_pylist() for column in sums.table().columns)
     return dict(zip(name, zip(*values, strict=True), strict=True))
 
 
 def _reduce(parts: Sequence[Part], options: Options) -> Result:
-    bins, of_parts = Tally("kernel", "at_least_ns"), []
+    bins, of_parts = TimeSums("kernel", "at_least_ns"), []
     for part in parts:
         table = part.table()
         bins.add_table(table)
@@ -52,7 +52,7 @@ def _reduce(parts: Sequence[Part], options: Options) -> Result:
         means = [(use[name][1] / use[name][0], part.label) for use, part in zip(of_parts, parts, strict=True)
                  if name in use]  # fmt: skip
         # The first of several equally slow ones.
-        mean, slowest = max(means, key=lambda found: found[0])
+        mean, slowest = max(means, key=lambda pair: pair[0])
         rows.append((spent / total, spent, count, spent / count, least, most, len(means), mean, slowest, name))
     columns = (
         *(Column("share", "1"), Column("total", "ns"), Column("count"), Column("mean", "ns")),
@@ -76,9 +76,9 @@ def slowness(of_parts: Sequence[dict[str, tuple[int, int, int, int]]]) -> list[f
         for name, (count, total, *_) in uses.items():
             means.setdefault(name, []).append(total / count)
     medians = {
-        name: float(np.median(found))
-        for name, found in means.items()
-        if 2 * len(found) >= len(of_parts) and not communicates(name)
+        name: float(np.median(own))
+        for name, own in means.items()
+        if 2 * len(own) >= len(of_parts) and not communicates(name)
     }
     slow = []
     for uses in of_parts:

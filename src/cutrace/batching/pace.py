@@ -14,7 +14,7 @@ from ..errors import CutraceError
 from ..slicing import matcher
 from .model import BatchReport, Options, Part, RankTrace, Result
 from .stragglers import stragglers
-from .tally import Tally
+from .time_sums import TimeSums
 from .timeline import Steps, by_job, heat_map
 
 #: What may bear the name, by table.
@@ -25,14 +25,14 @@ def _durations(rank: RankTrace, options: Options) -> Any:
     matches, kernels = matcher(options.name), CollectorContext(rank.trace, DEFAULTS).kernels
     of_launch = np.array([matches(name) for name in kernels.names], bool)[kernels.numbers]
     of_string = np.fromiter((matches(text) for text in rank.trace.strings), bool)
-    steps, tally = Steps.of(rank), Tally("kind", "at_ns", "step_ns")
+    steps, sums = Steps.of(rank), TimeSums("kind", "at_ns", "step_ns")
     for number, table in enumerate(_KINDS):
         for rows in rank.rows(table):
             named = of_launch[rows["launch"]] if table == "kernels" else of_string[rows["name"]]
             start, end = (rows[field][named].astype(np.int64) for field in ("start", "end"))
             at = steps.begins[steps.of_times(rank.moved(start))]
-            tally.add(end - start, number, at, steps.width)
-    return tally.table(kind=list(_KINDS.values()))
+            sums.add(end - start, number, at, steps.width)
+    return sums.table(kind=list(_KINDS.values()))
 
 
 def _reduce(parts: Sequence[Part], options: Options) -> Result:

@@ -69,8 +69,8 @@ def map_file(task: Task, report: BatchReport) -> Mapped:
     """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
     try:
         with load(task.source) as trace:
-            found = _ranks(trace, task)
-            tables = [(job, rank, processes, _mapped(trace, processes, report, task)) for job, rank, processes in found]
+            ranks = _ranks(trace, task)
+            tables = [(job, rank, processes, _mapped(trace, processes, report, task)) for job, rank, processes in ranks]
             # Damage inside of blocks is known once they are read.
             damage = tuple(Quality({}, (), trace.damage, (), ()).sentences())
             about = task.identity() | {"parts": len(tables), "damage": damage}
@@ -160,14 +160,14 @@ class PartFolder:
 
     def parts(self) -> list[Part]:
         """Return all parts, in the order of job, rank and source."""
-        found = sorted(
+        parts = sorted(
             (about["job"], about["rank"], about["source"], str(path), about["clock"])
             for path, about in self._about.items()
         )
-        labels = _labels([(job, rank, source) for job, rank, source, *_ in found])
+        labels = _labels([(job, rank, source) for job, rank, source, *_ in parts])
         return [
             Part(Path(path), label, job, rank, source, Alignment(**clock))
-            for label, (job, rank, source, path, clock) in zip(labels, found, strict=True)
+            for label, (job, rank, source, path, clock) in zip(labels, parts, strict=True)
         ]
 
     def _remove(self, paths: Sequence[Path]) -> None:

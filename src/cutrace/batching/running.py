@@ -119,10 +119,10 @@ def run(
     files = [asdict(outcome) for outcome in done]
     manifest = {"kind": "cutrace batch manifest", "format": 1, "report": name, "files": files}
     write_text(manifest_file, json.dumps(manifest, indent=1) + "\n")
-    found = parts.parts()
-    if not found:
+    usable = parts.parts()
+    if not usable:
         raise CutraceError(f"none of the files could be read: {done[0].source}: {' '.join(done[0].notes)}")
-    return report.reduce(found, options), done
+    return report.reduce(usable, options), done
 
 
 def find(name: str) -> BatchReport:

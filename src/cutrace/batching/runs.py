@@ -21,7 +21,7 @@ from ..errors import CutraceError
 from ..trace.arrow import pyarrow
 from .model import Bars, BatchReport, Options, Part, RankTrace, Result, short
 from .stragglers import OUTSTANDING, robust_scores
-from .tally import Tally
+from .time_sums import TimeSums
 
 _NUMBERS = re.compile(r"\d+")
 # Resamplings of the runs; the probability that an interval misses the ratio, and of a wrong sentence in a report.
@@ -39,7 +39,7 @@ _Key = tuple[str, str]
 def uses(rank: RankTrace, options: Options) -> Any:
     """The times of kernels and NVTX ranges by name. Numbers in names of ranges become ``#``."""
     names, strings = CollectorContext(rank.trace, DEFAULTS).kernels, rank.trace.strings
-    kernels, ranges = Tally("name"), Tally("name")
+    kernels, ranges = TimeSums("name"), TimeSums("name")
     for rows in rank.rows("kernels"):
         kernels.add((rows["end"] - rows["start"]).astype(np.int64), names.numbers.take(rows["launch"]))
     for rows in rank.rows("nvtx_ranges"):
@@ -47,10 +47,10 @@ def uses(rank: RankTrace, options: Options) -> Any:
     texts = [_NUMBERS.sub("#", text) for text in strings]
     pa = pyarrow("batch")
     tables = []
-    for kind, tally, of in (("kernel", kernels, names.names), ("range", ranges, texts)):
-        folded = Tally("name")
+    for kind, sums, of in (("kernel", kernels, names.names), ("range", ranges, texts)):
+        folded = TimeSums("name")
         known = {text: number for number, text in enumerate(sorted(set(of)))}
-        table = tally.table()
+        table = sums.table()
         number = pa.array([known[of[at]] for at in table["name"].to_pylist()], pa.int64())
         folded.add_table(table.set_column(0, "name", number))
         table = folded.table(name=sorted(known))
@@ -200,9 +200,9 @@ def _outliers(parts: Sequence[Part], options: Options) -> Result:
 
 def _run_sentences(of_run: dict[str, list[tuple[float, str]]]) -> Iterator[str]:
     """A sentence for each run: what differs most, and how much else."""
-    for label, found in sorted(of_run.items(), key=lambda item: (-max(item[1])[0], item[0])):
-        more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
-        yield f"{label}: {max(found)[1]}{more}"
+    for label, changes in sorted(of_run.items(), key=lambda item: (-max(item[1])[0], item[0])):
+        more = f", and {len(changes) - 1:,} more" if len(changes) > 1 else ""
+        yield f"{label}: {max(changes)[1]}{more}"
 
 
 REGRESSIONS = BatchReport(

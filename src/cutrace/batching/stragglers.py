@@ -28,10 +28,12 @@ def stragglers(labels: Sequence[str], values: Sequence[float], sentence: str, *,
     if median <= 0:
         return []
     sign = -1 if low else 1
-    found = [
+    outstanding = [
         (value, label)
         for label, value, score in zip(labels, values, robust_scores(values).tolist(), strict=True)
         if sign * score > OUTSTANDING and sign * (value - median) > _SHARE * median
     ]
-    found.sort(key=lambda one: -sign * one[0])
-    return [sentence.format(rank=label, value=value, median=median, ratio=value / median) for value, label in found]
+    outstanding.sort(key=lambda one: -sign * one[0])
+    return [
+        sentence.format(rank=label, value=value, median=median, ratio=value / median) for value, label in outstanding
+    ]

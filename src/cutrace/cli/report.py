@@ -15,7 +15,7 @@ from ..errors import CutraceError
 from . import options
 
 if TYPE_CHECKING:
-    from ..reports.model import Case, Report
+    from ..reports.model import Case, SessionReport
 
 _LIMIT = 50
 _KINDS = {".json": "json", ".md": "markdown", ".html": "html"}
@@ -112,7 +112,7 @@ def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> int:
     return 0
 
 
-def _instant(one: Report) -> float:
+def _instant(one: SessionReport) -> float:
     from datetime import datetime
 
     try:
@@ -121,7 +121,7 @@ def _instant(one: Report) -> float:
         raise CutraceError("a report does not say when it began: leave out --by-time") from None
 
 
-def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Report]]:
+def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, SessionReport]]:
     """Return each report with its label: the given name, the report's own, or that of the file or its folder."""
     from ..reports.jsonfile import read_report
 
@@ -137,7 +137,7 @@ def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Repo
     return list(zip(labels, reports, strict=True))
 
 
-def _moved(one: Report, source: Path, output: Path) -> Report:
+def _moved(one: SessionReport, source: Path, output: Path) -> SessionReport:
     """Return the report with links relative to the folder of ``output``, for files that exist; for a page also with the
     timelines of their captures."""
 

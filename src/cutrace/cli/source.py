@@ -36,11 +36,11 @@ def source(sources: tuple[Path, ...], output: Path, root: Path | None) -> None:
         raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .html")
     check_output(output, sources)
     with opened(sources) as trace:
-        found = measured(trace)
-    if not found.found:
+        code = measured(trace)
+    if not code.files:
         raise CutraceError(
             f"nothing in {', '.join(map(str, sources))} was measured by line: use `cutrace profile --lines` or "
             "`cutrace record --sample pc`"
         )
-    put([html(found, ", ".join(map(str, sources)), root)], output)
+    put([html(code, ", ".join(map(str, sources)), root)], output)
     say_written(output)

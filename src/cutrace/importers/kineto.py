@@ -161,7 +161,7 @@ def _label(phase: str, category: str) -> str:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuOwner:
     """The owner of events whose process id stands for a GPU: the id of the process, and whether the GPU is one of its
     devices."""
 
@@ -175,7 +175,7 @@ class Kineto:
 
     def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
         self._timeline, self._generic, self._host = timeline, generic, host
-        self._gpus: dict[int, Gpu] | None = None
+        self._gpus: dict[int, GpuOwner] | None = None
         #: Begins and ends of NVTX ranges to be matched: ids, phases, categories, processes, and rows whose start is the
         #: time of the event.
         self._ranges: list[tuple[np.ndarray, ...]] = []
@@ -582,7 +582,7 @@ class Kineto:
                     rows[name][which] = value
 
 
-def _gpus(own: bytes | None) -> dict[int, Gpu]:
+def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
     """The process ids that stand for GPUs, from cutrace's own top-level value."""
     gpus = object_of(own or b"").get("gpus")
     out = {}
@@ -590,7 +590,7 @@ def _gpus(own: bytes | None) -> dict[int, Gpu]:
         if isinstance(gpu, dict) and isinstance(gpu.get("pid"), int) and isinstance(gpu.get("process"), int | str):
             process = gpu["process"]
             pid = process.encode("utf-8", "replace") if isinstance(process, str) else process
-            out[gpu["pid"]] = Gpu(pid, "device" in gpu)
+            out[gpu["pid"]] = GpuOwner(pid, "device" in gpu)
     return out
 
 

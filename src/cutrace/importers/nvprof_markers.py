@@ -10,7 +10,7 @@ import numpy as np
 from .nsys_nvtx import depths
 from .nvprof_records import ids
 from .row_builder import Rows, find
-from .tables import Batch, Column, Kind
+from .tables import Batch, Kind, ReadColumn
 
 if TYPE_CHECKING:
     from .nvprof import NvprofReading
@@ -78,8 +78,8 @@ def _ranges(
     whole = batch.select(begins)
     finish = np.where(matched, batch["timestamp"][end] if batch.rows else 0, 0)
     end_thread = np.where(matched, batch["thread"][end] if batch.rows else 0, whole["thread"])
-    absent = Column(finish, ~matched, np.zeros(len(begins), bool))
-    whole.columns.update(end=absent, end_thread=Column.of(end_thread))
+    absent = ReadColumn(finish, ~matched, np.zeros(len(begins), bool))
+    whole.columns.update(end=absent, end_thread=ReadColumn.of(end_thread))
     # The file does not have the kind of a range: a range that ends in its own thread counts as push/pop.
     pushed = (whole["objectKind"] == _THREAD) & (end_thread == whole["thread"])
     ends = np.where(matched, finish, np.iinfo(np.int64).max)
@@ -88,7 +88,7 @@ def _ranges(
         whole["timestamp"][pushed], ends[pushed], whole["process"][pushed], whole["thread"][pushed],
         whole["domain"][pushed],
     )  # fmt: skip
-    whole.columns.update(pushed=Column.of(pushed.astype(np.int64)), depth=Column.of(depth))
+    whole.columns.update(pushed=ReadColumn.of(pushed.astype(np.int64)), depth=ReadColumn.of(depth))
     for pid, part in whole.apart("process"):
         made = Rows("nvtx_ranges", part)
         made.span("timestamp", open_ended=True)
@@ -131,22 +131,22 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None
 def _with_threads(batch: Batch) -> None:
     """Replace the object ids of markers with columns of processes and threads."""
     who = ids(batch.columns.pop("objectId").values).astype(np.int64)
-    batch.columns["process"], batch.columns["thread"] = Column.of(who[:, 0].copy()), Column.of(who[:, 1].copy())
+    batch.columns["process"], batch.columns["thread"] = ReadColumn.of(who[:, 0].copy()), ReadColumn.of(who[:, 1].copy())
 
 
 def _with_bits(batch: Batch) -> None:
     """Replace the payloads with a column of their bits."""
     payloads = batch.columns.pop("payload").values.tolist()
-    batch.columns["bits"] = Column.of(np.frombuffer(b"".join(p[:8].ljust(8, b"\0") for p in payloads), "<i8"))
+    batch.columns["bits"] = ReadColumn.of(np.frombuffer(b"".join(p[:8].ljust(8, b"\0") for p in payloads), "<i8"))
 
 
 def _whole(reading: NvprofReading, name: str, columns: dict[str, Kind], shrink: Callable[[Batch], None]) -> Batch:
     """All rows of a table, as numbers; no rows when the file does not have it."""
-    parts = [Batch(0, {column: Column.absent(0, kind) for column, kind in columns.items()})]
+    parts = [Batch(0, {column: ReadColumn.absent(0, kind) for column, kind in columns.items()})]
     shrink(parts[0])
     for part in reading.tables.batches(name, columns) if name in reading.tables.names else ():
         shrink(part)
         parts.append(part)
     size = sum(part.rows for part in parts)
     reading.missing(name, size)
-    return Batch(size, {name: Column.joined([part.columns[name] for part in parts]) for name in parts[0].columns})
+    return Batch(size, {name: ReadColumn.joined([part.columns[name] for part in parts]) for name in parts[0].columns})

@@ -167,7 +167,7 @@ class _Translation:
         self.used = 0
         self.unsupported: Counter[str] = Counter()
         #: The processes of GPU work, and the first process.
-        self.gpus: dict[int, kineto.Gpu] = {}
+        self.gpus: dict[int, kineto.GpuOwner] = {}
         self.host: int | None = None
 
     def __enter__(self) -> _Translation:
@@ -439,7 +439,7 @@ class _Translation:
         arguments = {"device": _number(values.get(11)), "context": context} | arguments
         arguments["correlation"] = _number(values.get(10))
         pid = sequence.contexts.get(context, 0)
-        self.gpus.setdefault(pid, kineto.Gpu(pid, device=False))
+        self.gpus.setdefault(pid, kineto.GpuOwner(pid, device=False))
         self.host = pid if self.host is None else self.host
         stage, queue = (sequence.texts.get((_STAGE, _number(values.get(n))), "") for n in (14, 13))
         name = kernel or sequence.texts.get((_NAME, _number(values.get(20))), "") or _text(values.get(17)) or stage

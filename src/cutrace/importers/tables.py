@@ -31,7 +31,7 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class Column:
+class ReadColumn:
     """Values of one column: ``values`` is 0 or empty where ``null`` (no value) or ``wrong`` (a value of another type).
     ``missing`` when the table has no such column."""
 
@@ -41,20 +41,20 @@ class Column:
     missing: bool = False
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Column:
+    def of(cls, values: np.ndarray) -> ReadColumn:
         """A column with a valid value in each row."""
         nothing = np.zeros(len(values), bool)
         return cls(values, nothing, nothing)
 
     @classmethod
-    def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> Column:
+    def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> ReadColumn:
         """A column without values."""
         return cls(
             np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)), np.ones(rows, bool), np.zeros(rows, bool), missing
         )
 
     @classmethod
-    def mixed(cls, values: Sequence[object], kind: Kind) -> Column:
+    def mixed(cls, values: Sequence[object], kind: Kind) -> ReadColumn:
         """A column of Python values of any type."""
         types = _TYPES[kind]
         array = np.empty(len(values), object)
@@ -67,7 +67,7 @@ class Column:
         return cls(array, null, ~(right | null))
 
     @classmethod
-    def joined(cls, parts: Sequence[Column]) -> Column:
+    def joined(cls, parts: Sequence[ReadColumn]) -> ReadColumn:
         """The columns of consecutive rows as one."""
         if len(parts) == 1:
             return parts[0]
@@ -82,8 +82,8 @@ class Column:
         right: np.ndarray = ~(self.null | self.wrong)
         return right
 
-    def select(self, chosen: np.ndarray) -> Column:
-        return Column(self.values[chosen], self.null[chosen], self.wrong[chosen], self.missing)
+    def select(self, chosen: np.ndarray) -> ReadColumn:
+        return ReadColumn(self.values[chosen], self.null[chosen], self.wrong[chosen], self.missing)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Batch:
     """Some rows of a table, by column."""
 
     rows: int
-    columns: dict[str, Column]
+    columns: dict[str, ReadColumn]
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The values of a column, 0 or empty where there is none."""
@@ -140,11 +140,11 @@ class Tables(ABC):
         """The rows of a table in the order of the file. A column that the table lacks has no values."""
         present = {name: kind for name, kind in columns.items() if name in self.names.get(table, ())}
         for rows, read in self._batches(table, present):
-            absent = {name: Column.absent(rows, kind) for name, kind in columns.items() if name not in read}
+            absent = {name: ReadColumn.absent(rows, kind) for name, kind in columns.items() if name not in read}
             yield Batch(rows, read | absent)
 
     @abstractmethod
-    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
+    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
         """The batches of a table: number of rows, and columns."""
 
     @contextmanager

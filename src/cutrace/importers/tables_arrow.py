@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import BadCapture, CutraceError
-from .tables import BATCH, Column, Kind, Tables
+from .tables import BATCH, Kind, ReadColumn, Tables
 
 #: Endings of the files that may be tables.
 SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
@@ -76,7 +76,7 @@ class ArrowTables(Tables):
                 counts[name] += int(compute.sum(some).as_py() or 0)
         return counts
 
-    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
+    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
         for batch in self._read(table, list(columns)):
             yield batch.num_rows, {name: _column(batch.column(name), kind) for name, kind in columns.items()}
 
@@ -156,7 +156,7 @@ def _opened(file: BinaryIO, at: int) -> Any:
     return pyarrow.ipc.open_file(file) if begin == FILE else pyarrow.ipc.open_stream(file)
 
 
-def _column(array: Any, kind: Kind) -> Column:
+def _column(array: Any, kind: Kind) -> ReadColumn:
     import pyarrow as pa
 
     array = _plain(array)
@@ -168,26 +168,26 @@ def _column(array: Any, kind: Kind) -> Column:
     if kind == "integer" and pa.types.is_floating(type_):
         return _whole(_numbers(array, pa.float64(), np.float64))
     if kind == "integer" and pa.types.is_decimal(type_):
-        return Column.mixed(
+        return ReadColumn.mixed(
             [int(v) if v is not None and v == int(v) and abs(v) < 2**63 else v for v in array.to_pylist()], kind
         )
-    return Column.mixed(array.to_pylist(), kind)
+    return ReadColumn.mixed(array.to_pylist(), kind)
 
 
-def _numbers(array: Any, target: Any, dtype: type) -> Column:
+def _numbers(array: Any, target: Any, dtype: type) -> ReadColumn:
     null = array.is_null().to_numpy(zero_copy_only=False)
     values = array.cast(target, safe=False)
     if array.null_count:
         values = values.fill_null(0)
     numbers = values.to_numpy(zero_copy_only=False)
-    return Column(numbers.view(dtype) if numbers.dtype == np.uint64 else numbers, null, np.zeros(len(null), bool))
+    return ReadColumn(numbers.view(dtype) if numbers.dtype == np.uint64 else numbers, null, np.zeros(len(null), bool))
 
 
-def _whole(column: Column) -> Column:
+def _whole(column: ReadColumn) -> ReadColumn:
     """Integers that were written as floats with NaN for missing ones, as pandas does."""
     null = column.null | np.isnan(column.values)
     right = ~null & (np.floor(column.values) == column.values) & (np.abs(column.values) < 2.0**63)
-    return Column(np.where(right, column.values, 0).astype(np.int64), null, ~(null | right))
+    return ReadColumn(np.where(right, column.values, 0).astype(np.int64), null, ~(null | right))
 
 
 def _plain(array: Any) -> Any:

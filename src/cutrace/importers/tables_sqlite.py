@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import BadCapture
-from .tables import BATCH, Column, Kind, Tables
+from .tables import BATCH, Kind, ReadColumn, Tables
 
 #: The first bytes of an SQLite database.
 MAGIC = b"SQLite format 3\x00"
@@ -81,20 +81,20 @@ class SqliteTables(Tables):
             return dict(zip(columns, map(int, counts), strict=True))
         return {}
 
-    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
+    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
         # With no column to read, select NULL, because the number of rows still counts.
         query = f"SELECT {', '.join(map(_quoted, columns)) or 'NULL'} FROM {_quoted(table)}"
         size = 0
-        parts: dict[str, list[Column]] = {name: [] for name in columns}
+        parts: dict[str, list[ReadColumn]] = {name: [] for name in columns}
         for rows in self._rows(table, query):
             size += len(rows)
             for values, (name, kind) in zip(zip(*rows), columns.items()):  # noqa: B905
                 parts[name].append(_column(values, kind))
             if size >= BATCH:
-                yield size, {name: Column.joined(some) for name, some in parts.items()}
+                yield size, {name: ReadColumn.joined(some) for name, some in parts.items()}
                 size, parts = 0, {name: [] for name in columns}
         if size:
-            yield size, {name: Column.joined(some) for name, some in parts.items()}
+            yield size, {name: ReadColumn.joined(some) for name, some in parts.items()}
 
     def _rows(self, table: str, query: str) -> Iterator[list[tuple[object, ...]]]:
         """The results of a query, some rows at a time."""
@@ -142,13 +142,13 @@ def _fetched(cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
             gc.enable()
 
 
-def _column(values: tuple[object, ...], kind: Kind) -> Column:
+def _column(values: tuple[object, ...], kind: Kind) -> ReadColumn:
     if kind in ("integer", "real"):
         if values[0] is None and values.count(None) == len(values):
-            return Column.absent(len(values), kind, missing=False)
+            return ReadColumn.absent(len(values), kind, missing=False)
         array = np.array(values)
         if array.dtype == np.int64:
-            return Column.of(array if kind == "integer" else array.astype(np.float64))
+            return ReadColumn.of(array if kind == "integer" else array.astype(np.float64))
         if array.dtype == np.float64 and kind == "real":
-            return Column.of(array)
-    return Column.mixed(values, kind)
+            return ReadColumn.of(array)
+    return ReadColumn.mixed(values, kind)

@@ -23,14 +23,14 @@ def metrics_of(cupti: Cupti, chip: str) -> list[Metric]:
     try:
         cupti.call("ProfilerInitialize")
         count = cupti.call("SassMetricsGetNumOfMetrics", chip=chip.encode()).count
-        found = (SassMetric * count)()
-        cupti.call("SassMetricsGetMetrics", chip=chip.encode(), count=count, metrics=address(found))
+        metrics = (SassMetric * count)()
+        cupti.call("SassMetricsGetMetrics", chip=chip.encode(), count=count, metrics=address(metrics))
     except CuptiError as error:
         raise CutraceError(
             f"{cupti.path} cannot list the instruction metrics of {chip}: install the NVIDIA driver, and use a GPU of "
             "compute capability 7.0 or later"
         ) from error
-    described = [(metric.name.decode(), (metric.description or b"").decode()) for metric in found]
+    described = [(metric.name.decode(), (metric.description or b"").decode()) for metric in metrics]
     return [
         Metric(name, "instruction", text, name.partition("__")[0], _counted(name)) for name, text in sorted(described)
     ]

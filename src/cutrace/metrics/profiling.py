@@ -78,7 +78,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class CountedInstruction:
     """An instruction at ``offset`` bytes of a (mangled) function: its ``file`` and ``line`` (empty and 0 if unknown),
     and its ``values``, which are sums over ``launches``. ``process`` is the index in the first run."""
 
@@ -101,7 +101,7 @@ class Profile:
     names: tuple[str, ...]
     units: tuple[str, ...]
     values: list[tuple[Launch | Range, tuple[float, ...]]] = field(default_factory=list)
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[CountedInstruction] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
 
@@ -358,10 +358,12 @@ def _count(command: Sequence[str], ranges: Sequence[Range], places: int, done: P
     _note_missing(done, len(ranges) - len(done.values), "range")
 
 
-def _instruction(process: int, line: str, metrics: int) -> Instruction:
+def _instruction(process: int, line: str, metrics: int) -> CountedInstruction:
     device, launches, function, offset, number, *rest = line.split("\t", 5 + metrics)
     values = tuple(map(float, rest[:metrics]))
-    return Instruction(process, int(device), int(launches), function, int(offset), int(number), values, rest[metrics])
+    return CountedInstruction(
+        process, int(device), int(launches), function, int(offset), int(number), values, rest[metrics]
+    )
 
 
 def _match(
@@ -427,7 +429,7 @@ def _rows(to: Writer, done: Profile, counted: Sequence[tuple[Launch | Range, tup
     return rows[np.argsort(rows["start"][:, 0], kind="stable")].reshape(-1)
 
 
-def _rows_of_instructions(to: Writer, done: Profile, counted: Sequence[Instruction]) -> np.ndarray:
+def _rows_of_instructions(to: Writer, done: Profile, counted: Sequence[CountedInstruction]) -> np.ndarray:
     rows = np.zeros((len(counted), len(done.names)), TABLES["instruction_metrics"].dtype)
     for row, one in zip(rows, counted, strict=True):
         row["device"], row["launches"], row["offset"], row["line"] = one.device, one.launches, one.offset, one.line

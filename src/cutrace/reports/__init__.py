@@ -1,4 +1,5 @@
 """Reports on traced tests: failure texts, the terminal's footer, JSON, Markdown, JUnit and an HTML page.
 
-All of them show a :class:`~cutrace.reports.model.Report`. They need neither pytest nor a GPU. See docs/reports.md.
+All of them show a :class:`~cutrace.reports.model.SessionReport`. They need neither pytest nor a GPU. See
+docs/reports.md.
 """

@@ -21,7 +21,7 @@ from ..analysis.definitions import METRICS, Value
 from ..golden.compare import Row
 from ..golden.model import Stored, Verdict, part_of, place, plain
 from ..units import printable
-from .model import STATES, Case, Report, State, Style, Timeline
+from .model import STATES, Case, SessionReport, State, Style, Timeline
 from .text import changes, comment, names_shortened, style_of
 from .values import counts, duration, pair, short, title, value_text
 
@@ -34,7 +34,7 @@ _HEADLINE = ("kernel_launches", "kernel_time_ns")
 _PARTS = 100
 
 
-def html(report: Report) -> str:
+def html(report: SessionReport) -> str:
     """The page of a report. Links to artifacts are relative to the folder of the page."""
     order = list(STATES)
     cases = sorted(report.cases, key=lambda case: (not case.bad, order.index(case.state)))
@@ -87,7 +87,7 @@ def _file(name: str) -> str:
 # The list
 
 
-def _about(report: Report) -> Iterator[str]:
+def _about(report: SessionReport) -> Iterator[str]:
     facts = [report.job, report.header, report.commit and f"commit {report.commit[:12]}", report.started]
     facts += report.devices
     if report.duration_s:
@@ -97,7 +97,7 @@ def _about(report: Report) -> Iterator[str]:
     yield from (f"<p class=note>{escaped(note)}</p>" for note in report.notes)
 
 
-def _filters(report: Report) -> Iterator[str]:
+def _filters(report: SessionReport) -> Iterator[str]:
     filters = [("", "all", len(report.cases)), ("failed", "failed", sum(case.bad for case in report.cases))]
     filters += [("better", "better", len(report.better))]
     filters += [(state.value, STATES[state][0], count) for state, count in report.counts.items()]

@@ -12,7 +12,7 @@ from ..analysis.tables import Column, Table
 from ..golden.compare import changes as part_changes
 from ..golden.model import amount, grouped, ordered, plain, scoped
 from ..units import count_of
-from .model import Case, Report, State
+from .model import Case, SessionReport, State
 from .values import pair, title, unit_of
 
 #: The key of a case in a report: its test, its environment and its job.
@@ -25,7 +25,7 @@ _FAILED_RANK = 3
 _COLUMNS = tuple(Column(name, "text") for name in ("what", "before", "after", "details", "test"))
 
 
-def merge(reports: Sequence[tuple[str, Report]]) -> Report:
+def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
     """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it."""
     cases = [replace(case, job=case.job or label) for label, report in reports for case in report.cases]
 
@@ -34,7 +34,7 @@ def merge(reports: Sequence[tuple[str, Report]]) -> Report:
 
     jobs = [report for _, report in reports]
     versions = dict.fromkeys(name for report in jobs for name in report.versions)
-    return Report(
+    return SessionReport(
         tuple(cases),
         header=f"{count_of(len(reports), 'job')} ({', '.join(label for label, _ in reports)})",
         started=min(filter(None, (report.started for report in jobs)), default=""),
@@ -87,7 +87,7 @@ class CaseChange:
         return _status(self.before) != _status(self.after) or bool(self.metrics)
 
 
-def compare(before: Report, after: Report) -> list[CaseChange]:
+def compare(before: SessionReport, after: SessionReport) -> list[CaseChange]:
     """The changes by test, in the order of ``after``. Work, counters and states are compared, times are not.
 
     A test that occurs once in each report is compared even if its environment differs.
@@ -117,7 +117,7 @@ def tables(changes: Sequence[CaseChange]) -> list[Table]:
     return [table for table in parts if table.rows]
 
 
-def verdict(before: Report, after: Report, changes: Sequence[CaseChange]) -> str:
+def verdict(before: SessionReport, after: SessionReport, changes: Sequence[CaseChange]) -> str:
     """A line with the number of tests that differ and the totals of both reports."""
     kinds = Counter("new" if not one.before else "gone" if not one.after else "changed" for one in changes)
     numbers = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone"))
@@ -155,7 +155,7 @@ def keys(cases: Iterable[Case]) -> dict[Key, Case]:
     return {(case.nodeid, case.environment, case.job): case for case in cases}
 
 
-def _paired(before: Report, after: Report) -> tuple[dict[Key, Case], dict[Key, Case]]:
+def _paired(before: SessionReport, after: SessionReport) -> tuple[dict[Key, Case], dict[Key, Case]]:
     """The cases of both reports by key. If a test occurs once in each, the old case gets the key of the new one."""
     olds, news = keys(before.cases), keys(after.cases)
     counts = [Counter(test for test, _, _ in cases) for cases in (olds, news)]

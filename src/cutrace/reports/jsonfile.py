@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import CutraceError
 from ..outputs import write_text as write
-from .model import Case, Report
+from .model import Case, SessionReport
 
 #: The version of the files. It increases when a key changes its meaning.
 FORMAT = 2
@@ -17,7 +17,7 @@ FORMAT = 2
 __all__ = ["case_text", "read_case", "read_report", "rendered", "report_text", "write"]
 
 
-def report_text(report: Report) -> str:
+def report_text(report: SessionReport) -> str:
     """The JSON of a session, without timelines: they can be drawn again from the captures."""
     return _text({"format": FORMAT, "kind": "cutrace report", **report.to_json()})
 
@@ -27,9 +27,9 @@ def case_text(case: Case) -> str:
     return _text({"format": FORMAT, "kind": "cutrace test", **case.to_json()})
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> SessionReport:
     """Read a file with the text of :func:`report_text`. Raises :class:`CutraceError` if that is not possible."""
-    report: Report = _made(Report.from_json, path, "cutrace report")
+    report: SessionReport = _made(SessionReport.from_json, path, "cutrace report")
     return report
 
 
@@ -39,7 +39,7 @@ def read_case(path: Path) -> Case:
     return case
 
 
-def rendered(report: Report, kind: str) -> str:
+def rendered(report: SessionReport, kind: str) -> str:
     """The report as ``json``, ``markdown`` or ``html``."""
     from .html import html
     from .markdown import markdown

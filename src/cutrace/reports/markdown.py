@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from ..golden.compare import Row
 from ..golden.model import scoped
 from ..units import count_of
-from .model import STATES, Case, Report, State
+from .model import STATES, Case, SessionReport, State
 from .text import changes, notable, remark, summary
 from .values import duration, pair, short, title
 
@@ -20,7 +20,7 @@ _CELL = 400
 _SYNTAX = re.compile(r"[\\`*_{}\[\]<>#!|~&$:@]|^[^\w(]")
 
 
-def markdown(report: Report) -> str:
+def markdown(report: SessionReport) -> str:
     """The summary of a session in GitHub's Markdown."""
     lines = ["## cutrace", "", text(summary(report)), ""]
     about = [report.job, report.header, *(f"{name} {version}" for name, version in report.versions.items())]
@@ -102,7 +102,7 @@ def table(
     yield ""
 
 
-def _why(report: Report, state: State) -> Iterator[str]:
+def _why(report: SessionReport, state: State) -> Iterator[str]:
     cases = [case for case in report.cases if case.state is state]
     if not cases:
         return
@@ -117,7 +117,7 @@ def _why(report: Report, state: State) -> Iterator[str]:
     yield from ("", "</details>", "")
 
 
-def _slowest(report: Report) -> Iterator[str]:
+def _slowest(report: SessionReport) -> Iterator[str]:
     """The kernels with the most time over all tests."""
     tests, counts, times = Counter[str](), Counter[str](), Counter[str]()
     for kernel in (kernel for case in report.cases for kernel in case.kernels):

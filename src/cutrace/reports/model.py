@@ -214,7 +214,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Report:
+class SessionReport:
     """A session: its cases in the order of execution, a header line, its begin (ISO 8601), its duration (s), and the
     versions of software (``cutrace``, ``driver``, ``CUDA``, ...). ``commit`` is the id of the tested source, ``job``
     the label of the CI job."""
@@ -261,13 +261,13 @@ class Report:
         return out
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Report:
+    def from_json(cls, data: Mapping[str, Any]) -> SessionReport:
         known = _known(cls, data)
         cases = tuple(map(Case.from_json, known.get("cases") or ()))
         return cls(**{**known, "cases": cases, "notes": tuple(known.get("notes") or ())})
 
 
-def _known(cls: type[Case | Report | Row], data: Mapping[str, Any]) -> dict[str, Any]:
+def _known(cls: type[Case | SessionReport | Row], data: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a JSON object that are fields of the class. Other versions may have further keys."""
     return {one.name: data[one.name] for one in fields(cls) if one.name in data}
 

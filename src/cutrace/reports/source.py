@@ -1,4 +1,4 @@
-"""Source lines with their measurements, as a self-contained HTML page."""
+"""MeasuredSource lines with their measurements, as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from ..analysis.pc_samples import SELECTED
-from ..analysis.sources import Heat, Source, Sources
+from ..analysis.sources import Heat, MeasuredSource, Sources
 from ..units import count_of
 from .html import escaped, page
 from .roofline import amount
@@ -23,7 +23,7 @@ _STEPS = 8
 def html(measured: Sources, about: str, root: Path | None = None) -> str:
     """The page. ``about`` names the capture. Files are read at the paths in the trace, or below ``root``."""
     tables = _Tables(measured)
-    texts = {source.file: _lines_of(source.file, root) for source in measured.found if source.file}
+    texts = {source.file: _lines_of(source.file, root) for source in measured.files if source.file}
     return page(
         "source",
         "cutrace source",
@@ -31,7 +31,7 @@ def html(measured: Sources, about: str, root: Path | None = None) -> str:
         summary=escaped(tables.summary()),
         hottest=tables.hottest(texts),
         sources="\n".join(
-            tables.source(number, source, texts.get(source.file)) for number, source in enumerate(measured.found)
+            tables.source(number, source, texts.get(source.file)) for number, source in enumerate(measured.files)
         ),
     )
 
@@ -91,7 +91,7 @@ class _Tables:
         """The hottest lines of all sources."""
         places = [
             (self._sources.weight(heat), number, source, line, heat)
-            for number, source in enumerate(self._sources.found)
+            for number, source in enumerate(self._sources.files)
             for line, heat in source.heats.items()
         ]
         places.sort(key=lambda place: (place[0], -place[1], -place[3]), reverse=True)
@@ -103,7 +103,7 @@ class _Tables:
             rows.append(f"<tr>{link}{self._cells(heat, text.strip())}</tr>")
         return _table(self._head("where", "source"), rows)
 
-    def source(self, number: int, source: Source, text: list[str] | None) -> str:
+    def source(self, number: int, source: MeasuredSource, text: list[str] | None) -> str:
         """A file or a function."""
         functions = sorted({name for heat in source.heats.values() for name in heat.functions})
         title = source.file or source.function
@@ -136,7 +136,7 @@ class _Tables:
             if whole := self._sources.total.values[metric]:
                 yield f"{heat.values[metric] / whole:.1%} of {_label(metric)}."
 
-    def _lines(self, number: int, source: Source, text: list[str] | None) -> Iterator[str]:
+    def _lines(self, number: int, source: MeasuredSource, text: list[str] | None) -> Iterator[str]:
         """The rows of measured lines and their context lines."""
         last = 0
         for line in _with_context(source.heats, len(text) if text is not None else 0):

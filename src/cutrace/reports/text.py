@@ -15,7 +15,7 @@ from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
 from ..golden.model import Verdict, find_metric, scoped
 from ..units import count_of, printable
-from .model import BETTER, CONFIRM, DIFFERENT, STATES, Case, Report, State
+from .model import BETTER, CONFIRM, DIFFERENT, STATES, Case, SessionReport, State
 from .values import duration, listed, pair, short, title
 
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
@@ -157,7 +157,9 @@ def names_shortened(text: str) -> str:
     return re.sub(r"\S+", lambda match: short(match[0], NAME_WIDTH), printable(text))
 
 
-def footer_lines(report: Report, *, written: Sequence[str] = (), proposed: str = "", width: int = 0) -> list[Line]:
+def footer_lines(
+    report: SessionReport, *, written: Sequence[str] = (), proposed: str = "", width: int = 0
+) -> list[Line]:
     """The lines at the end of a session: numbers of tests by state, with reasons.
 
     ``written`` are the paths of written reports, ``proposed`` is the folder with candidates for golden files ("" if
@@ -179,7 +181,7 @@ def footer_lines(report: Report, *, written: Sequence[str] = (), proposed: str =
     return lines
 
 
-def summary(report: Report) -> str:
+def summary(report: SessionReport) -> str:
     """The numbers of tests that were traced, gated, unverified, unconfirmed and not traced, and the GPUs."""
     counts = report.counts
     # A traced test may be unverified, because a golden value for its GPU is missing.
@@ -194,7 +196,7 @@ def summary(report: Report) -> str:
     )
 
 
-def _mood(report: Report) -> str:
+def _mood(report: SessionReport) -> str:
     counts = report.counts
     if report.drifted:
         return "bad"
@@ -203,7 +205,7 @@ def _mood(report: Report) -> str:
     return "good" if counts[State.GATED] else "bold"
 
 
-def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
+def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str]]:
     """A label, a text and a style for each fact of the footer."""
     counts = report.counts
     yield from _reasons(report, State.UNVERIFIED, "warn")
@@ -229,7 +231,7 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
         yield "candidates", f"{proposed}; to accept them: cutrace golden accept {shlex.quote(proposed)}", ""
 
 
-def top_lines(report: Report, count: int) -> list[Line]:
+def top_lines(report: SessionReport, count: int) -> list[Line]:
     """The tests with the most kernel time, for ``--cutrace-top=N``."""
     timed = [(value, case) for case in report.cases if isinstance(value := case.values.get(_ALWAYS), int) and value > 0]
     timed.sort(key=lambda item: (-item[0], item[1].nodeid))
@@ -243,7 +245,7 @@ def top_lines(report: Report, count: int) -> list[Line]:
     return [(f"{a:>{wide[0]}}  {b:>{wide[1]}}  {c}", "" if at else "dim") for at, (a, b, c) in enumerate(cells)]
 
 
-def _reasons(report: Report, state: State, style: str) -> Iterator[tuple[str, str, str]]:
+def _reasons(report: SessionReport, state: State, style: str) -> Iterator[tuple[str, str, str]]:
     reasons = report.reasons(state)
     wide = max((len(f"{count:,}") for count in reasons.values()), default=0)
     for reason, count in reasons.items():

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ..units import count_of
 from .html import escaped, page
 from .jobs import TOTALS, Key, keys, total
-from .model import Report
+from .model import SessionReport
 from .values import pair, short, value_text
 
 _TITLES = dict(
@@ -26,7 +26,7 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 100, 20
 Series = list[int | None]
 
 
-def trend(reports: Sequence[tuple[str, Report]]) -> str:
+def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
     """The page of reports, given with their names in the order of time."""
     names = [_commit(name, report) for name, report in reports]
     by_report = [keys(report.cases) for _, report in reports]
@@ -53,7 +53,7 @@ def trend(reports: Sequence[tuple[str, Report]]) -> str:
     )
 
 
-def _commit(name: str, report: Report) -> str:
+def _commit(name: str, report: SessionReport) -> str:
     return report.commit[:8] or report.started[:16].replace("T", " ") or name
 
 
@@ -68,7 +68,7 @@ def _rank(series: dict[str, Series]) -> int:
     return 0 if any(moved.values()) else 1 if timed else 2
 
 
-def _totals(reports: Sequence[Report], names: Sequence[str]) -> Iterator[str]:
+def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[str]:
     traced = [sum(bool(case.values) for case in report.cases) for report in reports]
     yield _picture("tests traced", "", traced, names)
     yield _picture("tests failed", "", [len(report.drifted) for report in reports], names)

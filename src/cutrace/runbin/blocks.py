@@ -157,9 +157,9 @@ def _next_magic(file: BinaryIO, start: int, size: int) -> int:
     chunk, at = 1 << 12, start
     while at < size:
         data = _read(file, at, min(chunk, size - at) + len(MAGIC) - 1)
-        found = data.find(MAGIC)
-        if found >= 0:
-            return min(at + found, size)
+        offset = data.find(MAGIC)
+        if offset >= 0:
+            return min(at + offset, size)
         if len(data) < len(MAGIC):
             break
         at += chunk

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..trace.arrow import pyarrow
 
-#: The columns of a tally behind its keys, and how Arrow adds them.
+#: The columns of sums behind their keys, and how Arrow adds them.
 VALUES = {"count": "sum", "total_ns": "sum", "min_ns": "min", "max_ns": "max"}
 
 # Rows that wait before they are added up.
@@ -21,7 +21,7 @@ _WAITING = 1 << 18
 _PARTS = 3
 
 
-class Tally:
+class TimeSums:
     """A table with integer ``keys``, and :data:`VALUES` of the times (ns) of each group of equal keys."""
 
     def __init__(self, *keys: str) -> None:
@@ -39,7 +39,7 @@ class Tally:
         self.add_table(pyarrow("batch").table(columns | values))
 
     def add_table(self, table: Any) -> None:
-        """Add the table of another tally; further columns are left out."""
+        """Add the table of other sums; further columns are left out."""
         self._waiting.append(table.select([*self._keys, *VALUES]))
         self._rows += len(table)
         if self._rows > _WAITING:
