@@ -29,6 +29,8 @@ capture cuda_graph ./graph
 capture processes python3 processes.py
 capture triton python3 triton_add.py
 capture cuda_core python3 core_saxpy.py
+options=(--annotate torch.nn.Module.__call__)
+capture modules python3 modules.py
 options=(--cuda-graph graph)
 capture cuda_graph_whole ./graph
 options=()
