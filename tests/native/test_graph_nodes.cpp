@@ -334,6 +334,20 @@ TEST(origins_need_nvtx_and_nodes) {
   }
 }
 
+TEST(a_shared_cupti_reports_nodes_too) {
+  Program program;
+  fake_set_version(130500);
+  fake_can_share(true);
+  program.begin("share=1");
+  const std::uint32_t graph = fake_graph();
+  {
+    const Range range("here");
+    fake_graph_add(graph, "k");
+  }
+  fake_graph_replay(fake_graph_instantiate(graph), 7);
+  CHECK((ranges_by_kernel(program.end()) == Found{{"k", {R"(["here"])"}}}));
+}
+
 TEST(a_replay_makes_no_callback) {
   Program program;
   program.begin();

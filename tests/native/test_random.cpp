@@ -239,6 +239,7 @@ class Producer {
 
  private:
   void step() {
+    if (random_.one_in(60)) return graph();
     switch (random_.below(12)) {
       case 0: case 1: case 2: case 3: return launch();
       case 4: case 5: case 6: return mark();
@@ -266,6 +267,22 @@ class Producer {
     const auto serial = static_cast<std::uint32_t>(item.serial);
     fake_launch("k", 1 + serial % 3, serial, false);
     finish(item);
+  }
+  // A captured and replayed graph. The stream of its kernels is the serial of the range in which they were created.
+  void graph() {
+    push();
+    const auto serial = static_cast<std::uint32_t>(pushed_.back().serial);
+    const std::uint32_t graph = fake_graph();
+    for (auto nodes = random_.between(1, 9); nodes > 0; --nodes) fake_graph_add(graph, "g");
+    if (random_.one_in(3)) {
+      const std::uint32_t parent = fake_graph();
+      fake_graph_add_child(parent, graph);
+      fake_graph_replay(fake_graph_instantiate(parent), serial);
+    }
+    pop();
+    push();
+    fake_graph_replay(fake_graph_instantiate(graph), serial);
+    pop();
   }
   void mark() {
     const Item item = begin(Kind::mark);
@@ -610,12 +627,18 @@ bool record(Random& random, bool after_trouble, std::vector<std::shared_ptr<Reco
 
 struct Found {
   std::unordered_set<std::uint64_t> kernels, marks, ranges;
-  std::size_t calls = 0, open_ranges = 0;
+  std::size_t calls = 0, open_ranges = 0, origins = 0;
   std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses;
   bool ended = false;
   std::uint64_t lost(rows::Loss reason) const {
     std::uint64_t count = 0;
     for (const auto& [key, n] : losses) count += key.first == reason ? n : 0;
+    return count;
+  }
+  std::uint64_t dropped_events() const {  // without graph nodes
+    std::uint64_t count = 0;
+    for (const auto& [key, n] : losses)
+      if (key.first == rows::Loss::nvtx_dropped && key.second.starts_with("NVTX")) count += n;
     return count;
   }
   // Complete rows that are not in the files, by table.
@@ -654,13 +677,27 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
       fail("was not done during the recording");
     return item;
   };
-  std::map<std::uint32_t, std::uint32_t> names;
-  for (const auto& launch : c.rows<rows::Launches>()) names[std::uint32_t{launch.id}] = launch.name;
+  std::map<std::uint64_t, std::uint32_t> nodes;  // ids of their ranges
+  for (const auto& node : c.rows<rows::GraphNodes>()) nodes[std::uint64_t{node.graph_node}] = node.ranges;
+  struct Launch {
+    std::uint32_t name;
+    std::uint64_t graph_node;
+  };
+  std::map<std::uint32_t, Launch> names;
+  for (const auto& launch : c.rows<rows::Launches>()) names[std::uint32_t{launch.id}] = {launch.name, launch.graph_node};
   for (const auto& kernel : c.rows<rows::Kernels>()) {
     const auto launch = names.find(std::uint32_t{kernel.launch});
     if (launch == names.end()) check::failed(__FILE__, __LINE__, "no launch for a kernel; options: " + r.options + "; faults:" + r.faults);
-    const std::string& name = c.text(launch->second);
+    const std::string& name = c.text(launch->second.name);
     if (name == "long") continue;
+    if (name == "g") {
+      // Each node has the right ranges or none. A range from before the recording does not count.
+      const auto node = nodes.find(launch->second.graph_node);
+      const std::string& text = c.text(node != nodes.end() ? node->second : 0);
+      CHECK(text.empty() || text.ends_with("\"" + ::name('p', kernel.stream) + "\"]"));
+      found.origins += !text.empty();
+      continue;
+    }
     CHECK(name == "k");
     note(found.kernels, Kind::kernel, kernel.stream);
   }
@@ -725,7 +762,7 @@ void judge(const Recording& r, const Items& items) {
     read(CaptureReader(entry.path(), torn), r, items, in_dump);
     counts().add("dumps that were read");
   }
-  const std::uint64_t dropped = found.lost(rows::Loss::nvtx_dropped);
+  const std::uint64_t dropped = found.dropped_events();
   if (dropped == 0 && orderly && found.ended)
     for (const CaptureReader& c : files) check_ends(c, items);
 
@@ -755,6 +792,7 @@ void judge(const Recording& r, const Items& items) {
   const std::uint64_t lost_marks = found.lost_rows("nvtx_marks"), lost_ranges = found.lost_rows("nvtx_ranges");
   counts().add("rows: produced", kernels + marks + ranges);
   counts().add("rows: recorded", found.kernels.size() + found.marks.size() + found.ranges.size());
+  counts().add("rows: kernels of graphs with their ranges", found.origins);
   counts().add("rows: counted as lost", lost_kernels + dropped + lost_marks + lost_ranges);
   const std::string numbers =
       "kernels " + std::to_string(kernels) + " missing " + std::to_string(missing_kernels) + " counted " +

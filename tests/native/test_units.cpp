@@ -206,7 +206,7 @@ TEST(options_say_what_they_do_not_understand) {
 
 TEST(api_filter_keeps_work_and_drops_queries) {
   for (const char* name : {"cudaLaunchKernel_v7000", "cudaLaunchKernelExC_ptsz_v11060", "cudaMemcpyAsync_v3020",
-                           "cudaGraphLaunch_v10000", "cudaStreamSynchronize_v3020", "cudaMallocAsync_v11020",
+                           "cudaGraphLaunch_v10000", "cudaGraphAddKernelNode_v10000", "cudaStreamSynchronize_v3020", "cudaMallocAsync_v11020",
                            "cudaFreeAsync_ptsz_v11020", "cudaLaunchCooperativeKernel_v9000", "cuLaunchKernelEx",
                            "cuMemcpyHtoDAsync_v2", "cuModuleLoadData", "cuLibraryLoadData", "cuMemAlloc_v2", "cuGraphLaunch"})
     CHECK(keeps_api_call(name));
@@ -607,6 +607,69 @@ TEST(facts_that_were_made_to_collide_are_as_fast_as_others) {
   const auto random = [](Resources& r, std::uint64_t) { r.keep(random_word()); };
   withstands<Resources>(random, [](Resources& r, std::uint64_t i) { r.keep(i << 32); });
   withstands<Resources>(random, [](Resources& r, std::uint64_t i) { r.keep(i * 5'087 * 10'273); });
+}
+
+namespace {
+
+constexpr std::uint64_t node_id(std::uint32_t graph, std::uint32_t index) { return (std::uint64_t{graph} << 32) + index; }
+
+// As CUPTI reports the copy of a node.
+void copy_node(GraphNodes& nodes, std::uint64_t node, std::uint64_t original) {
+  nodes.created(node, 9, 1, "[\"instantiate\"]");
+  nodes.copied(node, original, 1);
+}
+
+}  // namespace
+
+// Graph 1 has a conditional node, graph 2 is its body of two kernels. The executable graph 3 has the body at indices 1 and 2.
+TEST(inner_graph_nodes_have_an_origin_unless_a_number_contradicts) {
+  for (const std::uint32_t added : {2u, 3u, 4u}) {
+    GraphNodes nodes(1 << 20);
+    nodes.created(node_id(1, 0), 5, 1, "");
+    nodes.created(node_id(2, 0), 6, 1, "[\"a\"]");
+    nodes.created(node_id(2, 1), 7, 1, "[\"b\"]");
+    copy_node(nodes, node_id(4, 0), node_id(2, 0));
+    copy_node(nodes, node_id(4, 1), node_id(2, 1));
+    copy_node(nodes, node_id(3, 0), node_id(1, 0));
+    nodes.created(node_id(3, added), 9, 1, "[\"instantiate\"]");  // by the driver
+    nodes.instantiated(3, true);
+    for (const std::uint32_t index : {1u, 2u}) {
+      const GraphNodes::Node* const inner = nodes.first_use(node_id(3, index), 1);
+      CHECK_EQUAL(inner != nullptr, added == 3);
+      if (inner == nullptr) continue;
+      CHECK(inner->created == 5 + index && inner->ranges->first == (index == 1 ? "[\"a\"]" : "[\"b\"]"));
+      CHECK_EQUAL(inner->original, node_id(2, index - 1));
+    }
+    CHECK(nodes.first_use(node_id(3, added), 1) == nullptr);
+  }
+}
+
+TEST(inner_graph_nodes_have_no_origin_where_they_could_be_others) {
+  for (const bool complete : {true, false}) {
+    GraphNodes nodes(1 << 20);
+    nodes.created(node_id(1, 0), 5, 1, "");
+    for (const std::uint32_t body : {2u, 3u}) nodes.created(node_id(body, 0), 6, 1, "");
+    copy_node(nodes, node_id(5, 0), node_id(2, 0));
+    if (complete) copy_node(nodes, node_id(6, 0), node_id(3, 0));  // two bodies
+    copy_node(nodes, node_id(4, 0), node_id(1, 0));
+    nodes.instantiated(4, complete);
+    CHECK(nodes.first_use(node_id(4, 0), 1) != nullptr);
+    CHECK(nodes.first_use(node_id(4, 1), 1) == nullptr && nodes.first_use(node_id(4, 2), 1) == nullptr);
+  }
+}
+
+TEST(graphs_in_use_keep_their_origins) {
+  GraphNodes nodes(64 << 10);
+  nodes.created(node_id(1, 0), 5, 1, "[\"kept\"]");
+  for (std::uint32_t graph = 2; graph < 1000; ++graph) {
+    for (std::uint32_t i = 0; i < 20; ++i) nodes.created(node_id(graph, i), 5, 1, "[\"step " + std::to_string(graph) + "\"]");
+    CHECK(nodes.first_use(node_id(1, 0), graph) != nullptr);
+    CHECK(nodes.memory() <= 64 << 10);
+  }
+  CHECK(nodes.first_use(node_id(2, 0), 1) == nullptr);
+  CHECK_EQUAL(nodes.take_dropped(), std::uint64_t{0});  // none was executable
+  for (std::uint32_t i = 0; i < 10'000; ++i) nodes.created(node_id(2000, i), 5, 1, "");
+  CHECK(nodes.take_dropped() != 0);  // one graph is larger than the limit
 }
 
 // Ends of ranges with any number: a program can invent them. 5,087 and 10,273 are sizes of std::unordered_map.
