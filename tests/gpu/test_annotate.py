@@ -40,7 +40,10 @@ def test_modules_have_ranges_and_the_program_does_not_notice(mode: str, record: 
     recorded.assert_lossless()
     trace = recorded.trace
     assert ("no call of" in recorded.stderr) == (mode == "graph"), "step() is not called there"
-    assert recorded.report == plain.report, "results, and what torch.compile did"
+    assert recorded.report["compiled"] == plain.report["compiled"], "what torch.compile did"
+    # Triton may choose other kernels in the second run.
+    same = recorded.report["sums"] == pytest.approx(plain.report["sums"], rel=1e-4, abs=1e-2)
+    assert same if mode == "compile" else recorded.report == plain.report
     if mode != "compile":  # Triton measures kernels in the first run
         assert recorded.kernel_counts() == plain.kernel_counts()
 
