@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,15 +35,32 @@ def armed(tmp_path: Path, needs: Callable[..., None]) -> Iterator[subprocess.Pop
     process.wait()
 
 
-def launches_of_steps(trace: cutrace.Trace) -> set[int]:
-    """How many kernels were launched in a step, for the steps that are whole in the capture."""
+#: How long somebody attaches, and the end of that time in which all is recorded (s).
+LENGTH, SETTLED = 2.0, 1.8
+
+
+def launches_of_steps(trace: cutrace.Trace) -> tuple[list[int], list[str]]:
+    """How many kernels were launched in each step, and a line on each step that differs from most: when it began (ms
+    after the start of the recording), its launches by thread, and whether it counts.
+
+    Only steps of the settled time count: while CUPTI enables one kind after the other, launches wait or are not
+    recorded yet. `--for` begins when all are enabled.
+    """
     names = trace.strings.take(trace.functions["name"][trace.api_calls["function"]]).astype(str)
-    launching = np.sort(trace.api_calls["start"][np.char.find(names, "LaunchKernel") >= 0])
-    ranges = trace.nvtx_ranges[trace.strings.take(trace.nvtx_ranges["name"]) == "step"]
-    # NVTX is recorded a little earlier than calls, which CUPTI enables one kind after the other.
-    steps = ranges[ranges["start"] > launching[0] + 100_000_000]
-    counts = np.searchsorted(launching, steps["end"]) - np.searchsorted(launching, steps["start"])
-    return set(counts.tolist())
+    launching = np.sort(trace.api_calls[np.char.find(names, "LaunchKernel") >= 0], order="start")
+    ranges = np.sort(trace.nvtx_ranges[trace.strings.take(trace.nvtx_ranges["name"]) == "step"], order="start")
+    counts = np.searchsorted(launching["start"], ranges["end"]) - np.searchsorted(launching["start"], ranges["start"])
+    counted = ranges["start"] > ranges["end"].max() - int(SETTLED * 1e9)
+    began = int(trace.processes[0].info["started"])
+    lines = []
+    for step, count, counts_too in zip(ranges, counts, counted, strict=True):
+        if count != np.bincount(counts).argmax():
+            inside = launching[(launching["start"] >= step["start"]) & (launching["start"] < step["end"])]
+            threads = Counter(inside["thread"].tolist())
+            lines.append(
+                f"{(int(step['start']) - began) / 1e6:.1f} ms: {dict(threads)}{', counted' * bool(counts_too)}"
+            )
+    return sorted(set(counts[counted].tolist())), lines
 
 
 def is_complete(trace: cutrace.Trace) -> bool:
@@ -53,11 +71,11 @@ def is_complete(trace: cutrace.Trace) -> bool:
 
 
 def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen[str], tmp_path: Path) -> None:
-    counts = []
+    counts, odd = [], []
     for number in range(TIMES):
         path = tmp_path / f"{number}.bin"
         done = subprocess.run(
-            [*CUTRACE, "attach", str(armed.pid), "--for", "2s", "-o", path], capture_output=True, text=True,
+            [*CUTRACE, "attach", str(armed.pid), "--for", f"{LENGTH}s", "-o", path], capture_output=True, text=True,
             timeout=LIMIT,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -65,8 +83,11 @@ def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen
             assert is_complete(trace), done.stderr
             assert trace.processes[0].complete
             assert trace.count("kernels") > 1000
-            counts.append(launches_of_steps(trace))
-    assert counts[0]
+            found, lines = launches_of_steps(trace)
+            counts.append(found)
+            odd += [f"attachment {number}, {line}" for line in lines]
+    print(*odd, sep="\n")  # shown by a failure
+    assert len(counts[0]) == 1
     assert counts == [counts[0]] * TIMES
     out, _ = armed.communicate("\n", timeout=LIMIT)
     assert armed.returncode == 0
