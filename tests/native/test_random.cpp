@@ -505,6 +505,11 @@ std::string choose_options(Random& random, Recording& r) {
   r.newest = keep < 2;
   r.armed = r.newest && random.one_in(2);
   if (r.armed) add("dump=" + r.folder.path + "/dumps/run.bin");
+  if (r.armed && random.one_in(2)) {
+    for (const char* condition : {"nvtx:* > 2ms", "nvtx:*1? > 3x median", "gpu idle > 3ms", "memory > 1"})
+      if (random.one_in(2)) add("dump_when=" + std::string(condition));
+    add("dump_pause_ms=" + std::to_string(random.between(1, 50)));
+  }
   return options;
 }
 
@@ -704,6 +709,7 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
   for (const auto& call : c.rows<rows::ApiCalls>()) found.calls += call.thread == 4242;
   for (const auto& mark : c.rows<rows::NvtxMarks>()) {
     const std::string& name = c.text(mark.name);
+    if (mark.source == 1 && name.starts_with("dump: ")) continue;  // of a trigger
     const bool registered = name.starts_with("registered ");
     CHECK(!registered || c.text(mark.domain) == "random");
     const Item& item = note(found.marks, Kind::mark, registered ? mark.payload : serial_of(name, "m"));
@@ -759,8 +765,9 @@ void judge(const Recording& r, const Items& items) {
   found.ended = !empty && last != files.end() && last->says("\"ended\"");
   for (const auto& entry : std::filesystem::directory_iterator(r.folder.path + "/dumps")) {
     Found in_dump;
-    read(CaptureReader(entry.path(), torn), r, items, in_dump);
-    counts().add("dumps that were read");
+    const CaptureReader dump(entry.path(), torn);
+    read(dump, r, items, in_dump);
+    counts().add(dump.says("dumped_because") ? "dumps by triggers that were read" : "dumps that were read");
   }
   const std::uint64_t dropped = found.dropped_events();
   if (dropped == 0 && orderly && found.ended)
