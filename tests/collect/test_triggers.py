@@ -104,12 +104,14 @@ fakegpu.malloc(1 << 30, call="cudaMallocAsync")
     assert idle.startswith("GPU 0 was idle for 3")
 
 
-def test_work_in_a_buffer_that_cupti_holds_back_is_no_idle_time(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    """A kernel of one stream runs during the pauses of another, whose records come first."""
-    program = """
+@pytest.mark.parametrize("held", [True, False])
+def test_a_gpu_at_work_is_not_idle(fake_driver: FakeDriver, tmp_path: Path, held: bool) -> None:
+    """A kernel of one stream runs during the pauses of another, whose records come first. Its call is known, or is in a
+    buffer that CUPTI holds back."""
+    program = f"""
 fakegpu.launch("before")
 fakegpu.synchronize()
-fakegpu.hold_buffer(True)
+fakegpu.hold_buffer({held})
 fakegpu.launch("long", stream=8, duration_ns=2_000_000_000)
 def shorts():
     for _ in range(3):
@@ -122,7 +124,7 @@ fakegpu.synchronize()
 fakegpu.hold_buffer(False)
 fakegpu.launch("after")
 """
-    record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "gpu idle > 150ms")
+    record(fake_driver, tmp_path, program, "--last", "2s", "--dump-when", "gpu idle > 150ms")
     assert files(tmp_path) == ["run.bin"]
 
 
@@ -203,6 +205,8 @@ def test_conditions_that_make_no_sense_are_refused() -> None:
     refused("semicolons", dump_when="nvtx:a;b > 1s")
     refused("kind of activity 'nvtx'", dump_when="nvtx:step > 1s", nvtx=False)
     refused("kind of activity 'kernel'", dump_when="gpu idle > 1s", kinds="nvtx,memcpy")
+    refused("kind of activity 'api'", dump_when="gpu idle > 1s", kinds="kernel")
+    refused("kind of activity 'api'", dump_when="gpu idle > 1s", api="none")
     refused("kind of activity 'memory'", dump_when="memory > 1GiB", kinds="kernel")
     assert Options.of(last=1, dump_when=" memory > 1GiB ", kinds="memory").dump_when == ("memory > 1GiB",)
 

@@ -36,6 +36,8 @@ torch.cuda._sleep(10**9)
 torch.cuda.synchronize()
 CYCLES = 10**9 / (time.monotonic() - begin)
 step(-1)
+for i in range(100):
+    step(-2, 0.005)
 """
 
 
@@ -44,16 +46,33 @@ def dumping(record: Record, needs: Callable[..., None], tmp_path: Path) -> Calla
     """``dumping(program, *conditions)``: the dumps of a program that ends by itself."""
     needs("torch")
 
-    def run(program: str, *conditions: str, last: str = "4s") -> list[Path]:
+    def run(program: str, *conditions: str, last: str = "8s") -> list[Path]:
         given = [word for condition in conditions for word in ("--dump-when", condition)]
         recorded = record([sys.executable, "-c", BEGIN + program], "--last", last, *given, limit=90)
         assert recorded.status == 0, recorded.stderr
         dumps = sorted(tmp_path.glob("run-*.bin"))
+        print(recorded.stderr)
+        longest_idle(recorded.path)
         for dump in dumps:
             assert f"{dump} holds the newest rows" in recorded.stderr
         return dumps
 
     return run
+
+
+def longest_idle(capture: Path) -> float:
+    """The longest time (s) in which no work of a whole capture ran, between its first and its last; also printed, with
+    the long kernels."""
+    with cutrace.load(capture) as trace:
+        work = np.concatenate([trace.table(name)[["start", "end"]] for name in ("kernels", "memcpys", "memsets")])
+        work = np.sort(work, order="start")
+        latest = np.maximum.accumulate(work["end"])
+        gaps = work["start"][1:].astype(np.int64) - latest[:-1].astype(np.int64)
+        for row in work[work["end"] - work["start"] > 10**8]:
+            print("long", (int(row["start"]) - trace.start) / 1e9, (int(row["end"]) - trace.start) / 1e9)
+        for at in np.flatnonzero(gaps > 10**8):
+            print("idle", (int(latest[at]) - trace.start) / 1e9, gaps[at] / 1e9)
+        return float(gaps.max()) / 1e9
 
 
 Dumping = Callable[..., list[Path]]
@@ -76,7 +95,7 @@ def test_one_slow_step_in_a_thousand_is_dumped_with_its_neighbours(dumping: Dump
         names = trace.strings.take(ranges["name"])
         for number in range(550, 650):
             (step,) = ranges[names == f"number {number}"]
-            inside = (trace.kernels["start"] > step["start"]) & (trace.kernels["end"] < step["end"] + 10**6)
+            inside = (trace.kernels["start"] > step["start"]) & (trace.kernels["end"] < step["end"])
             assert np.count_nonzero(inside) == 6, number
 
 
@@ -118,12 +137,12 @@ def beats(seconds):
     "program",
     [
         # A kernel of another stream runs all the time.
-        "with torch.cuda.stream(other):\n    hold(4)\nbeats(3.5)\n",
+        "with torch.cuda.stream(other):\n    hold(7)\nbeats(3.5)\n",
         # A graph of another stream does, whose nodes end one by one.
         """
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
-    for _ in range(8):
+    for _ in range(14):
         hold(0.5)
 with torch.cuda.stream(other):
     graph.replay()
@@ -133,7 +152,7 @@ beats(3.5)
         """
 def work():
     with torch.cuda.stream(other):
-        for _ in range(20):
+        for _ in range(35):
             hold(0.2)
             other.synchronize()
 thread = threading.Thread(target=work)
@@ -144,8 +163,10 @@ thread.join()
     ],
     ids=["kernel", "graph", "thread"],
 )
-def test_a_gpu_at_work_is_not_idle(dumping: Dumping, program: str) -> None:
-    assert dumping(BUSY + program + "torch.cuda.synchronize()\n", "gpu idle > 400ms", last="20s") == []
+def test_a_gpu_at_work_is_not_idle(dumping: Dumping, tmp_path: Path, program: str) -> None:
+    dumps = dumping(BUSY + program + "torch.cuda.synchronize()\n", "gpu idle > 600ms", last="20s")
+    assert longest_idle(tmp_path / "run.bin") < 0.6, "the program itself left the GPU idle"
+    assert [reasons(dump) for dump in dumps] == []
 
 
 def test_memory_is_seen_when_it_rises(dumping: Dumping) -> None:

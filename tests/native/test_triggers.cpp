@@ -16,8 +16,9 @@ constexpr std::uint64_t kBegin = 1000 * kSecond;
 
 // Triggers of a recording that keeps ten seconds, and the names of ranges as the capture numbers them.
 struct Watch {
-  explicit Watch(const std::vector<std::string>& conditions, std::uint64_t limit = 5, std::uint64_t pause = 30 * kSecond)
-      : triggers(parsed(conditions), limit, pause, 10 * kSecond) {}
+  explicit Watch(const std::vector<std::string>& conditions, std::uint64_t limit = 5, std::uint64_t pause = 30 * kSecond,
+                 std::uint64_t kept = 10 * kSecond)
+      : triggers(parsed(conditions), limit, pause, kept) {}
   static std::vector<Condition> parsed(const std::vector<std::string>& texts) {
     std::vector<Condition> conditions;
     for (const std::string& text : texts) {
@@ -52,6 +53,9 @@ void check_text(const std::vector<std::string>& texts, const std::string& only) 
   CHECK_EQUAL(texts.size(), std::size_t{1});
   CHECK_EQUAL(texts[0], only);
 }
+
+// All records before `until` have come, as late as the triggers wait for.
+void settle(Triggers& triggers, std::uint64_t until) { triggers.settle(until, until + 2500 * kMs); }
 
 }  // namespace
 
@@ -128,7 +132,7 @@ TEST(a_dump_waits_for_the_next_range_but_not_for_ever) {
   CHECK(!last.triggers.due(end + 4999 * kMs) && last.triggers.due(end + 5 * kSecond));
   Watch ending({"nvtx:step > 1s"});
   ending.range("step", kBegin, 2 * kSecond);
-  ending.triggers.finish();
+  ending.triggers.finish(kBegin + 60 * kSecond);
   CHECK(ending.triggers.due(end));
 }
 
@@ -155,37 +159,66 @@ TEST(a_median_is_that_of_the_ranges_before) {
 TEST(idle_times_are_between_work_in_any_order) {
   Watch watch({"gpu idle > 500ms"});
   Triggers& t = watch.triggers;
-  t.worked(0, kBegin + 700 * kMs, kBegin + 710 * kMs);
-  t.worked(0, kBegin, kBegin + 10 * kMs);  // a buffer that comes late
-  t.worked(1, kBegin + 900 * kMs, kBegin + 910 * kMs);  // the first of its device
-  t.settle(kBegin + 600 * kMs);
+  t.worked(0, 0, kBegin + 700 * kMs, kBegin + 710 * kMs);
+  t.worked(0, 0, kBegin, kBegin + 10 * kMs);  // a buffer that comes late
+  t.worked(1, 0, kBegin + 900 * kMs, kBegin + 910 * kMs);  // the first of its device
+  settle(t, kBegin + 600 * kMs);
   CHECK_EQUAL(t.moment(), std::uint64_t{0});  // something could have begun before 700 ms
-  t.settle(kBegin + 701 * kMs);
+  settle(t, kBegin + 701 * kMs);
   CHECK_EQUAL(t.moment(), kBegin + 700 * kMs);
   check_text(watch.dump(kBegin + 10 * kSecond), "GPU 0 was idle for 690.00 ms (gpu idle > 500ms)");
   // Other streams fill the gap, at its edges and over it.
-  Watch filled({"gpu idle > 500ms"});
+  Watch filled({"gpu idle > 500ms"}, 5, kSecond, 1000 * kSecond);
   std::mt19937_64 random(1);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> work;
   for (std::uint64_t at = 0; at < 100; ++at) work.emplace_back(kBegin + at * 400 * kMs, kBegin + at * 400 * kMs + kMs);
   work.emplace_back(kBegin + 39'600 * kMs, kBegin + 45'000 * kMs);  // long
   work.emplace_back(kBegin + 45'400 * kMs, kBegin + 45'500 * kMs);
   std::shuffle(work.begin(), work.end(), random);
-  for (const auto& [start, end] : work) filled.triggers.worked(3, start, end);
-  filled.triggers.finish();
+  for (const auto& [start, end] : work) filled.triggers.worked(3, 0, start, end);
+  filled.triggers.finish(kBegin + 60 * kSecond);
   CHECK_EQUAL(filled.triggers.moment(), std::uint64_t{0});
+}
+
+TEST(work_that_was_launched_may_be_running) {
+  Watch watch({"gpu idle > 500ms"});
+  Triggers& t = watch.triggers;
+  t.worked(0, 1, kBegin, kBegin + kMs);
+  t.launched(2, kBegin + 2 * kMs);
+  t.launched(1, kBegin);  // its work came before
+  t.worked(0, 3, kBegin + 800 * kMs, kBegin + 801 * kMs);
+  settle(t, kBegin + 9 * kSecond);
+  t.worked(0, 2, kBegin + 3 * kMs, kBegin + 8 * kSecond);
+  settle(t, kBegin + 9 * kSecond);
+  CHECK_EQUAL(t.moment(), std::uint64_t{0});
+  // A launch without work, such as one that is captured, is forgotten after a minute.
+  t.launched(4, kBegin + 9 * kSecond);
+  t.worked(0, 5, kBegin + 65 * kSecond, kBegin + 66 * kSecond);  // idle before, but no dump would show that later
+  t.worked(0, 6, kBegin + 67 * kSecond, kBegin + 68 * kSecond);
+  t.settle(kBegin + 68 * kSecond, kBegin + 68 * kSecond);
+  CHECK_EQUAL(t.moment(), std::uint64_t{0});
+  t.settle(kBegin + 76 * kSecond, kBegin + 76 * kSecond);
+  CHECK_EQUAL(t.moment(), kBegin + 67 * kSecond);
+}
+
+TEST(an_idle_time_that_no_dump_would_show_makes_none) {
+  Watch watch({"gpu idle > 500ms"});
+  watch.triggers.worked(0, 1, kBegin, kBegin + kMs);
+  watch.triggers.worked(0, 2, kBegin + kSecond, kBegin + 2 * kSecond);
+  watch.triggers.settle(kBegin + 20 * kSecond, kBegin + 20 * kSecond);
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
 }
 
 TEST(work_that_is_lost_is_no_idle_time) {
   Watch watch({"gpu idle > 500ms"});
-  watch.triggers.worked(0, kBegin, kBegin + kMs);
+  watch.triggers.worked(0, 0, kBegin, kBegin + kMs);
   watch.triggers.lose_work(kBegin + 900 * kMs);
-  watch.triggers.worked(0, kBegin + 2000 * kMs, kBegin + 2001 * kMs);
-  watch.triggers.settle(kBegin + 3000 * kMs);
+  watch.triggers.worked(0, 0, kBegin + 2000 * kMs, kBegin + 2001 * kMs);
+  settle(watch.triggers, kBegin + 3000 * kMs);
   CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
-  watch.triggers.worked(0, kBegin + 4000 * kMs, kBegin + 4001 * kMs);
-  watch.triggers.worked(0, kBegin + 2200 * kMs, kBegin + 2300 * kMs);
-  watch.triggers.finish();
+  watch.triggers.worked(0, 0, kBegin + 4000 * kMs, kBegin + 4001 * kMs);
+  watch.triggers.worked(0, 0, kBegin + 2200 * kMs, kBegin + 2300 * kMs);
+  watch.triggers.finish(kBegin + 5 * kSecond);
   CHECK_EQUAL(watch.triggers.moment(), kBegin + 4000 * kMs);
 }
 
@@ -197,19 +230,19 @@ TEST(memory_fires_when_it_rises_over_the_size) {
   t.memory_changed(0, kBegin + 3, 6 * kGiB);
   t.memory_changed(0, kBegin + 1, 8 * kGiB);
   t.memory_changed(1, kBegin + 1, 9 * kGiB);
-  t.settle(kBegin + 4);
+  settle(t, kBegin + 4);
   CHECK_EQUAL(t.moment(), std::uint64_t{0});
   t.memory_changed(0, kBegin + 5, kGiB);
-  t.settle(kBegin + 5);
+  settle(t, kBegin + 5);
   CHECK_EQUAL(t.moment(), std::uint64_t{0});
-  t.settle(kBegin + 6);
+  settle(t, kBegin + 6);
   check_text(watch.dump(kBegin + 10 * kSecond), "GPU 0 had 11.0 GiB in use (memory > 10GiB)");
   t.memory_changed(0, kBegin + 20 * kSecond, kGiB);  // still above
-  t.settle(kBegin + 30 * kSecond);
+  settle(t, kBegin + 30 * kSecond);
   CHECK_EQUAL(t.moment(), std::uint64_t{0});
   t.memory_changed(0, kBegin + 31 * kSecond, -3 * kGiB);
   t.memory_changed(0, kBegin + 32 * kSecond, 3 * kGiB);
-  t.settle(kBegin + 40 * kSecond);
+  settle(t, kBegin + 40 * kSecond);
   CHECK_EQUAL(t.moment(), kBegin + 32 * kSecond);
 }
 
@@ -235,9 +268,9 @@ TEST(pauses_and_limits_are_counted) {
 TEST(several_reasons_make_one_dump) {
   Watch watch({"nvtx:step > 1s", "gpu idle > 500ms", "nvtx:s* > 2s"});
   watch.range("step", kBegin, 3 * kSecond);
-  watch.triggers.worked(0, kBegin, kBegin + 1);
-  watch.triggers.worked(0, kBegin + 3 * kSecond, kBegin + 3 * kSecond + 1);
-  watch.triggers.settle(kBegin + 4 * kSecond);
+  watch.triggers.worked(0, 0, kBegin, kBegin + 1);
+  watch.triggers.worked(0, 0, kBegin + 3 * kSecond, kBegin + 3 * kSecond + 1);
+  settle(watch.triggers, kBegin + 4 * kSecond);
   CHECK_EQUAL(watch.dump(kBegin + 20 * kSecond).size(), std::size_t{3});
   CHECK_EQUAL(watch.triggers.take_marks().size(), std::size_t{3});
 }
@@ -302,10 +335,10 @@ TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
     if (unique % 8 == 0) watch.triggers.range_ended(row, "", "number " + std::to_string(unique));
     for (std::uint32_t device = 0; device < 4; ++device)
       for (std::uint64_t i = 0; i < 2; ++i)
-        if (random() % 500 != 0) watch.triggers.worked(device, now + i * 20 * kMs, now + i * 20 * kMs + 5 * kMs);
+        if (random() % 500 != 0) watch.triggers.worked(device, 0, now + i * 20 * kMs, now + i * 20 * kMs + 5 * kMs);
     watch.triggers.memory_changed(0, now, static_cast<std::int64_t>(random() % (1 << 30)));
     watch.triggers.memory_changed(0, now + random() % kSecond, -static_cast<std::int64_t>(random() % (1 << 30)));
-    watch.triggers.settle(now - 300 * kMs);
+    watch.triggers.settle(now - 300 * kMs, now);
     dumps += watch.dump(now).empty() ? 0 : 1;
     watch.triggers.take_marks();
     largest = std::max(largest, watch.triggers.entries());
@@ -319,7 +352,7 @@ TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
 TEST(unbounded_gaps_and_changes_are_given_up) {
   Watch watch({"gpu idle > 1ns", "memory > 8000TiB"});
   for (std::uint64_t i = 0; i < 200'000; ++i) {
-    watch.triggers.worked(0, kBegin + i * 10, kBegin + i * 10 + 1);
+    watch.triggers.worked(0, 0, kBegin + i * 10, kBegin + i * 10 + 1);
     watch.triggers.memory_changed(0, kBegin + i, 1);
   }
   CHECK(watch.triggers.entries() < 70'000);

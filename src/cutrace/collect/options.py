@@ -52,7 +52,7 @@ _LONGEST = 365 * 24 * 3600 * 10**9
 _CONDITION = re.compile(r"(nvtx:[ \t]*[^ \t].*?|gpu[ \t]+idle|memory)[ \t]*>[ \t]*([^>]+)")
 _MEDIANS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)[ \t]*x[ \t]*median")
 _MOST_MEDIANS = 10**6
-_NEEDED = {"nvtx": "nvtx", "gpu": "kernel", "memory": "memory"}
+_NEEDED = {"nvtx": ("nvtx",), "gpu": ("kernel", "api"), "memory": ("memory",)}
 _MS = 10**6
 # CUPTI 13.0 chooses 2048 on an H200, and needs longer than the program to decode so many samples.
 _PERIOD = 1 << 15
@@ -264,11 +264,14 @@ def _conditions(options: Options) -> tuple[str, ...]:
         raise CutraceError(f"the limit of dumps cannot be {options.dump_limit}: give 1 or more")
     if conditions and not options.keeps_newest:
         raise CutraceError("only a recording of the newest rows is dumped: say how much it keeps, such as the last 30s")
-    recorded = {*(options.kinds or ("default",))}
+    off = [] if options.nvtx else ["nvtx"]
+    off += ["api"] if options.api == "none" else []
     for condition in conditions:
-        needed = _NEEDED[_kind_of(condition)]
-        if not recorded & {needed, "default"} or (needed == "nvtx" and not options.nvtx):
-            raise CutraceError(f"the dump condition {condition!r} needs the kind of activity {needed!r}: record it too")
+        for kind in _NEEDED[_kind_of(condition)]:
+            if kind in off or not {kind, "default"} & set(options.kinds or ("default",)):
+                raise CutraceError(
+                    f"the dump condition {condition!r} needs the kind of activity {kind!r}: record it too"
+                )
     return conditions
 
 

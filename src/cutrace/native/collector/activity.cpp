@@ -72,6 +72,17 @@ template <> void ActivityDecoder::add(const CUpti_ActivityKernel9& r) {
   add_timed(row);
 }
 
+// Whether a call, `function` in the capture, launches a kernel or a graph.
+bool ActivityDecoder::launches_work(std::uint16_t function, bool runtime, CUpti_CallbackId id) {
+  if (function >= launches_work_.size()) launches_work_.resize(function + std::size_t{1});
+  std::optional<bool>& known = launches_work_[function];  // asking for a name takes long
+  if (!known) {
+    const std::string_view name = cupti_.api_function_name(runtime ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API, id);
+    known = name.find("Launch") != name.npos && name.find("HostFunc") == name.npos;
+  }
+  return *known;
+}
+
 template <> void ActivityDecoder::add(const CUpti_ActivityAPI& r) {
   if (std::find(ignored_.begin(), ignored_.end(), r.threadId) != ignored_.end()) return;
   const bool runtime = r.kind == CUPTI_ACTIVITY_KIND_RUNTIME;
@@ -81,6 +92,8 @@ template <> void ActivityDecoder::add(const CUpti_ActivityAPI& r) {
     const auto domain = runtime ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
     return without_version(cupti_.api_function_name(domain, r.cbid));
   });
+  if (triggers_.watches_work() && r.returnValue == 0 && launches_work(row.function, runtime, r.cbid))
+    triggers_.launched(r.correlationId, on_our_clock(r.start));
   add_timed(row);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -51,6 +52,7 @@ class ActivityDecoder {
   void add(const Record& record);  // for each struct that activity.cpp reads
   void add_full_queue(const rows::Overheads& row);
   void note_memory(const rows::Allocations& row);
+  bool launches_work(std::uint16_t function, bool runtime, CUpti_CallbackId id);
 
   // Converts a CUPTI time to the capture's clock; 0 is an unknown time.
   std::uint64_t on_our_clock(std::uint64_t time) const { return time == 0 ? 0 : time - ahead_; }
@@ -75,7 +77,7 @@ class ActivityDecoder {
     if (is_earlier(on_time.end)) return;
     const bool known = row.start != 0 && row.end != 0;
     if (!known) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
-    if constexpr (requires { row.device; }) known ? triggers_.worked(row.device, on_time.start, on_time.end) : triggers_.lose_work(now_ns());
+    if constexpr (requires { row.device; }) known ? triggers_.worked(row.device, row.correlation, on_time.start, on_time.end) : triggers_.lose_work(now_ns());
     capture_.add(on_time);
   }
 
@@ -83,6 +85,7 @@ class ActivityDecoder {
   Capture& capture_;
   ThreadNames& names_;
   Triggers& triggers_;
+  std::vector<std::optional<bool>> launches_work_;  // by function
   std::uint64_t first_, started_;
   std::vector<std::uint32_t> ignored_;
   std::vector<Device> devices_;

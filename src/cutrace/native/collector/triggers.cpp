@@ -13,6 +13,8 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::size_t kMostNames = 4096;    // of ranges
 constexpr std::size_t kMostGaps = 4096;     // of a device that are not evaluated yet
 constexpr std::size_t kMostChanges = 1 << 16;  // of memory that are not evaluated yet
+constexpr std::size_t kMostLaunches = 1 << 17;    // without work yet, and as much work without a launch
+constexpr std::uint64_t kLongestWork = 60 * kSecond;  // some launches have no work, such as those of a stream capture
 constexpr std::size_t kMostSeen = 8;        // names in a note
 
 std::string number(const char* format, double value) {
@@ -51,6 +53,7 @@ void RecentMedian::add(std::uint64_t value) {
 Triggers::Triggers(const std::vector<Condition>& conditions, std::uint64_t limit, std::uint64_t pause, std::uint64_t kept)
     : limit_(limit),
       pause_(pause),
+      kept_(kept),
       delay_(kept != 0 ? std::min(kept / 4, 5 * kSecond) : kSecond),
       patience_(kept != 0 ? kept / 2 : 2 * kSecond) {
   for (const Condition& condition : conditions) {
@@ -109,6 +112,26 @@ void Triggers::look_at(const rows::NvtxRanges& row, std::string_view domain, std
 
 // ---- GPU work ----
 
+void Triggers::launched(std::uint32_t correlation, std::uint64_t time) {
+  if (ended_[0].erase(correlation) + ended_[1].erase(correlation) != 0) return;
+  launches_.emplace_hint(launches_.end(), correlation, time);
+  if (launches_.size() > kMostLaunches) lose_work(time);
+}
+
+void Triggers::end_launch(std::uint32_t correlation) {
+  if (launches_.erase(correlation) != 0) return;
+  if (ended_[1].size() >= kMostLaunches / 2) {
+    ended_[0].swap(ended_[1]);
+    ended_[1].clear();
+  }
+  ended_[1].insert(correlation);
+}
+
+void Triggers::lose_work(std::uint64_t time) {
+  gaps_from_ = std::max(gaps_from_, time);
+  launches_.clear();  // their work may be what was lost
+}
+
 void Triggers::add_work(std::uint32_t number, std::uint64_t start, std::uint64_t end) {
   Device& device = devices_[number];
   auto& busy = device.busy;
@@ -131,11 +154,12 @@ void Triggers::add_work(std::uint32_t number, std::uint64_t start, std::uint64_t
 }
 
 // Evaluates the first gap of a device.
-void Triggers::end_gap(std::uint32_t number, Device& device) {
+void Triggers::end_gap(std::uint32_t number, Device& device, std::uint64_t now) {
   const std::uint64_t begin = device.busy.begin()->second;
   device.busy.erase(device.busy.begin());
   const std::uint64_t end = device.evaluated = device.busy.begin()->first;
-  if (begin < gaps_from_) return;
+  const bool dropped = kept_ != 0 && now > end + kept_;  // a dump would not have it
+  if (begin < gaps_from_ || dropped) return;
   for (Trigger& trigger : triggers_)
     if (trigger.condition.kind == Condition::Kind::idle && end - begin > trigger.condition.limit)
       fire(trigger, end, 0, "GPU " + std::to_string(number) + " was idle for " + duration(end - begin));
@@ -164,19 +188,27 @@ void Triggers::apply(const Change& change) {
   }
 }
 
-void Triggers::settle(std::uint64_t until) {
+void Triggers::settle(std::uint64_t until, std::uint64_t now) {
   while (!changes_.empty() && changes_.front().time < until) {
     std::pop_heap(changes_.begin(), changes_.end());
     const Change change = changes_.back();
     changes_.pop_back();
     apply(change);
   }
-  for (auto& [number, device] : devices_)
-    while (device.busy.size() > 1 && std::next(device.busy.begin())->first < until) end_gap(number, device);
+  while (!launches_.empty() && launches_.begin()->second + kLongestWork < now) launches_.erase(launches_.begin());
+  if (!launches_.empty()) until = std::min(until, launches_.begin()->second);
+  end_gaps(std::min(until, now - delay_), now);
 }
 
-void Triggers::finish() {
-  settle(std::numeric_limits<std::uint64_t>::max());
+void Triggers::end_gaps(std::uint64_t until, std::uint64_t now) {
+  for (auto& [number, device] : devices_)
+    while (device.busy.size() > 1 && std::next(device.busy.begin())->first < until) end_gap(number, device, now);
+}
+
+void Triggers::finish(std::uint64_t now) {
+  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+  settle(kAll, now);
+  end_gaps(kAll, now);
   ending_ = true;
 }
 
@@ -253,7 +285,7 @@ std::vector<std::string> Triggers::notes(bool of_names) const {
 }
 
 std::size_t Triggers::entries() const {
-  std::size_t count = by_name_.size() + seen_.size() + changes_.size() + wanted_.size() + marks_.size();
+  std::size_t count = launches_.size() + ended_[0].size() + ended_[1].size() + by_name_.size() + seen_.size() + changes_.size() + wanted_.size() + marks_.size();
   for (const auto& [number, device] : devices_) count += 1 + device.busy.size();
   for (const Trigger& trigger : triggers_) count += trigger.durations.size();
   return count;

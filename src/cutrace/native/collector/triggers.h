@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -47,17 +48,24 @@ class Triggers {
   void range_ended(const rows::NvtxRanges& row, std::string_view domain, std::string_view name) {
     if (watches_ranges_) look_at(row, domain, name);
   }
-  void worked(std::uint32_t device, std::uint64_t start, std::uint64_t end) {
-    if (shortest_gap_ != 0) add_work(device, start, end);
+  // A call gave the GPU work, and work has ended. CUPTI reports work when it has ended, so only the call tells that it may be
+  // running.
+  bool watches_work() const { return shortest_gap_ != 0; }
+  void launched(std::uint32_t correlation, std::uint64_t time);
+  void worked(std::uint32_t device, std::uint32_t correlation, std::uint64_t start, std::uint64_t end) {
+    if (!watches_work()) return;
+    end_launch(correlation);
+    add_work(device, start, end);
   }
   // `bytes` is negative for a release.
   void memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes);
   // Records of GPU work before `time` are missing: what looks idle before it may have been busy.
-  void lose_work(std::uint64_t time) { gaps_from_ = std::max(gaps_from_, time); }
-  // All records of what began before `until` have been reported: evaluates idle times and memory before it.
-  void settle(std::uint64_t until);
+  void lose_work(std::uint64_t time);
+  // All records of what began and ended before `until` have been reported. Evaluates memory before it; and idle times before
+  // it that are a delay ago, with no launch before whose work has not been reported.
+  void settle(std::uint64_t until, std::uint64_t now);
   // The recording ends: evaluates everything, and makes a wanted dump due.
-  void finish();
+  void finish(std::uint64_t now);
 
   // A moment that is the reason of a dump.
   struct Mark {
@@ -111,13 +119,15 @@ class Triggers {
 
   void look_at(const rows::NvtxRanges& row, std::string_view domain, std::string_view name);
   const std::vector<std::uint32_t>& named_by(std::uint64_t key, std::string_view domain, std::string_view name);
+  void end_launch(std::uint32_t correlation);
   void add_work(std::uint32_t device, std::uint64_t start, std::uint64_t end);
-  void end_gap(std::uint32_t number, Device& device);
+  void end_gaps(std::uint64_t until, std::uint64_t now);
+  void end_gap(std::uint32_t number, Device& device, std::uint64_t now);
   void apply(const Change& change);
   void fire(Trigger& trigger, std::uint64_t time, std::uint32_t thread, const std::string& fact);
 
   std::vector<Trigger> triggers_;
-  std::uint64_t limit_, pause_, delay_, patience_;
+  std::uint64_t limit_, pause_, kept_, delay_, patience_;
   bool watches_ranges_ = false;
   bool watches_memory_ = false;
   std::uint64_t shortest_gap_ = 0;  // that a condition asks for, 0 for none
@@ -126,6 +136,9 @@ class Triggers {
   std::vector<std::string> seen_;   // the first names of ranges
   bool seen_more_ = false;
   std::map<std::uint32_t, Device> devices_;
+  std::map<std::uint32_t, std::uint64_t> launches_;  // times by correlation id, of those without work yet
+  // Work without a launch yet, because buffers come in any order: the older and the newer half.
+  std::array<std::unordered_set<std::uint32_t, SeededHash>, 2> ended_;
   std::vector<Change> changes_;     // a heap
   std::vector<Trigger*> wanted_;
   std::uint64_t moment_ = 0;        // of the first of `wanted_`

@@ -109,7 +109,7 @@ void Writer::count_dropped() {
 void Writer::settle_triggers() {
   if (options_.dump_when.empty() || !uses_cupti()) return;
   count_dropped();
-  triggers_.settle(source_.pool().oldest_unread(started_, drained_) - kSettling);
+  triggers_.settle(source_.pool().oldest_unread(started_, drained_) - kSettling, drained_);
   write_marks();
 }
 
@@ -126,7 +126,7 @@ void Writer::write_marks() {
 }
 
 bool Writer::finish_triggers() {
-  triggers_.finish();
+  triggers_.finish(now_ns());
   write_marks();
   return dump_is_due();
 }
