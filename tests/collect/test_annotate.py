@@ -11,6 +11,7 @@ import pytest
 
 import cutrace
 from cutrace.collect import Options
+from cutrace.collect.library import collector
 from cutrace.errors import CutraceError
 from support import cutrace as run_cutrace
 from support.fakedriver import FakeDriver
@@ -482,6 +483,10 @@ def test_annotated_functions_need_nvtx_and_a_limit() -> None:
             Options.of(annotate="a.b", **options)
     with pytest.raises(CutraceError, match="65 names to annotate are too many"):
         Options.of(annotate=[f"a.b{i}" for i in range(65)])
+    for count, problem in ((64, "/no/such"), (65, "the option 'annotate=")):  # the collector has the same limit
+        names = ",".join(["a.b"] * count)
+        with pytest.raises(CutraceError, match=problem):
+            collector().start(f"output=/no/such/run.bin;annotate={names}")
     done = run_cutrace("record", "--annotate", "step", "--", "true")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("cutrace: 'step' names no function")

@@ -63,7 +63,7 @@ constexpr std::string_view kUnload =
     "if '_cutrace_annotate' in sys.modules: sys.modules['_cutrace_annotate'].stop()\n";
 
 std::string expression(std::string_view program, std::string_view variables) {
-  std::string text = "exec(";
+  std::string text = "__import__('builtins').exec(";  // a program may have an exec of its own
   text += json_quoted(program);
   return text.append(", {").append(variables).append("})");
 }
