@@ -246,8 +246,8 @@ def test_it_ends_after_a_time(arm: Arm) -> None:
 
 
 def test_a_signal_dumps_the_newest_rows(arm: Arm) -> None:
-    program = arm()
-    attacher = attaching(program, "--last", "1m")
+    program = arm("--last", "1m")
+    attacher = attaching(program)
     assert attacher.stderr is not None
     program.launch(20)
     attacher.send_signal(signal.SIGUSR2)
@@ -257,6 +257,7 @@ def test_a_signal_dumps_the_newest_rows(arm: Arm) -> None:
     assert attacher.wait(LIMIT) == 0
     assert kernels(program.folder / "run-1.bin") == {"k": 20}
     assert kernels(program.folder / "run.bin") == {"k": 40}
+    program = arm()
     attachment = cutrace.attach(program.pid, program.folder / "run.bin")
     attachment.start()
     with pytest.raises(CutraceError, match="keeps all its rows cannot be dumped"):

@@ -38,7 +38,7 @@ def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
     named = {name: given[name] for name in given if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     attachment = Attachment(pid, output, chosen, arguments_of(named).keys())
     attachment.start()
-    if chosen.keeps_newest and hasattr(signal, "SIGUSR2"):
+    if hasattr(signal, "SIGUSR2"):  # also where `cutrace arm` has said to keep the newest rows
         signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))
     try:
         say(f"recording process {pid}: {'Ctrl-C ends it' if duration is None else f'for {duration}, or until Ctrl-C'}")
