@@ -201,9 +201,7 @@ def roofline(source: Source, destination: StrPath | None = None) -> list[Rooflin
     """
     path = None if destination is None else Path(destination)
     if path is not None:
-        if path.suffix not in (".html", ".svg"):
-            raise CutraceError(f"cannot tell the format of {path}: write a name that ends in .html or .svg")
-        check_output(path, listed(source))
+        check_output(path, listed(source), endings=(".html", ".svg"))
     with opened(source) as trace:
         roofs = rooflines(trace)
     if path is not None:
@@ -248,9 +246,7 @@ def view(source: Source, destination: StrPath, *, other: Source | None = None) -
     Raises :class:`CutraceError` when the destination does not end in ``.html`` or cannot be written.
     """
     path = Path(destination)
-    if path.suffix != ".html":
-        raise CutraceError(f"cannot tell the format of {path}: write a name that ends in .html")
-    check_output(path, [*listed(source), *listed(() if other is None else other)])
+    check_output(path, [*listed(source), *listed(() if other is None else other)], endings=(".html",))
     before = None
     if other is not None:
         with opened(other) as trace:

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -27,9 +27,16 @@ class Unwritable(CutraceError):
         self.path, self.reason = path, reason
 
 
-def check_output(path: Path, sources: Iterable[str | os.PathLike[str]], *, folder: bool = False) -> None:
+def check_output(
+    path: Path, sources: Iterable[str | os.PathLike[str]], *, folder: bool = False, endings: Sequence[str] = ()
+) -> None:
     """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``, or when that
-    would replace one of the ``sources``: all files and folders that the output is made of."""
+    would replace one of the ``sources``: all files and folders that the output is made of; and when the name ends in
+    none of ``endings``."""
+    if endings and path.suffix not in endings:
+        *others, last = endings
+        either = f"{', '.join(others)} or {last}" if others else last
+        raise CutraceError(f"cannot tell the format of {path}: write a name that ends in {either}")
     try:
         occupied = path.exists() and not (path.is_dir() if folder else path.is_file())
     except OSError as error:

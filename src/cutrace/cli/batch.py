@@ -10,26 +10,21 @@ import click
 from . import options
 from .output import progress, put, say, terminal_width
 
-# Default rows of a table on a terminal or in Markdown; sentences about what stands out, and about files.
-_LIMIT, _SENTENCES, _FILES = 20, 12, 5
+# The most sentences about what stands out, and about files.
+_SENTENCES, _FILES = 12, 5
 
 
-def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        from ..batching.running import REPORTS
+def _reports() -> list[str]:
+    from ..batching.running import REPORTS
 
-        for report in REPORTS.values():
-            click.echo(f"{report.name:<14} {report.title}")
-        ctx.exit()
+    return [f"{report.name:<14} {report.title}" for report in REPORTS.values()]
 
 
 @click.command()
 @click.argument("report")
 @options.sources()
 @options.output("Folder for the parts of the report and its page.")
-@click.option(
-    "--list-reports", is_flag=True, is_eager=True, expose_value=False, callback=_list_reports, help="List all reports."
-)
+@options.list_reports(_reports)
 @click.option(
     "--mode",
     type=click.Choice(["processes", "sequential", "dask"]),
@@ -45,7 +40,7 @@ def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--baseline", multiple=True, type=options.FILE, metavar="FILE", help="Trace to compare with; may be repeated."
 )
 @options.form(["table", "csv", "json", "markdown"])
-@options.limit(f"Rows of a table; 0 for all ({_LIMIT} in tables, else all).")
+@options.limit()
 @options.quiet
 def batch(
     report: str, sources: tuple[Path, ...], output: Path, form: str, limit: int | None, quiet: bool, **how: Any
@@ -61,8 +56,7 @@ def batch(
 
     with progress("reading", enabled=not quiet) as advance:
         result = api.batch(report, sources, output, progress=advance, **how)
-    if limit is None:
-        limit = 0 if form in ("csv", "json") else _LIMIT
+    limit = options.rows(limit, form)
     about = {"kind": "cutrace batch", "report": report, "sentences": result.sentences}
     put(render(result.reports, form, limit=limit, width=terminal_width(), about=about, style=no_style), None)
     if not quiet:

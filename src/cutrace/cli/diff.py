@@ -13,8 +13,6 @@ from .output import put, say, terminal_width
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
 
-_LIMIT = 20
-
 
 @click.command()
 @click.argument("a", metavar="A", type=options.SOURCE)
@@ -37,7 +35,7 @@ _LIMIT = 20
     help="Largest accepted difference, e.g. time=10% or counts=0.01.",
 )
 @click.option("--all", "everything", is_flag=True, help="Also show what is the same.")
-@options.limit(f"Rows of a table; 0 for all ({_LIMIT}, in JSON all).")
+@options.limit()
 def diff(
     a: Path,
     b: Path,
@@ -80,7 +78,7 @@ def diff(
     text = render(
         tables,
         "table" if form == "text" else form,
-        limit=_LIMIT if limit is None else limit,
+        limit=options.rows(limit, form),
         width=None if output else terminal_width(),
         style=None if output else style,
     )

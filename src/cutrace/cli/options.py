@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +39,9 @@ class _Source(click.Path):
             raise no_room(error.strerror) from None
         return path
 
+
+# Default rows of a table for people.
+_ROWS = 20
 
 SOURCE = _Source(path_type=Path, readable=False)
 
@@ -83,10 +86,29 @@ def form(choice: Sequence[str]) -> Decorator[Any]:
     )
 
 
-def limit(help: str, default: int | None = None) -> Decorator[Any]:
-    """Return the option of the number of rows to print."""
+def limit(default: int | None = None) -> Decorator[Any]:
+    """Return the option of the number of rows to print. Without a default, :func:`rows` has it."""
     has_default = default is not None
+    help = "Rows of a table; 0 for all" + ("." if has_default else f" ({_ROWS} for people, all for programs).")
     return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=has_default, help=help)
+
+
+def rows(limit: int | None, form: str) -> int:
+    """Return the number of rows to print in this format, 0 for all."""
+    return limit if limit is not None else 0 if form in ("csv", "json", "parquet") else _ROWS
+
+
+def list_reports(lines: Callable[[], Iterable[str]]) -> Decorator[Any]:
+    """Return the option that prints ``lines`` about all reports."""
+
+    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            click.echo("\n".join(lines()))
+            ctx.exit()
+
+    return click.option(
+        "--list-reports", is_flag=True, is_eager=True, expose_value=False, callback=show, help="List all reports."
+    )
 
 
 format = click.option(

@@ -32,9 +32,7 @@ def source(sources: tuple[Path, ...], output: Path, root: Path | None) -> None:
     from ..outputs import check_output
     from ..reports.source import html
 
-    if output.suffix != ".html":
-        raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .html")
-    check_output(output, sources)
+    check_output(output, sources, endings=(".html",))
     with opened(sources) as trace:
         code = measured(trace)
     if not code.files:

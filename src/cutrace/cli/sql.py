@@ -15,16 +15,13 @@ from .output import STDOUT, put_whole, say, terminal_width
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
 
-# Default rows on a terminal or in Markdown.
-_LIMIT = 20
-
 
 @click.command()
 @options.sources()
 @click.argument("query")
 @options.form(["table", "csv", "json", "markdown", "parquet"])
 @options.output("File to write to; else stdout.", required=False)
-@options.limit(f"Rows to show; 0 for all ({_LIMIT} in tables, else all).")
+@options.limit()
 def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, limit: int | None) -> int:
     """Answer QUERY, a select in the SQL of DuckDB, over the tables of FILE, or of several as one.
 
@@ -43,8 +40,7 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, l
         check_output(file, sources)
     elif form == "parquet":
         raise click.UsageError("Parquet does not go to stdout: name a file with -o")
-    if limit is None:
-        limit = _LIMIT if form in ("table", "markdown") else 0
+    limit = options.rows(limit, form)
     with opened(sources) as trace:
         with answered(trace, query) as (schema, batches):
             if file is not None and form == "parquet":

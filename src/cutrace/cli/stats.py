@@ -10,28 +10,20 @@ import click
 from . import options
 from .output import put, say, terminal_width
 
-# Default rows of a report on a terminal or in Markdown.
-_LIMIT = 20
 
+def _reports() -> list[str]:
+    from ..analysis.reports import REPORTS
 
-def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        from ..analysis.reports import REPORTS
-
-        for report in REPORTS.values():
-            click.echo(f"{report.name:<22} {report.title}{'' if report.usual else ' (on request)'}")
-        ctx.exit()
+    return [f"{r.name:<22} {r.title}{'' if r.usual else ' (on request)'}" for r in REPORTS.values()]
 
 
 @click.command()
 @options.sources()
 @click.option("--report", "reports", multiple=True, metavar="NAME", help="Show this report; may be repeated.")
-@click.option(
-    "--list-reports", is_flag=True, is_eager=True, expose_value=False, callback=_list_reports, help="List all reports."
-)
+@options.list_reports(_reports)
 @options.form(["table", "csv", "json", "markdown"])
 @options.output("File to write to; else stdout.", required=False)
-@options.limit(f"Rows of a report; 0 for all ({_LIMIT} in tables, else all).")
+@options.limit()
 @click.option("--sort", metavar="COLUMN", help="Sort by this column, e.g. count, mean, name.")
 @click.option(
     "--names",
@@ -61,9 +53,7 @@ def stats(
         check_output(output, sources)
     with opened(sources) as trace:
         results = api.stats(trace, reports or None, **how)
-        if limit is None:
-            limit = 0 if form in ("csv", "json") else _LIMIT
-        width = None if output else terminal_width()
+        limit, width = options.rows(limit, form), None if output else terminal_width()
         put(render(results, form, limit=limit, width=width, style=None if output else no_style), output)
         for sentence in trace.quality.sentences():
             say(sentence)

@@ -143,22 +143,29 @@ bool synchronize_context(void* context, const StreamCaptures& captures) {
   return synchronize(*d, static_cast<CUcontext>(context), captures);
 }
 
-bool synchronize_contexts(void* context, const StreamCaptures& captures) {
-  const Driver* const d = driver();
-  const int count = device_count(d);
-  if (count == 0) return true;
-  bool everywhere = true;
-  const RelaxedCapture relaxed(*d);
-  for (int device = 0; device < count; ++device) {
+// Calls `visit` with the primary context of each device that has one. It is held meanwhile.
+template <typename Visit>
+static void each_primary(const Driver* d, Visit visit) {
+  for (int device = 0, count = device_count(d); device < count; ++device) {
     unsigned flags = 0;
     int active = 0;
     CUcontext primary = nullptr;
     if (d->PrimaryState(device, &flags, &active) != CUDA_SUCCESS || !active) continue;
     if (d->PrimaryRetain(&primary, device) != CUDA_SUCCESS) continue;
-    everywhere &= synchronize(*d, primary, captures);
+    visit(primary);
     d->PrimaryRelease(device);
-    if (primary == context) context = nullptr;
   }
+}
+
+bool synchronize_contexts(void* context, const StreamCaptures& captures) {
+  const Driver* const d = driver();
+  if (device_count(d) == 0) return true;
+  bool everywhere = true;
+  const RelaxedCapture relaxed(*d);
+  each_primary(d, [&](CUcontext primary) {
+    everywhere &= synchronize(*d, primary, captures);
+    if (primary == context) context = nullptr;
+  });
   if (context != nullptr) everywhere &= synchronize(*d, static_cast<CUcontext>(context), captures);
   return everywhere;
 }
@@ -174,17 +181,8 @@ std::string device_uuid(std::uint32_t device) {
 }
 
 std::vector<CUcontext> known_contexts() {
-  const Driver* const d = driver();
   std::vector<CUcontext> contexts;
-  for (int device = 0, count = device_count(d); device < count; ++device) {
-    unsigned flags = 0;
-    int active = 0;
-    CUcontext primary = nullptr;
-    if (d->PrimaryState(device, &flags, &active) != CUDA_SUCCESS || !active) continue;
-    if (d->PrimaryRetain(&primary, device) != CUDA_SUCCESS) continue;
-    d->PrimaryRelease(device);
-    contexts.push_back(primary);
-  }
+  each_primary(driver(), [&](CUcontext primary) { contexts.push_back(primary); });
   const auto current = static_cast<CUcontext>(current_context());
   if (current != nullptr && std::ranges::find(contexts, current) == contexts.end()) contexts.push_back(current);
   return contexts;

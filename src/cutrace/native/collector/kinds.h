@@ -41,8 +41,6 @@ bool parse_api_filter(std::string_view text, ApiFilter& filter);
 
 // Whether ApiFilter::launch keeps the function that CUPTI calls `name`, e.g. "cudaLaunchKernel_v7000".
 bool keeps_api_call(std::string_view name);
-// Whether that function submits work to the GPU. False for __cudaLaunchKernel, which calls cuLaunchKernel.
-bool gives_work(std::string_view name);
 
 struct Refusal {
   std::string what;   // activity kind or call
