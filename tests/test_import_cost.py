@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,9 @@ def test_an_unknown_name_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="no attribute 'tracer'"):
         cutrace.tracer  # noqa: B018
+
+
+def test_a_conversion_does_without_masked_arrays(tmp_path):
+    capture = Path(__file__).parent / "data" / "torch_step.bin"
+    code = f"import cutrace; cutrace.convert({str(capture)!r}, {str(tmp_path / 'out.pftrace')!r})"
+    assert "numpy.ma" not in imported_by(code)

@@ -6,7 +6,6 @@ Every function raises :class:`cutrace.CutraceError` when a source cannot be used
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -418,6 +417,8 @@ def open(
 
     Raises :class:`CutraceError` when the port is taken or nobody fetched the trace.
     """
+    import webbrowser  # which the other functions need not wait for
+
     patience = parse_duration(timeout)
     with _for_perfetto(source, say) as path, Server(path, port=port) as server:
         say(f"opening {server.link}" if browser else server.link)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 from ..analysis.definitions import Metrics
 from ..errors import CutraceError
@@ -51,6 +50,8 @@ def check_variant(template: str) -> None:
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # takes longer than all other imports of this package
+
     try:
         return version(package)
     except (PackageNotFoundError, ValueError):

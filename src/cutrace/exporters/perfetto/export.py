@@ -22,7 +22,7 @@ from ...errors import CutraceError
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
-from ...trace.rows import never_ended
+from ...trace.rows import distinct, never_ended
 from ..base import Progress, Request
 from ..rows import payload_columns
 from . import gpu_events, host_tables
@@ -567,7 +567,7 @@ def _too_many(live: Sequence[_Block]) -> bool:
 def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The counter values of events, given their chunks and rows."""
     values = np.zeros(len(rows), np.int64)
-    for number in np.unique(numbers).tolist():
+    for number in distinct(numbers).tolist():
         mine = numbers == number
         values[mine] = np.asarray(chunks[number].columns.result()["value"])[rows[mine]]
     return values

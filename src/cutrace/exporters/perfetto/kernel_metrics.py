@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...trace import Trace
+from ...trace.rows import distinct
 from .descriptors import Descriptors
 from .packets import BOOTTIME, NEEDS_STATE, Interned, InternedRefs, Output
 
@@ -75,7 +76,7 @@ class RangeMetrics:
                 if number == len(self._sets):
                     self._sets.append({})
                 self._sets[number][trace.strings[name]] = value
-        self._starts = np.unique(np.array([start for _, start, _ in self._numbers], np.uint64))
+        self._starts = distinct(np.array([start for _, start, _ in self._numbers], np.uint64))
 
     def __bool__(self) -> bool:
         return bool(self._numbers)

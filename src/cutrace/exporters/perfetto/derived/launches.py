@@ -13,6 +13,7 @@ import numpy as np
 
 from ...._native import Calls
 from ....runbin import BlockInfo
+from ....trace.rows import distinct
 
 #: The number of kept calls, as a power of two, and the number of calls to read in one step.
 CALL_BITS = 17
@@ -69,7 +70,7 @@ class LaunchIndex:
         if not self._newest:
             return mask
         times, owners = (np.concatenate(columns) for columns in zip(*self._newest, strict=True))
-        for thread in np.unique(threads).tolist():
+        for thread in distinct(threads).tolist():
             calls = np.sort(times[owners == thread])
             mine = threads == thread
             mask[mine] = np.searchsorted(calls, starts[mine]) < np.searchsorted(calls, ends[mine], "right")

@@ -21,6 +21,7 @@ import numpy as np
 
 from ....runbin.layout import TABLES
 from ....trace import Trace
+from ....trace.rows import distinct
 from ..gpu_events import GpuPart, KeyIndex, Lists
 
 #: With more rows of ``synchronizations`` and ``cuda_events`` than this, waits are not derived, to limit memory.
@@ -122,7 +123,7 @@ class Waits:
         whole = kind == _CONTEXT
         #: By context, the calls that wait for all its streams.
         self._whole = {
-            c: np.sort(by[whole & (syncs["context"] == c)]) for c in np.unique(syncs["context"][whole]).tolist()
+            c: np.sort(by[whole & (syncs["context"] == c)]) for c in distinct(syncs["context"][whole]).tolist()
         }
         streams = kind == _STREAM
         of_streams = _asked(by[streams], stream[streams], by[streams])
@@ -191,7 +192,7 @@ class Waits:
                 self._partial.add(stream)
                 whole = whole[:0]
             self._wholes += len(whole)
-            self._last[stream] = _Last(np.unique(whole if asked is None else np.append(whole, asked["below"])))
+            self._last[stream] = _Last(distinct(whole if asked is None else np.append(whole, asked["below"])))
         return self._last[stream]
 
     def _resolve(self, waiting: _Waiting, works: Sequence[_Work]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -206,7 +207,7 @@ class Waits:
         waiting.done = end
         at = np.searchsorted(work, asked["by"], "right")
         ids = np.zeros(len(asked), np.uint64)
-        for stream in np.unique(asked["stream"]).tolist():
+        for stream in distinct(asked["stream"]).tolist():
             mine = asked["stream"] == stream
             ids[mine] = self._last_of(stream).below(asked["below"][mine])
         known = ids > 0
