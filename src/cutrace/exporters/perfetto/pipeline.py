@@ -33,6 +33,9 @@ _FEW_EVENTS = 1 << 12
 #: More workers would wait for the three threads that do the work in order.
 _MOST_WORKERS = 4
 
+#: Calls of :meth:`PacketFile.events` and the like whose packets are not written yet. Each holds a window and its packets.
+_WRITES_AHEAD = 3
+
 #: The number of blocks to read ahead.
 _BLOCKS_AHEAD = 4
 
@@ -84,7 +87,7 @@ class PacketFile:
         self._raw: BinaryIO = path.open("wb", buffering=0)
         self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
         self._pool: Executor = ThreadPoolExecutor(self._workers) if self._workers > 1 else _AtOnce()
-        self._writer = self.thread(self._workers + 2)
+        self._writer = self.thread(_WRITES_AHEAD)
 
     def put(self, packets: bytes) -> None:
         if self._used + len(packets) > len(self._group):
@@ -199,7 +202,7 @@ class PacketFile:
                 continue
             if sum(map(len, self._gathered)) + len(part) > GROUP_SIZE:
                 self._pack()
-                self._drain(self._workers)
+                self._drain(self._workers - 1)
             self._gathered.append(part)
 
     def _write_alone(self, packets: Future[bytes]) -> None:
