@@ -440,7 +440,7 @@ class HostWriter:
     memory, the ones with the latest times are dropped and read again later.
 
     The caller's thread reads rows and numbers their combinations, in order. Other threads compute columns. One thread
-    adds the rows to the layout, and one writes the windows.
+    lays out the slices, and one writes the windows.
 
     ``spilled`` counts the slices of threads that did not nest. ``detached`` counts the steps of flows outside any
     slice, which are not written.
@@ -462,15 +462,15 @@ class HostWriter:
                     events = HostEvents(table, process, self._blocks.trace, self._output.names, columns.shared(table))
                     self._events.setdefault((process, table.name), []).append(events)
             file = self._output.file
-            with file.thread(_WINDOWS_AHEAD) as writing, file.thread(_WINDOWS_AHEAD) as adding:
-                pending = self._pass(pending, adding, writing)
-                adding.wait()
+            with file.thread(_WINDOWS_AHEAD) as writing, file.thread(_WINDOWS_AHEAD) as layout:
+                pending = self._pass(pending, layout, writing)
+                layout.wait()
                 writing.wait()
             threads = [track.kind == THREAD for track in self._tracks.tracks]
             self.spilled += int(self._lanes.spilled()[: len(threads)][threads].sum())
             self.detached += self._lanes.outside
 
-    def _pass(self, pending: list[_Block], adding: OrderedThread, writing: OrderedThread) -> list[_Block]:
+    def _pass(self, pending: list[_Block], layout: OrderedThread, writing: OrderedThread) -> list[_Block]:
         """One pass in rising time. Returns the blocks with rows earlier than their header says, for another pass."""
         late: list[_Block] = []
         live: list[_Block] = []
@@ -490,7 +490,7 @@ class HostWriter:
             slices = [
                 _Slices(chunk, block.written, self._tracks.of(chunk.events)) for block in live for chunk in block.chunks
             ]
-            adding.run(self._close_window, slices, until, self._tracks.news(), writing)
+            layout.run(self._close_window, slices, until, self._tracks.news(), writing)
             for block in live:
                 block.written = until
             live = [block for block in live if block.last >= until]
@@ -530,7 +530,7 @@ class HostWriter:
     def _close_window(
         self, slices: Sequence[_Slices], until: int, news: Iterable[TrackNews], writing: OrderedThread
     ) -> None:
-        """Add the rows that begin before ``until`` to the layout. Chunks have the number of their slices in it."""
+        """Lay out the rows that begin before ``until``. Chunks have the number of their slices."""
         for number, (chunk, begin, tracks) in enumerate(slices):
             inside = needs_slice(chunk.rows) if chunk.events.table.kind == "flow" else None
             self._lanes.add(number, chunk.combinations, chunk.start, chunk.end, begin, until, tracks, inside)

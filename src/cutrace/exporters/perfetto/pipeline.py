@@ -33,7 +33,7 @@ _FEW_EVENTS = 1 << 12
 #: More workers would wait for the three threads that do the work in order.
 _MOST_WORKERS = 4
 
-#: Calls of :meth:`PacketFile.events` and the like whose packets are not written yet. Each holds a window and its packets.
+#: Calls whose packets are not written yet. Each holds a window and its packets.
 _WRITES_AHEAD = 3
 
 #: The number of blocks to read ahead.

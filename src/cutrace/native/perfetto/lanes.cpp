@@ -3,8 +3,8 @@
 // A viewer assigns the end of a slice to the slice that began last on its track, so the slices of a track must form a tree of
 // limited depth. Lanes lays out the slices of each group, such as a thread: a slice goes to the first lane on which it nests.
 // This is lane 0, unless the slice partly overlaps an open one there. Lanes works on windows of time: rows are added in any
-// order, close() ends a window, and take() returns all events of the oldest closed window in the order of time, those of equal
-// times by group. One thread may add rows while another one takes windows.
+// order, close() ends a window and lays out its rows, and take() returns all events of the oldest closed window in the order
+// of time, those of equal times by group. One thread may add rows and close windows while another one takes windows.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
@@ -163,23 +163,18 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  std::uint64_t add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
-                    std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
-                    std::optional<Column<std::uint32_t>> group_of, std::optional<Column<std::uint8_t>> inside) {
+  void add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
+           std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
+           std::optional<Column<std::uint32_t>> group_of, std::optional<Column<std::uint8_t>> inside) {
     if (stream >= kEnd) throw std::invalid_argument("the number of a stream must be below 255");
     const bool instant = !given_ends;
     const Column<std::uint64_t> ends = given_ends.value_or(starts);
     need_rows(starts.size, groups, ends);
     if (inside) need_rows(starts.size, *inside);
     nb::gil_scoped_release release;
-    std::uint64_t next = kNever;
     for (std::size_t row = 0; row < starts.size; ++row) {
       const std::uint64_t begin = starts[row];
-      if (begin < from) continue;
-      if (begin >= until) {
-        next = std::min(next, begin);
-        continue;
-      }
+      if (begin < from || begin >= until) continue;
       std::uint32_t g = groups[row];
       if (group_of) {
         if (g >= group_of->size) throw std::out_of_range("no group for " + std::to_string(g));
@@ -194,49 +189,59 @@ class Lanes {
       added_[g].push_back({begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant,
                            inside && (*inside)[row] != 0});
     }
-    return next;
   }
 
   void close(std::uint64_t until) {
-    const std::size_t groups = added_.size();
-    closed_.push_back({until, std::move(added_)});
-    added_.clear();
+    Window window;
     if (!spare_.empty()) {
-      added_ = std::move(spare_.back());
+      window = std::move(spare_.back());
       spare_.pop_back();
     }
-    added_.resize(groups);
+    {
+      nb::gil_scoped_release release;
+      window.clear();
+      if (groups_.size() < added_.size()) groups_.resize(added_.size());
+      for (std::size_t g = 0; g < groups_.size(); ++g) {
+        const std::size_t before = window.events.size();
+        const auto number = static_cast<std::uint32_t>(window.groups.size());
+        window.lanes.push_back(1);
+        lay_out(groups_[g], added_[g], until, number, window);
+        added_[g].clear();
+        if (window.events.size() == before) {
+          window.lanes.pop_back();
+          continue;
+        }
+        window.groups.push_back(static_cast<std::uint32_t>(g));
+        window.counts.push_back(static_cast<std::uint32_t>(window.events.size() - before));
+      }
+    }
+    closed_.push_back(std::move(window));
   }
 
   nb::tuple take(Column<std::uint8_t> joins, std::size_t most_joined) {
     if (closed_.empty()) throw std::invalid_argument("no window is closed");
     Window window = std::move(closed_.front());
     closed_.pop_front();
-    if (groups_.size() < window.entries.size()) groups_.resize(window.entries.size());
-    std::vector<std::uint32_t> groups, counts, lanes, offsets;
+    std::vector<std::uint32_t> offsets;
     Events alone, joined;
     {
       nb::gil_scoped_release release;
-      events_.clear();
-      std::vector<std::uint32_t> first{0};  // track of each group
+      std::vector<std::uint32_t> first;  // track of each group
       std::vector<Run> runs;
-      for (std::size_t g = 0; g < groups_.size(); ++g) {
-        const std::size_t before = events_.size();
-        deepest_ = 0;
-        lay_out(groups_[g], window.entries[g], window.until, static_cast<std::uint32_t>(groups.size()));
-        if (events_.size() == before) continue;
-        runs.push_back({before, events_.size()});
-        groups.push_back(static_cast<std::uint32_t>(g));
-        counts.push_back(static_cast<std::uint32_t>(events_.size() - before));
-        lanes.push_back(deepest_ + 1);
-        first.push_back(first.back() + lanes.back());
+      std::size_t begin = 0;
+      std::uint32_t tracks = 0;
+      for (std::size_t i = 0; i < window.groups.size(); ++i) {
+        first.push_back(tracks);
+        tracks += window.lanes[i];
+        runs.push_back({begin, begin + window.counts[i]});
+        begin = runs.back().end;
       }
-      alone.reserve(events_.size());
-      offsets.reserve(events_.size() + 1);
+      alone.reserve(window.events.size());
+      offsets.reserve(window.events.size() + 1);
       offsets.push_back(0);
       std::size_t host = 0;  // the first event at a time, from 1
       std::uint32_t guests = 0;
-      in_order(runs, [&](Event event) {
+      in_order(window.events, runs, [&](Event event) {
         event.track += first[event.group];
         const bool again = host > 0 && alone.times[host - 1] == event.time;
         if (again && guests < most_joined && event.stream < joins.size && joins[event.stream] != 0) {
@@ -252,11 +257,12 @@ class Lanes {
         guests = 0;
       });
       std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
-      for (auto& entries : window.entries) entries.clear();
     }
-    spare_.push_back(std::move(window.entries));
+    auto groups = nb::make_tuple(to_array(std::move(window.groups)), to_array(std::move(window.counts)),
+                                 to_array(std::move(window.lanes)));
+    spare_.push_back(std::move(window));
     return nb::make_tuple(
-        nb::make_tuple(to_array(std::move(groups)), to_array(std::move(counts)), to_array(std::move(lanes))),
+        std::move(groups),
         nb::make_tuple(to_array(std::move(alone.streams)), to_array(std::move(alone.rows)), to_array(std::move(alone.times)),
                        to_array(std::move(alone.tracks))),
         nb::make_tuple(to_array(std::move(joined.streams)), to_array(std::move(joined.rows)), to_array(std::move(offsets)),
@@ -272,10 +278,21 @@ class Lanes {
   std::uint64_t outside() const { return outside_; }
 
  private:
-  // The entries that begin before a time, by group.
+  // The events of a window, group by group: the numbers of the groups, and of events and lanes of each.
   struct Window {
-    std::uint64_t until;
-    std::vector<std::vector<Entry>> entries;
+    std::vector<Event> events;
+    std::vector<std::uint32_t> groups, counts, lanes;
+
+    void clear() {
+      for (auto* numbers : {&groups, &counts, &lanes}) numbers->clear();
+      events.clear();
+    }
+
+    void add(std::uint64_t time, std::uint32_t row, std::size_t lane, std::uint32_t group, std::uint8_t stream) {
+      const auto track = static_cast<std::uint32_t>(lane);
+      lanes.back() = std::max(lanes.back(), track + 1);
+      events.push_back({time, row, track, group, stream});
+    }
   };
 
   // The events of one group, by index.
@@ -283,21 +300,19 @@ class Lanes {
     std::size_t next, end;
   };
 
-  bool earlier_run(Run a, Run b) const {
-    const Event &first = events_[a.next], &second = events_[b.next];
-    return first.time != second.time ? first.time < second.time : first.group < second.group;
-  }
-
   // Calls put() with the events of all runs in the order of time. `heap` has one run for each group. An event is often followed
   // by more of its group, so a run stays at the top while it is the earliest.
   template <typename Put>
-  void in_order(std::vector<Run>& heap, Put put) const {
-    const auto later = [this](Run a, Run b) { return earlier_run(b, a); };
-    std::make_heap(heap.begin(), heap.end(), later);
+  static void in_order(const std::vector<Event>& events, std::vector<Run>& heap, Put put) {
+    const auto earlier_run = [&](Run a, Run b) {
+      const Event &first = events[a.next], &second = events[b.next];
+      return first.time != second.time ? first.time < second.time : first.group < second.group;
+    };
+    std::make_heap(heap.begin(), heap.end(), [&](Run a, Run b) { return earlier_run(b, a); });
     while (!heap.empty()) {
       Run run = heap[0];
       const std::size_t second = heap.size() > 2 && earlier_run(heap[2], heap[1]) ? 2 : 1;
-      do put(events_[run.next++]);
+      do put(events[run.next++]);
       while (run.next != run.end && (heap.size() < 2 || earlier_run(run, heap[second])));
       if (run.next == run.end) {
         run = heap.back();
@@ -315,45 +330,35 @@ class Lanes {
     }
   }
 
-  void lay_out(Group& group, std::vector<Entry>& entries, std::uint64_t until, std::uint32_t number) {
+  void lay_out(Group& group, std::vector<Entry>& entries, std::uint64_t until, std::uint32_t number, Window& window) {
     if (entries.empty() && group.open == 0) return;
     sort_runs(entries.begin(), entries.end(), earlier);
     for (const Entry& entry : entries) {
       if (entry.start >= until) throw std::invalid_argument("a slice begins after the end of its window");
-      close_before(group, entry.start, number);
+      close_before(group, entry.start, number, window);
       if (entry.inside && (group.lanes.empty() || group.lanes[0].empty())) {
         ++outside_;
         continue;
       }
-      add_event(entry.start, entry.row, entry.instant ? 0 : group.push(entry.end), number, entry.stream);
+      window.add(entry.start, entry.row, entry.instant ? 0 : group.push(entry.end), number, entry.stream);
     }
-    if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), number);
+    if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), number, window);
   }
 
   // Ends slices up to and including a time: a slice that ends when another begins is not its parent.
-  void close_before(Group& group, std::uint64_t moment, std::uint32_t number) {
+  static void close_before(Group& group, std::uint64_t moment, std::uint32_t number, Window& window) {
     while (group.open > 0) {
       const std::size_t lane = group.tree.next_end();
       if (group.lanes[lane].back() > moment) return;
-      add_event(group.pop(lane), 0, lane, number, kEnd);
+      window.add(group.pop(lane), 0, lane, number, kEnd);
     }
   }
 
-  void add_event(std::uint64_t time, std::uint32_t row, std::size_t lane, std::uint32_t number, std::uint8_t stream) {
-    const auto track = static_cast<std::uint32_t>(lane);
-    deepest_ = std::max(deepest_, track);
-    events_.push_back({time, row, track, number, stream});
-  }
-
-  using Entries = std::vector<std::vector<Entry>>;  // by group
-  Entries added_;
+  std::vector<std::vector<Entry>> added_;  // by group
+  std::vector<Group> groups_;
   // Both are used only under Python's lock. Memory of taken windows is reused, because the system zeroes new memory.
   std::deque<Window> closed_;
-  std::vector<Entries> spare_;
-  std::vector<Group> groups_;
-  // Of the window that is taken, and the deepest lane of its newest group.
-  std::vector<Event> events_;
-  std::uint32_t deepest_ = 0;
+  std::vector<Window> spare_;
   std::uint64_t outside_ = 0;
 };
 
@@ -366,11 +371,10 @@ void bind_lanes(nb::module_& m) {
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
            nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
            nb::arg("inside") = nb::none(),
-           "Add the slices (instants if ends is None) that begin in [from_, until), for the next close(). Returns\n"
-           "the first start at or after until, 2**64 - 1 when there is none. With ``group_of``, the group of a row is\n"
-           "``group_of[groups[row]]``. Instants where ``inside`` is true are left out, and counted, unless a slice of\n"
+           "Add the slices (instants if ends is None) that begin in [from_, until), for the next close(). With\n"
+           "``group_of``, the group of a row is ``group_of[groups[row]]``. Instants where ``inside`` is true are left out, and counted, unless a slice of\n"
            "their group is open on the first lane.")
-      .def("close", &Lanes::close, nb::arg("until"), "End the window: the added slices begin before ``until``.")
+      .def("close", &Lanes::close, nb::arg("until"), "End the window and lay out its slices, which begin before ``until``.")
       .def("take", &Lanes::take, nb::arg("joins"), nb::arg("most_joined"),
            "The oldest closed window that was not taken: its groups (number, events, lanes), its events in the order of\n"
            "time (stream, row, time, track), and joined events (stream, row, offsets, track). Stream END ends a slice.\n"
