@@ -103,8 +103,9 @@ class PacketFile:
         if stop - first < _FEW_EVENTS:
             self._used, first = encode(self._group, self._used, first)
         if first < stop:
-            self._send_group()
-            self._send(self._pool.submit(self._encode, encode, first, stop))
+            group, used = self._group, self._used
+            self._group, self._used = self._buffer(), 0
+            self._send(self._pool.submit(self._encode, encode, first, stop, group, used))
 
     def put_made(self, make: Callable[[], bytes]) -> None:
         """Write the encoded packets that ``make`` returns; a thread calls it. They are not compressed again."""
@@ -174,16 +175,17 @@ class PacketFile:
 
     # The threads of the pool
 
-    def _encode(self, encode: Encode, event: int, stop: int) -> list[np.ndarray]:
-        """The packets of events, in arrays of at most :data:`GROUP_SIZE` bytes unless one packet is larger."""
-        parts, buffer = [], self._buffer()
-        while event < stop:
-            size, event = encode(buffer, 0, event)
+    def _encode(self, encode: Encode, event: int, stop: int, buffer: np.ndarray, used: int) -> list[np.ndarray]:
+        """The ``used`` bytes of a buffer and the packets of events, in arrays of at most :data:`GROUP_SIZE` bytes
+        unless one packet is larger."""
+        parts = []
+        while True:
+            size, event = encode(buffer, used, event)
             if size:
                 parts.append(buffer[:size])
-            if event < stop:
-                buffer = self._buffer() if size else np.empty(2 * len(buffer), np.uint8)
-        return parts
+            if event >= stop:
+                return parts
+            buffer, used = self._buffer() if size else np.empty(2 * len(buffer), np.uint8), 0
 
     def _buffer(self) -> np.ndarray:
         """Memory for a group, reused because the system would clear new memory."""
