@@ -12,7 +12,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from cutrace._native import Blobs, Program, encode, encode_pieces, encode_rows
 from cutrace.exporters.perfetto import proto
-from cutrace.exporters.perfetto.proto import Column, Delta, Each, Piece, SegmentPiece, Template, When
+from cutrace.exporters.perfetto.proto import Delta, Each, FromColumn, Piece, SegmentPiece, Template, When
 from cutrace.exporters.programs import CLOSE, INTEGER, MICROSECONDS, OPEN, RAW, REAL, UNLESS, Op
 
 U64 = st.integers(0, 2**64 - 1)
@@ -39,14 +39,14 @@ def packet(**fields: Any) -> Template:
 
 @given(st.lists(SIZES, min_size=1, max_size=50))
 def test_varints_of_every_size(values: list[int]) -> None:
-    template = packet(gpu_render_stage_event={"event_id": Column("v")})
+    template = packet(gpu_render_stage_event={"event_id": FromColumn("v")})
     found = [p.gpu_render_stage_event.event_id for p in parsed(template, len(values), v=np.array(values, np.uint64))]
     assert found == values
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
 def test_signed_numbers(values: list[int]) -> None:
-    template = packet(track_event={"counter_value": Column("v")})
+    template = packet(track_event={"counter_value": FromColumn("v")})
     found = [p.track_event.counter_value for p in parsed(template, len(values), v=np.array(values, np.int64))]
     assert found == values
 
@@ -55,21 +55,21 @@ def test_signed_numbers(values: list[int]) -> None:
 def test_every_type_of_column(kind: str) -> None:
     info = np.iinfo(kind)
     values = np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], kind)
-    template = packet(track_event={"counter_value": Column("v")})
+    template = packet(track_event={"counter_value": FromColumn("v")})
     found = [p.track_event.counter_value for p in parsed(template, len(values), v=values)]
     assert np.array(found, np.int64).tolist() == values.astype(np.int64).tolist()
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=10))
 def test_doubles(values: list[float]) -> None:
-    template = packet(track_event={"double_counter_value": Column("v")})
+    template = packet(track_event={"double_counter_value": FromColumn("v")})
     found = [p.track_event.double_counter_value for p in parsed(template, len(values), v=np.array(values, np.float64))]
     assert found == values
 
 
 @given(st.lists(U64, min_size=1, max_size=10))
 def test_fixed_numbers(values: list[int]) -> None:
-    template = packet(track_event={"flow_ids": Column("v")})
+    template = packet(track_event={"flow_ids": FromColumn("v")})
     assert [list(p.track_event.flow_ids) for p in parsed(template, len(values), v=np.array(values, np.uint64))] == [
         [v] for v in values
     ]
@@ -80,7 +80,12 @@ def test_fields_of_packed_rows_at_any_offset(data: bytes, size: int) -> None:
     """Columns are read in place: unaligned, at any stride, up to the last byte."""
     dtype = np.dtype([("a", "u1"), ("b", "<u8"), ("pad", f"V{size}"), ("c", "<u2"), ("d", "<u4")])
     rows = np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype)
-    fields = {"event_id": Column("b"), "hw_queue_iid": Column("a"), "context": Column("d"), "stage_iid": Column("c")}
+    fields = {
+        "event_id": FromColumn("b"),
+        "hw_queue_iid": FromColumn("a"),
+        "context": FromColumn("d"),
+        "stage_iid": FromColumn("c"),
+    }
     columns = {name: rows[name] for name in "abcd"}
     found = [
         (e.hw_queue_iid, e.event_id, e.stage_iid, e.context)
@@ -96,7 +101,7 @@ def test_optional_repeated_and_conditional_fields(rows: list[tuple[int, bool, li
     offsets = np.cumsum([0, *(len(r[2]) for r in rows)]).astype(np.uint32)
     values = np.array([v for r in rows for v in r[2]], np.uint64)
     event = {
-        "event_id": Column("v", omit=0),
+        "event_id": FromColumn("v", omit=0),
         "launch": When("flag", {"grid_size": {"x": 7}}),
         "event_wait_ids": Each("offsets", "values"),
     }
@@ -115,7 +120,7 @@ def test_optional_repeated_and_conditional_fields(rows: list[tuple[int, bool, li
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), min_size=1, max_size=8))
 def test_a_condition_may_end_between_fields_that_are_written_together(rows: list[tuple[bool, int, int]]) -> None:
     flags, first, second = (np.array(values) for values in zip(*rows, strict=True))
-    args = [When("flag", {"uint_value": Column("first")}), {"uint_value": Column("second")}]
+    args = [When("flag", {"uint_value": FromColumn("first")}), {"uint_value": FromColumn("second")}]
     template = packet(gpu_render_stage_event={"launch": {"args": args}})
     columns = {"flag": flags, "first": first.astype(np.uint32), "second": second.astype(np.uint32)}
     for p, (flag, a, b) in zip(parsed(template, len(rows), **columns), rows, strict=True):
@@ -148,8 +153,8 @@ def test_segments_streams_and_small_buffers(times: list[list[int]], room: int) -
     for i in range(len(times)):
         prefixes.add(proto.encode("TracePacket", {"trusted_packet_sequence_id": i + 1}))
     shared = {"timestamp": Delta("time", event=True), "prefix": SegmentPiece("prefixes")}
-    a = packet(**shared, track_event={"name_iid": Column("row")})
-    b = packet(**shared, gpu_render_stage_event={"event_id": Column("row")})
+    a = packet(**shared, track_event={"name_iid": FromColumn("row")})
+    b = packet(**shared, gpu_render_stage_event={"event_id": FromColumn("row")})
     columns = {"time": flat, "prefixes": prefixes, "row": np.arange(len(flat), dtype=np.uint32)}
     streams = [a.bind(columns), b.bind(columns)]
     lasts, pieces = np.zeros(len(times), np.uint64), np.arange(len(times), dtype=np.uint32)
@@ -195,7 +200,7 @@ def test_a_piece_for_each_row(rows: list[tuple[int, str]]) -> None:
     for _, name in rows:
         names.add(proto.encode("TrackEvent", {"name": name}))
     ids = np.arange(len(rows), dtype=np.uint32)
-    event = Template("TrackEvent", {"name": Piece("ids", "names"), "counter_value": Column("values")})
+    event = Template("TrackEvent", {"name": Piece("ids", "names"), "counter_value": FromColumn("values")})
     values = np.array([value for value, _ in rows], np.uint64)
     encode_pieces(pieces, event.bind({"ids": ids, "names": names, "values": values}), len(rows))
     template = packet(track_event={"piece": Piece("ids", "pieces")})
@@ -206,7 +211,7 @@ def test_a_piece_for_each_row(rows: list[tuple[int, str]]) -> None:
 class TestRefusals:
     """Arguments that would read or write out of bounds are errors."""
 
-    template = packet(gpu_render_stage_event={"event_id": Column("v")})
+    template = packet(gpu_render_stage_event={"event_id": FromColumn("v")})
     offsets, pieces, lasts = np.array([0, 2], np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.uint64)
 
     def encode(self, columns: dict[str, Any], template: Template | None = None, **more: Any) -> Any:

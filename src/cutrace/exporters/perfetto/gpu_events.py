@@ -21,7 +21,7 @@ from ...trace.rows import chosen, time_order
 from . import proto
 from .descriptors import Descriptors
 from .packets import InternedRefs, Output, Sequence
-from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
+from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Template, When
 
 QUEUE_FIELDS = ("device", "context", "stream")
 GRAPH_FIELDS = ("graph", "graph_node")
@@ -328,21 +328,21 @@ class StyleIndex:
         self._refs.append(refs)
 
     def _event_template(self) -> Template:
-        event: dict[str, Any] = {"family": Piece("family", "events"), "kernel_iid": Column("iid")}
+        event: dict[str, Any] = {"family": Piece("family", "events"), "kernel_iid": FromColumn("iid")}
         if self.table.launch_fields:
-            launch = {name: {axis: Column(c) for axis, c in dim.items()} for name, dim in _DIMENSIONS.items()}
+            launch = {name: {axis: FromColumn(c) for axis, c in dim.items()} for name, dim in _DIMENSIONS.items()}
             event["launch"] = When("launch", launch)
         return Template("GpuRenderStageEvent", event)
 
     def _kernel_template(self) -> Template:
         def argument(name: str, kind: str) -> dict[str, Any]:
-            return {"name_iid": self.common.name("compute_arg_names", name), kind: Column(name)}
+            return {"name_iid": self.common.name("compute_arg_names", name), kind: FromColumn(name)}
 
         args = [When(name, argument(name, "uint_value"), unless=ABSENT) for name in self.table.counts]
         args += [
             When("occupancy_limit_blocks", argument(name, "double_value"), unless=ABSENT) for name in self.table.ratios
         ]
-        kernel = {"iid": Column("iid"), "family": Piece("family", "kernels"), "args": args}
+        kernel = {"iid": FromColumn("iid"), "family": Piece("family", "kernels"), "args": args}
         packet = {"sequence": SegmentPiece("prefixes"), "interned_data": {"compute_kernels": kernel}}
         return Template("Trace", {"packet": packet})
 
@@ -480,11 +480,11 @@ class GpuEvents:
         args = []
         for name in self._table.arguments:
             iid = self._common.name("compute_arg_names", name)
-            args.append(When(name, {"name_iid": iid, "uint_value": Column(name)}))
+            args.append(When(name, {"name_iid": iid, "uint_value": FromColumn(name)}))
         event: dict[str, Any] = {
-            "event_id": Column("event_id"),
-            "duration": Column("duration"),
-            "submission_id": Column("correlation", omit=0),
+            "event_id": FromColumn("event_id"),
+            "duration": FromColumn("duration"),
+            "submission_id": FromColumn("correlation", omit=0),
             "style": Piece("style", "styles"),
         }
         if waits:

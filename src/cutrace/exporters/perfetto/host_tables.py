@@ -41,7 +41,7 @@ from .annotations import Annotations
 from .descriptors import CUDA, DERIVED, Descriptors, counter
 from .kernel_metrics import RangeMetrics
 from .packets import Interned, InternedNames, InternedRefs, Output
-from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
+from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Template, When
 
 #: Integers up to this one are exact as floats.
 _EXACT = float(1 << 53)
@@ -428,7 +428,7 @@ def _packet(event: dict[str, Any], extra: bool = False) -> Template:
     event also has the values of counters at its time."""
     # Constant bytes come first and varying bytes together behind them: this compresses best.
     prefix = SegmentPiece("bare_prefixes")
-    event = {**event, "track_uuid": Column("track", omit=0, event=True)}
+    event = {**event, "track_uuid": FromColumn("track", omit=0, event=True)}
     if extra:
         event["extra_counter_track_uuids"] = Each("extra_offsets", "extra_tracks", event=True)
         event["extra_counter_values"] = Each("extra_offsets", "extra_values", event=True)
@@ -447,7 +447,7 @@ def end_template(extra: bool) -> Template:
 def counter_template(whole: bool, extra: bool) -> Template:
     """A value of a counter. A ``whole`` number takes half the bytes."""
     field = "counter_value" if whole else "double_counter_value"
-    return _packet({"type": COUNTER_VALUE, field: Column("value")}, extra)
+    return _packet({"type": COUNTER_VALUE, field: FromColumn("value")}, extra)
 
 
 def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
@@ -549,11 +549,11 @@ class HostEvents:
         for name in table.arguments:
             iid = self._common.name("debug_annotation_names", name)
             kind = "pointer_value" if name in _POINTERS else "uint_value"
-            annotations.append(When(name, {"name_iid": iid, kind: Column(name)}))
+            annotations.append(When(name, {"name_iid": iid, kind: FromColumn(name)}))
         if payload:
             iid = self._common.name("debug_annotation_names", "payload")
             for column, kind in _PAYLOADS.items():
-                annotations.append(When(f"is_{column}", {"name_iid": iid, kind: Column(column)}))
+                annotations.append(When(f"is_{column}", {"name_iid": iid, kind: FromColumn(column)}))
         event: dict[str, Any] = {
             "type": SLICE_BEGIN if "end" in table.layout.offsets else INSTANT,
             "pieces": Piece("combination", "pieces"),
@@ -561,9 +561,13 @@ class HostEvents:
         }
         if table.kind == "flow":
             # A step of a flow has no event type: viewers attach it to the slice around it, or to the next slice.
-            bind = Column("bind_to_enclosing", omit=0)
+            bind = FromColumn("bind_to_enclosing", omit=0)
             event["type"] = None
-            event["legacy_event"] = {"phase": Column("phase"), "unscoped_id": Column("id"), "bind_to_enclosing": bind}
+            event["legacy_event"] = {
+                "phase": FromColumn("phase"),
+                "unscoped_id": FromColumn("id"),
+                "bind_to_enclosing": bind,
+            }
         if table.text:
             event["text"] = Piece("text", "texts")
         if table.submits:

@@ -14,7 +14,7 @@ from ..._native import demangle
 from ...trace import Trace
 from .descriptors import Descriptors
 from .packets import Interned, Output, Sequence
-from .proto import Column, Columns, Delta, SegmentPiece, Template
+from .proto import Columns, Delta, FromColumn, SegmentPiece, Template
 
 _SOURCE = "gpu_pc"
 _COUNTER = {"name": "PC samples", "unit": 9}  # UNIT_COUNT
@@ -26,9 +26,9 @@ _TEMPLATE = Template(
             "sequence": SegmentPiece("prefixes"),
             "timestamp": Delta("time", event=True),
             "stack_sample": {
-                "task_context_iid": Column("task"),
-                "callstack_iid": Column("stack"),
-                "primary_weight": Column("samples"),
+                "task_context_iid": FromColumn("task"),
+                "callstack_iid": FromColumn("stack"),
+                "primary_weight": FromColumn("samples"),
             },
         }
     },

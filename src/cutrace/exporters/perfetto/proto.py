@@ -189,7 +189,7 @@ Columns = dict[str, "np.ndarray | Blobs"]
 
 
 @dataclass(frozen=True)
-class Column:
+class FromColumn:
     """The value of a column. The field is omitted where the column holds ``omit``. With ``event`` the column has an
     entry for each event instead of each row."""
 
@@ -200,7 +200,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Delta:
-    """The difference to the previous ``Delta`` of the segment, of any template. ``event`` as for :class:`Column`."""
+    """The difference to the previous ``Delta`` of the segment, of any template. ``event`` is that of
+    :class:`FromColumn`."""
 
     name: str
     event: bool = False
@@ -208,7 +209,7 @@ class Delta:
 
 @dataclass(frozen=True)
 class Each:
-    """A repeated field: the list ``values[offsets[row]:offsets[row + 1]]``. ``event`` as for :class:`Column`."""
+    """A repeated field: the list ``values[offsets[row]:offsets[row + 1]]``. ``event`` as for :class:`FromColumn`."""
 
     offsets: str
     values: str
@@ -295,7 +296,7 @@ class Template:
             at, body = self._column(value.column), self._joined([self._field(message, name, value.value)])
             return [Op(UNLESS, column=at, optional=True, omit=value.unless & (1 << 64) - 1, skip=len(body)), *body]
         kind = field(message, name)
-        if isinstance(value, Column):
+        if isinstance(value, FromColumn):
             omit = (value.omit or 0) & (1 << 64) - 1
             code, column = _OF_CODING[kind.coding], self._column(value.name)
             return [Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)]

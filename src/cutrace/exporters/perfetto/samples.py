@@ -17,7 +17,7 @@ from ...trace import Trace
 from .descriptors import Descriptors
 from .kernel_metrics import UNITS
 from .packets import Interned, Output, Sequence
-from .proto import Column, Columns, Delta, SegmentPiece, Template
+from .proto import Columns, Delta, FromColumn, SegmentPiece, Template
 
 _GROUP = "Hardware counters"
 _GROUP_ID = 1000  # smaller ids are Perfetto's own groups
@@ -102,7 +102,7 @@ class _Gpu:
 
 @cache
 def _template(iid: int, gpu: int, counters: int) -> Template:
-    values = [{"counter_id": i, "double_value": Column(f"value{i}")} for i in range(counters)]
+    values = [{"counter_id": i, "double_value": FromColumn(f"value{i}")} for i in range(counters)]
     event = {"counter_descriptor_iid": iid, "gpu_id": gpu, "counters": values}
     packet = {"sequence": SegmentPiece("bare_prefixes"), "timestamp": Delta("time", event=True)}
     return Template("Trace", {"packet": packet | {"gpu_counter_event": event}})

@@ -45,7 +45,7 @@ void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, st
   writer_wake.signal();
 }
 
-bool CuptiSource::subscribe(const Options& options, Report& report) {
+bool CuptiSource::subscribe(const Options& options, Attachment& report) {
   std::string holder;
   library_.sharing.store(nullptr);
   if (options.share && subscribe_as_one_of_several(holder)) return true;
@@ -132,8 +132,8 @@ void CuptiSource::prepare(const Options& options) {
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
 
-CuptiSource::Report CuptiSource::attach(const Options& options, bool before_cuda) {
-  Report report;
+CuptiSource::Attachment CuptiSource::attach(const Options& options, bool before_cuda) {
+  Attachment report;
   std::string error;
   if (active()) {
     report.notes.push_back("GPU activity is not recorded: CUPTI has not yet ended the previous recording");
@@ -163,7 +163,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, bool before_cuda
   return report;
 }
 
-void CuptiSource::enable(const Options& options, bool before_cuda, Report& report) {
+void CuptiSource::enable(const Options& options, bool before_cuda, Attachment& report) {
   const bool served_before = prepared_;
   prepare(options);
   library_.on_realtime.store(!conventions_.clock);

@@ -22,13 +22,13 @@ class CuptiSource {
  public:
   static CuptiSource& instance();
 
-  struct Report {
+  struct Attachment {
     bool active = false;
     std::vector<std::string> kinds;
     std::vector<std::string> notes;  // sentences about what cannot be recorded
   };
   // Subscribes and enables kinds. Complete buffers wake the writer. `before_cuda`: inside cuInit().
-  Report attach(const Options& options, bool before_cuda);
+  Attachment attach(const Options& options, bool before_cuda);
 
   // Any thread of the collector but the writer: flush() and detach() may wait for locks inside CUPTI.
   void flush();
@@ -72,11 +72,11 @@ class CuptiSource {
   }
   void on_graph(CUpti_CallbackId id, const void* data) noexcept;
   void watch_graphs();
-  bool subscribe(const Options& options, Report& report);
+  bool subscribe(const Options& options, Attachment& report);
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);
   CUptiResult register_buffers();
-  void enable(const Options& options, bool before_cuda, Report& report);
+  void enable(const Options& options, bool before_cuda, Attachment& report);
   void unsubscribe(const std::function<bool()>& is_read);
   void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }
   void count_dropped();

@@ -89,7 +89,7 @@ void Recording::attach_cupti(bool before_cuda) {
     attach_ = Attach::trying;
   }
   try {
-    CuptiSource::Report report = source_.attach(options_, before_cuda);
+    CuptiSource::Attachment report = source_.attach(options_, before_cuda);
     if (report.active) writer_.use_cupti();
     if (nvtx::armed.load() != 0) report.kinds.push_back(kind_name(Kind::nvtx));
     JsonObject json;

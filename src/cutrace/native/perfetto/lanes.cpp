@@ -126,7 +126,7 @@ struct Group {
   }
 };
 
-struct Event {
+struct TrackEvent {
   std::uint64_t time;
   std::uint32_t row;
   std::uint32_t track;  // first the lane, at last the index among all lanes of the window
@@ -147,7 +147,7 @@ struct Events {
     times.reserve(most);
   }
 
-  void add(const Event& event) {
+  void add(const TrackEvent& event) {
     streams.push_back(event.stream);
     rows.push_back(event.row);
     tracks.push_back(event.track);
@@ -241,7 +241,7 @@ class Lanes {
       offsets.push_back(0);
       std::size_t host = 0;  // the first event at a time, from 1
       std::uint32_t guests = 0;
-      in_order(window.events, runs, [&](Event event) {
+      in_order(window.events, runs, [&](TrackEvent event) {
         event.track += first[event.group];
         const bool again = host > 0 && alone.times[host - 1] == event.time;
         if (again && guests < most_joined && event.stream < joins.size && joins[event.stream] != 0) {
@@ -280,7 +280,7 @@ class Lanes {
  private:
   // The events of a window, group by group: the numbers of the groups, and of events and lanes of each.
   struct Window {
-    std::vector<Event> events;
+    std::vector<TrackEvent> events;
     std::vector<std::uint32_t> groups, counts, lanes;
 
     void clear() {
@@ -303,9 +303,9 @@ class Lanes {
   // Calls put() with the events of all runs in the order of time. `heap` has one run for each group. An event is often followed
   // by more of its group, so a run stays at the top while it is the earliest.
   template <typename Put>
-  static void in_order(const std::vector<Event>& events, std::vector<Run>& heap, Put put) {
+  static void in_order(const std::vector<TrackEvent>& events, std::vector<Run>& heap, Put put) {
     const auto earlier_run = [&](Run a, Run b) {
-      const Event &first = events[a.next], &second = events[b.next];
+      const TrackEvent &first = events[a.next], &second = events[b.next];
       return first.time != second.time ? first.time < second.time : first.group < second.group;
     };
     std::make_heap(heap.begin(), heap.end(), [&](Run a, Run b) { return earlier_run(b, a); });
