@@ -76,7 +76,7 @@ def main(mode: str) -> None:
             layer.compile(mode="reduce-overhead", fullgraph=True)
     sums = replayed(model, x) if mode == "graph" else [step(model, x, mode == "compile") for _ in range(5)]
     counters = torch._dynamo.utils.counters if mode == "compile" else {}
-    compiled = {name: dict(counters[name]) for name in ("frames", "stats", "graph_break") if name in counters}
+    compiled = {name: dict(counters[name]) for name in ("frames", "stats", "graph_break") if counters.get(name)}
     print(json.dumps({"sums": sums, "compiled": compiled}))
 
 
