@@ -156,6 +156,28 @@ TEST(the_end_of_a_connection_ends_its_recording) {
   CHECK_EQUAL(kernels(path), std::size_t{50});
 }
 
+TEST(calls_that_have_not_returned_are_waited_for_at_the_end) {
+  const Standby standby;
+  Client client(standby);
+  client.line();
+  const std::string path = standby.capture("run.bin");
+  CHECK(contains(client.ask("start output=" + path), "\"cupti\":true"));
+  std::atomic<bool> launched{false}, stopping{false};
+  std::thread program([&] {
+    fake_hold_buffer(true);  // CUPTI keeps the buffer of a thread inside a call
+    launch(50);
+    launched.store(true);
+    while (!stopping.load()) sleep_ms(1);
+    sleep_ms(30);
+    fake_hold_buffer(false);
+  });
+  while (!launched.load()) sleep_ms(1);
+  stopping.store(true);
+  client.ask("stop");
+  program.join();
+  CHECK_EQUAL(kernels(path), std::size_t{50});
+}
+
 TEST(strange_requests_are_refused) {
   const Standby standby;
   Client owner(standby);

@@ -15,6 +15,9 @@ namespace {
 
 std::uint64_t CUPTIAPI timestamp() { return now_ns(); }
 
+// How long the end of a recording waits for calls of the program to return.
+constexpr int kUnfinishedCallMs = 100;
+
 CuptiSource& source = *new CuptiSource;
 
 }  // namespace
@@ -252,6 +255,12 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
   } else {
     enabler_.disable();
     flush_all(0);
+    // CUPTI keeps a buffer that has the record of an unfinished call, and with it the last 100 ms of finished ones. Other
+    // threads of the program are in such calls.
+    for (int waited = 0; pool_.outstanding() != 0 && waited < kUnfinishedCallMs; ++waited) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      flush_all(0);
+    }
     count_last_dropped();
     unsubscribe(is_read);
   }
