@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,18 +17,21 @@ import cutrace
 from gpu.conftest import CUTRACE, LIMIT, PROGRAMS
 
 TRAINED = [sys.executable, str(PROGRAMS / "trained.py")]
+GRAPHS = [sys.executable, str(PROGRAMS / "graph_loop.py")]
 TIMES = 10
 
 
 @pytest.fixture
-def armed(tmp_path: Path, needs: Callable[..., None]) -> Iterator[subprocess.Popen[str]]:
-    """The training program under ``cutrace arm``, after its first steps."""
+def armed(
+    tmp_path: Path, needs: Callable[..., None], request: pytest.FixtureRequest
+) -> Iterator[subprocess.Popen[str]]:
+    """The training program, or that of the parameter, under ``cutrace arm``, after its first steps."""
     needs("torch")
     with (tmp_path / "stderr").open("w") as stderr:
+        command = [*CUTRACE, "arm", "--", *getattr(request, "param", TRAINED)]
         process = subprocess.Popen(
-            [*CUTRACE, "arm", "--", *TRAINED], cwd=tmp_path, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=stderr,
-        )  # fmt: skip
+            command, cwd=tmp_path, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+        )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", (tmp_path / "stderr").read_text()
     yield process
@@ -106,3 +110,19 @@ def test_the_end_of_the_program_ends_an_attachment(armed: subprocess.Popen[str],
     with cutrace.load(tmp_path / "run.bin") as trace:
         assert is_complete(trace)
         assert trace.count("kernels") > 0
+
+
+@pytest.mark.parametrize("armed", [GRAPHS], indirect=True)
+def test_graphs_survive_attachments(armed: subprocess.Popen[str], tmp_path: Path) -> None:
+    for number in range(4):
+        with cutrace.attach(armed.pid, tmp_path / f"{number}.bin"):
+            time.sleep(1)
+        with cutrace.load(tmp_path / f"{number}.bin") as trace:
+            assert is_complete(trace)
+            assert np.count_nonzero(trace.launches["graph_node"])
+        time.sleep(0.5)  # replays after the end, of graphs from before it and from during it
+    out, _ = armed.communicate("\n", timeout=LIMIT)
+    done = json.loads(out)
+    assert armed.returncode == 0
+    assert done["steps"] > 1000
+    assert done["wrong"] == 0

@@ -95,7 +95,7 @@ struct Fake {
   std::atomic<void (*)(std::uint8_t*, std::size_t, std::size_t, void*)> shared_complete{nullptr};
   std::atomic<std::uint64_t> dropped{0}, dropped_at_unsubscribe{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
-  std::atomic<unsigned> subscribers{0}, subscriptions{0}, flushes{0}, told{0}, stale_calls{0};
+  std::atomic<unsigned> subscribers{0}, subscriptions{0}, finalized{0}, flushes{0}, told{0}, stale_calls{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
   std::mutex graphs_mutex;
   std::map<std::uint32_t, Graph> graphs;  // under graphs_mutex, like all below
@@ -500,6 +500,7 @@ EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::siz
 EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
   return fake().calls[static_cast<std::size_t>(domain)][id].load();
 }
+EXPORT unsigned fake_finalized() { return fake().finalized.load(); }
 EXPORT unsigned fake_subscriptions() { return fake().subscriptions.load(); }
 EXPORT void fake_on_flush(void (*hook)(bool forced)) { fake().on_flush = hook; }
 EXPORT unsigned fake_subscribers() { return fake().subscribers.load(); }
@@ -651,6 +652,19 @@ EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFu
   fake().request = request;
   return CUPTI_SUCCESS;
 }
+EXPORT CUptiResult cuptiFinalize() {
+  FAIL_IF_TOLD(Finalize);
+  cuptiUnsubscribe(nullptr);
+  for (auto& on : fake().kinds) on = false;
+  for (auto& domain : fake().calls)
+    for (auto& on : domain) on = false;
+  fake().request = nullptr;
+  fake().complete = nullptr;
+  fake().clock = nullptr;
+  ++fake().finalized;
+  return CUPTI_SUCCESS;
+}
+
 EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
   FAIL_IF_TOLD(ActivityRegisterTimestampCallback);
   REFUSE_IF_SHARED();

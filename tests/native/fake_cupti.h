@@ -80,6 +80,7 @@ bool fake_call_is_enabled(int domain, std::uint32_t callback);
 unsigned fake_subscribers();
 unsigned fake_stale_calls();                      // calls for a subscriber that has unsubscribed
 unsigned fake_subscriptions();                    // how many there have been so far
+unsigned fake_finalized();                        // how often cuptiFinalize() succeeded
 void fake_on_flush(void (*hook)(bool forced));    // called at the beginning of each cuptiActivityFlushAll
 unsigned fake_flushes();  // calls of cuptiActivityFlushAll
 std::uint64_t fake_refused_requests();  // requests for buffers that were refused

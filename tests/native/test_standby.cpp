@@ -226,6 +226,35 @@ TEST(a_peer_that_does_not_read_is_dropped) {
   CHECK(contains(client.ask("status"), "\"recording\":null"));
 }
 
+TEST(cupti_is_finalized_after_an_attachment_and_works_again) {
+  const Standby standby;
+  Client client(standby);
+  client.line();
+  for (unsigned number = 1; number <= 3; ++number) {
+    const std::string path = standby.capture(std::to_string(number) + ".bin");
+    CHECK(!contains(client.ask("start output=" + path), "error"));
+    launch(100);
+    client.ask("stop");
+    CHECK_EQUAL(fake_finalized(), number);
+    CHECK_EQUAL(kernels(path), std::size_t{100});
+    CHECK(!CaptureReader(path).says("REALTIME"));  // the clock is set again
+  }
+}
+
+TEST(cupti_is_not_finalized_without_the_option_nor_while_it_is_shared) {
+  const Standby standby;
+  Client client(standby);
+  client.line();
+  CHECK(!contains(client.ask("start finalize=0;output=" + standby.capture("1.bin")), "error"));
+  launch(1);
+  client.ask("stop");
+  fake_can_share(true);
+  CHECK(!contains(client.ask("start share=1;output=" + standby.capture("2.bin")), "error"));
+  launch(1);
+  client.ask("stop");
+  CHECK_EQUAL(fake_finalized(), 0u);
+}
+
 TEST(the_program_and_attachers_start_recordings_at_once) {
   const Standby standby;
   std::atomic<bool> done{false};

@@ -33,7 +33,7 @@
   X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)                     \
   X(EnableCallback) X(ActivityEnableAndDump) X(GetCubinCrc) X(GetSassToSourceCorrelation)       \
   X(GetGraphNodeId) X(GetGraphExecId) X(GetDeviceId) X(PCSamplingEnable) X(PCSamplingDisable) X(PCSamplingGetData) X(PCSamplingGetNumStallReasons)   \
-  X(PCSamplingGetStallReasons) X(PCSamplingSetConfigurationAttribute) X(PCSamplingStart) X(PCSamplingStop)
+  X(PCSamplingGetStallReasons) X(PCSamplingSetConfigurationAttribute) X(PCSamplingStart) X(PCSamplingStop) X(Finalize)
 
 // The functions of CUPTI that take one of several subscribers. They came with 13.2 to 13.5. Their types are declared here,
 // because this also builds with older headers.
@@ -161,6 +161,7 @@ struct CuptiLibrary {
 
 // cuptiGetVersion counts releases up to 28 (CUDA 12.9.1); later versions are numbers like 130000.
 inline constexpr std::uint32_t kCupti_12_8 = 26;
+inline constexpr std::uint32_t kCupti_13_0 = 130000;
 inline constexpr std::uint32_t kCupti_13_5 = 130500;
 
 }  // namespace cutrace

@@ -88,13 +88,23 @@ bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
   return result == CUPTI_SUCCESS;
 }
 
-// With several subscribers, reading buffers needs the subscriber, so it stays until all buffers are read.
+// With several subscribers, reading buffers needs the subscriber, and names in them are CUPTI's: until all buffers are read,
+// the subscriber stays, or CUPTI is not finalised.
 void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
-  while (library_.sharing.load() != nullptr && !pool_.all_read() && is_read()) {
+  const bool shares = library_.sharing.load() != nullptr;
+  while ((shares || finalize_) && !pool_.all_read() && is_read()) {
     writer_wake.signal();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   library_.Unsubscribe(subscriber_);
+  if (finalize_ && !shares && pool_.all_read() && kept_back().empty()) finalize();
+}
+
+// CUPTI then leaves the driver's functions alone, which cost more than before its use even when nothing is enabled. It begins
+// anew at its next use.
+void CuptiSource::finalize() {
+  if (library_.Finalize == nullptr || library_.version < kCupti_13_0) return;
+  if (library_.Finalize() == CUPTI_SUCCESS) prepared_ = false;
 }
 
 CUptiResult CuptiSource::register_buffers() {
@@ -147,6 +157,7 @@ CuptiSource::Attachment CuptiSource::attach(const Options& options, bool before_
     return report;
   }
   loaded_ = true;
+  finalize_ = options.finalize && !options.sample_pc;
   const std::size_t buffer_size = options.buffer_size != 0 ? options.buffer_size : BufferPool::kDefaultBufferSize;
   if (!pool_.open(buffer_size, options.max_memory / 2)) {
     report.notes.push_back("GPU activity is not recorded: no address space for buffers; lower max_memory");

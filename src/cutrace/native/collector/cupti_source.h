@@ -78,6 +78,7 @@ class CuptiSource {
   CUptiResult register_buffers();
   void enable(const Options& options, bool before_cuda, Attachment& report);
   void unsubscribe(const std::function<bool()>& is_read);
+  void finalize();
   void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }
   void count_dropped();
   void count_last_dropped();
@@ -86,6 +87,7 @@ class CuptiSource {
 
   CuptiLibrary library_;
   bool loaded_ = false;
+  bool finalize_ = false;  // after this recording
   bool prepared_ = false;
   // Whether CUPTI uses this library's clock, and thread ids of the system.
   struct Conventions {

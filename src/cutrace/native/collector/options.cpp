@@ -78,6 +78,7 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
   if (key == "patience_ms") return number(value, o.patience_ms) && o.patience_ms > 0;
   if (key == "sample") return sampled(value, o);
+  if (key == "finalize") return truth(value, o.finalize);
   if (key == "standby") return truth(value, o.standby);
   if (key == "redact") return truth(value, o.redact);
   if (key == "file_mode") return number(value, o.file_mode, 8) && o.file_mode <= 0777;

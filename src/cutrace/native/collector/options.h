@@ -42,6 +42,7 @@ struct Options {
   mode_t file_mode = 0600;
   bool sample_pc = false;                              // where warps are, and why they wait there
   std::uint32_t sample_period = 0;                     // sample=pc=4096: every 2^12 cycles
+  bool finalize = false;                               // take CUPTI out of the process after the recording
   bool standby = false;                                // record nothing until somebody attaches (standby.h)
   bool redact = false;                                 // leave out command line, host name and paths
   std::string text;                                    // the text of the options

@@ -83,7 +83,7 @@ struct Connection {
 class Standby {
  public:
   explicit Standby(const Options& defaults)
-      : defaults_(defaults.text + "\nstandby=0\n"), patience_ms_(defaults.patience_ms) {}
+      : defaults_("finalize=1\n" + defaults.text + "\nstandby=0\n"), patience_ms_(defaults.patience_ms) {}
 
   // Creates the socket and starts the thread.
   bool begin(std::string& error);
