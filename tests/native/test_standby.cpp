@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -238,6 +240,32 @@ TEST(cupti_is_finalized_after_an_attachment_and_works_again) {
     CHECK_EQUAL(fake_finalized(), number);
     CHECK_EQUAL(kernels(path), std::size_t{100});
     CHECK(!CaptureReader(path).says("REALTIME"));  // the clock is set again
+  }
+}
+
+TEST(cupti_is_not_finalized_after_a_graph_has_run_or_records_were_dropped) {
+  for (const bool graph : {true, false}) {
+    const pid_t child = ::fork();  // it holds for the rest of a process
+    if (child == 0) {
+      const Standby standby;
+      Client client(standby);
+      client.line();
+      const std::uint32_t nodes = fake_graph();
+      fake_graph_add(nodes, "k");
+      const std::uint32_t exec = fake_graph_instantiate(nodes);
+      for (const bool runs : {true, false}) {
+        const std::string path = standby.capture(runs ? "1.bin" : "2.bin");
+        if (contains(client.ask("start output=" + path), "error")) ::_exit(1);
+        launch(1);
+        if (runs && graph) fake_graph_replay(exec, 7);
+        if (runs && !graph) fake_drop(1);
+        client.ask("stop");
+      }
+      ::_exit(fake_finalized() == 0 ? 0 : 2);
+    }
+    int status = 0;
+    CHECK_EQUAL(::waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
   }
 }
 

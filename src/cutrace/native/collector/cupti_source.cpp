@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "clock.h"
 #include "driver.h"
@@ -101,9 +102,11 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
 }
 
 // CUPTI then leaves the driver's functions alone, which cost more than before its use even when nothing is enabled. It begins
-// anew at its next use.
+// anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised, fails and takes the
+// context with it. Only CUPTI 13.0 was tried.
 void CuptiSource::finalize() {
-  if (library_.Finalize == nullptr || library_.version < kCupti_13_0) return;
+  const bool tried = library_.version >= kCupti_13_0 && library_.version < kCupti_13_0 + 100;
+  if (library_.Finalize == nullptr || !tried || !can_finalize_.load()) return;
   if (library_.Finalize() == CUPTI_SUCCESS) prepared_ = false;
 }
 
@@ -178,7 +181,6 @@ CuptiSource::Attachment CuptiSource::attach(const Options& options, bool before_
 }
 
 void CuptiSource::enable(const Options& options, bool before_cuda, Attachment& report) {
-  const bool served_before = prepared_;
   prepare(options);
   library_.on_realtime.store(!conventions_.clock);
   if (!conventions_.clock)
@@ -197,7 +199,7 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Attachment& r
   }
   // Records dropped since an earlier recording do not belong to this one.
   std::size_t earlier = 0;
-  if (served_before) library_.take_dropped(&earlier);
+  if (std::exchange(served_, true)) library_.take_dropped(&earlier);
   dropped_.store(0);
   counts_dropped_.store(true);
   captures_.watch(library_, subscriber_);
@@ -292,7 +294,9 @@ void CuptiSource::count_last_dropped() {
 
 void CuptiSource::count_dropped() {
   std::size_t dropped = 0;
-  if (library_.take_dropped(&dropped) == CUPTI_SUCCESS) dropped_.fetch_add(dropped);
+  if (library_.take_dropped(&dropped) != CUPTI_SUCCESS || dropped == 0) return;
+  dropped_.fetch_add(dropped);
+  can_finalize_.store(false);  // work of graphs may be among them
 }
 
 void CuptiSource::forget() {

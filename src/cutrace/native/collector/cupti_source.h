@@ -39,6 +39,8 @@ class CuptiSource {
   // After detach(): the reason why CUPTI still holds buffers with records, empty when it holds none.
   std::string kept_back() const;
 
+  // Writer thread: a graph has run while CUPTI recorded.
+  void note_graph_work() { can_finalize_.store(false); }
   // Writer thread: the number of records that CUPTI has dropped since the last call.
   std::uint64_t take_dropped();
 
@@ -88,7 +90,8 @@ class CuptiSource {
   CuptiLibrary library_;
   bool loaded_ = false;
   bool finalize_ = false;  // after this recording
-  bool prepared_ = false;
+  bool served_ = false;    // CUPTI has served a recording
+  bool prepared_ = false;  // the settings of prepare() are made
   // Whether CUPTI uses this library's clock, and thread ids of the system.
   struct Conventions {
     bool clock = false;
@@ -103,6 +106,8 @@ class CuptiSource {
   PcSampling pc_sampling_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
+  // See finalize(). Stays false for the rest of the process.
+  std::atomic<bool> can_finalize_{true};
   std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush
   std::atomic<std::uint64_t> dropped_{0};    // not yet taken
 };

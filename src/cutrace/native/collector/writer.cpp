@@ -85,6 +85,7 @@ void Writer::drain() {
     // A graph node is created before its work is in a buffer, so its event comes first here too.
     if (options_.records_nvtx()) nvtx_.drain();
     activity_.decode(buffer, valid);
+    if (capture_.has_graph_work()) source_.note_graph_work();
     if (options_.keeps_newest() && file_is_full()) keep_newest();
   };
   if (const std::size_t count = pool.drain(decode); count != 0) {
