@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import captures
 import cutrace
 from cutrace.trace.origins import OUTSIDE, UNRECORDED
+
+DATA = Path(__file__).parents[1] / "data"
 
 ATTENTION = "forward/layer0/attn"
 
@@ -104,3 +108,13 @@ def test_work_outside_of_graphs_was_created_nowhere(tmp_path):
     pytest.importorskip("pyarrow")
     with cutrace.load(captures.training_steps(tmp_path / "run.bin", steps=1)) as trace:
         assert set(trace.arrow("kernels").to_pydict()["created_in"]) == {None}
+
+
+def test_each_kernel_of_a_captured_model_was_created_in_a_module():
+    with cutrace.load(DATA / "modules.bin") as trace:
+        paths = trace.origins.path_of[trace.origins.of(0, "kernels", trace.kernels)]
+        created = {trace.origins.text(path) for path in paths.tolist()} - {""}
+        replayed = np.count_nonzero(paths != OUTSIDE)
+    inside = ("", "/norm1", "/attention", "/attention/qkv", "/attention/out", "/norm2", "/mlp/0", "/mlp/1", "/mlp/2")
+    assert created == {f"Transformer/layers.{layer}{part}" for layer in range(2) for part in inside}
+    assert replayed == 100

@@ -270,7 +270,7 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
     flush_all(0);
     // CUPTI keeps a buffer that has the record of an unfinished call, and with it the last 100 ms of finished ones. Other
     // threads of the program are in such calls.
-    for (int waited = 0; pool_.outstanding() != 0 && waited < kUnfinishedCallMs; ++waited) {
+    for (int waiting = 0; pool_.outstanding() != 0 && waiting < kUnfinishedCallMs; ++waiting) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       flush_all(0);
     }
