@@ -12,6 +12,7 @@ from captures import ORIGIN, Capture, awkward, join, replays, training_steps
 from cutrace.analysis import sweep
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.flame import Frame, flame
+from cutrace.trace.origins import NODE_FIELDS
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = sorted(path for pattern in ("*.bin", "kineto*") for path in DATA.glob(pattern))
@@ -46,10 +47,18 @@ def test_totals_are_those_of_the_statistics(capture):
 
 
 def test_work_is_in_all_ranges_around_its_launch(capture):
-    """Range by range: the GPU time in frames of a name is that of the statistics, unless ranges of one name nest."""
+    """Range by range: the GPU time in frames of a name is that of the statistics, unless ranges of one name nest.
+
+    Work of graphs is also in the ranges of its creation.
+    """
+    want, found = Counter(), Counter()
     with cutrace.load(capture) as trace:
         root, stats = flame(trace), collect(trace, ["ranges"])
-    want, found = Counter(), Counter()
+        for table in NODE_FIELDS if trace.origins else ():
+            rows = getattr(trace, table)
+            paths = trace.origins.path_of[trace.origins.of(0, table, rows)]
+            for path, time in zip(paths.tolist(), (rows["end"] - rows["start"]).tolist(), strict=True):
+                want.update(dict.fromkeys(trace.origins.paths[path], time))
     for use in stats.ranges:
         want[(f"{use.domain}:" if use.domain else "") + (use.name or "(unnamed)")] += use.projected.gpu_ns
     for frames in root.walk():
