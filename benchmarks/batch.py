@@ -155,7 +155,8 @@ def check_modes(paths: Sequence[Path], folder: Path) -> dict[str, Any]:
         ):  # fmt: skip
             out = folder / name
             begin = time.perf_counter()
-            result = cutrace.batch("collectives", paths, out, mode=mode, workers=2, progress=progress)
+            workers = None if mode == "sequential" else 2
+            result = cutrace.batch("collectives", paths, out, mode=mode, workers=workers, progress=progress)
             seconds[name] = round(time.perf_counter() - begin, 2)
             hashes[name] = f"{contents(out)} {hash(str(result))}"
             shutil.rmtree(out)

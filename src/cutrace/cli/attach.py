@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,18 @@ def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
     named = {name: given[name] for name in given if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     attachment = Attachment(pid, output, chosen, arguments_of(named).keys())
     attachment.start()
-    if hasattr(signal, "SIGUSR2"):  # also where `cutrace arm` has said to keep the newest rows
-        signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))
+    # A dump is for recordings of the newest rows, which `cutrace arm` may have asked for.
+    signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))
+    until = "Ctrl-C ends it" if seconds is None else f"for {duration}, or until Ctrl-C"
     try:
-        say(f"recording process {pid}: {'Ctrl-C ends it' if duration is None else f'for {duration}, or until Ctrl-C'}")
-        if attachment.wait(seconds):
+        with _without_dumps():  # its handler prints, too
+            say(f"recording process {pid}: {until}")
+        ended = attachment.wait(seconds)
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        if ended:
             say(f"process {pid} has ended")
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM, SIGHUP: the capture is written all the same
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         click.echo(err=True)
     recording = attachment.stop()
     for running in recording.running:
@@ -54,6 +61,16 @@ def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
     if recording.output is None:
         raise CutraceError(f"nothing was recorded of process {pid}: run `cutrace ps`")
     summarize(recording, recording.output)
+
+
+@contextmanager
+def _without_dumps() -> Iterator[None]:
+    """Put SIGUSR2 off."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _dump(attachment: Attachment) -> None:
