@@ -256,7 +256,7 @@ class _Connection:
         return int(pid)
 
     def greet(self) -> None:
-        """Read the greeting. Raises :class:`CutraceError` when there is none, or of another protocol."""
+        """Read the greeting. Raise :class:`CutraceError` if the process sends none or speaks another protocol."""
         for wait in _RETRIES:
             try:
                 greeting = self._read(_GREETING)

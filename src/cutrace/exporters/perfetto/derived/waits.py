@@ -310,7 +310,7 @@ def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """The row in ``records`` of the recording that each wait names, -1 if there is none."""
+    """Return, for each wait, the row in ``records`` with its event and ``event_record``, or -1."""
     events, of = np.unique(_event(records), return_inverse=True)
     numbers, rank = np.unique(records["event_record"], return_inverse=True)
     keys = rank.astype(np.uint64) << np.uint64(32) | of.astype(np.uint64)
@@ -325,7 +325,7 @@ def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
 
 
 def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """The row in ``records`` of the last recording of the event before each wait, -1 if there is none."""
+    """Return, for each wait, the row in ``records`` of the latest earlier recording of its event, or -1."""
     events, of = np.unique(_event(records), return_inverse=True)
     event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
     high = np.uint64(32)
