@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from ..collect import annotate, environment
-from ..collect.command import Recording, record_command
+from ..collect import Recording, annotate, environment
+from ..collect.command import record_command
 from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
 from ..errors import CutraceError
 from ..outputs import size_of

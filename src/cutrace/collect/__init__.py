@@ -2,7 +2,8 @@
 already (:func:`attach`)."""
 
 from .capture import Armed, Capture, arm, dump, mark, record
-from .command import Recording, record_command
+from .command import record_command
+from .join import Recording
 from .options import KINDS, Options, completed
 from .standby import Attachment, StandbyProcess, attach, processes
 

@@ -18,7 +18,6 @@ from . import annotate, cuda, environment
 from .join import Destination
 from .library import collector, collector_path
 from .options import Options, completed
-from .sampling import Sampling, start_sampling
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,7 +43,6 @@ class Capture:
         self.path = Path(path)
         self._options = options
         self._to: Destination | None = None
-        self._sampling: Sampling | None = None
         self._pid = 0
         self._calls = 0
         self._calling = False
@@ -55,21 +53,18 @@ class Capture:
         CUPTI, or counters cannot be sampled."""
         _refuse_a_second(self._to is not None)
         native = collector()
-        to = Destination.at(self.path)
-        if self._options.nvtx:
+        options = completed(self._options)
+        to = Destination.at(self.path, options)
+        if options.nvtx:
             # Each library that uses NVTX reads this at its first NVTX call. This alone starts no recording.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
-        options = completed(self._options)
         try:
-            self._sampling = start_sampling(options, to.directory)
             native.start(options.text(output=to.directory / "capture.bin", dump=to.dump, annotator=False))
             if options.annotate:
                 annotate.start(options.annotate, str(collector_path()))
             _require_cupti(self._options, to.directory)
         except BaseException:
             annotate.stop()
-            if self._sampling is not None:
-                self._sampling.kill()
             to.discard()
             raise
         self._to, self._pid = to, os.getpid()
@@ -85,7 +80,7 @@ class Capture:
         atexit.unregister(self.stop)
         for name in annotate.stop():
             warnings.warn(annotate.unused(name), RuntimeWarning, stacklevel=2)
-        if not _finish(to, self._options, self._sampling):
+        if not _finish(to):
             raise CutraceError(f"nothing was recorded to {self.path}: the recording had already ended")
         if not collector().stats().nvtx_events and not cuda.initialised():
             warnings.warn(
@@ -159,11 +154,8 @@ class Armed:
     ``path`` is the capture. It exists after :meth:`stop` if there was such a call.
     """
 
-    def __init__(
-        self, to: Destination, restore: dict[str, str | None], options: Options, sampling: Sampling | None
-    ) -> None:
+    def __init__(self, to: Destination, restore: dict[str, str | None]) -> None:
         self.path = to.output
-        self._options, self._sampling = options, sampling
         self._to: Destination | None = to
         self._restore = restore
         self._pid = os.getpid()
@@ -184,7 +176,7 @@ class Armed:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        return self.path if _finish(to, self._options, self._sampling) else None
+        return self.path if _finish(to) else None
 
     def __enter__(self) -> Armed:
         return self
@@ -224,16 +216,11 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     _refuse_a_second()
     for name, library in environment.others(os.environ).items():
         raise CutraceError(f"another tool has set {name} to {library}: unset it, or run without that tool")
-    to = Destination.at(path)
-    try:
-        sampling = start_sampling(chosen, to.directory)
-    except BaseException:
-        to.discard()
-        raise
+    to = Destination.at(path, chosen)
     variables = environment.injection(chosen, to.directory, to.dump)
     restore = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
-    armed = Armed(to, restore, chosen, sampling)
+    armed = Armed(to, restore)
     try:
         # The driver and NVTX load the collector only once; if they already have, start it here.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
@@ -260,7 +247,7 @@ def _recording() -> bool:
     return cuda.loaded(str(collector_path())) is not None and collector().running
 
 
-def _finish(to: Destination, options: Options, sampling: Sampling | None) -> bool:
+def _finish(to: Destination) -> bool:
     """End the recording of this process and join the files of its processes. Returns False when there is none.
 
     When the recording failed, the files are joined all the same and then the error is raised.
@@ -271,12 +258,12 @@ def _finish(to: Destination, options: Options, sampling: Sampling | None) -> boo
             collector().stop()
     except CutraceError as error:
         failure = error
-    if sampling is not None and (problem := sampling.stop()):
-        warnings.warn(problem, RuntimeWarning, stacklevel=3)
-    processes, _ = to.finish(redacted=options.redact)
+    recording = to.finish()
+    if recording.trouble:
+        warnings.warn(recording.trouble, RuntimeWarning, stacklevel=3)
     if failure is not None:
         raise failure
-    return processes > 0 or sampling is not None
+    return recording.output is not None
 
 
 def _require_cupti(options: Options, directory: Path) -> None:

@@ -9,14 +9,12 @@ import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CutraceError
 from . import environment
-from .join import Destination, recorded
+from .join import Destination, Recording, recorded
 from .options import Options
-from .sampling import start_sampling
 
 # Signals that a terminal or another program may send to a recording.
 _FORWARDED = {
@@ -26,26 +24,6 @@ _FORWARDED = {
 }
 _SIGNALS = _FORWARDED | {getattr(signal, "SIGCHLD", signal.SIGINT)}  # Windows has no SIGCHLD and records nothing
 _SI_KERNEL = 0x80
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The result of recording a command.
-
-    :param status: exit status of the command as a shell gives it: 128 + n when signal n ended it.
-    :param output: the output, None when no process wrote anything.
-    :param capture: the file with the capture: ``output``, or ``run.bin`` in the same folder.
-    :param processes: number of processes that wrote a file.
-    :param running: pids of processes that were still recording; the capture holds what they wrote so far.
-    :param trouble: a sentence about an error of sampling, "" for none.
-    """
-
-    status: int
-    output: Path | None
-    capture: Path
-    processes: int
-    running: tuple[int, ...]
-    trouble: str = ""
 
 
 def record_command(
@@ -67,21 +45,14 @@ def record_command(
     cannot be sampled, and afterwards when the files cannot be joined or converted; the message names the files.
     """
     executable = find_command(command[0])
-    to = Destination.at(output)
-    sampling = None
+    to = Destination.at(output, options)
     try:
         environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
-        sampling = start_sampling(options, to.directory)
         status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
     except BaseException:
-        if sampling is not None:
-            sampling.kill()
         to.discard()
         raise
-    trouble = "" if sampling is None else sampling.stop()
-    processes, running = to.finish(redacted=options.redact)
-    wrote = processes or sampling is not None
-    return Recording(status, to.output if wrote else None, to.capture, processes, running, trouble)
+    return to.finish(status)
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""Joining the files of a program's processes into one capture, or into a trace of another format.
+"""Where a recording goes, and joining the files of its processes into one capture or a trace of another format.
 
 A capture is a sequence of blocks, so joining is concatenation.
 """
@@ -17,33 +17,57 @@ from pathlib import Path
 
 from ..errors import CutraceError
 from ..outputs import check_output, concatenate, publish, replacing, unwritable
+from .options import Options
+from .sampling import SAMPLES, Sampling, start_sampling
 
 _CAPTURE = ".bin"
-#: The file with the samples, in the folder of a recording.
-SAMPLES = "samples.bin"
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
 
 
 @dataclass(frozen=True)
+class Recording:
+    """The result of a recording.
+
+    :param status: exit status of the recorded command as a shell gives it: 128 + n when signal n ended it.
+    :param output: the output, None when no process wrote anything.
+    :param capture: the file with the capture: ``output``, or ``run.bin`` in the same folder.
+    :param processes: number of processes that wrote a file.
+    :param running: pids of processes that were still recording; the capture holds what they wrote so far.
+    :param trouble: a sentence about an error of sampling, or about the loss of the process, "" for none.
+    """
+
+    status: int
+    output: Path | None
+    capture: Path
+    processes: int
+    running: tuple[int, ...]
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
 class Destination:
-    """Where a recording goes.
+    """Where a recording goes, and the process that samples metrics for it.
 
     :param output: the output that the user named.
     :param capture: the file with the capture: ``output``, or ``run.bin`` next to ``run.json``.
     :param dump: the path that names dumps: ``run.bin`` for ``run.pftrace`` and ``run.json``.
     :param directory: a new folder for the files of the processes, next to ``dump``; only this user can enter it.
+    :param redact: whether the capture is redacted.
     """
 
     output: Path
     capture: Path
     dump: Path
     directory: Path
+    redact: bool
+    sampling: Sampling | None
 
     @classmethod
-    def at(cls, output: str | os.PathLike[str]) -> Destination:
-        """Make the folder. Raises :class:`CutraceError` when ``output`` cannot be written."""
+    def at(cls, output: str | os.PathLike[str], options: Options) -> Destination:
+        """Make the folder, and start to sample if the options ask for it. Raises :class:`CutraceError` when ``output``
+        cannot be written or counters cannot be sampled."""
         output = capture = dump = Path(output)
         if output.suffix != _CAPTURE:
             capture, dump = _captures(output)
@@ -52,14 +76,16 @@ class Destination:
             directory = Path(tempfile.mkdtemp(prefix=f".{dump.name}.", dir=dump.parent))
         except OSError as error:
             raise unwritable(output, error) from None
-        return cls(output, capture, dump, directory)
+        try:
+            return cls(output, capture, dump, directory, options.redact, start_sampling(options, directory))
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
 
-    def finish(self, *, redacted: bool) -> tuple[int, tuple[int, ...]]:
-        """Join the files of the processes, convert the capture if the output has another format, and remove the folder.
-
-        Returns the number of processes that wrote a file, and the pids of those that are still recording; the capture
-        holds what they wrote so far. Raises :class:`CutraceError` on failure, with the path of the capture or files.
-        """
+    def finish(self, status: int = 0) -> Recording:
+        """End sampling, join the files of the processes, convert the capture if the output has another format, and
+        remove the folder. Raises :class:`CutraceError` on failure, with the path of the capture or files."""
+        trouble = "" if self.sampling is None else self.sampling.stop()
         parts, running = finished_parts(self.directory)
         kept = self.directory
         if parts:
@@ -67,7 +93,7 @@ class Destination:
             whole = self.directory / f"whole{_CAPTURE}" if inside else self.dump
             try:
                 # A file that a process still writes is copied: a renamed file would go on growing.
-                join(parts, whole, moving=not running, redacted=redacted)
+                join(parts, whole, moving=not running, redacted=self.redact)
                 kept = whole
                 if self.output != whole:
                     from ..conversion import convert
@@ -78,10 +104,14 @@ class Destination:
                     self.discard()
                 raise CutraceError(f"{error} The recording is in {kept}.") from None
         self.discard()
-        return len(recorded(parts)), running
+        processes = len(recorded(parts))
+        wrote = processes or self.sampling is not None
+        return Recording(status, self.output if wrote else None, self.capture, processes, running, trouble)
 
     def discard(self) -> None:
-        """Remove the folder and its files."""
+        """End sampling at once, and remove the folder and its files."""
+        if self.sampling is not None:
+            self.sampling.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

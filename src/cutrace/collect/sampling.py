@@ -11,9 +11,10 @@ from pathlib import Path
 from ..errors import CutraceError
 from . import environment
 from .checks import counters_refused
-from .join import SAMPLES
 from .options import Options
 
+#: The file with the samples, in the folder of a recording.
+SAMPLES = "samples.bin"
 # The driver needs some time to release many GPUs.
 _END_S = 30
 

@@ -14,17 +14,15 @@ import struct
 import sys
 import time
 from collections.abc import Collection
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import CutraceError
 from . import environment
-from .command import Recording
-from .join import Destination
+from .join import Destination, Recording
 from .options import Options, completed
-from .sampling import Sampling, start_sampling
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -76,7 +74,6 @@ class Attachment:
         self.pid, self.path = pid, Path(path)
         self._options, self._given = options, given
         self._to: Destination | None = None
-        self._sampling: Sampling | None = None
         self._connection: _Connection | None = None
 
     def start(self) -> None:
@@ -84,10 +81,10 @@ class Attachment:
         cannot write beside ``path``, or another tool holds CUPTI in it."""
         if self._to is not None:
             raise CutraceError(f"process {self.pid} is recorded already by this object: end that recording first")
-        connection = _find(self.pid)
-        to = Destination.at(self.path)
-        try:
-            self._sampling = start_sampling(completed(self._options), to.directory)
+        with ExitStack() as undo:
+            connection = undo.enter_context(closing(_find(self.pid)))
+            to = Destination.at(self.path, completed(self._options))
+            undo.callback(to.discard)
             # Without conditions for dumps there is no name for them: the process's own SIGUSR2 is left alone.
             dump = to.dump if self._options.dump_when else None
             text = self._options.text(output=to.directory / f"{self.pid}-1.bin", dump=dump, only=self._given)
@@ -100,12 +97,7 @@ class Attachment:
             if answer["cuda"] and not answer["cupti"] and answer["notes"]:
                 connection.ask("stop")
                 raise CutraceError(f"process {self.pid}: {'; '.join(answer['notes'])}")
-        except BaseException:
-            connection.close()
-            if self._sampling is not None:
-                self._sampling.kill()
-            to.discard()
-            raise
+            undo.pop_all()
         self._to, self._connection = to, connection
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -144,11 +136,8 @@ class Attachment:
                         trouble.append(str(error))
             if connection.ended == "lost":
                 trouble.append(_after_loss(self.pid))
-        if self._sampling is not None and (problem := self._sampling.stop()):
-            trouble.append(problem)
-        processes, running = to.finish(redacted=self._options.redact)
-        wrote = processes or self._sampling is not None
-        return Recording(0, to.output if wrote else None, to.capture, processes, running, "; ".join(trouble))
+        recording = to.finish()
+        return replace(recording, trouble="; ".join(filter(None, (*trouble, recording.trouble))))
 
     def __enter__(self) -> Attachment:
         self.start()
