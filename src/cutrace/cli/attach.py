@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from ..collect import Attachment, Options
 from ..errors import CutraceError
@@ -34,11 +33,8 @@ def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
 
     The process goes on afterwards, and can be recorded again. Options that are not given are those of `cutrace arm`.
     """
-    context = click.get_current_context()
     seconds = None if duration is None else parse_duration(duration) / 1e9
-    chosen = Options.of(**arguments_of(given))
-    named = {name: given[name] for name in given if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    attachment = Attachment(pid, output, chosen, arguments_of(named).keys())
+    attachment = Attachment(pid, output, Options.of(**arguments_of(given)))
     attachment.start()
     # A dump is for recordings of the newest rows, which `cutrace arm` may have asked for.
     signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))

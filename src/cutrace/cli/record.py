@@ -36,16 +36,12 @@ from .output import say, say_written
 @click.option(
     "--api",
     type=click.Choice(API_MODES),
-    default="launch",
-    show_default=True,
-    help="CUDA calls to record: those that launch, copy, synchronise, allocate or load; all; none.",
+    help="CUDA calls to record: those that launch, copy, synchronise, allocate or load; all; none.  [default: launch]",
 )
 @click.option(
     "--cuda-graph",
     type=click.Choice(GRAPH_MODES),
-    default="node",
-    show_default=True,
-    help="Record each node of a CUDA graph, or each replay as one row, which costs less.",
+    help="Record each node of a CUDA graph, or each replay as one row, which costs less.  [default: node]",
 )
 @click.option("--no-nvtx", is_flag=True, help="Do not record NVTX.")
 @click.option(
@@ -112,8 +108,8 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
 def arguments_of(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :meth:`Options.of` for the options of the command line."""
     arguments = dict(given)
-    if "no_nvtx" in arguments:
-        arguments["nvtx"] = not arguments.pop("no_nvtx")
+    if arguments.pop("no_nvtx"):
+        arguments["nvtx"] = False
     if "sample" in arguments:
         if len(sample := arguments["sample"]) > 1:
             raise CutraceError("CUPTI cannot sample metrics and program counters together: give --sample once")

@@ -55,7 +55,7 @@ class Capture:
         native = collector()
         options = completed(self._options)
         to = Destination.at(self.path, options)
-        if options.nvtx:
+        if options.records_nvtx:
             # Each library that uses NVTX reads this at its first NVTX call. This alone starts no recording.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         try:

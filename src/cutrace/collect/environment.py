@@ -19,7 +19,7 @@ def injection(options: Options, directory: Path, dump: Path | None = None) -> di
     to ``dump`` (see :meth:`Options.text`)."""
     library = str(collector_path())
     variables = {CUDA: library, OPTIONS: options.text(directory=directory, dump=dump)}
-    if options.nvtx:
+    if options.records_nvtx:
         variables[NVTX] = library
     return variables
 

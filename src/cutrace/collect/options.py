@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -60,11 +60,6 @@ _PERIODS = [1 << power for power in range(5, 32)]
 _MOST_ANNOTATED = 64
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
 API_MODES = ("launch", "all", "none")
-# The arguments that make an option of the collector, where the names differ.
-_GIVEN_AS = {
-    "graph": ("cuda_graph",), "annotator": ("annotate",), "last_ms": ("last",), "max_size": ("max_size", "last"),
-    "dump_pause_ms": ("dump_pause",),
-}  # fmt: skip
 GRAPH_MODES = ("node", "graph")
 
 
@@ -93,14 +88,14 @@ class OptionArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a capture.
+    """The options of a capture. None leaves an option to the recorded process: to `cutrace arm` or the collector.
 
-    :param kinds: names from :data:`KINDS`; None for the collector's default set.
-    :param api: ``launch`` records calls that launch, copy, set, synchronise, allocate or load; ``all`` records every
-        call, ``none`` no call.
-    :param cuda_graph: ``node`` records each node of a replayed CUDA graph; ``graph`` records one row a replay, which
-        costs less.
-    :param nvtx: record NVTX.
+    :param kinds: names from :data:`KINDS`.
+    :param api: ``launch``, the default, records calls that launch, copy, set, synchronise, allocate or load; ``all``
+        records every call, ``none`` no call.
+    :param cuda_graph: ``node``, the default, records each node of a replayed CUDA graph; ``graph`` records one row a
+        replay, which costs less.
+    :param nvtx: record NVTX, as by default.
     :param annotate: functions of Python programs that get NVTX ranges, by name: see docs/annotate.md.
     :param max_memory: bytes of host memory that the collector may use; records that do not fit are counted as lost.
     :param max_size: bytes that a process may write; later rows are counted as lost.
@@ -121,9 +116,9 @@ class Options:
     """
 
     kinds: tuple[str, ...] | None = None
-    api: str = "launch"
-    cuda_graph: str = "node"
-    nvtx: bool = True
+    api: str | None = None
+    cuda_graph: str | None = None
+    nvtx: bool | None = None
     annotate: tuple[str, ...] = ()
     max_memory: int | None = None
     max_size: int | None = None
@@ -161,10 +156,10 @@ class Options:
         if options.sample is not None:
             options = _sampled(options, options.sample)
         for name, modes in (("api", API_MODES), ("cuda_graph", GRAPH_MODES)):
-            if getattr(options, name) not in modes:
+            if getattr(options, name) not in (None, *modes):
                 raise CutraceError(f"{name}={getattr(options, name)!r} is unknown: choose one of {', '.join(modes)}")
         options = replace(options, kinds=_kinds(options.kinds), annotate=_annotated(options.annotate))
-        if options.annotate and not (options.nvtx and {"nvtx", "default"} & set(options.kinds or ("default",))):
+        if options.annotate and not (options.records_nvtx and {"nvtx", "default"} & set(options.kinds or ("default",))):
             raise CutraceError("annotated functions are NVTX ranges: record NVTX too")
         size = _size("size", options.max_size, _LEAST_SIZE)
         if options.rotate and size is None and last is None:
@@ -182,6 +177,11 @@ class Options:
         )
 
     @property
+    def records_nvtx(self) -> bool:
+        """Whether the recording has NVTX, unless its kinds leave it out."""
+        return self.nvtx is not False
+
+    @property
     def keeps_newest(self) -> bool:
         """Whether the recording drops older rows. Only such a recording can be dumped."""
         return self.rotate or self.last_ms is not None
@@ -194,7 +194,6 @@ class Options:
         dump: os.PathLike[str] | str | None = None,
         annotator: bool = True,
         standby: bool = False,
-        only: Collection[str] | None = None,
     ) -> str:
         """The text that the collector parses, one ``key=value`` a line.
 
@@ -202,8 +201,6 @@ class Options:
         SIGUSR2, a process that keeps its newest rows writes them to ``run-1.bin``, ``run-2.bin``, ... for ``dump``
         ``run.bin``. With ``annotator`` the collector hooks into Python for ``annotate``; without, the caller does.
         With ``standby`` the process waits for somebody to attach, and there is no file.
-
-        ``only`` are the arguments of :meth:`of` that were given: the others are left to the process.
         """
         if (directory is not None) + (output is not None) + standby != 1:
             raise ValueError("give one of directory, output and standby")
@@ -213,19 +210,15 @@ class Options:
             "kinds": None if self.kinds is None else ",".join(self.kinds),
             "api": self.api,
             "graph": self.cuda_graph,
-            "nvtx": int(self.nvtx),
+            "nvtx": None if self.nvtx is None else int(self.nvtx),
             "annotate": ",".join(self.annotate) or None,
             "annotator": Path(annotate.__file__).absolute() if annotator and self.annotate else None,
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
             **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
             **{name: getattr(self, name) for name in ("dump_limit", "dump_pause_ms")},
+            "standby": 1 if standby else None,
         }
-        if only is not None:
-            given = {key for key in values if not set(_GIVEN_AS.get(key, (key,))).isdisjoint(only)}
-            values = {key: value for key, value in values.items() if key in paths or key in given}
-        if standby:
-            values["standby"] = 1
         lines = [f"{key}={value}" for key, value in values.items() if value is not None]
         lines += [f"dump_when={condition}" for condition in self.dump_when]
         for line in lines:
@@ -264,7 +257,7 @@ def _conditions(options: Options) -> tuple[str, ...]:
         raise CutraceError(f"the limit of dumps cannot be {options.dump_limit}: give 1 or more")
     if conditions and not options.keeps_newest:
         raise CutraceError("only a recording of the newest rows is dumped: say how much it keeps, such as the last 30s")
-    off = [] if options.nvtx else ["nvtx"]
+    off = [] if options.records_nvtx else ["nvtx"]
     off += ["api"] if options.api == "none" else []
     for condition in conditions:
         for kind in _NEEDED[_kind_of(condition)]:

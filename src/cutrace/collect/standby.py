@@ -70,9 +70,9 @@ class StandbyProcess:
 class Attachment:
     """A recording of another process, as a context manager; see :func:`attach`."""
 
-    def __init__(self, pid: int, path: str | os.PathLike[str], options: Options, given: Collection[str]) -> None:
+    def __init__(self, pid: int, path: str | os.PathLike[str], options: Options) -> None:
         self.pid, self.path = pid, Path(path)
-        self._options, self._given = options, given
+        self._options = options
         self._to: Destination | None = None
         self._connection: _Connection | None = None
 
@@ -87,7 +87,7 @@ class Attachment:
             undo.callback(to.discard)
             # Without conditions for dumps there is no name for them: the process's own SIGUSR2 is left alone.
             dump = to.dump if self._options.dump_when else None
-            text = self._options.text(output=to.directory / f"{self.pid}-1.bin", dump=dump, only=self._given)
+            text = self._options.text(output=to.directory / f"{self.pid}-1.bin", dump=dump)
             try:
                 answer = connection.ask("start " + text.replace("\n", ";"))
             except CutraceError as error:
@@ -165,7 +165,7 @@ def attach(pid: int, path: str | os.PathLike[str], **options: Unpack[OptionArgum
 
     Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Attachment.start`.
     """
-    return Attachment(pid, path, Options.of(**options), options.keys())
+    return Attachment(pid, path, Options.of(**options))
 
 
 def processes() -> list[StandbyProcess]:
