@@ -35,10 +35,8 @@ class Lines:
                 try:
                     start, end = map(int, numbers)
                 except ValueError:
-                    out.seen("line", 1)
                     out.lost("line", 1, why="no two numbers")
                     continue
-                out.seen("line", 1, end - start)
                 if name.startswith("#"):
                     out.left("line", 1, end - start, why="a comment")
                     continue

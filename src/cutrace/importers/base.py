@@ -15,9 +15,10 @@ from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, TypedDict, cast
+from typing import Any, BinaryIO, Literal, Protocol, cast
 
 import numpy as np
+import zstandard
 
 from ..errors import BadCapture
 from ..outputs import concatenate
@@ -26,6 +27,8 @@ from ..runbin import LOSS_REASONS, TABLES, Writer
 #: The bytes (unpacked) of a file that identify its format.
 HEAD = 1 << 16
 
+#: Exceptions of reading a damaged compressed file.
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 #: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"
 
@@ -68,21 +71,9 @@ class Source:
             return cast(BinaryIO, gzip.open(self.path, "rb"))
         file = self.path.open("rb")
         if self.packed == "zstd":
-            import zstandard
-
             reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
             return cast(BinaryIO, io.BufferedReader(cast(Any, reader), 1 << 20))
         return file
-
-
-def _damaged() -> tuple[type[Exception], ...]:
-    import zstandard
-
-    return (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
-
-
-#: Exceptions of reading a damaged compressed file.
-DAMAGED = _damaged()
 
 
 class Importer(Protocol):
@@ -104,31 +95,19 @@ class Importer(Protocol):
 _OF_THE_FILE = frozenset(("format", "tables", "import"))
 
 
-class _Account(TypedDict):
-    """The account of one kind of events; see :class:`cutrace.trace.Account`."""
-
-    seen: dict[str, int]
-    kept: dict[str, int]
-    left: dict[str, dict[str, int]]
-    lost: dict[str, dict[str, int]]
-
-
-def _tally(count: int = 0, duration_ns: int = 0) -> dict[str, int]:
-    return {"count": int(count), "duration_ns": int(duration_ns)}
-
-
-def _add(tally: dict[str, int], count: int, duration_ns: int) -> None:
-    tally["count"] += int(count)
-    tally["duration_ns"] += int(duration_ns)
+def _tally() -> dict[str, int]:
+    return {"count": 0, "duration_ns": 0}
 
 
 class Import:
-    """A capture that is being written, in files of ``folder``, and the account of the source's events."""
+    """A capture that is being written, in files of ``folder``, and the account of the source's events: each event is
+    counted once, as kept, left or lost."""
 
     def __init__(self, folder: Path, source: Source, importer: Importer) -> None:
         self._folder, self._source, self._importer = folder, source, importer
         self._writers: dict[Hashable, Writer] = {}
-        self._accounts: dict[str, _Account] = {}
+        # By kind of events, as cutrace.trace.imported reads them.
+        self._accounts: dict[str, dict[str, Any]] = {}
         self._notes: list[str] = []
         #: Whether the process descriptions are complete, "ended" included, because cutrace wrote them.
         self.as_described = False
@@ -168,29 +147,31 @@ class Import:
         writer.process(description)
         return writer
 
-    def seen(self, what: str, count: int, duration_ns: int = 0) -> None:
-        """Count events of the kind ``what`` in the source; ``duration_ns`` is the sum of their durations."""
-        _add(self._account(what)["seen"], count, duration_ns)
-
     def kept(self, what: str, count: int, duration_ns: int = 0) -> None:
-        """Count events that became rows."""
-        _add(self._account(what)["kept"], count, duration_ns)
+        """Count events of the kind ``what`` that became rows; ``duration_ns`` is the sum of their durations."""
+        self.count("kept", what, count, duration_ns)
 
     def left(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
         """Count events that no table holds."""
-        if count:
-            _add(self._account(what)["left"].setdefault(why, _tally()), count, duration_ns)
+        self.count("left", what, count, duration_ns, why)
 
     def lost(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
         """Count events that could not be used. They become losses of the trace."""
+        self.count("lost", what, count, duration_ns, why)
+
+    def count(self, outcome: str, what: str, count: int, duration_ns: int, why: str = "") -> None:
+        """:meth:`kept`, :meth:`left` or :meth:`lost`."""
         if count:
-            _add(self._account(what)["lost"].setdefault(why, _tally()), count, duration_ns)
+            account = self._accounts.setdefault(what, {"seen": _tally(), "kept": _tally(), "left": {}, "lost": {}})
+            part = account["kept"] if outcome == "kept" else account[outcome].setdefault(why, _tally())
+            for tally in (account["seen"], part):
+                tally["count"] += int(count)
+                tally["duration_ns"] += int(duration_ns)
 
     def damaged(self, what: str, how: str) -> None:
         """Note that a part of the source could not be read to its end, for the reason ``how``, and count one loss."""
         self.note(f"{what} is damaged ({how}): its readable part was imported. Copy or export the file again.")
-        if DAMAGED_FILE not in self._account(what)["lost"]:
-            self.seen(what, 1)
+        if DAMAGED_FILE not in self._accounts.get(what, {"lost": ()})["lost"]:
             self.lost(what, 1, why=DAMAGED_FILE)
 
     def note(self, sentence: str) -> None:
@@ -201,7 +182,6 @@ class Import:
     def close(self) -> Path:
         """Finish the capture and return its file."""
         first = self.process(next(iter(self._writers), None))
-        # cutrace.trace.imported reads it.
         imported = {"format": self._importer.name, "source": self._source.path.name, "events": self._accounts}
         first.process({"import": imported, "notes": self._notes})
         reasons = [(what, why, t["count"]) for what, a in self._accounts.items() for why, t in a["lost"].items()]
@@ -227,9 +207,6 @@ class Import:
         """Remove the written files."""
         for writer in self._writers.values():
             writer.discard()
-
-    def _account(self, what: str) -> _Account:
-        return self._accounts.setdefault(what, {"seen": _tally(), "kept": _tally(), "left": {}, "lost": {}})
 
 
 def value_of(text: bytes | str | None) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import BadCapture
 from .base import DAMAGED, HEAD, Import, Source, value_of
@@ -87,7 +86,7 @@ def read(
 ) -> None:
     """Read a file of trace events. Groups of ``rules`` go to the object that ``typed`` makes, other groups are
     generic."""
-    reader = EventReader(source, (*rules, *RULES))
+    reader = EventReader(source, (*rules, *RULES), out)
     timeline = Timeline(out, reader, label)
     generic = Generic(timeline)
     special = typed(timeline, generic) if typed else None
@@ -105,7 +104,12 @@ def read(
     if not reader.scanner.has_array or (nothing and any(reader.scanner.problems.values())):
         raise BadCapture(f"{source.path} holds no readable trace events: check how it was written.")
     generic.finish()
-    others = _values(reader, timeline)
+    others = {}
+    for key, text in reader.others.items():
+        if 0 < len(text) <= _LARGEST_VALUE:
+            others[key] = value_of(text)
+        else:
+            out.left(f"top-level value {key}", 1, why="larger than 1 MiB")
     if special:
         special.finish(others)
     generic.finish_metadata()
@@ -114,26 +118,7 @@ def read(
     timeline.writer(0).process({"trace_metadata": others})
     timeline.finish()
     for reason, count in reader.scanner.problems.items():
-        if count:
-            out.seen("events", count)
-            out.lost("events", count, why=_PROBLEMS[reason])
-    if reader.damaged:
-        out.seen("the rest of the file", 1)
-        out.lost("the rest of the file", 1, why="of unknown size")
-    for sentence in reader.complaints:
-        out.note(sentence)
-
-
-def _values(reader: EventReader, timeline: Timeline) -> dict[str, Any]:
-    """The other values of the outer object, up to the largest size."""
-    out = {}
-    for key, text in reader.others.items():
-        if 0 < len(text) <= _LARGEST_VALUE:
-            out[key] = value_of(text)
-        else:
-            timeline.leave(f"top-level value {key}", 1, why="larger than 1 MiB")
-    # Only values that can be written as JSON.
-    return {key: value for key, value in out.items() if json.dumps(value)}
+        out.lost("events", count, why=_PROBLEMS[reason])
 
 
 CHROME = ChromeImporter()

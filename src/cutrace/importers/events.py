@@ -15,7 +15,7 @@ import numpy as np
 
 from .._native import EventScanner
 from ..trace_events import OWN, WRAP
-from .base import DAMAGED, Source
+from .base import DAMAGED, Import, Source
 
 #: Bytes in a read, and events in a batch.
 CHUNK = 1 << 20
@@ -152,19 +152,16 @@ class Events:
 
 
 class EventReader:
-    """The events of a file. Iterate over it once; then :attr:`others` and :attr:`complaints` are complete."""
+    """The events of a file. Iterate over it once; then :attr:`others` is complete. Errors of the whole file are noted
+    and counted in ``out``."""
 
-    def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
-        self._source = source
+    def __init__(self, source: Source, rules: Sequence[Rule], out: Import) -> None:
+        self._source, self._out = source, out
         self._rules = (*rules, Rule(""))
         self.scanner = EventScanner(
             [(r.phases, r.category, r.name, _plain(r.arguments), r.numbers) for r in rules], _plain(EVENT_KEYS), WRAP
         )
         self._threads: list[tuple[int | bytes | None, int | bytes | None]] = []
-        #: Sentences about errors of the whole file.
-        self.complaints: list[str] = []
-        #: Whether the end of the file is unreadable.
-        self.damaged = False
 
     def __iter__(self) -> Iterator[list[Events]]:
         scanner = self.scanner
@@ -177,14 +174,14 @@ class EventReader:
                     if scanner.pending >= BATCH:
                         yield self._taken()
         except DAMAGED as error:
-            self.damaged = True
-            self.complaints.append(
+            self._out.lost("the rest of the file", 1, why="of unknown size")
+            self._out.note(
                 f"The compressed file is damaged ({error}): its readable part was imported, and an unknown part is "
                 "missing. Copy or export the file again."
             )
         scanner.finish()
         if scanner.ended in _END:
-            self.complaints.append(
+            self._out.note(
                 f"The file is cut off: {_END[scanner.ended]}, after {scanner.understood:,} of {scanner.bytes:,} bytes. "
                 "All events before were imported; an unknown number is missing."
             )

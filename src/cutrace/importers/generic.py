@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from ..trace_events import WRAP
 from .base import object_of, rows_of, value_of
 from .events import Events, Rule
 from .match_begin_end import match_begin_end
-from .timeline import Outcome, Timeline
+from .timeline import Outcome, Timeline, readable
 
 #: Groups of events that :class:`Generic` takes; they go at the end of a list of rules.
 RULES = (
@@ -60,8 +59,6 @@ class Generic:
         self._async: list[np.ndarray] = []
         #: Metadata of processes and threads. It may come before their first rows.
         self.metadata: list[Metadata] = []
-        # The number of metadata events by category and outcome.
-        self._metadata_counts: Counter[tuple[int, Outcome]] = Counter()
 
     def take(self, events: Events) -> None:
         """Write rows of the events of one group."""
@@ -220,7 +217,7 @@ class Generic:
         )  # fmt: skip
         for name in ("name", "category", "thread", "process"):
             other = ended & (last[name] != first[name]) & ((last[name] != 0) | (name in ("thread", "process")))
-            self._timeline.leave(f"{name} of ends", int(other.sum()), why="not that of the begin")
+            self._timeline.out.left(f"{name} of ends", int(other.sum()), why="not that of the begin")
         outcome = np.zeros(len(rows), np.uint8)
         outcome[without] = Outcome.NO_BEGIN
         self._timeline.account(rows["phase"], rows["category"], outcome)
@@ -249,12 +246,11 @@ class Generic:
                 thread = self._timeline.thread_number(process, event.tid)
                 names.append((process, thread, self._timeline.text(text)))
             elif len(kept.setdefault(process, [])) < MOST_METADATA:
-                tid = event.tid.decode("utf-8", "replace") if isinstance(event.tid, bytes) else event.tid
-                kept[process].append({"name": event.name, "tid": tid, "args": values})
+                kept[process].append({"name": event.name, "tid": readable(event.tid), "args": values})
             else:
-                self.count_metadata(event, Outcome.TOO_MANY)
+                self._timeline.count(ord("M"), event.category, Outcome.TOO_MANY)
                 continue
-            self.count_metadata(event, Outcome.KEPT)
+            self._timeline.count(ord("M"), event.category, Outcome.KEPT)
         for process, name in processes.items():
             self._timeline.writer(process).process({"name": name})
         for process, some in kept.items():
@@ -262,13 +258,6 @@ class Generic:
                 self._timeline.writer(process).process({"metadata_events": some})
         of, threads, texts = np.array(names, np.int64).reshape(-1, 3).T
         self._timeline.add("threads", of, thread=threads, name=texts, source=1)
-        for (category, outcome), count in self._metadata_counts.items():
-            phases, categories = np.full(count, ord("M"), np.uint8), np.full(count, category, np.uint32)
-            self._timeline.account(phases, categories, np.full(count, outcome, np.uint8))
-
-    def count_metadata(self, event: Metadata, outcome: Outcome) -> None:
-        """Count the outcome of a metadata event. Call it before :meth:`finish_metadata`."""
-        self._metadata_counts[event.category, outcome] += 1
 
     # Texts
 

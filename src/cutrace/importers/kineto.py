@@ -275,7 +275,7 @@ class Kineto:
         kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
         rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
         without = sum(name is None for name in named)
-        self._timeline.leave("names of copies", without, why="without a known kind of copy")
+        self._timeline.out.left("names of copies", without, why="without a known kind of copy")
         peer = events.present("inDevice")
         for name, column in (("device", "inDevice"), ("context", "inContext")):
             rows[name] = np.where(peer, _u16(events.integers(column)), rows[name])
@@ -288,7 +288,7 @@ class Kineto:
         rows["bytes"] = np.maximum(events.integers("bytes"), 0)
         memory = self._timeline.by_text(events.names, _fill_named)
         rows["memory"] = np.maximum(memory, 0)
-        self._timeline.leave("names of memory fills", int((memory < 0).sum()), why="without a known kind of memory")
+        self._timeline.out.left("names of memory fills", int((memory < 0).sum()), why="without a known kind of memory")
 
     def _synchronizations(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         rows["type"] = self._timeline.by_text(events.names, lambda name: SYNCHRONIZATIONS.get(name, 0))
@@ -499,7 +499,7 @@ class Kineto:
             if of_host or not isinstance(event.pid, int):
                 kept.append(event)
             else:
-                self._generic.count_metadata(event, Outcome.OF_DEVICE)
+                self._timeline.count(ord("M"), event.category, Outcome.OF_DEVICE)
         self._generic.metadata[:] = kept
 
     def _devices(self, others: dict[str, Any]) -> None:
@@ -509,7 +509,7 @@ class Kineto:
         rows = []
         for device in devices:
             if not isinstance(device, dict) or not isinstance(device.get("id"), int) or not 0 <= device["id"] <= _MOST:
-                self._timeline.leave("devices", 1, why="they have no id")
+                self._timeline.out.left("devices", 1, why="they have no id")
                 continue
             row = np.zeros(1, TABLES["devices"].dtype)
             row["device"], row["name"] = device["id"], self._timeline.text(str(device.get("name", "")))
@@ -518,7 +518,7 @@ class Kineto:
             properties += [(name, name, value) for name, value in own.items()] if isinstance(own, dict) else []
             for name, field, value in properties:
                 if not self._set_property(row, field, value) and name not in ("id", "name", OWN):
-                    self._timeline.leave(f"device property {name}", 1)
+                    self._timeline.out.left(f"device property {name}", 1)
             if row["warp_size"][0]:
                 row["max_warps_per_multiprocessor"] = row["max_threads_per_multiprocessor"] // row["warp_size"]
             rows.append(row)

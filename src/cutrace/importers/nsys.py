@@ -224,7 +224,6 @@ class NsysReading(Reading):
             known = batch.known(start) & batch.known(end) & (ends >= starts) & (starts > _FLOOR) & (ends < -_FLOOR)
             duration += sum((ends - starts)[known].tolist())
             count += batch.rows
-        self.out.seen(what, count, duration)
         self.out.left(what, count, duration, why)
         if start:
             self.missing(name, count)

@@ -55,7 +55,6 @@ def convert_events(reading: NsysReading) -> None:
         if names.any():
             _write_names(reading, target, batch.select(names), named)
         for kind, count in zip(*np.unique(types[~(marks | ranges | names)], return_counts=True), strict=True):
-            reading.out.seen(_TABLE, int(count))
             reading.out.left(_TABLE, int(count), why=f"events of type {kind}")
     reading.leave_columns(_TABLE, {*_COLUMNS, "globalTid"})
 
@@ -155,5 +154,4 @@ def _write_names(reading: NsysReading, target: Target, batch: Batch, named: _Nam
     if of_thread.any():
         threads = reading.thread_numbers(batch["globalTid"][of_thread])
         writer.rows("threads", rows_of("threads", len(threads), thread=threads, name=names[of_thread], source=2))
-    reading.out.seen(_TABLE, batch.rows)
     reading.out.kept(_TABLE, batch.rows)

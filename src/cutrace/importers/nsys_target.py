@@ -43,9 +43,7 @@ def describe(reading: NsysReading) -> None:
     """Account for the tables that only describe other tables."""
     for name in sorted(READ - {"StringIds"}):
         if name in reading.tables.names:
-            count = reading.tables.count(name) or 0
-            reading.out.seen(name, count)
-            reading.out.kept(name, count)
+            reading.out.kept(name, reading.tables.count(name) or 0)
 
 
 def info(reading: NsysReading) -> dict[str, Any]:

@@ -69,9 +69,7 @@ class NvprofReading(Reading):
             elif kind == "MARKER":
                 nvprof_markers.convert(self, name)
             elif kind not in ("StringTable", "MARKER_DATA", "NAME"):
-                count = self.tables.count(name) or 0
-                self.out.seen(name, count)
-                self.out.left(name, count, why=WHY.get(kind, ""))
+                self.out.left(name, self.tables.count(name) or 0, why=WHY.get(kind, ""))
         self._names()
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
@@ -149,7 +147,6 @@ class NvprofReading(Reading):
         what = f"{_PREFIX}NAME"
         for kind, first, second, name in self._named:
             target = self.target(first if kind in (1, 2) and first in self.targets else None)
-            self.out.seen(what, 1)
             if kind == 2:
                 text = target.writer.string(name)
                 target.writer.rows("threads", rows_of("threads", 1, thread=second, name=text, source=2))
@@ -161,7 +158,6 @@ class NvprofReading(Reading):
                 target.writer.rows("resource_names", row)
             self.out.kept(what, 1)
         unusable = (self.tables.count(what) or 0) - len(self._named) if what in self.tables.names else 0
-        self.out.seen(what, max(unusable, 0))
         self.out.lost(what, max(unusable, 0), why="no kind or no name")
 
 

@@ -45,15 +45,12 @@ def convert(reading: NvprofReading, name: str) -> None:
     ended = np.zeros(batch.rows, bool)
     ended[end[matched]] = True
     unmatched = ends[~ended[ends]]
-    reading.out.seen(name, len(unmatched))
     reading.out.lost(name, len(unmatched), why="an end without a begin")
     other = batch.rows - len(marks) - len(begins) - len(ends)
-    reading.out.seen(name, other)
     reading.out.left(name, other, why="synchronisation of the host")
     _marks(reading, name, batch.select(marks), data)
     _ranges(reading, name, batch, begins, end, matched, data)
     used = int(np.count_nonzero(np.isin(data["id"], batch["id"][np.concatenate([marks, begins])])))
-    reading.out.seen(f"{name}_DATA", data.rows)
     reading.out.kept(f"{name}_DATA", used)
     reading.out.lost(f"{name}_DATA", data.rows - used, why="of no mark or range")
 
@@ -102,7 +99,6 @@ def _ranges(
         # The rows of the ends.
         closed = int(np.count_nonzero(~part.columns["end"].null))
         good = int(np.count_nonzero(~part.columns["end"].null & made.usable))
-        reading.out.seen(name, closed)
         reading.out.kept(name, good)
         reading.out.lost(name, closed - good, why="the end of a range that cannot be used")
 

@@ -105,7 +105,6 @@ class _Folder:
                         self._write(name, batch, rows["process"] == index, self._processes[index])
                     duration = _duration(rows[~lost]) if folder is self._path else 0
                     self._out.kept(what, int((~lost).sum()), duration)
-                    self._out.seen(what, 0, duration)
                     self._out.lost(what, int(lost.sum()), why="of no process")
         for name in REFERRED.values():
             # Unreferenced rows belong to the trace too.
@@ -177,7 +176,7 @@ class _Folder:
         try:
             file = parquet.ParquetFile(path, page_checksum_verification=True)
         except _damaged() as error:
-            self._unreadable(what, 1, f"the file cannot be read: {_sentence(error)}")
+            self._out.lost(what, 1, why=f"the file cannot be read: {_sentence(error)}")
             return
         with file:
             for group in range(file.num_row_groups):
@@ -186,15 +185,10 @@ class _Folder:
                     left = file.metadata.row_group(group).num_rows
                     for batch in file.iter_batches(_ROWS, row_groups=[group]):
                         converted = _converted(name, batch)
-                        self._out.seen(what, len(converted.rows))
                         left -= len(converted.rows)
                         yield converted
                 except _damaged() as error:
-                    self._unreadable(what, max(left, 1), f"unreadable: {_sentence(error)}")
-
-    def _unreadable(self, what: str, count: int, why: str) -> None:
-        self._out.seen(what, count)
-        self._out.lost(what, count, why=why)
+                    self._out.lost(what, max(left, 1), why=f"unreadable: {_sentence(error)}")
 
 
 def _joined(batches: list[_RowBatch]) -> _RowBatch:

@@ -191,7 +191,6 @@ class _Translation:
         members = "".join(f',"{key}":{json.dumps(value)}' for key, value in rest.items())
         yield f"]{members}}}".encode()
         for what, count in self.unsupported.items():
-            self._out.seen(what, count)
             self._out.left(what, count)
         if self._of_cutrace:
             self._out.note(
@@ -264,7 +263,6 @@ class _Translation:
                     yield from make(sequence, time, _bytes(values[number]))
 
     def _lose(self, what: str, why: str) -> None:
-        self._out.seen(what, 1)
         self._out.lost(what, 1, why=why)
 
     # Interned data, tracks and clocks

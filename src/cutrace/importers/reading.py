@@ -81,7 +81,6 @@ class Reading:
         for batch in self.tables.batches(name, columns) if name in self.tables.names else ():
             good = batch.known(number) & batch.known("value")
             texts.update(zip(batch[number][good].tolist(), batch["value"][good].tolist(), strict=True))
-            self.out.seen(name, batch.rows)
             self.out.kept(name, int(np.count_nonzero(good)))
             self.out.lost(name, int(np.count_nonzero(~good)), why="no number or no text")
         return texts
@@ -100,17 +99,13 @@ class Reading:
         """Count the missing rows of a damaged table."""
         if name in self.tables.damage:
             # Count at least one row if the number of rows is unknown.
-            missing = max((self.tables.count(name) or 0) - read, 1)
-            self.out.seen(name, missing)
-            self.out.lost(name, missing, why=DAMAGED_FILE)
+            self.out.lost(name, max((self.tables.count(name) or 0) - read, 1), why=DAMAGED_FILE)
 
     def leave_columns(self, name: str, used: set[str]) -> None:
         """Account for the columns of a table that have values and are left out."""
         unused = [c for c in self.tables.names[name] if c not in used and c not in self.redundant]
         for column, count in self.tables.filled(name, unused).items():
-            if count:
-                self.out.seen(f"{column} of {name}", count)
-                self.out.left(f"{column} of {name}", count)
+            self.out.left(f"{column} of {name}", count)
 
 
 @dataclass(frozen=True)

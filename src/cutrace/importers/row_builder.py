@@ -125,18 +125,12 @@ class Rows:
         if "end" in TABLES[self.table].offsets:
             starts, ends = self.rows["start"].astype(np.int64), self.rows["end"].astype(np.int64)
             durations = np.where((ends >= starts) & ((starts > 0) | self.usable & (starts == 0)), ends - starts, 0)
-        seen = _sum(durations)
-        out.seen(what, self.batch.rows, seen)
-        if not self._reasons or not self._reason.any():
-            out.kept(what, self.batch.rows, seen)
-            return self.rows
+        good = self.usable
+        out.kept(what, int(np.count_nonzero(good)), _sum(durations[good]))
         for i, why in enumerate(self._reasons):
             which = self._reason == i + 1
             out.lost(what, int(np.count_nonzero(which)), _sum(durations[which]), why)
-        good = self._reason == 0
-        out.kept(what, int(np.count_nonzero(good)), _sum(durations[good]))
-        usable: np.ndarray = self.rows[good]
-        return usable
+        return self.rows if good.all() else self.rows[good]
 
     def _time(self, column: str, where: np.ndarray | None = None) -> np.ndarray:
         values = self.batch[column]

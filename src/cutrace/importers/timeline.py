@@ -107,8 +107,8 @@ class Timeline:
         if isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP:
             index = self._begin_process(pid, "")
         else:
-            name = _readable(pid) if isinstance(pid, bytes) else ""
-            index = self._begin_process(FIRST_MADE_UP + len(self._processes), name, _readable(pid))
+            name = readable(pid) if isinstance(pid, bytes) else ""
+            index = self._begin_process(FIRST_MADE_UP + len(self._processes), name, readable(pid))
         self._index_of[pid] = index
         return index
 
@@ -280,9 +280,13 @@ class Timeline:
         which, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
         totals = sums(durations, inverse, len(which))
         for kind, count, duration in zip(which.tolist(), counts.tolist(), totals, strict=True):
-            tally = self._outcomes.setdefault((kind >> 40, kind >> 8 & 0xFFFFFFFF, kind & 0xFF), [0, 0])
-            tally[0] += count
-            tally[1] += duration
+            self.count(kind >> 40, kind >> 8 & 0xFFFFFFFF, kind & 0xFF, count, duration)
+
+    def count(self, phase: int, category: int, outcome: int, count: int = 1, duration: int = 0) -> None:
+        """Count events of one kind with one outcome; ``duration`` is the sum of their durations."""
+        tally = self._outcomes.setdefault((phase, category, outcome), [0, 0])
+        tally[0] += count
+        tally[1] += duration
 
     def account_events(self, events: Events, outcomes: np.ndarray) -> None:
         """:meth:`account` for whole events."""
@@ -302,13 +306,7 @@ class Timeline:
         for column in columns:
             if count := events.count(column):
                 kind = self.kind(int(events.phases[0]), int(events.categories[0]))
-                self.leave(f"{noun} {column.removesuffix(' text')} of {kind}", count)
-
-    def leave(self, what: str, count: int, why: str = "") -> None:
-        """Count things other than events (keys, arguments) as left out."""
-        if count:
-            self.out.seen(what, count)
-            self.out.left(what, count, why=why)
+                self.out.left(f"{noun} {column.removesuffix(' text')} of {kind}", count)
 
     def kind(self, phase: int, category: int) -> str:
         """The name in the account of events of a phase and category (an id)."""
@@ -320,21 +318,17 @@ class Timeline:
         """Write the account, and the names of threads with assigned ids."""
         outcomes = list(Outcome)
         for (phase, category, outcome), (count, duration) in self._outcomes.items():
-            what = self.kind(phase, category)
-            self.out.seen(what, count, duration)
-            if outcome == Outcome.KEPT:
-                self.out.kept(what, count, duration)
-            else:
-                getattr(self.out, outcomes[outcome].method)(what, count, duration, why=outcomes[outcome].why)
+            how = outcomes[outcome]
+            self.out.count(how.method, self.kind(phase, category), count, duration, how.why)
         for what, texts in self._leftovers.items():
             names: Counter[str] = Counter()
             for text, count in zip(self.reader.texts(np.array(list(texts))), texts.values(), strict=True):
                 names.update(dict.fromkeys(object_of(text), count))
             for name, count in names.items():
-                self.leave(f"argument {name} of {what}", count)
+                self.out.left(f"argument {name} of {what}", count)
         for process in self._processes:
             if process.made_up:
-                process.writer.process({"source_threads": {str(n): _readable(t) for t, n in process.made_up.items()}})
+                process.writer.process({"source_threads": {str(n): readable(t) for t, n in process.made_up.items()}})
                 named = {thread: tid for tid, thread in process.made_up.items() if tid is not None}
                 texts_of = (tid if isinstance(tid, bytes) else str(tid).encode() for tid in named.values())
                 names_of = [process.writer.string(text) for text in texts_of]
@@ -342,5 +336,5 @@ class Timeline:
                 process.writer.rows("threads", rows)
 
 
-def _readable(id_: Any) -> Any:
+def readable(id_: Any) -> Any:
     return id_.decode("utf-8", "replace") if isinstance(id_, bytes) else id_

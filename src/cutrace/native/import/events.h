@@ -166,7 +166,7 @@ class EventScanner {
   };
 
   // The event that is being read.
-  struct Event {
+  struct OpenEvent {
     std::uint8_t phase = 0, flags = 0;
     std::uint32_t name = 0, category = 0;
     std::int64_t time = 0, duration = 0;
@@ -221,7 +221,7 @@ class EventScanner {
   Table thread_numbers_;
   std::uint32_t last_thread_ = 0;
 
-  Event event_;
+  OpenEvent event_;
   std::size_t group_ = 0;  // of the event, once its arguments are read
   std::vector<std::pair<std::uint32_t, std::uint64_t>> values_;   // wanted values: columns and bits
   std::vector<std::pair<std::uint32_t, double>> number_values_;   // arguments that are numbers: ids of keys and values
