@@ -433,6 +433,73 @@ def test_depths_are_those_of_a_stack() -> None:
     assert depths(*columns).tolist() == np.array(expected)[shuffled].tolist()
 
 
+# Nodes of CUDA graphs
+
+THREAD = global_tid(9, 10)
+
+
+def push(start: int, end: int | None, text: str, thread: int = THREAD, kind: int = 59) -> dict[str, Any]:
+    return {"start": start, "end": end, "eventType": kind, "globalTid": thread, "text": text}
+
+
+def node(start: int, number: int, original: int | None = None, thread: int = THREAD) -> dict[str, Any]:
+    return {
+        "start": start, "end": start + 1, "nameId": 1, "globalTid": thread, "graphNodeId": number,
+        "originalGraphNodeId": original,
+    }  # fmt: skip
+
+
+def replays(path: Path, nodes: list[dict[str, Any]]) -> Path:
+    return nsys(
+        path, ["Graph Node Creation", "k", "layer"],
+        NVTX_EVENTS=[
+            push(100, 200, "forward"), {**push(120, 150, ""), "text": None, "textId": 3}, push(90, None, "epoch"),
+            push(100, 200, "a start/end range", kind=60), push(100, 400, "another thread", THREAD + 1),
+            push(290, 310, "instantiate"),
+        ],
+        CUDA_GRAPH_NODE_EVENTS=nodes,
+        CUPTI_ACTIVITY_KIND_KERNEL=[
+            kernel(500 + 10 * i, 505 + 10 * i, shortName=2, globalPid=global_pid(9), graphNodeId=number)
+            for i, number in enumerate((65, 97, 66, 67, 0))
+        ],
+    )  # fmt: skip
+
+
+def test_replayed_work_has_the_ranges_in_which_its_node_was_created(tmp_path: Path) -> None:
+    path = replays(
+        tmp_path / "a.sqlite",
+        [
+            node(130, 1), node(250, 2),
+            # Copies: one has a row that does not name the original, one is a copy of a copy, one is of an unknown node.
+            node(300, 65), node(301, 65, 1), node(302, 97, 65), node(303, 66, 2), node(304, 67, 99),
+        ],
+    )  # fmt: skip
+    trace = cutrace.load(path)
+    nodes, origins = trace.graph_nodes, trace.origins
+
+    assert nodes[["graph_node", "original", "created", "thread"]].tolist() == [
+        (1, 0, 130, 10), (2, 0, 250, 10), (65, 1, 130, 10), (66, 2, 250, 10), (97, 1, 130, 10),
+    ]  # fmt: skip
+    assert origins is not None
+    paths = origins.path_of[origins.of(0, "kernels", trace.kernels)]
+    assert [origins.text(path) for path in paths.tolist()] == [
+        "epoch/forward/layer", "epoch/forward/layer", "epoch", "(not recorded)", "",
+    ]  # fmt: skip
+    assert account(trace, "CUDA_GRAPH_NODE_EVENTS").kept.count == 7  # the rows of host_slices
+
+
+def test_copies_that_do_not_name_their_original_have_no_origin(tmp_path: Path) -> None:
+    nodes = [node(130, 1), node(302, 65)]
+    for row in nodes:
+        del row["originalGraphNodeId"]
+    assert cutrace.load(replays(tmp_path / "a.sqlite", nodes)).origins is None
+
+
+def test_a_cycle_of_copies_in_a_damaged_table_has_no_origin(tmp_path: Path) -> None:
+    path = replays(tmp_path / "a.sqlite", [node(130, 1), node(300, 65, 66), node(301, 66, 65), node(302, 97, 97)])
+    assert cutrace.load(path).graph_nodes["graph_node"].tolist() == [1]
+
+
 # Damaged files
 
 
@@ -471,6 +538,7 @@ def test_no_value_of_any_column_is_an_error(tmp_path: Path, value: object) -> No
         "OSRT_API": {"globalTid": global_tid(100, 100), "nameId": 1},
         "GPU_METRICS": {"timestamp": 1, "typeId": 1, "metricId": 1, "value": 1},
         "NVTX_EVENTS": nvtx(text="a", rangeId=1, textId=1, doubleValue=1.0),
+        "CUDA_GRAPH_NODE_EVENTS": {**node(30, 1), "globalTid": global_tid(100, 100)},
         "TARGET_INFO_GPU": {"id": 0, "cuDevice": 0, "name": "A", "uuid": "GPU-0", "totalMemory": 1},
         "TARGET_INFO_CUDA_STREAM": {"streamId": 7, "hwId": 0, "vmId": 1, "processId": 100, "priority": 0},
         "PROCESSES": {"globalPid": global_pid(100), "pid": 100, "name": "p"},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import nsys
+from . import nsys_graphs
 from .base import rows_of
 from .reading import Target, convert, kinds
 from .row_builder import Rows
@@ -27,10 +28,12 @@ _NAMES = (nsys.NVTX_CATEGORY, nsys.NVTX_THREAD, nsys.NVTX_DOMAIN)
 
 @dataclass
 class _Named:
-    """The result of a first pass over the table: names of domains, and the depth of each push/pop range."""
+    """The result of a first pass over the table: names of domains, the depth of each row's push/pop range, and, if the
+    export has graph nodes, the starts, ends, threads and names of these ranges."""
 
     domains: dict[tuple[int, int], str] = field(default_factory=dict)
     depths: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint16))
+    pushes: tuple[np.ndarray, ...] = ()
 
     def domain(self, target: Target, number: int) -> int:
         """The string id of the name of a domain."""
@@ -57,28 +60,32 @@ def convert_events(reading: NsysReading) -> None:
         for kind, count in zip(*np.unique(types[~(marks | ranges | names)], return_counts=True), strict=True):
             reading.out.left(_TABLE, int(count), why=f"events of type {kind}")
     reading.leave_columns(_TABLE, {*_COLUMNS, "globalTid"})
+    if named.pushes:
+        nsys_graphs.write_nodes(reading, named.pushes)
 
 
 def _first_pass(reading: NsysReading) -> _Named:
     named = _Named()
     ranges: list[tuple[np.ndarray, ...]] = []
     read = 0
+    has_nodes = nsys_graphs.has_nodes(reading.tables)
     columns = ("start", "end", "eventType", "domainId", "textId", "text", "globalTid")
     for batch in reading.tables.batches(_TABLE, {name: _COLUMNS[name] for name in columns}):
         types = batch["eventType"]
         pushes = np.flatnonzero(np.isin(types, _PUSHES) & batch.known("start"))
         if len(pushes):
             ends = np.where(batch.known("end"), batch["end"], np.iinfo(np.int64).max)
-            values = (batch["start"], ends, batch["globalTid"], batch["domainId"])
-            ranges.append((pushes + read, *(column[pushes] for column in values)))
+            values = (batch["start"], ends, batch["globalTid"], batch["domainId"], batch["text"], batch["textId"])
+            ranges.append((pushes + read, *(column[pushes] for column in values[: 6 if has_nodes else 4])))
         for i in np.flatnonzero(types == nsys.NVTX_DOMAIN).tolist():
             key = int(batch["globalTid"][i]) >> nsys.THREAD_BITS, int(batch["domainId"][i])
             named.domains[key] = str(batch["text"][i]) or reading.texts[int(batch["textId"][i])]
         read += batch.rows
     named.depths = np.zeros(read, np.uint16)
     if ranges:
-        indices, starts, ends, threads, domains = (np.concatenate(parts) for parts in zip(*ranges, strict=True))
+        indices, starts, ends, threads, domains, *texts = (np.concatenate(parts) for parts in zip(*ranges, strict=True))
         named.depths[indices] = depths(starts, ends, threads, domains)
+        named.pushes = (starts, ends, threads, *texts) if has_nodes else ()
     return named
 
 
