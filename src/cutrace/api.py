@@ -378,7 +378,7 @@ def batch(
         progress=progress,
     )
     about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
-    write_text(page, html(report, result, about))
+    write_text(page, html(result, about))
     return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)
 
 

@@ -17,7 +17,7 @@ EVIL = "<script>alert(1)</script>"
 
 def page(*pictures: Histogram | Bars | HeatMap, rows: int = 1, sentences: tuple[str, ...] = ()) -> str:
     table = Table("t", "All ranks", (Column("rank", "text"), Column("time", "ns")), [("rank 0", 1_500)] * rows)
-    return html("kernels", Result([table], list(sentences), list(pictures)), "3 files")
+    return html(Result([table], list(sentences), list(pictures)), "3 files")
 
 
 def test_a_page_has_sentences_and_tables_and_nothing_from_outside():
@@ -26,7 +26,7 @@ def test_a_page_has_sentences_and_tables_and_nothing_from_outside():
     assert "rank 7 is slow &lt;script&gt;" in text
     assert EVIL not in text
     assert text.count("<td>1.5us</td>") == 200
-    assert "50 further rows" in text
+    assert "and 50 more" in text
     assert "default-src &#x27;none&#x27;" in text
     assert not re.search(r"(src|href)=", text)
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ..analysis.tables import Column, Table
+from ..analysis.tables import Column
 from ..batching.model import Bars, HeatMap, Histogram, Result
-from ..units import count_of
-from .html import data_script, escaped, page
-from .html import table as table_of_texts
+from .html import data_script, escaped, figures, page, section
 from .tables import cell
 from .values import duration
 
@@ -29,19 +26,20 @@ _SIDE = 1000
 _Bar = tuple[float, float, float, float, str, str]
 
 
-def html(report: str, result: Result, about: str) -> str:
+def html(result: Result, about: str) -> str:
     """The page of a report. ``about`` says what it was made from."""
-    pictures = "\n".join(_picture(number, picture) for number, picture in enumerate(result.pictures))
+    sentences = "".join(f"<li>{escaped(sentence)}</li>" for sentence in result.sentences)
+    pictures = [_picture(number, picture) for number, picture in enumerate(result.pictures)]
+    tables = [
+        section(made.title, figures(made, _ROWS, "and {:,} more: cutrace batch prints all with --limit 0"))
+        for made in result.tables
+    ]
     heats = ((number, picture) for number, picture in enumerate(result.pictures) if isinstance(picture, HeatMap))
-    title = result.tables[0].title if result.tables else report
     return page(
         "batch",
-        f"cutrace batch {report}",
-        heading=escaped(title),
+        result.tables[0].title,
         about=escaped(about),
-        sentences="".join(f"<li>{escaped(sentence)}</li>" for sentence in result.sentences),
-        pictures=pictures,
-        tables="\n".join(map(_section, result.tables)),
+        main="\n".join([f"<ul class=sentences>{sentences}</ul>", *pictures, *tables]),
         data="\n".join(data_script(f"heat{number}", _cells(picture)) for number, picture in heats),
     )
 
@@ -162,16 +160,3 @@ def _chart(width: float, height: float, bars: Iterable[_Bar]) -> str:
 
 def _axis(left: str, middle: str, right: str) -> str:
     return f"<p class=axis>{''.join(f'<span>{escaped(text)}</span>' for text in (left, middle, right))}</p>"
-
-
-# Tables
-
-
-def _section(table: Table) -> str:
-    rows = list(islice(table.rows, _ROWS + 1)) if not isinstance(table.rows, Sequence) else table.rows
-    shown = ([cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in rows[:_ROWS])
-    texts = {column.name: "text" for column in table.columns if column.unit == "text"}
-    drawn = table_of_texts([column.name for column in table.columns], shown, texts)
-    left = len(rows) - _ROWS
-    more = f"<p class=note>{count_of(left, 'further row')}: cutrace batch prints all with --limit 0.</p>"
-    return f"<section><h2>{escaped(table.title)}</h2>\n{drawn}{more if left > 0 else ''}</section>"

@@ -25,10 +25,57 @@ function colorOf(style) {
   for (const letter of style[0]) sum = (sum * 31 + letter.codePointAt(0)) >>> 0;
   return KERNELS[sum % KERNELS.length];
 }
-function time(ns) {
-  const size = Math.abs(ns);
+/** A time as text, in the unit of its size or in that of another time. */
+function time(ns, like = ns) {
+  const size = Math.abs(like);
   const [scale, unit] = size < 1e3 ? [1, "ns"] : size < 1e6 ? [1e3, "us"] : size < 1e9 ? [1e6, "ms"] : [1e9, "s"];
-  return Number((ns / scale).toPrecision(5)) + unit;
+  return (like === ns ? Number((ns / scale).toPrecision(5)) : Number((ns / scale).toFixed(3)).toLocaleString("en")) + unit;
+}
+
+/** The lower-case words of a search field; all of them have to be in a text that is found. */
+const wordsOf = (field) => field.value.toLowerCase().split(/\s+/).filter(Boolean);
+
+/** The key "/" goes to a search field. */
+function slashKey(field) {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.key !== "/" || event.target.matches("input")) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
+  });
+}
+
+/** Of the buttons with a data attribute the one clicked last is pressed; act() gets its value. */
+function choice(name, act) {
+  const buttons = [...document.querySelectorAll(`[data-${name}]`)];
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      for (const other of buttons) other.setAttribute("aria-pressed", other === button);
+      act(button.dataset[name]);
+    });
+  }
+}
+
+/** The cleared context of a canvas of this size in CSS pixels, in the resolution of the screen. */
+function cleared(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1, wide = Math.round(width * ratio), high = Math.round(height * ratio);
+  canvas.style.height = height + "px";
+  if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.textBaseline = "middle";
+  return context;
+}
+const MONO = "11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
+
+/** Show a tooltip in a box beside a point, with a title and lines. */
+function showTip(tip, box, x, y, title, lines) {
+  tip.hidden = false;
+  tip.replaceChildren(make("b", {}, title), ...lines.filter(Boolean).map((line) => make("div", {}, line)));
+  const wide = tip.offsetWidth, tall = tip.offsetHeight;
+  tip.style.left = Math.max(4, Math.min(x + 14, box.clientWidth - wide - 6)) + "px";
+  tip.style.top = (y + 18 + tall < box.clientHeight || y < tall + 12 ? y + 18 : y - tall - 10) + "px";
 }
 
 /** The button "theme" turns light and dark; redraw() draws canvases again. */

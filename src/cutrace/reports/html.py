@@ -18,14 +18,17 @@ from typing import Any
 from urllib.parse import quote
 
 from ..analysis.definitions import METRICS, Value
+from ..analysis.tables import Table
 from ..golden.compare import Row
 from ..golden.model import Stored, Verdict, part_of, place, plain
 from ..units import printable
 from .model import STATES, Case, SessionReport, State, Style, Timeline
+from .tables import cell
 from .text import changes, comment, names_shortened, style_of
 from .values import counts, duration, pair, short, title, value_text
 
 _FOLDER = Path(__file__).parent
+_THEME = '<button type=button id=theme title="Light or dark" aria-label="Light or dark">◐</button>'
 #: The CSS names of the styles of rows.
 _MARKS = {"bad": "bad", "warn": "off", "good": "good", "": ""}
 #: Metrics that the list of tests shows.
@@ -47,20 +50,40 @@ def html(report: SessionReport) -> str:
         "cutrace report",
         about="".join(_about(report)),
         filters="".join(_filters(report)),
-        tests="\n".join(_entry(number, case, several) for number, case in enumerate(cases)),
+        main="\n".join(_entry(number, case, several) for number, case in enumerate(cases)),
         data="\n".join([data_script("styles", [(style.name, style.detail, style.kind) for style in styles]), *details]),
     )
 
 
-def page(name: str, title: str, **parts: str) -> str:
-    """The page of this name: the common head and its own template, filled with its style, its script if it has one, a
-    policy that allows only these two, and the ``parts``."""
-    style, script, template = style_of_page(name), _file(f"{name}.js"), _file("head.html") + _file(f"{name}.html")
+def page(name: str, title: str, *, about: str, main: str, data: str = "", **parts: str) -> str:
+    """The page of this name: the frame of all pages with the body of this one, filled with its style, its script if it
+    has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``."""
+    style, script, body = style_of_page(name), _file(f"{name}.js"), _file(f"{name}.html") or _file("document.html")
     script = script and _file("common.js") + script
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
-    parts |= {"title": title, "policy": escape(policy), "style": style, "script": script}
+    parts |= {"title": escaped(title), "about": about, "main": main, "data": data}
+    parts |= {"policy": escape(policy), "style": style, "theme": script and _THEME}
+    parts["script"] = script and f"<script>{script}</script>"
     # Replace in one pass, so that placeholders in the inserted parts are not replaced.
+    template = _file("frame.html").replace("{{body}}", body)
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def section(title: str, content: str) -> str:
+    """A part of a document with a heading; nothing without content."""
+    return content and f"<section><h2>{escaped(title)}</h2>\n{content}</section>"
+
+
+def figures(made: Table, most: int, more: str) -> str:
+    """The first ``most`` rows of a table, and below it ``more`` with the number of others. Nothing for no rows."""
+    rows = list(made.rows)
+    if not rows:
+        return ""
+    cells = ([cell(*pair) for pair in zip(row, made.columns, strict=True)] for row in rows[:most])
+    texts = [column.name for column in made.columns if column.unit == "text"]
+    classes = dict.fromkeys(texts, "text") | dict.fromkeys(texts[-1:], "text name")
+    note = f"<p class=note>{escaped(more.format(len(rows) - most))}</p>" if len(rows) > most else ""
+    return table([column.name for column in made.columns], cells, classes) + note
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]) -> str:

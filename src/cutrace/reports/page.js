@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const list = $("tests"), detail = $("detail"), search = $("search"), entries = [...list.children];
   const texts = entries.map((li) => li.textContent.toLowerCase());
@@ -10,7 +9,7 @@
   // The list
 
   function narrow() {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = wordsOf(search);
     let found = 0;
     entries.forEach((li, at) => {
       const state = !filter || filter in li.dataset || li.dataset.state === filter;
@@ -21,13 +20,7 @@
     $("none").hidden = found > 0;
   }
   search.addEventListener("input", narrow);
-  for (const button of document.querySelectorAll("[data-filter]")) {
-    button.addEventListener("click", () => {
-      filter = button.dataset.filter;
-      for (const other of document.querySelectorAll("[data-filter]")) other.setAttribute("aria-pressed", other === button);
-      narrow();
-    });
-  }
+  choice("filter", (chosen) => { filter = chosen; narrow(); });
   function move(by) {
     const shown = entries.filter((li) => !li.hidden);
     const now = shown.findIndex((li) => li.firstChild.hasAttribute("aria-current"));
@@ -40,10 +33,10 @@
     if (event.key === "Escape" && typing) { event.target.value = ""; event.target.dispatchEvent(new Event("input")); event.target.blur(); }
     else if (typing && event.target === search && event.key === "Enter") { move(0); search.blur(); }
     else if (typing) return;
-    else if (event.key === "/") { event.preventDefault(); search.focus(); search.select(); }
     else if (event.key === "j") move(1);
     else if (event.key === "k") move(-1);
   });
+  slashKey(search);
   themeButton(() => stop && stop.redraw());
 
   // A test
@@ -152,11 +145,6 @@
   // The timeline
 
   const ROW = 17, TITLE = 20, AXIS = 22, PAD = 5;
-  /** Ticks say time in the unit of their distance. */
-  function tick(ns, step) {
-    const [scale, unit] = step < 1e3 ? [1, "ns"] : step < 1e6 ? [1e3, "us"] : step < 1e9 ? [1e6, "ms"] : [1e9, "s"];
-    return Number((ns / scale).toFixed(3)).toLocaleString("en") + unit;
-  }
 
   function timeline(picture, parent) {
     const table = styles(), slices = [], lanes = [];
@@ -237,20 +225,10 @@
       frame = 0;
       width = shaft.clientWidth;
       if (!width) return;
-      const ratio = window.devicePixelRatio || 1;
-      canvas.style.height = height + "px";
-      if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
-        canvas.width = Math.round(width * ratio);
-        canvas.height = Math.round(height * ratio);
-      }
       const css = getComputedStyle(document.documentElement);
       const color = (name) => css.getPropertyValue("--" + name).trim();
       const ink = color("ink"), soft = color("soft"), line = color("line"), grid = color("grid"), lane = color("lane"), head = color("head"), accent = color("accent");
-      const c = canvas.getContext("2d");
-      c.setTransform(ratio, 0, 0, ratio, 0, 0);
-      c.clearRect(0, 0, width, height);
-      const mono = "11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace", plain = "12px system-ui, sans-serif";
-      const edge = gutter();
+      const c = cleared(canvas, width, height), edge = gutter();
       lanes.forEach((one, number) => {
         c.fillStyle = one.head ? head : number % 2 ? lane : "transparent";
         c.fillRect(0, one.y, width, one.head ? TITLE : one.height);
@@ -265,13 +243,12 @@
         c.fillStyle = grid;
         c.fillRect(x(t), AXIS, 1, height);
       }
-      c.textBaseline = "middle";
       // Slices
       c.save();
       c.beginPath();
       c.rect(edge, AXIS, width - edge, height);
       c.clip();
-      c.font = mono;
+      c.font = MONO;
       const shown = pinned || hovered;
       for (const slice of slices) {
         if (slice.end < from || slice.start > to) continue;
@@ -314,7 +291,7 @@
       // Titles
       c.fillStyle = line;
       c.fillRect(edge - 1, AXIS, 1, height);
-      c.font = plain;
+      c.font = "12px system-ui, sans-serif";
       for (const one of lanes) {
         c.fillStyle = one.head ? ink : soft;
         const words = one.head || one.title, room = one.head ? width - 20 : edge - 14;
@@ -332,7 +309,7 @@
         c.fillStyle = grid;
         c.fillRect(x(t), top + AXIS - 6, 1, 6);
         c.fillStyle = soft;
-        const words = tick(t, step);
+        const words = time(t, step);
         if (x(t) + 3 + c.measureText(words).width < width) c.fillText(words, x(t) + 3, top + AXIS / 2 - 1);
       }
     }
@@ -352,16 +329,9 @@
       tip.hidden = !slice;
       if (!slice) return;
       const launched = slice.link && slice.style[2] === "kernel" ? linked.get(slice.link).find((one) => one.style[2] === "api") : null;
-      const lines = [make("b", {}, slice.style[0] || "(no name)"),
-        make("div", {}, WORDS[slice.style[2]] + (slice.end > slice.start ? " of " + time(slice.end - slice.start) : "") + ", at " + time(slice.start)),
-        launched ? make("div", {}, "launched by " + launched.style[0] + ", " + time(slice.start - launched.start) + " before") : null,
-        slice.style[1] ? make("div", {}, slice.style[1]) : null];
-      tip.replaceChildren(...lines.filter(Boolean));
-      const wide = tip.offsetWidth, tall = tip.offsetHeight, top = py - shaft.scrollTop;
-      tip.style.left = Math.max(4, Math.min(px + 14, box.clientWidth - wide - 6)) + "px";
-      const below = top + 18;
-      tip.style.top = (below + tall < box.clientHeight || top < tall + 12 ? below : top - tall - 10) + "px";
-      box.style.overflow = "visible";
+      showTip(tip, box, px, py - shaft.scrollTop, slice.style[0] || "(no name)", [
+        WORDS[slice.style[2]] + (slice.end > slice.start ? " of " + time(slice.end - slice.start) : "") + ", at " + time(slice.start),
+        launched && "launched by " + launched.style[0] + ", " + time(slice.start - launched.start) + " before", slice.style[1]]);
     }
     function select(slice) {
       pinned = slice;

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..analysis.roofline import DRAM, Ceiling, Point, Roofline
 from ..units import count_of
-from .html import escaped, page, style_of_page, table
+from .html import escaped, page, section, style_of_page, table
 from .values import NOTHING, duration
 
 #: Width and height of a chart on a wide screen, and on a phone.
@@ -20,7 +20,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 def html(rooflines: Sequence[Roofline], source: str) -> str:
     """The page of these rooflines; ``source`` is the name of their capture."""
-    return page("roofline", "cutrace roofline", about=escaped(source), rooflines="\n".join(map(_section, rooflines)))
+    return page("roofline", "cutrace roofline", about=escaped(source), main="\n".join(map(_section, rooflines)))
 
 
 def svg(rooflines: Sequence[Roofline]) -> str:
@@ -45,10 +45,7 @@ def _section(roof: Roofline) -> str:
         for name, size in (("wide", _WIDE), ("narrow", _NARROW))
     )
     notes = "".join(f"<p class=note>{escaped(note)}.</p>" for note in roof.notes)
-    return (
-        f"<section><h2>{escaped(roof.gpu.name)}</h2>\n{pictures}\n{notes}\n{_kernels(roof.points)}\n"
-        f"{_ceilings(roof.ceilings)}</section>"
-    )
+    return section(roof.gpu.name, f"{pictures}\n{notes}\n{_kernels(roof.points)}\n{_ceilings(roof.ceilings)}")
 
 
 def _title(rooflines: Sequence[Roofline]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from ..analysis.pc_samples import SELECTED
 from ..analysis.sources import Heat, MeasuredSource, Sources
 from ..units import count_of
-from .html import escaped, page
+from .html import escaped, page, section
 from .roofline import amount
 
 #: The number of context lines before and after each measured line.
@@ -24,15 +24,12 @@ def html(measured: Sources, about: str, root: Path | None = None) -> str:
     """The page. ``about`` names the capture. Files are read at the paths in the trace, or below ``root``."""
     tables = _Tables(measured)
     texts = {source.file: _lines_of(source.file, root) for source in measured.files if source.file}
+    sources = [tables.source(number, source, texts.get(source.file)) for number, source in enumerate(measured.files)]
     return page(
         "source",
         "cutrace source",
-        about=escaped(about),
-        summary=escaped(tables.summary()),
-        hottest=tables.hottest(texts),
-        sources="\n".join(
-            tables.source(number, source, texts.get(source.file)) for number, source in enumerate(measured.files)
-        ),
+        about=escaped(" · ".join([about, *tables.summary()])),
+        main="\n".join([section("Hottest", tables.hottest(texts)), *sources]),
     )
 
 
@@ -56,13 +53,11 @@ class _Tables:
         self._sampled = measured.total.sampled > 0
         self._metrics = list(measured.metrics)
 
-    def summary(self) -> str:
-        parts = []
+    def summary(self) -> Iterator[str]:
         if self._sampled:
-            parts.append(f"{count_of(self._sources.total.sampled, 'sample')} of warps")
+            yield f"{count_of(self._sources.total.sampled, 'sample')} of warps"
         if self._metrics:
-            parts.append(f"metrics are sums over {count_of(self._sources.launches, 'launch')} or fewer")
-        return ", ".join(parts)
+            yield f"metrics are sums over {count_of(self._sources.launches, 'launch')} or fewer"
 
     # Columns
 

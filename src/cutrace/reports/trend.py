@@ -41,15 +41,21 @@ def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
             rows.append((_rank(series), _row(key, series, gone=cases[-1] is None, several=several)))
     rows.sort(key=lambda row: row[0])
     moved = sum(rank < 2 for rank, _ in rows)
-    about = escaped(f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}")
+    about = f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}"
+    totals = "\n".join(_totals([report for _, report in reports], names))
+    heads = "".join(f"<th scope=col>{title}</th>" for title in ("test", *_TITLES.values()))
+    lines = "\n".join(line for _, line in rows)
     return page(
         "trend",
         "cutrace trends",
-        about="".join([about, *(f" · {escaped(device)}" for device in reports[-1][1].devices)]),
-        totals="\n".join(_totals([report for _, report in reports], names)),
-        heads="".join(f"<th scope=col>{title}</th>" for title in _TITLES.values()),
-        count=f"{count_of(len(rows), 'test')}, {moved:,} with changes",
-        tests="\n".join(row for _, row in rows),
+        about=escaped(" · ".join([about, *reports[-1][1].devices])),
+        main=(
+            f'<section class=totals aria-label="Totals of the suite">\n{totals}\n</section>\n'
+            "<div class=tools>"
+            '<input type=search id=search placeholder="Search tests   ( / )" aria-label="Search tests">'
+            f"<span class=hint id=count>{count_of(len(rows), 'test')}, {moved:,} with changes</span></div>\n"
+            f"<table id=tests><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody></table>"
+        ),
     )
 
 

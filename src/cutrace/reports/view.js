@@ -58,14 +58,9 @@
     if (!width) return;
     layout();
     const visible = frames.filter((frame) => frame.wide * width >= 0.4);
-    const height = ROW * (visible.reduce((most, frame) => Math.max(most, frame.depth), 0) + 1) + 2, ratio = window.devicePixelRatio || 1;
-    canvas.style.height = height + "px";
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    const css = getComputedStyle(document.documentElement), c = canvas.getContext("2d");
-    c.setTransform(ratio, 0, 0, ratio, 0, 0);
-    c.font = "11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
-    c.textBaseline = "middle";
+    const height = ROW * (visible.reduce((most, frame) => Math.max(most, frame.depth), 0) + 1) + 2;
+    const css = getComputedStyle(document.documentElement), c = cleared(canvas, width, height);
+    c.font = MONO;
     for (const frame of visible) {
       const x = frame.x * width, y = frame.depth * ROW + 1, wide = frame.wide * width;
       c.globalAlpha = matches(frame) ? frame.depth < zoomed.depth ? 0.55 : 1 : 0.2;
@@ -113,11 +108,8 @@
     hovered = pick(event);
     tip.hidden = !hovered;
     if (hovered) {
-      tip.replaceChildren(make("b", {}, hovered.name), ...facts(hovered).map((line) => make("div", {}, line)));
-      const area = box.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top;
-      tip.style.left = Math.max(4, Math.min(x + 14, box.clientWidth - tip.offsetWidth - 6)) + "px";
-      tip.style.top = y + 18 + "px";
-      box.style.overflow = "visible";
+      const area = box.getBoundingClientRect();
+      showTip(tip, box, event.clientX - area.left, event.clientY - area.top, hovered.name, facts(hovered));
     }
     redraw();
   });
@@ -139,9 +131,7 @@
     else return;
     event.preventDefault();
   });
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && event.target !== find) { event.preventDefault(); find.focus(); find.select(); }
-  });
+  slashKey(find);
   find.addEventListener("input", () => {
     needle = find.value.trim().toLowerCase();
     // The GPU time of the outermost frames that match, so that none counts twice.
@@ -154,14 +144,11 @@
     found.textContent = needle ? time(sum) + ", " + percent(sum, root.use[measure]) : "";
     redraw();
   });
-  for (const button of document.querySelectorAll("[data-width]")) {
-    button.addEventListener("click", () => {
-      measure = WIDTHS[button.dataset.width];
-      for (const other of document.querySelectorAll("[data-width]")) other.setAttribute("aria-pressed", other === button);
-      zoom(zoomed);
-      find.dispatchEvent(new Event("input"));
-    });
-  }
+  choice("width", (key) => {
+    measure = WIDTHS[key];
+    zoom(zoomed);
+    find.dispatchEvent(new Event("input"));
+  });
   themeButton(redraw);
   new ResizeObserver(redraw).observe(box);
   tell(root);

@@ -7,6 +7,7 @@ frames have limits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +15,10 @@ from ..analysis import reports
 from ..analysis.flame import Frame, frames
 from ..analysis.gpu import work_span
 from ..analysis.stats import BusyUse, MemoryLevels, Stats
-from ..analysis.tables import Column, Table
+from ..analysis.tables import Column
 from ..trace import Trace
 from ..units import count_of, format_duration
-from .html import data_script, escaped, page, table
+from .html import data_script, escaped, figures, page, section
 from .tables import cell
 from .values import duration, size
 
@@ -45,19 +46,18 @@ def html(trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None
     flame = frames(stats.paths)
     earlier = frames(before[0].paths) if before else None
     shown = [
-        _section("Timeline", _timeline(view)),
-        _section(f"GPU time by range{f', compared with {before[1]}' if before else ''}", flame_section(earlier)),
+        section("Timeline", _timeline(view)),
+        section(f"GPU time by range{f', compared with {before[1]}' if before else ''}", flame_section(earlier)),
         *(_report(view, report) for report in ("cuda_gpu_kern_sum", "graph_sum", "cuda_gpu_mem_time_sum")),
         _idle(view),
         _report(view, "memory_sum"),
     ]
-    notes = dict.fromkeys(trace.quality.sentences())
+    notes = (f"<p class=note>{escaped(sentence)}</p>" for sentence in dict.fromkeys(trace.quality.sentences()))
     return page(
         "view",
-        escaped(name),
-        about=escaped(" · ".join(_about(trace))),
-        notes="".join(f"<p class=note>{escaped(sentence)}</p>" for sentence in notes),
-        sections="\n".join(filter(None, shown)),
+        name,
+        about=escaped(" · ".join(_about(trace))) + "".join(notes),
+        main="\n".join(filter(None, shown)),
         data=data_script("frames", flame_data(flame, earlier)),
     )
 
@@ -65,12 +65,8 @@ def html(trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None
 def flame_html(flame: Frame) -> str:
     """A page with nothing but a flame graph."""
     about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
-    sections, data = _section("GPU time by range", flame_section(None)), data_script("frames", flame_data(flame))
-    return page("view", "cutrace flame graph", about=escaped(about), notes="", sections=sections, data=data)
-
-
-def _section(title: str, content: str) -> str:
-    return content and f"<section><h2>{escaped(title)}</h2>\n{content}</section>"
+    main, data = section("GPU time by range", flame_section(None)), data_script("frames", flame_data(flame))
+    return page("view", "cutrace flame graph", about=escaped(about), main=main, data=data)
 
 
 def _about(trace: Trace) -> Iterator[str]:
@@ -168,24 +164,15 @@ def _share(share: float) -> str:
 # Tables
 
 
-def _report(view: reports.View, name: str) -> str:
+def _report(view: reports.View, name: str, picture: str = "") -> str:
+    """A report as a table, with ``picture`` above. Columns that may be omitted are, but for the process if needed."""
     made = reports.report(name).table(view)
-    return _section(made.title, _table(made, ("process",) if _several(view) else ()))
-
-
-def _table(made: Table, needed: Sequence[str] = ()) -> str:
-    """The first rows of a table, without columns that may be omitted and are not ``needed``."""
-    rows = list(made.rows)
-    if not rows:
-        return ""
-    chosen = [at for at, column in enumerate(made.columns) if not column.spare or column.name in needed]
-    columns: list[Column] = [made.columns[at] for at in chosen]
-    texts = [column.name for column in columns if column.unit == "text"]
-    classes = dict.fromkeys(texts, "text") | dict.fromkeys(texts[-1:], "text name")
-    cells = ([cell(row[at], made.columns[at]) for at in chosen] for row in rows[:_ROWS])
-    left = len(rows) - _ROWS
-    note = f"<p class=note>and {left:,} more: cutrace stats --report {made.name} shows all</p>" if left > 0 else ""
-    return table([column.name for column in columns], cells, classes) + note
+    needed = "process" if _several(view) else ""
+    chosen = [at for at, column in enumerate(made.columns) if not column.spare or column.name == needed]
+    columns = tuple(made.columns[at] for at in chosen)
+    rows = [tuple(row[at] for at in chosen) for row in made.rows]
+    more = f"and {{:,}} more: cutrace stats --report {name} shows all"
+    return section(made.title, picture + figures(replace(made, columns=columns, rows=rows), _ROWS, more))
 
 
 def _idle(view: reports.View) -> str:
@@ -209,9 +196,7 @@ def _idle(view: reports.View) -> str:
         f'<span><svg viewBox="0 0 1 1" aria-hidden="true"><rect class={name} width="1" height="1"/></svg>{words}</span>'
         for name, words in _REASONS.items()
     )
-    picture = f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n"
-    made = reports.report("idle_sum").table(view)
-    return _section(made.title, picture + _table(made, ("process",) if _several(view) else ()))
+    return _report(view, "idle_sum", f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n")
 
 
 # The flame graph
