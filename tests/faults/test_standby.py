@@ -226,6 +226,24 @@ def test_the_command_says_what_it_records_and_what_it_has(arm: Arm) -> None:
     assert sorted(p.name for p in program.folder.iterdir()) == ["run.pftrace", "runtime", "stderr"]
 
 
+def test_calls_that_outlast_the_end_are_named_by_each_verb(arm: Arm, tmp_path: Path) -> None:
+    """CUPTI keeps the buffer of a thread inside a call, with the calls that it made before."""
+    program = arm()
+    attacher = attaching(program, "-o", "run.bin")
+    program.do("fakegpu.hold_buffer(True)")
+    program.launch(5)
+    attacher.send_signal(signal.SIGINT)
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    (loss,) = cutrace.load(tmp_path / "run.bin").quality.losses
+    assert (loss.reason, loss.count) == ("kept_back", 1)
+    assert f"not recorded: 1 {loss.meaning} ({loss.detail})" in stderr
+    info = run("info", tmp_path / "run.bin")
+    stats = run("stats", tmp_path / "run.bin")
+    convert = run("convert", tmp_path / "run.bin", "-o", tmp_path / "run.pftrace")
+    for said in (info.stdout, stats.stdout + stats.stderr, convert.stderr):
+        assert loss.meaning in said
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_attacher_ends_the_recording_in_order(arm: Arm, number: int) -> None:
     program = arm()

@@ -180,6 +180,30 @@ TEST(calls_that_have_not_returned_are_waited_for_at_the_end) {
   CHECK_EQUAL(kernels(path), std::size_t{50});
 }
 
+TEST(calls_that_do_not_return_are_counted_at_the_end) {
+  const Standby standby;
+  Client client(standby);
+  client.line();
+  const auto kept_back = [&](const std::string& name, bool ends) {
+    const std::string path = standby.capture(name);
+    CHECK(contains(client.ask("start output=" + path), "\"cupti\":true"));
+    launch(1);
+    std::thread program([&] {
+      fake_hold_buffer(!ends);
+      launch(50);
+    });
+    program.join();
+    client.ask("stop");
+    const CaptureReader capture(path);
+    CHECK(capture.says("\"ended\""));
+    CHECK_EQUAL(capture.rows<rows::Kernels>().size(), std::size_t(ends ? 51 : 1));
+    for (const auto& loss : capture.rows<rows::Losses>()) CHECK(contains(capture.text(loss.detail), "records of the last "));
+    return capture.lost(rows::Loss::kept_back);
+  };
+  CHECK_EQUAL(kept_back("1.bin", false), std::uint64_t{1});
+  CHECK_EQUAL(kept_back("2.bin", true), std::uint64_t{0});  // the buffer of the recording before is none of this one
+}
+
 TEST(strange_requests_are_refused) {
   const Standby standby;
   Client owner(standby);

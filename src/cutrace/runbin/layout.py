@@ -482,6 +482,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
     12: ("let_go", "older rows dropped to keep only the newest"),
     13: ("unreadable", "events of the imported file that could not be used"),
     14: ("samples_lost", "samples of hardware counters dropped because the GPU's buffer was full"),
+    15: ("kept_back", "buffers that CUPTI kept at the end, because a call or GPU work in them had not ended"),
 }
 
 #: What a row of ``host_slices`` is.

@@ -171,13 +171,19 @@ class BufferPool {
 
   // Writer thread, often: what time it is, for buffers requested from now on. Launching threads do not read a clock.
   void set_time(std::uint64_t now) { time_.store(now, std::memory_order_relaxed); }
-  // Writer thread: when the oldest unread buffer was requested, by set_time(). All records of launches before are read.
-  // `now` when there is none; ignores buffers from before `since`, an earlier recording.
-  std::uint64_t oldest_unread(std::uint64_t since, std::uint64_t now) const {
+  // Writer thread: the unread buffers, and when the oldest was requested, by set_time(). All records of launches before are
+  // read. `now` when there is none; ignores buffers from before `since`, an earlier recording.
+  struct Unread {
+    std::uint64_t count, oldest;
+  };
+  Unread unread(std::uint64_t since, std::uint64_t now) const {
+    Unread found{0, now};
     const std::uint32_t touched = std::min(touched_.load(std::memory_order_acquire), capacity_);
-    for (std::uint32_t index = 0; index < touched; ++index)
-      if (const std::uint64_t time = requested_at_[index].load(std::memory_order_relaxed); time >= since) now = std::min(now, time);
-    return now;
+    for (std::uint32_t index = 0; index < touched; ++index) {
+      const std::uint64_t time = requested_at_[index].load(std::memory_order_relaxed);
+      if (time >= since) found = {found.count + 1, std::min(found.oldest, time)};
+    }
+    return found;
   }
 
   void set_open(bool open) { open_.store(open, std::memory_order_release); }

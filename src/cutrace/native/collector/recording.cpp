@@ -398,6 +398,8 @@ void Recording::write_loop() {
     }
     if (flushed) {
       const bool in_order = state_.load() == State::stopping;
+      // At exit CUPTI returns all buffers, and threads that still launch get new ones.
+      if (in_order && !at_exit_) writer_.count_kept_back();
       if (in_order) write_last_dump();
       return static_cast<void>(end_error_ = writer_.finish(in_order));
     }

@@ -110,7 +110,7 @@ void Writer::count_dropped() {
 void Writer::settle_triggers() {
   if (options_.dump_when.empty() || !uses_cupti()) return;
   count_dropped();
-  triggers_.settle(source_.pool().oldest_unread(started_, drained_) - kSettling, drained_);
+  triggers_.settle(source_.pool().unread(started_, drained_).oldest - kSettling, drained_);
   write_marks();
 }
 
@@ -124,6 +124,13 @@ void Writer::write_marks() {
     row.source = 1;
     capture_.add(row);
   }
+}
+
+void Writer::count_kept_back() {
+  if (!uses_cupti()) return;
+  const std::uint64_t now = now_ns();
+  const BufferPool::Unread unread = source_.pool().unread(started_, now);
+  capture_.lose(rows::Loss::kept_back, unread.count, "records of the last " + std::to_string((now - unread.oldest) / 1'000'000 + 1) + " ms");
 }
 
 bool Writer::finish_triggers() {
