@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ..errors import BadCapture
 from .base import DAMAGED, HEAD, Import, Source, value_of
 from .events import EventReader, Rule
 from .generic import RULES, Generic
 from .timeline import Timeline
-
-if TYPE_CHECKING:
-    from .kineto import Kineto
 
 #: The reason why an event could not be read, by the scanner's code.
 _PROBLEMS = {
@@ -45,7 +41,7 @@ class ChromeImporter:
         return looks_like_events(source.head) or _has_events_later(source)
 
     def read(self, source: Source, out: Import) -> None:
-        read(source, out, (), lambda phase, category: f"{phase} events", None)
+        read(source, out, (), lambda phase, category: f"{phase} events", Generic)
 
 
 def looks_like_events(head: bytes) -> bool:
@@ -82,37 +78,29 @@ def read(
     out: Import,
     rules: tuple[Rule, ...],
     label: Callable[[str, str], str],
-    typed: Callable[[Timeline, Generic], Kineto] | None,
+    make: Callable[[Timeline], Generic],
 ) -> None:
-    """Read a file of trace events. Groups of ``rules`` go to the object that ``typed`` makes, other groups are
-    generic."""
+    """Read a file of trace events. The object that ``make`` makes converts the groups of ``rules`` and of
+    :data:`.generic.RULES`."""
     reader = EventReader(source, (*rules, *RULES), out)
     timeline = Timeline(out, reader, label)
-    generic = Generic(timeline)
-    special = typed(timeline, generic) if typed else None
-    own = {rule.group for rule in rules}
+    converter = make(timeline)
     for batch in reader:
         timeline.begin(batch)
-        if special:
-            special.begin(batch)
+        converter.begin(batch)
         for events in batch:
-            if special and events.group in own:
-                special.take(events)
-            else:
-                generic.take(events)
-    nothing = not timeline.process_count and not generic.metadata
+            converter.take(events)
+    nothing = not timeline.process_count and not converter.metadata
     if not reader.scanner.has_array or (nothing and any(reader.scanner.problems.values())):
         raise BadCapture(f"{source.path} holds no readable trace events: check how it was written.")
-    generic.finish()
     others = {}
     for key, text in reader.others.items():
         if 0 < len(text) <= _LARGEST_VALUE:
             others[key] = value_of(text)
         else:
             out.left(f"top-level value {key}", 1, why="larger than 1 MiB")
-    if special:
-        special.finish(others)
-    generic.finish_metadata()
+    converter.finish(others)
+    converter.finish_metadata()
     if not timeline.process_count:
         timeline.process_index(0)
     timeline.writer(0).process({"trace_metadata": others})

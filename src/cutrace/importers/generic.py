@@ -12,8 +12,7 @@ from .._native import Keys
 from ..trace_events import WRAP
 from .base import object_of, rows_of, value_of
 from .events import Events, Rule
-from .match_begin_end import match_begin_end
-from .timeline import Outcome, Timeline, readable
+from .timeline import Outcome, Timeline, match_begin_end, readable
 
 #: Groups of events that :class:`Generic` takes; they go at the end of a list of rules.
 RULES = (
@@ -51,7 +50,7 @@ class Metadata(NamedTuple):
 
 
 class Generic:
-    """Converts groups of :data:`RULES` to rows of a timeline."""
+    """Converts groups of :data:`RULES` to rows of a timeline. A subclass converts further groups."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -60,15 +59,18 @@ class Generic:
         #: Metadata of processes and threads. It may come before their first rows.
         self.metadata: list[Metadata] = []
 
+    def begin(self, batch: list[Events]) -> None:
+        """Look at a batch before its groups are taken."""
+
     def take(self, events: Events) -> None:
         """Write rows of the events of one group."""
         outcome: np.ndarray | None = np.full(len(events), Outcome.PHASE, np.uint8)
         unused: tuple[str, ...] = ()
         match events.group:
             case "slices":
-                outcome, unused = self.slices(events), ("id", "id text", "id2", "s", "bp")
+                outcome, unused = self._slices(events), ("id", "id text", "id2", "s", "bp")
             case "instants":
-                outcome, unused = self.instants(events), ("id", "id text", "id2", "bp")
+                outcome, unused = self._instants(events), ("id", "id text", "id2", "bp")
             case "counters":
                 outcome, unused = self._counters(events), ("s", "bp")
             case "flows":
@@ -86,8 +88,9 @@ class Generic:
         if outcome is not None:
             self._timeline.account_events(events, outcome)
 
-    def finish(self) -> None:
-        """Write the rows that need the whole file."""
+    def finish(self, others: dict[str, Any]) -> None:
+        """Write the rows that need the whole file. ``others`` are the other values of the outer object; those that
+        become rows are removed."""
         if self._begun:
             rows = np.concatenate(self._begun)
             self._slices_of(rows, [rows["process"], rows["thread"]], rows["phase"] == ord("B"), kind=0)
@@ -96,7 +99,7 @@ class Generic:
 
     # Groups
 
-    def slices(self, events: Events, kind: int = 0) -> np.ndarray:
+    def _slices(self, events: Events, kind: int = 0) -> np.ndarray:
         """Write rows of ``host_slices`` of a kind; returns outcomes."""
         kept, start, end, outcome = self._timeline.spans(events)
         process, thread = self._timeline.threads(kept.threads)
@@ -106,7 +109,7 @@ class Generic:
         )  # fmt: skip
         return outcome
 
-    def instants(self, events: Events) -> np.ndarray:
+    def _instants(self, events: Events) -> np.ndarray:
         """Write rows of ``instants``; returns outcomes."""
         kept, time, outcome = self._timeline.starts(events)
         process, thread = self._timeline.threads(kept.threads)

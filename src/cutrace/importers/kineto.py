@@ -27,8 +27,7 @@ from .base import Import, Source, object_of, rows_of, value_of
 from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
-from .match_begin_end import match_begin_end
-from .timeline import Outcome, Timeline
+from .timeline import Outcome, Timeline, match_begin_end
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
@@ -104,6 +103,7 @@ RULES = (
     *_rules("arrows", "stf", "ac2g", "async_cpu_to_gpu", "async_gpu"),
 )  # fmt: skip
 
+_GROUPS = frozenset(rule.group for rule in RULES)
 #: Groups of GPU work, and the tables of their rows.
 _GPU_GROUPS = {
     "kernels": "kernels",
@@ -151,7 +151,7 @@ class KinetoImporter:
     def read(self, source: Source, out: Import) -> None:
         event = _HOST_EVENT.search(source.head)
         host = int(event[1]) if event else None
-        read(source, out, RULES, _label, lambda timeline, generic: Kineto(timeline, generic, host))
+        read(source, out, RULES, _label, lambda timeline: Kineto(timeline, host))
 
 
 def _label(phase: str, category: str) -> str:
@@ -169,19 +169,20 @@ class GpuOwner:
     device: bool
 
 
-class Kineto:
-    """Converts Kineto's groups to rows. All GPU work belongs to the process that the profiler ran in. ``host`` is its
-    id if the head of the file has it."""
+class Kineto(Generic):
+    """Converts Kineto's groups too. All GPU work belongs to the process that the profiler ran in. ``host`` is its id
+    if the head of the file has it."""
 
-    def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
-        self._timeline, self._generic, self._host = timeline, generic, host
+    def __init__(self, timeline: Timeline, host: int | None) -> None:
+        super().__init__(timeline)
+        self._host = host
         self._gpus: dict[int, GpuOwner] | None = None
         #: Begins and ends of NVTX ranges to be matched: ids, phases, categories, processes, and rows whose start is the
         #: time of the event.
         self._ranges: list[tuple[np.ndarray, ...]] = []
 
     def begin(self, batch: list[Events]) -> None:
-        """Find the host process in a batch before its groups are taken."""
+        """Find the host process before groups are taken."""
         if self._gpus is None:
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
         for events in batch if self._host is None else ():
@@ -192,13 +193,15 @@ class Kineto:
                     break
 
     def take(self, events: Events) -> None:
-        """Write rows of the events of one group."""
         group = events.group
+        if group not in _GROUPS:
+            super().take(events)
+            return
         if group == "started":
             self._started(events)
             return
         if group in _HOST_KINDS:
-            outcome = self._generic.slices(events, _HOST_KINDS[group])
+            outcome = self._slices(events, _HOST_KINDS[group])
         elif group in _GPU_GROUPS:
             outcome = self._gpu_work(group, events)
         elif group == "arrows":
@@ -241,7 +244,7 @@ class Kineto:
         if group != "graphs":
             getattr(self, f"_{group}")(events, home, rows)
         if table != "kernels":  # cutrace's own arguments of kernels belong to the launch configuration
-            self._set_own(rows, table, events.ids(OWN))
+            self._set_own_fields(rows, table, events.ids(OWN))
         self._timeline.put(table, home, rows)
         if table != "gpu_slices":
             self._timeline.leave_arguments(events)
@@ -263,7 +266,7 @@ class Kineto:
         rows["launch"] = numbers + 1
         new = {name: column[first] for name, column in fields.items()}
         launches = rows_of("launches", len(first), id=numbers[first] + 1, carveout=255, **new)
-        self._set_own(launches, "launches", own[first])
+        self._set_own_fields(launches, "launches", own[first])
         self._timeline.put("launches", home[first], launches)
         given = events.present("priority")
         where = {name: rows[name][given] for name in ("context", "stream")}
@@ -294,7 +297,7 @@ class Kineto:
         rows["type"] = self._timeline.by_text(events.names, lambda name: SYNCHRONIZATIONS.get(name, 0))
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
         rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id")), record
-        self._set_own(rows, "synchronizations", events.ids(OWN))
+        self._set_own_fields(rows, "synchronizations", events.ids(OWN))
         # Only the wait names the stream and the call that recorded its event.
         known = record > 0
         columns = (rows["event"], record, _u32(events.integers("wait_on_stream")), rows["context"])
@@ -405,7 +408,7 @@ class Kineto:
     def _memory(self, events: Events) -> np.ndarray:
         """Write events of the framework's allocator: two counters for each device, and an instant with the other
         arguments."""
-        outcome = self._generic.instants(events)
+        outcome = self._instants(events)
         events, time, _ = self._timeline.starts(events)
         process, _ = self._timeline.threads(events.threads)
         on_gpu = events.integers("Device Type") == 1
@@ -473,9 +476,9 @@ class Kineto:
     # The end
 
     def finish(self, others: dict[str, Any]) -> None:
-        """Write the rows that need the whole file. ``others`` are the other values of the outer object."""
+        super().finish(others)
         self._finish_ranges()
-        self._metadata()
+        self._leave_metadata()
         others.pop(OWN, None)
         writer = self._timeline.writer(self._home)
         info = {
@@ -491,16 +494,16 @@ class Kineto:
         self._devices(others)
         self._clocks(others)
 
-    def _metadata(self) -> None:
+    def _leave_metadata(self) -> None:
         """Leave out the names of devices and streams: a capture has no processes for them."""
         kept = []
-        for event in self._generic.metadata:
+        for event in self.metadata:
             of_host = self._timeline.known_process(event.pid) or (event.pid == self._host and self._host is not None)
             if of_host or not isinstance(event.pid, int):
                 kept.append(event)
             else:
                 self._timeline.count(ord("M"), event.category, Outcome.OF_DEVICE)
-        self._generic.metadata[:] = kept
+        self.metadata = kept
 
     def _devices(self, others: dict[str, Any]) -> None:
         devices = others.pop("deviceProperties", None)
@@ -570,7 +573,7 @@ class Kineto:
 
         return np.array([*self._timeline.by_text(texts, triple, object)], np.int64).reshape(-1, 3)
 
-    def _set_own(self, rows: np.ndarray, table: str, texts: np.ndarray) -> None:
+    def _set_own_fields(self, rows: np.ndarray, table: str, texts: np.ndarray) -> None:
         """Set the fields that cutrace's own arguments (ids) hold, where the values fit."""
         types = {f.name: f.type for f in TABLES[table].fields if f.name not in ("id", "start", "end", "process")}
         for text in np.unique(texts[texts > 0]).tolist():

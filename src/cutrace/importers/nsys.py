@@ -12,12 +12,11 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from ..errors import BadCapture
 from ..nsys import THREAD_BITS, THREADS
 from ..runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
 from .base import Import, Source, object_of
-from .reading import Mapping, Reading, Target
+from .reading import Reading, Target
 from .row_builder import Strings, Texts
 from .tables import Batch, Kind, rows
 from .tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
@@ -89,31 +88,20 @@ class NsysReading(Reading):
             if name == "NVTX_EVENTS":
                 nsys_nvtx.convert_events(self)
             elif mapping := nsys_events.mapping(name, self.tables.names[name]):
-                self._convert(name, mapping)
+                self.convert(name, mapping)
             else:
                 self._leave(name)
         nsys_target.finish(self)
-        for name, damage in self.tables.damage.items():
-            self.out.damaged(name, damage)
-        if not self.rows_kept and not self.is_own:
-            raise BadCapture(f"{self.path} has no usable event. Export it again, with all tables.")
+        self.finish("has no usable event. Export it again, with all tables.")
 
-    def batches(self, name: str, columns: dict[str, Kind], owner: str) -> Iterator[tuple[Target, Batch, np.ndarray]]:
-        """The rows of a table by process, and their indices in the table. ``owner`` is the column with the id of their
-        process or thread. Rows that damage hides are counted as lost."""
+    def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+        owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
         read = 0
         for batch in self.tables.batches(name, columns | {owner: "integer"}):
-            if not batch.rows:
-                continue
             ids = np.where(batch.known(owner), batch[owner] >> THREAD_BITS << THREAD_BITS, self._default)
-            indices = np.arange(read, read + batch.rows)
+            for key, part, at in batch.apart(ids):
+                yield self.target(key), part, at + read
             read += batch.rows
-            # Usually there is one process.
-            keys = ids[:1].tolist() if (ids == ids[0]).all() else np.unique(ids).tolist()
-            for key in keys:
-                chosen = ids == key
-                whole = len(keys) == 1
-                yield self.target(key), batch if whole else batch.select(chosen), indices if whole else indices[chosen]
         self.missing(name, read)
 
     def target(self, key: int) -> Target:
@@ -203,13 +191,6 @@ class NsysReading(Reading):
     def _default(self) -> int:
         """The process of rows without an owner: the first with events."""
         return next(iter(self.targets), next(iter(self.processes), 0))
-
-    def _convert(self, name: str, mapping: Mapping) -> None:
-        owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
-        for target, batch, _ in self.batches(name, mapping.columns, owner):
-            for part, chosen in mapping.parts(batch):
-                self.write(name, target, part.rows(self, target, chosen))
-        self.leave_columns(name, {*mapping.columns, owner})
 
     def _leave(self, name: str) -> None:
         """Count the rows and durations of a table that is left out."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REDUNDANT = frozenset(
     {
         "eventClass", "eventId", "shortName", "demangledName", "deprecatedSrcId", "deprecatedSyncType", "rawTimestamp",
-        "endGlobalTid", "globalPid", "nestingLevel",
+        "endGlobalTid", "globalPid", "globalTid", "nestingLevel",
     }
 )  # fmt: skip
 

@@ -44,7 +44,7 @@ class _Named:
 def convert_events(reading: NsysReading) -> None:
     """Write the NVTX events of an export."""
     named = _first_pass(reading)
-    for target, batch, indices in reading.batches(_TABLE, _COLUMNS, "globalTid"):
+    for target, batch, indices in reading.batches(_TABLE, _COLUMNS):
         types = batch["eventType"]
         marks, ranges, names = (np.isin(types, some) for some in (_MARKS, _PUSHES + _STARTS, _NAMES))
         if marks.any():
@@ -59,7 +59,7 @@ def convert_events(reading: NsysReading) -> None:
             _write_names(reading, target, batch.select(names), named)
         for kind, count in zip(*np.unique(types[~(marks | ranges | names)], return_counts=True), strict=True):
             reading.out.left(_TABLE, int(count), why=f"events of type {kind}")
-    reading.leave_columns(_TABLE, {*_COLUMNS, "globalTid"})
+    reading.leave_columns(_TABLE, set(_COLUMNS))
     if named.pushes:
         nsys_graphs.write_nodes(reading, named.pushes)
 

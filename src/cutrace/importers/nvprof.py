@@ -7,19 +7,19 @@ NVTX, where each range has two rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import BadCapture
 from ..runbin import TABLES
 from . import nvprof_markers
 from .base import Import, Source, rows_of
 from .nvprof_records import MAPPINGS, REDUNDANT, ROW, WHY, ids
-from .reading import Mapping, Reading, Target
+from .reading import Reading, Target
 from .row_builder import Strings, find
-from .tables import Kind, Tables, rows
+from .tables import Batch, Kind, Tables, rows
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
@@ -65,16 +65,13 @@ class NvprofReading(Reading):
         for name in sorted(self.tables.names, key=_priority):
             kind = name.removeprefix(_PREFIX)
             if kind in MAPPINGS:
-                self._convert(name, MAPPINGS[kind])
+                self.convert(name, MAPPINGS[kind])
             elif kind == "MARKER":
                 nvprof_markers.convert(self, name)
             elif kind not in ("StringTable", "MARKER_DATA", "NAME"):
                 self.out.left(name, self.tables.count(name) or 0, why=WHY.get(kind, ""))
         self._names()
-        for name, damage in self.tables.damage.items():
-            self.out.damaged(name, damage)
-        if not self.rows_kept:
-            raise BadCapture(f"{self.path} has no usable record. Check it with nvprof --import-profile.")
+        self.finish("has no usable record. Check it with nvprof --import-profile.")
 
     def target(self, pid: int | None = None) -> Target:
         """A process; the first one for records without a process."""
@@ -110,17 +107,15 @@ class NvprofReading(Reading):
         at = find(known, correlations)
         return np.where(at >= 0, starts[at], 0)
 
-    def _convert(self, name: str, mapping: Mapping) -> None:
-        read = 0
+    def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
         owner = next((c for c in ("processId", "cuProcessId") if c in self.tables.names[name]), "")
-        wanted = mapping.columns | ({owner: "integer"} if owner else {})
-        for batch in self.tables.batches(name, wanted):
+        read = 0
+        for batch in self.tables.batches(name, columns | ({owner: "integer"} if owner else {})):
+            pids = batch[owner] & 0xFFFFFFFF if owner else np.full(batch.rows, next(iter(self.targets), 0))
+            for pid, part, at in batch.apart(pids):
+                yield self.target(pid), part, at + read
             read += batch.rows
-            for pid, part in batch.apart(owner) if owner else ((None, batch),):
-                target = self.target(None if pid is None else pid & 0xFFFFFFFF)
-                self.write(name, target, mapping.rows(self, target, part))
         self.missing(name, read)
-        self.leave_columns(name, set(wanted))
 
     @cached_property
     def _process_names(self) -> dict[int, str]:

@@ -56,7 +56,7 @@ def convert(reading: NvprofReading, name: str) -> None:
 
 
 def _marks(reading: NvprofReading, name: str, batch: Batch, data: Batch) -> None:
-    for pid, part in batch.apart("process"):
+    for pid, part, _ in batch.apart(batch["process"]):
         made = Rows("nvtx_marks", part)
         made.moment("timestamp")
         _describe(reading, pid, made, data)
@@ -86,7 +86,7 @@ def _ranges(
         whole["domain"][pushed],
     )  # fmt: skip
     whole.columns.update(pushed=ReadColumn.of(pushed.astype(np.int64)), depth=ReadColumn.of(depth))
-    for pid, part in whole.apart("process"):
+    for pid, part, _ in whole.apart(whole["process"]):
         made = Rows("nvtx_ranges", part)
         made.span("timestamp", open_ended=True)
         _describe(reading, pid, made, data)

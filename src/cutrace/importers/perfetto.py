@@ -21,7 +21,6 @@ from ..trace_events import OWN
 from . import chrome, kineto
 from .base import DAMAGED, Import, Source
 from .events import Events
-from .generic import Generic
 from .timeline import Timeline
 
 #: Fields of TracePacket.
@@ -84,7 +83,7 @@ class PerfettoImporter:
         translation = _Translation(source, out)
         chrome.read(
             _AsJson(source.path, source.head, translation=translation), out, _RULES, _label,
-            lambda timeline, generic: _Typed(translation, timeline, generic),
+            lambda timeline: _Typed(translation, timeline),
         )  # fmt: skip
         if not translation.used:
             holds = ", ".join(translation.unsupported) or "nothing else"
@@ -112,8 +111,8 @@ class _AsJson(Source):
 class _Typed(kineto.Kineto):
     """Kineto's events, where each event names the process of its GPU work."""
 
-    def __init__(self, translation: _Translation, timeline: Timeline, generic: Generic) -> None:
-        super().__init__(timeline, generic, host=None)
+    def __init__(self, translation: _Translation, timeline: Timeline) -> None:
+        super().__init__(timeline, host=None)
         self._translation = translation
 
     def begin(self, batch: list[Events]) -> None:

@@ -5,6 +5,7 @@ A :class:`Mapping` maps a table to a table of a capture, with columns in the not
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..errors import BadCapture
 from ..nsys import NOTHING, SqlColumn, SqlTable
 from ..runbin import Writer
 from ..runbin.layout import REFERRED
@@ -45,7 +47,7 @@ class Target:
         self.interned = {name: InternedTable(self.writer, table) for name, table in REFERRED.items()}
 
 
-class Reading:
+class Reading(ABC):
     """The import of one file."""
 
     #: The table of texts and the column of their ids.
@@ -68,6 +70,11 @@ class Reading:
         """Whether cutrace wrote the file."""
         return False
 
+    @abstractmethod
+    def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+        """The rows of a table by process, and their indices in the table. Rows that damage hides are counted as
+        lost."""
+
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
         """The thread ids of the file's ids."""
         return ids
@@ -84,6 +91,20 @@ class Reading:
             self.out.kept(name, int(np.count_nonzero(good)))
             self.out.lost(name, int(np.count_nonzero(~good)), why="no number or no text")
         return texts
+
+    def convert(self, name: str, mapping: Mapping) -> None:
+        """Write the rows of a table."""
+        for target, batch, _ in self.batches(name, mapping.columns):
+            for part, chosen in mapping.parts(batch):
+                self.write(name, target, part.rows(self, target, chosen))
+        self.leave_columns(name, set(mapping.columns))
+
+    def finish(self, nothing: str) -> None:
+        """Note damage. Raises :class:`BadCapture` with the sentence ``nothing`` when no row could be used."""
+        for name, damage in self.tables.damage.items():
+            self.out.damaged(name, damage)
+        if not self.rows_kept and not self.is_own:
+            raise BadCapture(f"{self.path} {nothing}")
 
     def write(self, what: str, target: Target, made: Rows) -> None:
         """Write rows, and account for them."""

@@ -105,11 +105,12 @@ class Batch:
         columns = {name: column.select(chosen) for name, column in self.columns.items()}
         return Batch(int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen), columns)
 
-    def apart(self, name: str) -> Iterator[tuple[int, Batch]]:
-        """The rows of each value of a column."""
-        for value in np.unique(self[name]).tolist():
-            chosen = self[name] == value
-            yield value, self if chosen.all() else self.select(chosen)
+    def apart(self, values: np.ndarray) -> Iterator[tuple[int, Batch, np.ndarray]]:
+        """The rows of each value, and their indices. ``values`` has one value a row, usually the same."""
+        same = bool((values == values[:1]).all())
+        for value in (values[:1] if same else np.unique(values)).tolist():
+            chosen = np.flatnonzero(values == value)
+            yield value, self if same else self.select(chosen), chosen
 
 
 class Tables(ABC):

@@ -65,6 +65,28 @@ def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
     return [(h << 32) + rest for h, rest in zip(high.tolist(), low.tolist(), strict=True)]
 
 
+def match_begin_end(
+    keys: np.ndarray, times: np.ndarray, begins: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Match begins and ends: an end matches the last open begin of its key.
+
+    ``keys`` (a number, such as a thread), ``times`` and ``begins`` (bool) have one entry an event; events of the same
+    time keep their order. Returns indices: of the begins, of the end of each begin (-1 where there is none), and of the
+    ends without a begin. The indices have no particular order.
+    """
+    order = np.lexsort((times, keys))
+    depth = np.cumsum(np.where(begins[order], 1, -1))  # earlier keys shift all depths of a key equally
+    keys, level = keys[order], np.where(begins[order], depth, depth + 1)
+    # Within one level of one key, begins and ends alternate: an end that does not follow a begin is the first.
+    nested = np.lexsort((level, keys))
+    order, keys, level = order[nested], keys[nested], level[nested]
+    first = np.append(True, (keys[1:] != keys[:-1]) | (level[1:] != level[:-1]))[: len(order)]
+    is_begin = begins[order]
+    starts = np.flatnonzero(is_begin)
+    ends = np.append(np.where(first, -1, order), -1)[starts + 1]
+    return order[starts], ends, order[first & ~is_begin]
+
+
 @dataclass
 class _Process:
     """A process of the file, and its string ids in the capture."""

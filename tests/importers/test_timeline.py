@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from cutrace.importers.match_begin_end import match_begin_end
+from cutrace.importers.timeline import match_begin_end
 
 
 def with_stacks(keys: list[int], times: list[int], begins: list[bool]) -> tuple[set[tuple[int, int]], set[int]]:
