@@ -187,3 +187,8 @@ def read_at(file: int, size: int, offset: int) -> bytes:
 
 
 _ONE_POSITION = threading.Lock()
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CutraceError
-from ..outputs import check_output, keep_sources, write_text
+from ..outputs import available_cores, check_output, keep_sources, write_text
 from ..slicing import matcher
 from ..trace.arrow import package, pyarrow
 from .collectives import COLLECTIVES
@@ -149,11 +149,7 @@ def _mapped(tasks: Sequence[Task], mode: str, workers: int | None, scheduler: st
         return _on_dask(tasks, workers, scheduler)
     if mode == "sequential":
         return ((task, work(task), 1) for task in tasks)
-    return _in_processes(tasks, min(workers or _cores(), len(tasks)))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _in_processes(tasks, min(workers or available_cores(), len(tasks)))
 
 
 def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
@@ -199,7 +195,7 @@ def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) 
         try:
             if scheduler is None:
                 cluster = stack.enter_context(
-                    distributed.LocalCluster(workers or _cores(), threads_per_worker=1, dashboard_address=":0")
+                    distributed.LocalCluster(workers or available_cores(), threads_per_worker=1, dashboard_address=":0")
                 )
                 client = distributed.Client(cluster)
             elif Path(scheduler).is_file():

@@ -6,7 +6,6 @@ The bytes of the file do not depend on the number of threads.
 from __future__ import annotations
 
 import gzip
-import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from ...outputs import available_cores
 from ...runbin import BlockInfo
 
 T = TypeVar("T")
@@ -38,11 +38,6 @@ _WRITES_AHEAD = 3
 
 #: The number of blocks to read ahead.
 _BLOCKS_AHEAD = 4
-
-
-def available_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class OrderedThread:
