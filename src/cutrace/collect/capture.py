@@ -29,7 +29,32 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class Capture:
+class Recorder:
+    """A recording as a context manager."""
+
+    def start(self) -> None:
+        """Start the recording, unless it was started when it was made."""
+
+    def stop(self) -> object:
+        """End the recording."""
+
+    def __enter__(self: _Recorder) -> _Recorder:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self.stop()
+        except CutraceError:
+            # An exception of the block takes precedence.
+            if error is None:
+                raise
+
+
+_Recorder = TypeVar("_Recorder", bound=Recorder)
+
+
+class Capture(Recorder):
     """A recording of this process: a context manager, and a decorator that records each call.
 
     ``path`` is the capture. It exists when the recording has ended.
@@ -91,18 +116,6 @@ class Capture:
                 stacklevel=2,
             )
 
-    def __enter__(self) -> Capture:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.stop()
-        except CutraceError:
-            # An exception of the recorded code takes precedence.
-            if error is None:
-                raise
-
     def __call__(self, function: _Function) -> _Function:
         recorded: Any
         if inspect.isasyncgenfunction(function):
@@ -148,7 +161,7 @@ class Capture:
                 self._calling = False
 
 
-class Armed:
+class Armed(Recorder):
     """A recording of this process and the processes it starts, each from its first CUDA or NVTX call on.
 
     ``path`` is the capture. It exists after :meth:`stop` if there was such a call.
@@ -177,12 +190,6 @@ class Armed:
             else:
                 os.environ[name] = value
         return self.path if _finish(to) else None
-
-    def __enter__(self) -> Armed:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
 
 
 def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Capture:

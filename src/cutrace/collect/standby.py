@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import CutraceError
 from . import environment
+from .capture import Recorder
 from .join import Destination, Recording
 from .options import Options, completed
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Unpack
 
     from .options import OptionArguments
@@ -67,7 +66,7 @@ class StandbyProcess:
     bytes: int = 0
 
 
-class Attachment:
+class Attachment(Recorder):
     """A recording of another process, as a context manager; see :func:`attach`."""
 
     def __init__(self, pid: int, path: str | os.PathLike[str], options: Options) -> None:
@@ -138,18 +137,6 @@ class Attachment:
                 trouble.append(_after_loss(self.pid))
         recording = to.finish()
         return replace(recording, trouble="; ".join(filter(None, (*trouble, recording.trouble))))
-
-    def __enter__(self) -> Attachment:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.stop()
-        except CutraceError:
-            # An exception of the block takes precedence.
-            if error is None:
-                raise
 
 
 def attach(pid: int, path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Attachment:
