@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -375,6 +376,11 @@ def test_names_without_a_range_are_noted(program: Program) -> None:
     assert "math.sqrt is not written in Python" in stderr
     assert "lib.work.Thing is a class: name a function of it, such as lib.work.Thing.__init__" in stderr
     assert stderr.count("no call of") == 1
+    shown = run_cutrace("info", "run.bin", cwd=program.folder).stdout
+    assert "! no call of lib.wrok.step was annotated: check the name" in shown
+    assert "Nothing is known to be missing" not in shown
+    notes = json.loads(run_cutrace("info", "--json", "run.bin", cwd=program.folder).stdout)["notes"]
+    assert [note.partition(" was ")[0] for note in notes if "no call" in note] == ["no call of lib.wrok.step"]
 
 
 def test_a_name_needs_a_range_in_one_process_only(program: Program) -> None:

@@ -315,7 +315,7 @@ def test_ps_shows_what_each_process_does(arm: Arm, monkeypatch: pytest.MonkeyPat
         assert (about["state"], about["recorded_by"], about["attached_pid"]) == ("recording", "attach", os.getpid())
     assert the_only_process().state == "asleep"
     program.kill()
-    assert "0 processes on standby; start one with `cutrace arm -- command`" in run("ps").stdout
+    assert run("ps").stdout == "no process is on standby: `cutrace arm -- command` starts one\n"
     eventually(lambda: not cutrace.processes() and not list((program.folder / "runtime" / "cutrace").iterdir()))
 
 

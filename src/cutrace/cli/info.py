@@ -15,6 +15,7 @@ from ..outputs import size_of
 from ..units import format_duration, format_size, printable
 from . import options
 from .output import put, terminal_width
+from .record import not_annotated
 
 if TYPE_CHECKING:
     from ..analysis.summary import Summary
@@ -76,7 +77,7 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
         "unknown_times": quality.unknown,
         "damage": [{"offset": d.offset, "bytes": d.size, "rows": d.rows, "reason": d.reason} for d in quality.damage],
         "early_starts": {table: asdict(early) for table, early in summary.early_starts.items()},
-        "notes": list(quality.notes),
+        "notes": [*quality.notes, *not_annotated(trace)],
         "imports": [asdict(file) for file in trace.imports],
     }
 
@@ -96,7 +97,7 @@ def _page(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) 
     yield from (f"Dumped because: {printable(reason)}\n" for reason in reasons)
     yield "\n" if reasons else ""
     yield from render(_tables(summary), "table", width=terminal_width(), style=no_style)
-    sentences = [*summary.quality.sentences(), *_early(summary)]
+    sentences = [*summary.quality.sentences(), *not_annotated(trace), *_early(summary)]
     yield "\n"
     yield from (f"{click.style('!', fg='yellow')} {printable(sentence)}\n" for sentence in sentences)
     if not sentences:

@@ -23,14 +23,15 @@ def ps(form: str) -> None:
         data = {"format": 1, "kind": "cutrace ps", "processes": list(map(asdict, found))}
         put([json.dumps(data, indent=2), "\n"], None)
         return
+    if not found:
+        put(["no process is on standby: `cutrace arm -- command` starts one\n"], None)
+        return
     from ..analysis.tables import Column, Table
     from ..reports.tables import render
 
     columns = tuple(Column(name, "text") for name in ("pid", "standby for", "CUDA", "doing", "command"))
     rows = [(str(p.pid), _age(p.since), "used" if p.cuda else "", _doing(p), " ".join(p.command)) for p in found]
     title = f"{count_of(len(found), 'process')} on standby"
-    if not found:
-        title += "; start one with `cutrace arm -- command`"
     put(render([Table("processes", title, columns, rows)], form, width=terminal_width()), None)
 
 

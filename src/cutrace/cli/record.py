@@ -6,9 +6,9 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from ..outputs import size_of
 from ..units import count_of, format_size
 from . import options
 from .output import say, say_written
+
+if TYPE_CHECKING:
+    from ..trace import Trace
 
 
 @click.command(
@@ -137,7 +140,7 @@ def summarize(recording: Recording, output: Path) -> None:
             say(f"not recorded: {count:,} {reason}")
         for note in dict.fromkeys(note for p in trace.processes for note in p.info.get("notes", ())):
             say(str(note))
-        for sentence in _not_annotated([process.info for process in trace.processes]):
+        for sentence in not_annotated(trace):
             say(sentence)
     if output != recording.capture:
         say_written(output)
@@ -146,10 +149,11 @@ def summarize(recording: Recording, output: Path) -> None:
         say(f"next: `cutrace open {name}` or `cutrace stats {name}`")
 
 
-def _not_annotated(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def not_annotated(trace: Trace) -> Iterator[str]:
     """Sentences on the names of ``--annotate`` that had a range in no process. None when a process was killed."""
-    asked = [info for info in processes if "annotate" in info.get("options", {})]
-    in_place = [info["annotated"] for info in asked if "annotated" in info]
+    options = ((process.info, process.info.get("options")) for process in trace.processes)
+    asked = [info for info, given in options if isinstance(given, dict) and isinstance(given.get("annotate"), str)]
+    in_place = [info["annotated"] for info in asked if isinstance(info.get("annotated"), list)]
     if not in_place:
         yield from dict.fromkeys(
             f"no function is annotated: {info['not_annotated']}" for info in asked if "not_annotated" in info
