@@ -1,5 +1,9 @@
 """Errors for users: one sentence that says what is wrong and what to do next."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class CutraceError(Exception):
     """A problem that the user can act on. The command line prints it and exits with status 2."""
@@ -7,3 +11,12 @@ class CutraceError(Exception):
 
 class BadCapture(CutraceError):
     """A file that is not a capture, or holds no usable block."""
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str, *, most: int = 3) -> str:
+    """The end of a sentence on an unknown name: at most so many similar names among those ``known``, or
+    ``otherwise``."""
+    from difflib import get_close_matches  # few programs need it
+
+    close = get_close_matches(word, list(known), most)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

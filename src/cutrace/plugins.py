@@ -17,7 +17,6 @@ of the group ``cutrace``. It names a module or object with one or both of these 
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -25,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import CutraceError
+from .errors import CutraceError, did_you_mean
 from .exporters.base import Exporter
 
 if TYPE_CHECKING:
@@ -99,10 +98,12 @@ def exporter(path: Path, name: str | None = None) -> Exporter:
         return fitting
     known = [*EXPORTERS, *others("cutrace_exporters")]
     if name:
-        hint = _hint(name, [e.name for e in known], "it can be")
+        names = [e.name for e in known]
+        hint = did_you_mean(name.lower(), names, f"it can be {', '.join(names)}", most=2)
         raise CutraceError(f"there is no format {name!r}: {hint}")
     endings = [suffix for e in known for suffix in e.suffixes]
-    hint = _hint(path.suffix, endings, "let its name end with one of", [e.suffixes[0] for e in known])
+    examples = ", ".join(dict.fromkeys(e.suffixes[0] for e in known))
+    hint = did_you_mean(path.suffix.lower(), endings, f"let its name end with one of {examples}", most=2)
     raise CutraceError(f"cannot tell the format of {path}: {hint}")
 
 
@@ -156,10 +157,3 @@ def _warn(what: str, error: Exception) -> None:
         RuntimeWarning,
         stacklevel=4,
     )
-
-
-def _hint(word: str, choice: list[str], otherwise: str, examples: list[str] | None = None) -> str:
-    close = difflib.get_close_matches(word.lower(), choice, 2, 0.6)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"{otherwise} {', '.join(dict.fromkeys(examples or choice))}"

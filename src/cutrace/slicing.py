@@ -5,7 +5,6 @@ This module looks up the names in a trace; :mod:`.trace.selection` decides which
 
 from __future__ import annotations
 
-import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ from .analysis.summary import uuid_text
 from .analysis.windows import owners, windows
 from .conversion import check_destination
 from .conversion import write as convert
-from .errors import CutraceError
+from .errors import CutraceError, did_you_mean
 from .exporters.base import Request
 from .loading import StrPath, listed, opened, selected
 from .runbin.layout import HOST_SLICE_KINDS, TABLES
@@ -184,13 +183,7 @@ def _any(patterns: Iterable[str]) -> Callable[[str], bool]:
 def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoReturn:
     """Raise an error for an unknown name, with the names that exist."""
     names = list(dict.fromkeys(name for name in known if name))
-    close = difflib.get_close_matches(patterns[0], names, 3)
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
-    elif names:
-        hint = f"there is {_listing(names)}."
-    else:
-        hint = "it has none."
+    hint = did_you_mean(patterns[0], names, f"there is {_listing(names)}." if names else "it has none.")
     raise CutraceError(f"the trace has no {what} {_listing(patterns)}: {hint}")
 
 
@@ -390,8 +383,7 @@ def _tables(c: Conditions, sentences: list[str]) -> frozenset[str] | None:
     events = {name for name in TABLES if name not in FACTS | INTERNED}
     for name in (*c.tables, *c.without):
         if name not in events:
-            close = difflib.get_close_matches(name, events, 1)
-            hint = f"did you mean {close[0]}?" if close else f"it can be {', '.join(sorted(events))}."
+            hint = did_you_mean(name, events, f"it can be {', '.join(sorted(events))}.", most=1)
             raise CutraceError(f"there is no table {name!r} that can be kept or left out: {hint}")
     if not c.tables and not c.without:
         return None

@@ -109,10 +109,10 @@ def test_the_chip_is_that_of_the_first_gpu(fake_driver):
         (("describe", "nothing"), "`cutrace metrics list` lists all"),
         (("list", "nothing"), "no metric of GH100 matches 'nothing'"),
         (("list", "["), "'[' is not a regular expression"),
-        (("sets", "ocupancy"), "there is no set ocupancy: did you mean occupancy? The sets are overview,"),
+        (("sets", "ocupancy"), "there is no set ocupancy: did you mean occupancy?"),
         (("sets", "all"), "there is no set all: the sets are overview,"),
         (("sets", "--chip", "gh100"), "does not know the chip gh100: did you mean GH100?"),
-        (("sets", "--chip", "nothing"), "does not know the chip nothing. It knows GH100, TU102"),
+        (("sets", "--chip", "nothing"), "does not know the chip nothing: it knows GH100, TU102"),
     ],
 )
 def test_wrong_words(fake, arguments, sentence):

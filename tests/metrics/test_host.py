@@ -115,9 +115,9 @@ def test_a_host_interface_that_does_not_work(cupti, function, code):
 
 def test_chips(cupti):
     assert chips(cupti) == ["GH100", "TU102"]
-    with pytest.raises(CutraceError, match=r"does not know the chip gh200: did you mean GH100\? It knows GH100, TU102"):
+    with pytest.raises(CutraceError, match=r"does not know the chip gh200: did you mean GH100\?"):
         Chip(cupti, "gh200")
-    with pytest.raises(CutraceError, match=r"does not know the chip XY\. It knows GH100, TU102"):
+    with pytest.raises(CutraceError, match=r"does not know the chip XY: it knows GH100, TU102"):
         Chip(cupti, "XY")
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from ..trace import Trace
 from . import listings
 from .collectors import collect
@@ -134,10 +134,7 @@ def refuse_unused(names: Sequence[str], options: StatsOptions) -> None:
 def report(name: str) -> ReportSpec:
     """The report of this name. Raises :class:`cutrace.CutraceError` if there is none."""
     if name not in REPORTS:
-        import difflib
-
-        close = difflib.get_close_matches(name, REPORTS, 3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`cutrace stats --list-reports` lists all."
+        hint = did_you_mean(name, REPORTS, "`cutrace stats --list-reports` lists all.")
         raise CutraceError(f"there is no report {name!r}: {hint}")
     return REPORTS[name]
 

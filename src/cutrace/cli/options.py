@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ..errors import did_you_mean
 from ..outputs import no_room, scratch
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -60,8 +60,8 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            close = get_close_matches(name, self.list_commands(ctx), 2)
-            ctx.fail(f"No such command {name!r}{': did you mean ' + ' or '.join(close) + '?' if close else ''}")
+            hint = did_you_mean(name, self.list_commands(ctx), "", most=2)
+            ctx.fail(f"No such command {name!r}{': ' if hint else ''}{hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -6,7 +6,6 @@ A test is a table and a metric is a line. Values that all environments share are
 
 from __future__ import annotations
 
-import difflib
 import re
 import stat
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from ..outputs import write_text
 from .model import (
     DIVIDED,
@@ -297,8 +296,7 @@ def _values(table: _Place, special: Sequence[str] = ()) -> Values:
             continue
         place, metric = table.at(name), find_metric(name)
         if metric is None:
-            close = difflib.get_close_matches(name, (*METRICS, *_OF_TEST), 1)
-            hint = f"did you mean {close[0]}?" if close else "docs/metrics.md lists them."
+            hint = did_you_mean(name, (*METRICS, *_OF_TEST), "docs/metrics.md lists them.", most=1)
             place.fail(f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
         total = total_of(metric)
         if total in values:

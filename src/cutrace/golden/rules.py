@@ -6,7 +6,6 @@ A name is that of a metric (``kernel_launches``, ``peak_memory``) or of a class 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from ..units import parse_duration, parse_size
 from .model import DIVIDED, find_metric, is_counter, total_of
 
@@ -172,8 +171,7 @@ def _counter(name: str) -> str:
         base = name.partition(".")[0]
         raise CutraceError(f"{name!r} is not a count: end it with .sum, .min or .max, such as {base}.sum")
     known = [metric.name for metric in METRICS.values() if metric.hardware]
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"write {', '.join(known)}, or a name from `cutrace metrics list`"
+    hint = did_you_mean(name, known, f"write {', '.join(known)}, or a name from `cutrace metrics list`", most=1)
     raise CutraceError(f"there is no hardware counter {name!r}: {hint}")
 
 
@@ -184,8 +182,7 @@ def metric_named(name: str) -> Metric:
     for full in (stem, f"{stem}_ns", f"{stem}_bytes"):
         if (metric := find_metric(full)) is not None:
             return metric
-    close = difflib.get_close_matches(stem, (*METRICS, *_CLASSES, *MODES), 3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "docs/metrics.md lists them."
+    hint = did_you_mean(stem, (*METRICS, *_CLASSES, *MODES), "docs/metrics.md lists them.")
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
 

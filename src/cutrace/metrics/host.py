@@ -11,12 +11,11 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import TracebackType
 from typing import Any
 
 from ..collect import cuda
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from .cupti import Cupti, CuptiError, address, texts
 
 RANGES, SAMPLES = 0, 1
@@ -104,9 +103,8 @@ class Chip:
         self._availability = ctypes.create_string_buffer(availability) if availability else None
         known = chips(cupti)
         if name not in known:
-            close = get_close_matches(name.upper(), known, 1)
-            hint = f": did you mean {close[0]}?" if close else "."
-            raise CutraceError(f"{cupti.path} does not know the chip {name}{hint} It knows {', '.join(known)}")
+            hint = did_you_mean(name.upper(), known, f"it knows {', '.join(known)}")
+            raise CutraceError(f"{cupti.path} does not know the chip {name}: {hint}")
         self._host = self._opened()
 
     def _opened(self) -> int:
@@ -214,9 +212,7 @@ class Chip:
         known = [metric for metric, _ in self.all()]
         if base in known:
             return CutraceError(f"{base} has no .{rest}: `cutrace metrics describe {base}` lists its endings")
-        close = get_close_matches(base, known, 3, 0.6)
-        names = " or ".join(c + dot + rest for c in close)
-        hint = f"did you mean {names}?" if close else "`cutrace metrics list` lists all"
+        hint = did_you_mean(name, [metric + dot + rest for metric in known], "`cutrace metrics list` lists all")
         return CutraceError(f"{self.name} has no metric {name}: {hint}")
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from difflib import get_close_matches
 
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from .cupti import Cupti, CuptiError, SassMetric, address
 from .host import Config, Metric
 
@@ -43,8 +42,7 @@ def configure(cupti: Cupti, chip: str, text: str) -> Config:
     names = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
     for name in names:
         if name not in known:
-            close = get_close_matches(name, known, 3)
-            hint = f"did you mean {' or '.join(close)}?" if close else "`cutrace metrics list --lines` lists all"
+            hint = did_you_mean(name, known, "`cutrace metrics list --lines` lists all")
             raise CutraceError(f"{chip} has no metric {name} to count by line: {hint}")
     if not names:
         raise CutraceError(f"{text!r} names no metrics: give names from `cutrace metrics list --lines`, with commas")

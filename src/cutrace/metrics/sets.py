@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from .host import Chip
 
 _PCT = ".avg.pct_of_peak_sustained"
@@ -199,9 +198,7 @@ SAMPLED = (
 
 def hint(word: str) -> str:
     """A hint for an unknown name of a set."""
-    close = get_close_matches(word, SETS, 1)
-    sets = ", ".join(SETS)
-    return f"did you mean {close[0]}? The sets are {sets}" if close else f"the sets are {sets}"
+    return did_you_mean(word, SETS, f"the sets are {', '.join(SETS)}")
 
 
 def in_set(chip: Chip, name: str) -> list[str]:
