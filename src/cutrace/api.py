@@ -37,7 +37,7 @@ from .golden.captures import (
     verdict,
 )
 from .loading import StrPath, as_capture, listed, opened
-from .outputs import check_output, keep_sources, replacing, scratch, write_text
+from .outputs import check_output, keep_sources, scratch, write_pieces, write_text
 from .queries import answered
 from .reports.roofline import html as roofline_html
 from .reports.roofline import svg
@@ -204,9 +204,8 @@ def roofline(source: Source, destination: StrPath | None = None) -> list[Rooflin
     with opened(source) as trace:
         roofs = rooflines(trace)
     if path is not None:
-        with replacing(path) as temporary:
-            text = roofline_html(roofs, ", ".join(map(str, listed(source)))) if path.suffix == ".html" else svg(roofs)
-            temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        text = roofline_html(roofs, ", ".join(map(str, listed(source)))) if path.suffix == ".html" else svg(roofs)
+        write_pieces(path, [text])
     return roofs
 
 
@@ -252,8 +251,7 @@ def view(source: Source, destination: StrPath, *, other: Source | None = None) -
             before = collect(trace, ["paths"]), _files(other)
     with opened(source) as trace:
         text = viewed(trace, collect(trace, VIEWED), _files(source), before)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    write_pieces(path, [text])
 
 
 def _files(source: Source) -> str:

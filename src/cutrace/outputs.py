@@ -103,6 +103,16 @@ def replacing(path: Path) -> Iterator[Path]:
         raise unwritable(path, error) from None
 
 
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Write a text in pieces, with the mode of a capture. The file is complete or absent. Text that UTF-8 cannot hold
+    is escaped."""
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        file.writelines(pieces)
+
+
 def publish(written: Path, path: Path) -> None:
     """Give a complete file the name ``path``, on the same file system. Raises :class:`CutraceError` when that is
     impossible; the file then keeps its name."""

@@ -12,8 +12,7 @@ from ..collect import environment
 from ..collect.command import find_command
 from ..collect.options import Options, completed
 from ..errors import CutraceError
-from .output import say
-from .record import arguments_of, record
+from .record import arguments_of, record, warn_of_others
 
 # What only `cutrace attach` can do, or what needs the name of its output.
 _LATER = ("output", "sample", "interval", "redact", "dump_when", "dump_limit", "dump_pause", "command")
@@ -33,8 +32,7 @@ def arm(command: tuple[str, ...], **given: Any) -> None:
     """
     executable = find_command(command[0])
     variables = environment.standby(completed(Options.of(**arguments_of(given))))
-    for name, library in environment.others(os.environ).items():
-        say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
+    warn_of_others()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the command would inherit that
     try:

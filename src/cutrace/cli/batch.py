@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from . import options
-from .output import progress, put, say, terminal_width
+from .output import progress, put_tables, say
 
 # The most sentences about what stands out, and about files.
 _SENTENCES, _FILES = 12, 5
@@ -52,21 +52,16 @@ def batch(
     reports.
     """
     from .. import api
-    from ..reports.tables import no_style, render
 
     with progress("reading", enabled=not quiet) as advance:
         result = api.batch(report, sources, output, progress=advance, **how)
-    limit = options.rows(limit, form)
-    about = {"kind": "cutrace batch", "report": report, "sentences": result.sentences}
-    put(render(result.reports, form, limit=limit, width=terminal_width(), about=about, style=no_style), None)
+    put_tables("cutrace batch", result.reports, form, limit=limit, report=report, sentences=result.sentences)
     if not quiet:
-        for sentence in result.sentences[:_SENTENCES]:
-            say(sentence)
+        say(*result.sentences[:_SENTENCES])
         if len(result.sentences) > _SENTENCES:
             say(f"{len(result.sentences) - _SENTENCES:,} more sentences: {output / f'{report}.html'} has them")
     bad = [file for file in result.files if file.bad]
-    for file in bad[:_FILES]:
-        say(f"{file.source}: {' '.join(file.notes)}")
+    say(*(f"{file.source}: {' '.join(file.notes)}" for file in bad[:_FILES]))
     if len(bad) > _FILES:
         say(f"{len(bad) - _FILES:,} more files could not be read: {output / f'{report}.manifest.json'} lists them")
     if not quiet:

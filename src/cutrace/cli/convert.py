@@ -70,6 +70,5 @@ def convert(
             if not quiet:
                 if output != STDOUT:
                     say_written(output)
-                for sentence in trace.quality.sentences():
-                    say(sentence)
+                say(*trace.quality.sentences())
             return 1 if not lenient and any(file.lost for file in trace.imports) else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .output import put, say, terminal_width
+from .output import put_tables, say
 
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
@@ -55,19 +55,12 @@ def diff(
     from .. import api
     from ..golden.captures import parse_aspects
     from ..outputs import check_output
-    from ..reports.tables import render
 
     if output is not None:
         check_output(output, [a, b, *with_a, *with_b])
     comparison = api.diff([a, *with_a], [b, *with_b], **rules)
     for side, sentences in zip((a, b), comparison.notes, strict=True):
-        for sentence in sentences:
-            say(f"{side}: {sentence}")
-    tables = comparison.reports(everything=everything)
-    if form == "json":
-        about = {"kind": "cutrace diff", "a": str(a), "b": str(b), "failed": comparison.failed}
-        put(render(tables, form, limit=limit or 0, about=about), output)
-        return int(comparison.failed)
+        say(*(f"{side}: {sentence}" for sentence in sentences))
     failing = {aspect.value for aspect in parse_aspects(rules["fail_on"])}
 
     def style(table: Table, row: tuple[Cell, ...]) -> str:
@@ -75,12 +68,7 @@ def diff(
         differs = str(row[column] or "").split(", ") if column is not None else []
         return "bad" if failing & set(differs) else "warn" if any(differs) else ""
 
-    text = render(
-        tables,
-        "table" if form == "text" else form,
-        limit=options.rows(limit, form),
-        width=None if output else terminal_width(),
-        style=None if output else style,
-    )
-    put((*text, "\n" * bool(tables), f"{comparison.verdict}\n"), output)
+    tables = comparison.reports(everything=everything)
+    about: dict[str, Any] = {"a": str(a), "b": str(b), "failed": comparison.failed}
+    put_tables("cutrace diff", tables, form, output, limit=limit, style=style, verdict=comparison.verdict, **about)
     return int(comparison.failed)

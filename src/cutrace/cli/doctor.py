@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from ..collect.checks import Check, can_record, run_checks
-from .output import terminal_width
+from .output import put_json, terminal_width
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -25,8 +24,7 @@ def doctor(as_json: bool) -> int:
     checks = run_checks()
     able = can_record(checks)
     if as_json:
-        data = {"format": 1, "kind": "cutrace doctor", "can_record": able, "checks": list(map(asdict, checks))}
-        click.echo(json.dumps(data, indent=2))
+        put_json("cutrace doctor", can_record=able, checks=list(map(asdict, checks)))
     else:
         _print(checks, able)
     return 0 if able else 1

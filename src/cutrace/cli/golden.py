@@ -179,8 +179,7 @@ def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
     except OSError as error:
         raise CutraceError(f"cannot read the list of tests {collected}: {error.strerror}") from None
     result = gold.check(root, tests, None if listed is None else gold.collected_ids(listed))
-    for sentence in result.damaged:
-        say(sentence)
+    say(*result.damaged)
     for one in result.stale:
         click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
     return result

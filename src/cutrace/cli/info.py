@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
@@ -14,7 +13,7 @@ import click
 from ..outputs import size_of
 from ..units import format_duration, format_size, printable
 from . import options
-from .output import put, terminal_width
+from .output import put, put_json, put_tables
 from .record import not_annotated
 
 if TYPE_CHECKING:
@@ -35,17 +34,15 @@ def info(sources: tuple[Path, ...], as_json: bool) -> int:
         summary = api.info(trace)
         size = sum(size_of(source) for source in sources)
         if as_json:
-            click.echo(json.dumps(_object(summary, trace, sources, size), indent=2))
+            put_json("cutrace info", **_object(summary, trace, sources, size))
         else:
-            put(_page(summary, trace, sources, size), None)
+            _print(summary, trace, sources, size)
     return 0
 
 
 def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> dict[str, Any]:
     quality = summary.quality
     return {
-        "format": 1,
-        "kind": "cutrace info",
         "captures": [str(source) for source in sources],
         "bytes": size,
         "start_ns": summary.start,
@@ -86,24 +83,19 @@ _SHORT_UUID = len("GPU-01234567")
 _VERSIONS = ("producer", "driver_version", "runtime_version", "cupti_version", "cupti_path")
 
 
-def _page(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> Iterator[str]:
-    """Yield the lines for people. Outside a terminal, lines are not shortened."""
-    from ..reports.tables import no_style, render
-
+def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> None:
+    """Print the page for people. Outside a terminal, lines are not shortened."""
     title = str(sources[0]) if len(sources) == 1 else f"{len(sources)} captures"
     span = f"{format_size(size)}, {format_duration(summary.span)}{_when(trace)}"
-    yield f"{click.style(printable(title), bold=True)}  {span}\n\n"
-    reasons = [reason for p in summary.processes for reason in p.dumped_because]
-    yield from (f"Dumped because: {printable(reason)}\n" for reason in reasons)
-    yield "\n" if reasons else ""
-    yield from render(_tables(summary), "table", width=terminal_width(), style=no_style)
+    reasons = [f"Dumped because: {printable(reason)}\n" for p in summary.processes for reason in p.dumped_because]
+    put([f"{click.style(printable(title), bold=True)}  {span}\n\n", *reasons, "\n" * bool(reasons)])
+    put_tables("cutrace info", _tables(summary), "table")
     sentences = [*summary.quality.sentences(), *not_annotated(trace), *_early(summary)]
-    yield "\n"
-    yield from (f"{click.style('!', fg='yellow')} {printable(sentence)}\n" for sentence in sentences)
+    put(["\n", *(f"{click.style('!', fg='yellow')} {printable(sentence)}\n" for sentence in sentences)])
     if not sentences:
-        yield "Nothing is known to be missing.\n"
-    for file in trace.imports:
-        yield from (click.style(printable(f"{file.source}: {line}"), dim=True) + "\n" for line in file.leftovers())
+        put(["Nothing is known to be missing.\n"])
+    leftovers = (f"{file.source}: {line}" for file in trace.imports for line in file.leftovers())
+    put(f"{click.style(printable(line), dim=True)}\n" for line in leftovers)
 
 
 def _tables(summary: Summary) -> list[Table]:

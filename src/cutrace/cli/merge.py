@@ -40,7 +40,6 @@ def merge(
     with target(output, request["format"], "capture") as path:
         done = write(sources, path, names=names, number=ranks, request=Request(**request))
     if not quiet:
-        for rank in done:
-            say(rank.sentence())
+        say(*(rank.sentence() for rank in done))
         say_written(output)
     return 0

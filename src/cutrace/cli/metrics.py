@@ -14,11 +14,12 @@ from ..analysis.tables import Column, Table
 from ..errors import CutraceError
 from ..units import count_of
 from . import options
-from .output import put, terminal_width
+from .output import put_tables
 
 if TYPE_CHECKING:
     from ..metrics.host import Chip, Metric
 
+_KIND = "cutrace metrics"
 _form = options.form(["table", "csv", "json", "markdown"])
 _sampled = click.option(
     "--sampled", is_flag=True, help="Metrics that can be sampled over time, instead of those of kernels."
@@ -62,7 +63,7 @@ def list_metrics(
             described = [device.describe(name) for name, _ in device.all() if expression.search(name)]
     if not described:
         raise CutraceError(f"no metric of {device.name} matches {pattern!r}: try a shorter pattern")
-    _print(form, _table_of(device, sorted(described, key=lambda metric: metric.name)))
+    put_tables(_KIND, [_table_of(device, sorted(described, key=lambda metric: metric.name))], form)
 
 
 @metrics.command(short_help="Describe metrics and their passes.")
@@ -80,7 +81,7 @@ def describe(names: tuple[str, ...], sampled: bool, chip: str | None, cupti: Pat
     tables = [_table_of(device, described, passes)]
     if endings:
         tables.append(Table("endings", "What can be counted of them", (Column("name", "text"),), endings))
-    _print(form, *tables)
+    put_tables(_KIND, tables, form)
 
 
 @metrics.command(short_help="List the sets of metrics, or the metrics of one.")
@@ -98,13 +99,13 @@ def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> N
                 names = in_set(device, each.name)
                 rows.append((each.name, len(names), device.configure(names).passes if names else 0, each.asks))
         columns = (Column("set", "text"), Column("metrics"), Column("passes"), Column("question", "text"))
-        return _print(form, Table("sets", f"Sets of metrics on {device.name}", columns, rows))
+        return put_tables(_KIND, [Table("sets", f"Sets of metrics on {device.name}", columns, rows)], form)
     if name not in SETS:
         raise CutraceError(f"there is no set {name}: {hint(name)}")
     with _chip(chip, cupti) as device:
         inside = [(metric, device.describe(metric).description) for metric in chosen(device, name)]
     text = (Column("metric", "text"), Column("description", "text"))
-    _print(form, Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas]))
+    put_tables(_KIND, [Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas])], form)
 
 
 @contextmanager
@@ -124,9 +125,3 @@ def _table_of(chip: Chip, described: list[Metric], more: str = "") -> Table:
     columns = tuple(Column(name, "text") for name in ("name", "kind", "unit", "dimension", "description"))
     rows = [(m.name, m.kind, m.unit, m.dimension, m.description) for m in described]
     return Table("metrics", f"Metrics of {chip.name}{more}", columns, rows)
-
-
-def _print(form: str, *tables: Table) -> None:
-    from ..reports.tables import render
-
-    put(render(list(tables), form, width=terminal_width(), about={"kind": "cutrace metrics"}), None)

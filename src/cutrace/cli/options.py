@@ -12,6 +12,7 @@ import click
 
 from ..errors import did_you_mean
 from ..outputs import no_room, scratch
+from .output import ROWS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator = Callable[[_Function], _Function]
@@ -39,9 +40,6 @@ class _Source(click.Path):
             raise no_room(error.strerror) from None
         return path
 
-
-# Default rows of a table for people.
-_ROWS = 20
 
 SOURCE = _Source(path_type=Path, readable=False)
 
@@ -87,15 +85,10 @@ def form(choice: Sequence[str]) -> Decorator[Any]:
 
 
 def limit(default: int | None = None) -> Decorator[Any]:
-    """Return the option of the number of rows to print. Without a default, :func:`rows` has it."""
+    """Return the option of the number of rows to print. Without a default, it depends on the format."""
     has_default = default is not None
-    help = "Rows of a table; 0 for all" + ("." if has_default else f" ({_ROWS} for people, all for programs).")
+    help = "Rows of a table; 0 for all" + ("." if has_default else f" ({ROWS} for people, all for programs).")
     return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=has_default, help=help)
-
-
-def rows(limit: int | None, form: str) -> int:
-    """Return the number of rows to print in this format, 0 for all."""
-    return limit if limit is not None else 0 if form in ("csv", "json", "parquet") else _ROWS
 
 
 def list_reports(lines: Callable[[], Iterable[str]]) -> Decorator[Any]:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..outputs import replacing, scratch, size_of
+from ..outputs import scratch, size_of, write_pieces
 from ..units import format_size, printable
+
+if TYPE_CHECKING:
+    from ..analysis.tables import Cell, Table
 
 #: ``-`` as an output.
 STDOUT = Path("-")
+#: Rows of a table for people, by default.
+ROWS = 20
 _PIECE = 1 << 20
 # The formats that a terminal can show, by name.
 _TEXT = ("chrome", "csv", "folded", "speedscope")
 
 
-def say(message: str) -> None:
-    """Print one sentence for the user on stderr."""
-    click.echo(f"cutrace: {printable(message)}", err=True)
+def say(*sentences: str) -> None:
+    """Print sentences for the user on stderr, a line each."""
+    for sentence in sentences:
+        click.echo(f"cutrace: {printable(sentence)}", err=True)
 
 
 def say_written(output: Path, more: str = "") -> None:
@@ -75,32 +84,56 @@ def progress(doing: str = "converting", *, enabled: bool) -> Iterator[Callable[[
         yield advance
 
 
-def put(pieces: Iterable[str], output: Path | None) -> None:
-    """Write text in pieces. What UTF-8 cannot hold is escaped. A closed stdout is not an error."""
-    if output is None or output == STDOUT:
-        try:
-            for piece in pieces:
-                click.echo(piece, nl=False)
-        except BrokenPipeError:
-            _ignore_stdout()
-        return
-    with (
-        replacing(output) as temporary,
-        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-    ):
-        file.writelines(pieces)
-
-
-def put_whole(pieces: Iterable[str], output: Path | None) -> None:
-    """Like :func:`put`, but if making a piece raises an error, nothing was written to stdout either."""
+def put(pieces: Iterable[str], output: Path | None = None) -> None:
+    """Write text in pieces, to stdout without an output. What UTF-8 cannot hold is escaped. A closed stdout is not an
+    error."""
     if output is not None and output != STDOUT:
+        write_pieces(output, pieces)
+        return
+    try:
+        for piece in pieces:
+            click.echo(piece, nl=False)
+    except BrokenPipeError:
+        _ignore_stdout()
+
+
+def put_json(kind: str, **values: object) -> None:
+    """Print an object as JSON."""
+    put([json.dumps({"format": 1, "kind": kind, **values}, indent=2), "\n"])
+
+
+def put_tables(
+    kind: str,
+    tables: Sequence[Table],
+    form: str,
+    output: Path | None = None,
+    *,
+    limit: int | None = 0,
+    style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
+    verdict: str = "",
+    whole: bool = False,
+    **about: object,
+) -> None:
+    """Write tables in a format of :func:`cutrace.reports.tables.render`, which has the parameters. On stdout they fit
+    the terminal and have styles. ``limit`` None is 20 rows in formats for people. ``verdict`` is the last line of
+    these. With ``whole``, an error while rows are made leaves stdout empty. JSON also has the ``kind`` and what is
+    ``about`` all tables."""
+    from ..reports.tables import no_style, render
+
+    to_stdout = output in (None, STDOUT)
+    if limit is None:
+        limit = 0 if form in ("csv", "json") else ROWS
+    width, style = (terminal_width(), style or no_style) if to_stdout else (None, None)
+    pieces = render(tables, form, limit=limit, width=width, about={"kind": kind, **about}, style=style)
+    if verdict and form != "json":
+        pieces = chain(pieces, ["\n" * bool(tables), f"{verdict}\n"])
+    if not (whole and to_stdout):
         put(pieces, output)
         return
     with scratch() as folder:
-        path = folder / "stdout"
-        put(pieces, path)
-        with path.open(encoding="utf-8", newline="") as file:
-            put(iter(lambda: file.read(_PIECE), ""), None)
+        write_pieces(folder / "stdout", pieces)
+        with (folder / "stdout").open(encoding="utf-8", newline="") as file:
+            put(iter(lambda: file.read(_PIECE), ""))
 
 
 def _ignore_stdout() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .output import put, say, say_written, terminal_width
+from .output import put_tables, say, say_written
 
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
@@ -55,11 +55,9 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
     from ..analysis.reports import tables as by_name
     from ..loading import load
     from ..metrics import profiling
-    from ..reports.tables import render
 
     done = profiling.profile(command, output, say=say, **how)
-    for note in dict.fromkeys(done.notes):
-        say(note)
+    say(*dict.fromkeys(done.notes))
     if not done.values:
         return done.status or 2
     say_written(output)
@@ -70,7 +68,7 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
         if form == "table":
             tables = [_hottest(table) for table in tables]
             say(f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all")
-    put(render(tables, form, width=terminal_width(), about={"kind": "cutrace profile"}), None)
+    put_tables("cutrace profile", tables, form)
     return done.status
 
 

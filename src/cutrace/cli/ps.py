@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 
@@ -11,7 +10,7 @@ import click
 from ..collect import StandbyProcess, processes
 from ..units import count_of, format_duration, format_size
 from . import options
-from .output import put, terminal_width
+from .output import put, put_json, put_tables
 
 
 @click.command()
@@ -20,19 +19,15 @@ def ps(form: str) -> None:
     """List the processes of this user that `cutrace attach` can record, and what they do."""
     found = processes()
     if form == "json":
-        data = {"format": 1, "kind": "cutrace ps", "processes": list(map(asdict, found))}
-        put([json.dumps(data, indent=2), "\n"], None)
-        return
+        return put_json("cutrace ps", processes=list(map(asdict, found)))
     if not found:
-        put(["no process is on standby: `cutrace arm -- command` starts one\n"], None)
-        return
+        return put(["no process is on standby: `cutrace arm -- command` starts one\n"])
     from ..analysis.tables import Column, Table
-    from ..reports.tables import render
 
     columns = tuple(Column(name, "text") for name in ("pid", "standby for", "CUDA", "doing", "command"))
     rows = [(str(p.pid), _age(p.since), "used" if p.cuda else "", _doing(p), " ".join(p.command)) for p in found]
     title = f"{count_of(len(found), 'process')} on standby"
-    put(render([Table("processes", title, columns, rows)], form, width=terminal_width()), None)
+    put_tables("cutrace ps", [Table("processes", title, columns, rows)], form)
 
 
 def _age(since: float | None) -> str:

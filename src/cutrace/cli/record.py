@@ -88,11 +88,9 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
     chosen = completed(Options.of(**arguments_of(given)))
-    for name, library in environment.others(os.environ).items():
-        say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
+    warn_of_others()
     recording = record_command(command, output, chosen)
-    for pid in recording.running:
-        say(f"process {pid} still runs: {output} has what it had written by now")
+    say(*(f"process {pid} still runs: {output} has what it had written by now" for pid in recording.running))
     if recording.trouble:
         say(recording.trouble)
     if recording.output is None:
@@ -106,6 +104,12 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
             say("the command made no CUDA or NVTX call that could be seen: there are only samples")
         summarize(recording, recording.output)
     return recording.status
+
+
+def warn_of_others() -> None:
+    """Say which other tools are replaced for the command."""
+    for name, library in environment.others(os.environ).items():
+        say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
 
 
 def arguments_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -136,12 +140,9 @@ def summarize(recording: Recording, output: Path) -> None:
         losses: Counter[str] = Counter()
         for loss in trace.named_losses:
             losses[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
-        for reason, count in losses.items():
-            say(f"not recorded: {count:,} {reason}")
-        for note in dict.fromkeys(note for p in trace.processes for note in p.info.get("notes", ())):
-            say(str(note))
-        for sentence in not_annotated(trace):
-            say(sentence)
+        say(*(f"not recorded: {count:,} {reason}" for reason, count in losses.items()))
+        say(*dict.fromkeys(str(note) for p in trace.processes for note in p.info.get("notes", ())))
+        say(*not_annotated(trace))
     if output != recording.capture:
         say_written(output)
     if sys.stderr.isatty():

@@ -60,30 +60,24 @@ def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
 
     Times are not compared. Ends with status 1 when the work or a counter of a test changed, or its state got worse.
     """
-    import json
-
     from ..reports import jobs
     from ..reports.jsonfile import read_report
-    from ..reports.tables import no_style, render
-    from .output import put, terminal_width
+    from .output import put_json, put_tables
 
     old, new = read_report(before), read_report(after)
     changes = jobs.compare(old, new)
     failed = jobs.failed(changes, gone=fail_on_gone)
     if form == "json":
-        data = {
-            "format": 1,
-            "kind": "cutrace report comparison",
-            "failed": failed,
-            "changed": [jobs.to_json(one) for one in changes if one.before and one.after],
-            "new": [jobs.to_json(one) for one in changes if not one.before],
-            "gone": [jobs.to_json(one) for one in changes if not one.after],
-        }
-        put([json.dumps(data, indent=1) + "\n"], None)
+        put_json(
+            "cutrace report comparison",
+            failed=failed,
+            changed=[jobs.to_json(one) for one in changes if one.before and one.after],
+            new=[jobs.to_json(one) for one in changes if not one.before],
+            gone=[jobs.to_json(one) for one in changes if not one.after],
+        )
     else:
-        tables = jobs.tables(changes)
-        put(render(tables, form, limit=limit, width=terminal_width(), style=no_style), None)
-        put(["\n" * bool(tables), f"{jobs.verdict(old, new, changes)}\n"], None)
+        verdict = jobs.verdict(old, new, changes)
+        put_tables("cutrace report comparison", jobs.tables(changes), form, limit=limit, verdict=verdict)
     return 1 if failed else 0
 
 

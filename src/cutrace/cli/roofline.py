@@ -23,6 +23,5 @@ def roofline(sources: tuple[Path, ...], output: Path) -> None:
     """
     from .. import api
 
-    for note in dict.fromkeys(note for roof in api.roofline(sources, output) for note in roof.notes):
-        say(note)
+    say(*dict.fromkeys(note for roof in api.roofline(sources, output) for note in roof.notes))
     say_written(output)

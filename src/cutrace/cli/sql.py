@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .output import STDOUT, put_whole, say, terminal_width
+from .output import STDOUT, put_tables, say
 
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
@@ -33,25 +33,19 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, l
     from ..loading import opened
     from ..outputs import check_output
     from ..queries import answered
-    from ..reports.tables import no_style, render
 
     file = None if output == STDOUT else output
     if file is not None:
         check_output(file, sources)
     elif form == "parquet":
         raise click.UsageError("Parquet does not go to stdout: name a file with -o")
-    limit = options.rows(limit, form)
     with opened(sources) as trace:
         with answered(trace, query) as (schema, batches):
             if file is not None and form == "parquet":
                 _write_parquet(file, schema, batches)
             else:
-                about = {"kind": "cutrace sql"}
-                width, style = (None, None) if file else (terminal_width(), no_style)
-                text = render([_table(schema, batches)], form, limit=limit, width=width, about=about, style=style)
-                put_whole(text, file)
-        for sentence in trace.quality.sentences():
-            say(sentence)
+                put_tables("cutrace sql", [_table(schema, batches)], form, file, limit=limit, whole=True)
+        say(*trace.quality.sentences())
     return 0
 
 

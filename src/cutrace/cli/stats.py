@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from . import options
-from .output import put, say, terminal_width
+from .output import put_tables, say
 
 
 def _reports() -> list[str]:
@@ -47,16 +47,13 @@ def stats(
     from .. import api
     from ..loading import opened
     from ..outputs import check_output
-    from ..reports.tables import no_style, render
 
     if output is not None:
         check_output(output, sources)
     with opened(sources) as trace:
         results = api.stats(trace, reports or None, **how)
-        limit, width = options.rows(limit, form), None if output else terminal_width()
-        put(render(results, form, limit=limit, width=width, style=None if output else no_style), output)
-        for sentence in trace.quality.sentences():
-            say(sentence)
+        put_tables("cutrace stats", results, form, output, limit=limit)
+        say(*trace.quality.sentences())
     if not results:
         say("the trace has no records to count")
     return 0
