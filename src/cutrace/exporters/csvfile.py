@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -16,7 +17,6 @@ import numpy as np
 
 from .._native import demangle
 from ..errors import CutraceError
-from ..outputs import unwritable
 from ..runbin.layout import REFERRED, TABLES, Field, Table
 from ..trace import Trace
 from .base import Request
@@ -29,23 +29,19 @@ _LINES = 1 << 14
 
 def write(trace: Trace, path: Path, request: Request) -> None:
     """Write the table ``request.table``, or else the one in the name of the file (``kernels.csv``). A path that ends
-    with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` if there is no such table
-    or the file cannot be written."""
+    with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` if there is no such
+    table."""
     table = _table(path, request)
-    total = trace.count(table.name)
-    done = 0
-    try:
-        with path.open("wb") as raw, _packed(raw, path) as file:
-            columns = _Columns(trace, table)
-            file.write(columns.header())
-            for rows, unknown in pieces(trace, table.name):
-                for at in range(0, len(rows), _LINES):
-                    file.write(columns.lines(rows[at : at + _LINES]))
-                done += len(rows) + len(unknown)
-                if request.progress:
-                    request.progress(min(done, total), total)
-    except OSError as error:
-        raise unwritable(path, error) from None
+    total, done = trace.count(table.name), 0
+    with path.open("wb") as raw, _packed(raw, path) as file:
+        columns = _Columns(trace, table)
+        file.write(columns.header())
+        for rows, unknown in pieces(trace, table.name):
+            for at in range(0, len(rows), _LINES):
+                file.write(columns.lines(rows[at : at + _LINES]))
+            done += len(rows) + len(unknown)
+            if request.progress:
+                request.progress(min(done, total), total)
 
 
 class _Columns:
@@ -75,9 +71,9 @@ class _Columns:
             return [bytes(value).hex() for value in values]
         numbers = values.tolist()
         if field.type == "string":
-            return self._looked_up(field, numbers, self._text)
+            return self._looked_up(field, numbers, partial(self._text, self._table.name))
         if field.type in REFERRED and field.name != "id":
-            return self._looked_up(field, numbers, lambda number: self._referred(REFERRED[field.type], number))
+            return self._looked_up(field, numbers, partial(self._referred, REFERRED[field.type]))
         return cast(list[Any], numbers)
 
     def _looked_up(self, field: Field, numbers: list[int], text: Callable[[int], str]) -> list[str]:
@@ -86,16 +82,15 @@ class _Columns:
             known[number] = text(number)
         return [known[number] for number in numbers]
 
-    def _text(self, number: int) -> str:
+    def _text(self, table: str, number: int) -> str:
         text = self._trace.strings[number]
-        return quoted(demangle(text) if self._table.name == "launches" else text)
+        return quoted(demangle(text) if table == "launches" else text)
 
-    def _referred(self, name: str, number: int) -> str:
+    def _referred(self, table: str, number: int) -> str:
         """The columns of a row that another table refers to."""
-        row = self._trace.table(name)[number]
-        values = {f.name: row[f.name].item() for f in TABLES[name].fields if f.name != "id"}
-        text = self._trace.strings[values["name"]]
-        values["name"] = quoted(demangle(text) if name == "launches" else text)
+        row = self._trace.table(table)[number]
+        values = {f.name: row[f.name].item() for f in TABLES[table].fields if f.name != "id"}
+        values["name"] = self._text(table, values["name"])
         return ",".join(map(str, values.values()))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.flame import Frame, flame
-from ..outputs import unwritable
 from ..trace import Trace
 from .base import Request
 
@@ -19,7 +18,7 @@ _PLAIN = str.maketrans({";": ":", "\n": " ", "\r": " "})
 
 def write_folded(trace: Trace, path: Path, request: Request) -> None:
     """Write a line for each path with GPU time of its own: its frames with semicolons between, a space, and the time in
-    ns. Lines are sorted. Raises :class:`cutrace.CutraceError` if the file cannot be written."""
+    ns. Lines are sorted."""
     lines: dict[str, int] = {}
     root = flame(trace)
     for frames in root.walk():
@@ -30,8 +29,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
 
 
 def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
-    """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges. Raises
-    :class:`cutrace.CutraceError` if the file cannot be written."""
+    """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges."""
     root = flame(trace)
     numbers: dict[str, int] = {}
     profiles = [
@@ -61,7 +59,4 @@ def _profile(name: str, root: Frame, numbers: dict[str, int], own: Callable[[Fra
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-    except OSError as error:
-        raise unwritable(path, error) from None
+    path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")

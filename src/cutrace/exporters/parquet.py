@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from .._native import demangle
-from ..outputs import unwritable
 from ..runbin.layout import LOSS_REASONS, TABLES, Table
 from ..trace import Trace
 from ..trace.arrow import array, column, dictionary, processes, pyarrow
@@ -38,29 +37,25 @@ _UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
     """Write a trace as a folder of Parquet files. Memory does not grow with the trace. Raises :class:`CutraceError` if
-    pyarrow is not installed or a file cannot be written."""
+    pyarrow is not installed."""
     _arrow()
-    try:
-        path.mkdir(mode=0o700)
-        _write_processes(trace, path)
-        # Losses come last, because reading the other tables finds damaged blocks.
-        names = [name for name in TABLES if name != "losses"]
-        total = sum(trace.count(name) for name in names)
-        done = 0
-        for name in [*names, "losses"]:
-            file = _File(trace, TABLES[name], path / f"{name}.parquet")
-            apart = _File(trace, TABLES[name], path / UNKNOWN / f"{name}.parquet")
-            with closing(file), closing(apart):
-                for rows, unknown in pieces(trace, name):
-                    file.add(rows)
-                    apart.add(unknown)
-                    done += len(rows) + len(unknown)
-                    if request.progress:
-                        request.progress(min(done, total), total)
-                if name == "losses":
-                    file.add_table(_damage(trace))
-    except OSError as error:
-        raise unwritable(path, error) from None
+    path.mkdir(mode=0o700)
+    _write_processes(trace, path)
+    # Losses come last, because reading the other tables finds damaged blocks.
+    names = [name for name in TABLES if name != "losses"]
+    total, done = sum(trace.count(name) for name in names), 0
+    for name in [*names, "losses"]:
+        file = _File(trace, TABLES[name], path / f"{name}.parquet")
+        apart = _File(trace, TABLES[name], path / UNKNOWN / f"{name}.parquet")
+        with closing(file), closing(apart):
+            for rows, unknown in pieces(trace, name):
+                file.add(rows)
+                apart.add(unknown)
+                done += len(rows) + len(unknown)
+                if request.progress:
+                    request.progress(min(done, total), total)
+            if name == "losses":
+                file.add_table(_damage(trace))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from ..analysis.names import normalize_kernel
 from ..embedding import SQLITE_COLUMN, SQLITE_TABLE
 from ..errors import CutraceError
 from ..nsys import THREAD_BITS, THREADS, SqlColumn, SqlTable
-from ..outputs import unwritable
 from ..runbin.layout import REFERRED, TABLES
 from ..trace import Process, Trace
 from .base import Request
@@ -37,8 +36,8 @@ Values = np.ndarray | Iterable[object]
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write a trace as a database. Memory does not grow with the trace. Raises :class:`CutraceError` if the file cannot
-    be written."""
+    """Write a trace as a database. Memory does not grow with the trace. Raises :class:`CutraceError` for errors of
+    SQLite."""
     try:
         path.touch(mode=0o600, exist_ok=False)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -48,8 +47,6 @@ def write(trace: Trace, path: Path, request: Request) -> None:
             connection.execute("BEGIN")
             Database(trace, connection).write(request)
             connection.execute("COMMIT")
-    except OSError as error:
-        raise unwritable(path, error) from None
     except sqlite3.Error as error:
         raise CutraceError(f"cannot write {path}: {error}. Choose another folder.") from None
 

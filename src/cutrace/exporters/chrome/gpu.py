@@ -223,16 +223,13 @@ class GpuEvents:
 
     @staticmethod
     def _wait(record: int, status: int, flags: int, nowhere: int) -> bytes:
-        fields = {"event_record": record, "status": status, "flags": flags}
-        fields = {name: value for name, value in fields.items() if value} | ({"stream": 0} if nowhere else {})
-        return members({OWN: fields} if fields else {})
+        return own({"stream": 0} if nowhere else {}, event_record=record, status=status, flags=flags)
 
     @staticmethod
     def _slice(kind: int, flags: int, context: int, correlation: int, behind: int) -> bytes:
         """cutrace's own argument, preceded by a comma if it comes ``behind`` another one."""
-        fields = {"flags": flags, "context": context, "correlation": correlation}
-        fields = {name: value for name, value in fields.items() if value} | ({"kind": kind} if kind >= 0 else {})
-        return members({OWN: fields} if fields else {})[0 if behind else 1 :]
+        fields = own({"kind": kind} if kind >= 0 else {}, flags=flags, context=context, correlation=correlation)
+        return fields[0 if behind else 1 :]
 
     def _category(self, category: int, kind: int) -> bytes:
         if kind == 1 or not category:

@@ -13,7 +13,7 @@ from ...runbin.labels import ALLOCATIONS, JIT_OPERATIONS, POOL_OPERATIONS, UNIFI
 from ...trace.rows import LATEST
 from ...trace_events import HOST_CATEGORIES, OVERHEADS, OWN
 from ..rows import payload_columns
-from .lines import Column, Line, Pieces, dumped, members, quoted
+from .lines import Column, Line, Pieces, dumped, own, quoted
 from .shared import Shared
 
 _CALL = Line(
@@ -287,7 +287,7 @@ class HostEvents:
             fields["unit"] = self._trace.strings[unit]
         if device != _NO_DEVICE:
             fields |= {"device": device, "name": self._trace.strings[name]}
-        return members({OWN: fields} if fields else {})
+        return own(fields)
 
     def _track(self, track: int) -> bytes:
         """The key of the id of an asynchronous track: a number, a text, or an object with the scope of the id."""

@@ -41,10 +41,10 @@ def members(values: dict[str, Any]) -> bytes:
     return b"," + dumped(values)[1:-1] if values else b""
 
 
-def own(**fields: int) -> bytes:
-    """cutrace's own argument with the fields that are not 0, preceded by a comma; empty if all are 0."""
-    nonzero = {name: value for name, value in fields.items() if value}
-    return members({OWN: nonzero} if nonzero else {})
+def own(more: Mapping[str, Any] | None = None, **fields: int) -> bytes:
+    """cutrace's own argument with the fields that are not 0 and ``more``, preceded by a comma; empty without any."""
+    given = {name: value for name, value in fields.items() if value} | dict(more or {})
+    return members({OWN: given} if given else {})
 
 
 class Line:
