@@ -6,9 +6,8 @@ import pytest
 
 import cutrace
 from captures import Capture
-from cutrace.analysis.instructions import Place
-from cutrace.analysis.pc_samples import SampledLine, StallUse, sampled_lines, stall_uses
 from cutrace.analysis.reports import tables
+from cutrace.analysis.sources import Place, SampledLine, StallUse, sampled_lines, stall_uses
 from cutrace.slicing import Conditions, cut
 from sampled import AXPY, sampled_capture
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import cutrace
-from cutrace.analysis.pc_samples import sampled_lines, stall_uses
+from cutrace.analysis.sources import sampled_lines, stall_uses
 from cutrace.collect import surroundings
 from cutrace.collect.options import Options
 from cutrace.collect.sampling import start_sampling

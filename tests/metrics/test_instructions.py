@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from cutrace.analysis.instructions import line_metrics
 from cutrace.analysis.reports import tables
+from cutrace.analysis.sources import line_metrics
 from support.fakedriver import FakeDriver
 
 EXECUTED = "smsp__sass_inst_executed"

@@ -17,9 +17,8 @@ from . import listings
 from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
-from .instructions import line_metrics
 from .kernel_metrics import metric_uses, range_metric_uses
-from .pc_samples import sampled_lines, stall_uses
+from .sources import line_metrics, sampled_lines, stall_uses
 from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from ..analysis.pc_samples import SELECTED
-from ..analysis.sources import Heat, MeasuredSource, Sources
+from ..analysis.sources import SELECTED, Heat, MeasuredSource, Sources
 from ..units import count_of
 from .html import escaped, page, section
 from .roofline import amount
