@@ -122,9 +122,8 @@ void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, E
     out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
 }
 
-// Enables each kind separately; the result lists the refused ones. `before_cuda`: CUDA is not initialised yet.
-EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes, bool before_cuda) {
-  EnabledKinds out;
+// Enables each kind separately, and adds them or their refusals to `out`. `before_cuda`: CUDA is not initialised yet.
+void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes, bool before_cuda, EnabledKinds& out) {
   // Programs poll events and streams in loops; a query of unfinished work is not a synchronisation.
   if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
   constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
@@ -134,7 +133,6 @@ EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter ap
   if ((kinds & bit(Kind::kernel)) && !graph_nodes)
     enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
   if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
-  return out;
 }
 
 constexpr KindSet kOnGpu = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
@@ -191,7 +189,8 @@ KindSet Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscr
   keep_resources_ = keep_resources;
   deferred_ = before_cuda ? kinds & kOnGpu : 0;
   without_memory_.store(false);
-  enabled_ = enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda);
+  enabled_ = {};
+  enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda, enabled_);
   const KindSet all = enabled_.kinds | deferred_;
   if (deferred_ == 0 || watch_for_work()) return all;
   enable_deferred();
@@ -228,10 +227,7 @@ bool Enabler::watch(bool on) {
 }
 
 void Enabler::enable_deferred() {
-  EnabledKinds more = enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false);
-  enabled_.kinds |= more.kinds;
-  enabled_.activities.insert(enabled_.activities.end(), more.activities.begin(), more.activities.end());
-  std::move(more.refused.begin(), more.refused.end(), std::back_inserter(enabled_.refused));
+  enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false, enabled_);
 }
 
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
