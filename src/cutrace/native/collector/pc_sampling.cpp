@@ -93,8 +93,7 @@ bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscri
   lines_ = std::make_unique<SourceLines>(cupti);
   said_.clear();
   {
-    const std::lock_guard sums(sums_mutex_);
-    sums_.clear();
+    const std::lock_guard next(next_mutex_);
     destroyed_.clear();
     next_ = {};
     next_.start = now_ns();
@@ -119,7 +118,7 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
   const Control control(control_);
   try {
     if (!control && resource && id == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING) {
-      const std::lock_guard lock(sums_mutex_);
+      const std::lock_guard lock(next_mutex_);
       destroyed_.push_back(static_cast<const CUpti_ResourceData*>(data)->context);
     }
     if (!control || !on()) return;  // it may have ended meanwhile
@@ -183,22 +182,18 @@ void PcSampling::forget() {
 }
 
 PcSampling::Taken PcSampling::take(bool last) {
-  const std::lock_guard lock(sums_mutex_);
+  const std::lock_guard lock(next_mutex_);
   const std::uint64_t now = now_ns();
   if (!last && now - next_.start < kInterval && next_.notes.empty()) return {};
   Taken taken = std::exchange(next_, {});
   taken.end = next_.start = now;
-  taken.samples.reserve(sums_.size());
-  for (const auto& [key, sum] : sums_)
-    taken.samples.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), sum.samples, sum.not_issued});
-  sums_.clear();
   return taken;
 }
 
 // Once each.
 void PcSampling::say(const std::string& sentence) {
   if (!said_.insert(sentence).second) return;
-  const std::lock_guard lock(sums_mutex_);
+  const std::lock_guard lock(next_mutex_);
   next_.notes.push_back(sentence);
 }
 
@@ -226,7 +221,7 @@ void PcSampling::GpuLock::forget() {
 void PcSampling::drop_destroyed() {
   std::vector<CUcontext> destroyed;
   {
-    const std::lock_guard lock(sums_mutex_);
+    const std::lock_guard lock(next_mutex_);
     destroyed.swap(destroyed_);
   }
   for (const CUcontext context : destroyed) {
@@ -351,7 +346,7 @@ void PcSampling::read(Context& c) {
     }
     if (full) {
       say("the GPU took more samples of program counters than CUPTI could decode: take a longer period");
-      const std::lock_guard lock(sums_mutex_);
+      const std::lock_guard lock(next_mutex_);
       next_.lost += std::max<std::uint64_t>(1, c.fetched->data.droppedSamples);
     }
     if (result != CUPTI_SUCCESS || pcs == 0) return;
@@ -373,7 +368,7 @@ void PcSampling::add(const Context& c, Buffer& buffer) {
   for (std::size_t i = 0; i < count; ++i) {
     const CUpti_PCSamplingPCData& pc = buffer.pcs[i];
     const Instruction* const at = instruction(pc.cubinCrc, pc.functionName, pc.pcOffset);
-    const std::lock_guard lock(sums_mutex_);
+    const std::lock_guard lock(next_mutex_);
     for (std::size_t j = 0; j < pc.stallReasonCount; ++j) {
       const std::uint32_t index = pc.stallReason[j].pcSamplingStallReasonIndex, samples = pc.stallReason[j].samples;
       const auto reason = c.reasons.find(index);
@@ -384,12 +379,12 @@ void PcSampling::add(const Context& c, Buffer& buffer) {
       } else if (at == nullptr) {
         forgotten += what == Counts::samples ? samples : 0;
       } else {
-        Sum& sum = sums_[{at, reason->second.name, c.device}];
+        Sum& sum = next_.sums[{at, reason->second.name, c.device}];
         (what == Counts::samples ? sum.samples : sum.not_issued) += samples;
       }
     }
   }
-  const std::lock_guard lock(sums_mutex_);
+  const std::lock_guard lock(next_mutex_);
   next_.forgotten += forgotten;
   next_.lost += buffer.data.droppedSamples;
   buffer.data.totalNumPcs = buffer.data.droppedSamples = 0;

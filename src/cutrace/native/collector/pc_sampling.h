@@ -31,21 +31,17 @@ struct Instruction {
   std::uint32_t line = 0;     // from 1, 0 when unknown
 };
 
-// The number of samples at an instruction with one stall reason.
-struct PcSamples {
-  const Instruction* at = nullptr;
-  std::string_view stall;
-  std::uint16_t device = 0;
-  std::uint64_t samples = 0;
-  std::uint64_t not_issued = 0;  // those taken while the scheduler issued no instruction
-};
-
 class PcSampling {
  public:
+  // The number of samples at an instruction of a device with one stall reason.
+  struct Sum {
+    std::uint64_t samples = 0;
+    std::uint64_t not_issued = 0;  // those taken while the scheduler issued no instruction
+  };
   // The samples between two times (ns), and notes about them.
   struct Taken {
     std::uint64_t start = 0, end = 0;
-    std::vector<PcSamples> samples;
+    std::map<std::tuple<const Instruction*, std::string_view, std::uint16_t>, Sum> sums;  // by instruction, reason, device
     std::uint64_t lost = 0;       // samples dropped by the GPU, whose buffer was full
     std::uint64_t forgotten = 0;  // samples dropped by the collector for lack of room
     std::vector<std::string> notes;
@@ -111,9 +107,6 @@ class PcSampling {
     std::unique_ptr<Buffer> fetched;          // for reads
     std::unique_ptr<Buffer> rest;             // for the samples that CUPTI still has at the end
   };
-  struct Sum {
-    std::uint64_t samples = 0, not_issued = 0;
-  };
 
   // Under control_.
   void drop_destroyed();
@@ -142,8 +135,7 @@ class PcSampling {
   std::map<std::tuple<std::uint64_t, std::string_view, std::uint32_t>, Instruction> instructions_;
   std::set<std::string> said_;
 
-  std::mutex sums_mutex_;  // held for a moment
-  std::map<std::tuple<const Instruction*, std::string_view, std::uint16_t>, Sum> sums_;
+  std::mutex next_mutex_;  // held for a moment
   Taken next_;
   std::vector<CUcontext> destroyed_;  // while control_ was not free
 };

@@ -40,17 +40,6 @@ ProcessState& state = *new ProcessState;
 // A plain array: exit handlers run after the thread's C++ objects are gone.
 thread_local char error_text[1024] = "";
 
-void copy_counters(const Recording& recording, struct cutrace_stats& out) {
-  const Counters& c = recording.counters();
-  out.rows_written = c.rows;
-  out.bytes_written = c.bytes;
-  out.records_dropped = c.dropped;
-  out.records_discarded = c.discarded;
-  out.nvtx_events = c.nvtx_events;
-  out.memory_bytes = c.memory;
-  out.blocks_written = c.blocks;
-}
-
 // The exclusive right to start or stop the recording, until the end of a scope.
 class StartStopGuard {
  public:
@@ -74,7 +63,7 @@ class StartStopGuard {
     const std::shared_ptr<Recording> ending = state.recording;
     const std::string_view error = ending->stop(at_exit);
     const std::lock_guard lock(state.mutex);
-    copy_counters(*ending, state.last_stats);
+    state.last_stats = ending->statistics();
     state.last_notes = ending->notes().take_sentences();
     state.last = ending->writes() ? ending : nullptr;
     state.recording = nullptr;
@@ -190,8 +179,7 @@ int stop(bool at_exit) {
 struct cutrace_stats statistics() {
   const std::lock_guard lock(state.mutex);
   const auto& recording = state.recording;
-  struct cutrace_stats now = state.last_stats;
-  if (recording != nullptr) copy_counters(*recording, now);
+  struct cutrace_stats now = recording != nullptr ? recording->statistics() : state.last_stats;
   auto& source = CuptiSource::instance();
   now.buffers_requested = source.pool().requested();
   now.buffers_completed = source.pool().completed();

@@ -147,10 +147,10 @@ bool Recording::advance(Stage from, Stage to) {
   return any;
 }
 
-Recording::SharedRequest Recording::next(Stage from, Stage to, bool synchronize) {
+Recording::SharedRequest Recording::next(Stage from, Stage to, bool of_writer) {
   const std::lock_guard lock(mutex_);
   const auto it = std::ranges::find_if(requests_, [&](const SharedRequest& request) {
-    return request->stage == from && (request->kind == Request::Kind::synchronize) == synchronize;
+    return request->stage == from && (request->carry_out != nullptr) == of_writer;
   });
   if (it == requests_.end()) return nullptr;
   (*it)->stage = to;
@@ -166,14 +166,12 @@ void Recording::answer(Request& request, Outcome outcome) {
 }
 
 Outcome Recording::flush(std::string& error) {
-  return submit(std::make_shared<Request>(Request::Kind::flush), "flushed", error);
+  return submit(std::make_shared<Request>([](Request&) { return Outcome::done; }), "flushed", error);
 }
 
 Outcome Recording::synchronize(std::string& error) {
   if (!source_.active()) return Outcome::done;
-  const auto request = std::make_shared<Request>(Request::Kind::synchronize);
-  request->context = current_context();
-  return submit(request, "synchronized with the GPU", error);
+  return submit(std::make_shared<Request>(nullptr, current_context()), "synchronized with the GPU", error);
 }
 
 Outcome Recording::cut(const std::string& path, std::string& error) {
@@ -181,9 +179,8 @@ Outcome Recording::cut(const std::string& path, std::string& error) {
     error = "a recording of the newest rows cannot be cut; dump it, or record without last and rotate";
     return Outcome::failed;
   }
-  const auto request = std::make_shared<Request>(Request::Kind::cut);
-  request->path = path;
-  return submit(request, "cut", error);
+  const auto cut = [this, path](Request& request) { return writer_.cut(path, request.error); };
+  return submit(std::make_shared<Request>(cut), "cut", error);
 }
 
 Outcome Recording::dump(const std::string& path, std::string& error) {
@@ -191,7 +188,7 @@ Outcome Recording::dump(const std::string& path, std::string& error) {
     error = "a recording that keeps all its rows cannot be dumped; record with last=30s to dump it";
     return Outcome::failed;
   }
-  const auto request = std::make_shared<Request>(Request::Kind::dump);
+  const auto request = std::make_shared<Request>([this](Request& r) { return writer_.open_kept(r.kept, false, r.error); });
   const Outcome outcome = submit(request, "dumped", error);
   if (outcome != Outcome::done) return outcome;
   return write_dump(request->kept.files, path, false, options_.file_mode, error).empty() ? Outcome::failed : Outcome::done;
@@ -259,7 +256,7 @@ void Recording::flush_loop() {
   for (;;) {
     const State state = wait_for_requests(now_ns() + interval);
     if (state == State::failed) return detach(false);
-    while (const SharedRequest request = next(Stage::flushing, Stage::flushing, true)) {
+    while (const SharedRequest request = next(Stage::flushing, Stage::flushing, false)) {
       synchronize_contexts(request->context, source_.captures());
       answer(*request, Outcome::done);
     }
@@ -272,7 +269,7 @@ void Recording::flush_loop() {
       tick_ = true;
     }
     writer_wake.signal();
-    if (const auto why = std::exchange(dump_wanted_, std::nullopt)) dump_beside(*why);
+    if (const auto on_signal = std::exchange(dump_wanted_, std::nullopt)) dump_beside(*on_signal);
   }
 }
 
@@ -286,8 +283,8 @@ State Recording::wait_for_requests(std::uint64_t until) {
       state = state_.load();
       requested = advance(Stage::submitted, Stage::flushing);
     }
-    if (options_.keeps_newest() && dump_due_.exchange(false)) dump_wanted_ = Request::Kind::dump_on_trigger;
-    if (options_.keeps_newest() && dump_signal::requested()) dump_wanted_ = Request::Kind::dump_on_signal;
+    if (options_.keeps_newest() && dump_due_.exchange(false)) dump_wanted_ = false;
+    if (options_.keeps_newest() && dump_signal::requested()) dump_wanted_ = true;
     const std::uint64_t now = now_ns();
     if (state != State::recording || requested || dump_wanted_ || now >= until) return state;
     flusher_wake.wait(until - now);
@@ -306,11 +303,13 @@ void Recording::read_device_info() {
   notes_.set(json);
 }
 
-void Recording::dump_beside(Request::Kind why) {
-  const auto request = std::make_shared<Request>(why);
+void Recording::dump_beside(bool on_signal) {
+  const auto request = std::make_shared<Request>([this, on_signal](Request& r) {
+    return on_signal || writer_.dump_is_due() ? writer_.open_kept(r.kept, true, r.error) : Outcome::nothing;
+  });
   std::string error;
   const Outcome outcome = submit(request, "dumped", error, Stage::flushed);
-  if (outcome == Outcome::nothing && why == Request::Kind::dump_on_trigger) return;  // a dump on a signal was the triggers' too
+  if (outcome == Outcome::nothing && !on_signal) return;  // a dump on a signal was the triggers' too
   dumped_.store(write_beside(request->kept, outcome, error) ? Dumped::written : Dumped::failed);
   writer_wake.signal();
 }
@@ -391,7 +390,7 @@ void Recording::write_loop() {
       writer_.write_out();
       next_write = now + interval;
     }
-    while (const SharedRequest request = next(Stage::written, Stage::begun, false)) carry_out(*request);
+    while (const SharedRequest request = next(Stage::written, Stage::begun, true)) answer(*request, request->carry_out(*request));
     if (writer_.dump_is_due()) {
       dump_due_.store(true);
       flusher_wake.signal();
@@ -405,18 +404,6 @@ void Recording::write_loop() {
     }
     writer_wake.wait(next_write > now ? next_write - now : 0);
   }
-}
-
-void Recording::carry_out(Request& request) {
-  using What = Request::Kind;
-  Outcome outcome = Outcome::done;
-  if (request.kind == What::cut) outcome = writer_.cut(request.path, request.error);
-  if (request.kind == What::dump) outcome = writer_.open_kept(request.kept, false, request.error);
-  if (request.kind == What::dump_on_signal || request.kind == What::dump_on_trigger) {
-    const bool wanted = request.kind == What::dump_on_signal || writer_.dump_is_due();
-    outcome = wanted ? writer_.open_kept(request.kept, true, request.error) : Outcome::nothing;
-  }
-  answer(request, outcome);
 }
 
 // The flusher has left.

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -68,7 +69,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   bool running() const { return state_.load() == State::recording; }
   // Whether its writer still reads NVTX events and CUPTI's buffers. No other recording may start meanwhile.
   bool writes() const { return !writer_left_.load(); }
-  const Counters& counters() const { return writer_.counters(); }
+  struct cutrace_stats statistics() const { return writer_.statistics(); }
   Notes& notes() { return notes_; }
   // After fork, in the child: closes the files and leaks the rest, because threads of the parent may hold its locks. Returns
   // the options for a recording of the child's NVTX events, null for none.
@@ -76,16 +77,14 @@ class Recording : public std::enable_shared_from_this<Recording> {
 
  private:
   struct Request {
-    // The last two are dumps of the flusher, beside the capture.
-    enum class Kind : std::uint8_t { flush, synchronize, cut, dump, dump_on_signal, dump_on_trigger } kind;
-    explicit Request(Kind k) : kind(k) {}
+    // On the writer's thread. Null for a wait for the GPU, which the flusher carries out.
+    std::function<Outcome(Request&)> carry_out;
+    void* context = nullptr;  // of the caller, to wait for
     // The flusher owns it while `flushing`, the writer from `written` on.
     enum class Stage : std::uint8_t { submitted, flushing, flushed, written, begun, answered } stage = Stage::submitted;
-    std::string path;         // of a cut
-    void* context = nullptr;  // of the caller, to wait for
     Outcome outcome = Outcome::failed;
     std::string error;
-    Kept kept;                // of a dump
+    Kept kept;  // of a dump
   };
   using Stage = Request::Stage;
   using SharedRequest = std::shared_ptr<Request>;
@@ -100,22 +99,20 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome submit(const SharedRequest& request, const std::string& what, std::string& error, Stage stage = Stage::submitted);
   // Under mutex_: moves requests at stage `from` to `to`. Returns whether there were any.
   bool advance(Stage from, Stage to);
-  // Moves the first request at stage `from` to `to` and returns it; null for none. `synchronize`: only requests of that kind,
-  // else only of other kinds.
-  SharedRequest next(Stage from, Stage to, bool synchronize);
+  // Moves the first request of the writer, or of the flusher, from stage `from` to `to` and returns it; null for none.
+  SharedRequest next(Stage from, Stage to, bool of_writer);
   void answer(Request& request, Outcome outcome);
 
   void run_flusher();
   void flush_loop();
   State wait_for_requests(std::uint64_t until);
   void read_device_info();
-  void dump_beside(Request::Kind why);
+  void dump_beside(bool on_signal);
   bool write_beside(const Kept& kept, Outcome outcome, std::string error) const;
   void detach(bool in_order);
 
   void run_writer();
   void write_loop();
-  void carry_out(Request& request);
   void write_last_dump();
 
   const Options options_;
@@ -123,8 +120,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Notes notes_;
   Writer writer_;
   std::string end_error_;     // why the file could not be completed; owned by the writer until it has left
-  // Flusher only: a dump is requested.
-  std::optional<Request::Kind> dump_wanted_;
+  std::optional<bool> dump_wanted_;  // flusher only: a dump beside the capture is requested, by a signal or by triggers
   std::uint64_t forks_noted_ = 0;
   std::atomic<std::uint64_t> forks_{0};
   std::atomic<bool> dump_due_{false};  // the writer asks the flusher for a dump

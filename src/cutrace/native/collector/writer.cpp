@@ -101,7 +101,7 @@ void Writer::count_dropped() {
   const std::uint64_t refused = source_.pool().refused();
   const bool memory = refused != std::exchange(refused_buffers_, refused);  // the pool refused CUPTI a buffer
   capture_.lose(memory ? rows::Loss::memory_limit : rows::Loss::cupti_dropped, dropped, "activity records");
-  (memory ? counters_.discarded : counters_.dropped).fetch_add(dropped, std::memory_order_relaxed);
+  (memory ? discarded_ : dropped_) += dropped;
   if (dropped != 0) triggers_.lose_work(now_ns());
 }
 
@@ -157,7 +157,7 @@ void Writer::write_out() {
   capture_.flush();
   note_disk_error();
   if (options_.keeps_newest()) keep_newest();
-  publish_counters();
+  publish_statistics();
 }
 
 // Notes the first error when it happens: later there may be no file for the note.
@@ -191,18 +191,19 @@ void Writer::write_pc_samples(bool last) {
   for (const std::string& note : taken.notes) notes_.add_quietly(note);
   capture_.lose(rows::Loss::samples_lost, taken.lost, "program counters");
   capture_.lose(rows::Loss::memory_limit, taken.forgotten, "program counters");
-  for (const PcSamples& sampled : taken.samples) {
+  for (const auto& [where, sum] : taken.sums) {
+    const auto& [at, stall, device] = where;
     rows::PcSamples row;
     row.start = taken.start;
     row.end = taken.end;
-    row.samples = sampled.samples;
-    row.not_issued = sampled.not_issued;
-    row.device = sampled.device;
-    row.function = capture_.string(sampled.at->function);
-    row.offset = sampled.at->offset;
-    row.file = capture_.string(sampled.at->file);
-    row.line = sampled.at->line;
-    row.stall = capture_.string(sampled.stall);
+    row.samples = sum.samples;
+    row.not_issued = sum.not_issued;
+    row.device = device;
+    row.function = capture_.string(at->function);
+    row.offset = at->offset;
+    row.file = capture_.string(at->file);
+    row.line = at->line;
+    row.stall = capture_.string(stall);
     capture_.add(row);
   }
 }
@@ -264,7 +265,7 @@ std::string Writer::finish(bool in_order) {
   complete_file();
   note_disk_error();
   if (in_order && capture_.losses_are_written()) write_end();
-  publish_counters();
+  publish_statistics();
   BlockFile& file = capture_.file();
   const std::string name = "the capture '" + file.path() + "' ";
   const bool removed = file.removed();
@@ -293,7 +294,7 @@ std::optional<Capture::Contents> Writer::split(const std::string& path, std::str
     process_missing_ = !capture_.process(process_.str(), true);
     write_clocks(file_began_ = now_ns());
   }
-  publish_counters();
+  publish_statistics();
   return contents;
 }
 
@@ -356,15 +357,15 @@ Outcome Writer::open_kept(Kept& kept, bool for_triggers, std::string& error) {
   return Outcome::done;
 }
 
-void Writer::publish_counters() {
-  const auto set = [](std::atomic<std::uint64_t>& counter, std::uint64_t value) {
-    counter.store(value, std::memory_order_relaxed);
-  };
-  set(counters_.rows, capture_.rows());
-  set(counters_.bytes, capture_.file().bytes());
-  set(counters_.blocks, capture_.file().blocks());
-  set(counters_.nvtx_events, nvtx_.events());
-  set(counters_.memory, capture_.memory() + source_.pool().memory() + nvtx::ring_memory());
+void Writer::publish_statistics() {
+  const std::lock_guard lock(statistics_mutex_);
+  statistics_.rows_written = capture_.rows();
+  statistics_.bytes_written = capture_.file().bytes();
+  statistics_.records_dropped = dropped_;
+  statistics_.records_discarded = discarded_;
+  statistics_.nvtx_events = nvtx_.events();
+  statistics_.memory_bytes = capture_.memory() + source_.pool().memory() + nvtx::ring_memory();
+  statistics_.blocks_written = capture_.file().blocks();
 }
 
 }  // namespace cutrace

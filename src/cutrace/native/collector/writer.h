@@ -7,11 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "activity.h"
+#include "api.h"
 #include "capture.h"
 #include "clock.h"
 #include "cupti_source.h"
@@ -26,11 +28,6 @@ namespace cutrace {
 // The outcome of a request. `nothing`: the program did nothing since the last file, so no file was written.
 enum class Outcome { done, nothing, failed };
 
-// Counts for cutrace_stats(), which any thread reads.
-struct Counters {
-  std::atomic<std::uint64_t> rows{0}, bytes{0}, blocks{0}, dropped{0}, discarded{0}, nvtx_events{0}, memory{0};
-};
-
 class Writer {
  public:
   Writer(const Options& options, CuptiSource& source, Notes& notes);
@@ -39,7 +36,11 @@ class Writer {
   bool open(std::string& error);
   // After fork, in the child.
   void forget() { capture_.file().forget(); }
-  const Counters& counters() const { return counters_; }
+  // Any thread: the counters of this recording, as of the last write_out(); others are 0.
+  struct cutrace_stats statistics() const {
+    const std::lock_guard lock(statistics_mutex_);
+    return statistics_;
+  }
 
   // Does not record API calls of this thread of the collector.
   void ignore_thread(std::uint32_t thread) { activity_.ignore_thread(thread); }
@@ -92,14 +93,16 @@ class Writer {
   bool file_is_full() const { return options_.max_size != 0 && capture_.file().size() >= options_.max_size / kParts; }
   bool rotate_out(std::string& error);
   void keep_newest();
-  void publish_counters();
+  void publish_statistics();
   void settle_triggers();
   void write_marks();
 
   const Options& options_;
   CuptiSource& source_;
   Notes& notes_;
-  Counters counters_;
+  mutable std::mutex statistics_mutex_;
+  struct cutrace_stats statistics_ {};
+  std::uint64_t dropped_ = 0, discarded_ = 0;  // records, by CUPTI and at the memory limit
   std::atomic<bool> uses_cupti_{false};
   const std::uint64_t started_;
   Capture capture_;
