@@ -1,10 +1,8 @@
 """Hardware metrics of selected kernels, of their instructions or of whole NVTX ranges: record a program without
 counters, then run it again with counters.
 
-The first run gives the duration of each kernel and selects the launches. In the second run, libcutrace_profiler.so
-replays only these launches and records nothing. A launch is identified by its kernel's name and its number among the
-launches of that kernel in its process, so the program must launch the same kernels each time. Ranges are selected the
-same way, and counted as a whole without a replay.
+The first run gives the times, and the launches and ranges to choose from (:mod:`.work`). In the second run,
+libcutrace_profiler.so replays only the chosen launches, or counts the chosen ranges as a whole, and records nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from .._native import demangle
-from ..analysis.names import normalize_kernel
 from ..analysis.tables import Cell, Column, Table
 from ..collect.checks import counters_refused
 from ..collect.command import record_command, run_command
@@ -29,18 +26,17 @@ from ..collect.environment import CUDA, NVTX
 from ..collect.library import installed
 from ..collect.options import Options, completed
 from ..errors import CutraceError
-from ..loading import load, selected
+from ..loading import load
 from ..outputs import check_output, replacing, scratch
 from ..runbin.layout import TABLES
 from ..runbin.writer import Writer
-from ..slicing import Conditions, resolve
 from ..trace import Trace
 from ..units import count_of
-from . import instructions, nvtx_ranges
+from . import instructions, work
 from .cupti import Cupti, advised
 from .host import Chip, first_chip, undisturbed
-from .nvtx_ranges import Range
 from .sets import chosen
+from .work import Launch, Range, Work, placed
 
 #: The default metrics of kernels, and of ranges.
 DEFAULT, DEFAULT_OF_RANGES = "speed-of-light,occupancy", "overview"
@@ -51,30 +47,8 @@ _PLAN = "CUTRACE_PROFILE"
 #: The information about a process that the metrics have in common with the first run.
 _WHO = ("pid", "parent_pid", "host", "boot_id", "command", "executable", "started", "cupti_version")
 
-
-@dataclass(frozen=True)
-class Launch:
-    """A launch: its number among the launches of its kernel in its process (from 0), its row of ``kernels``, and its
-    grid and block.
-
-    ``place`` is the index of its process among the processes that count launches in its run, sorted by process id.
-    """
-
-    process: int
-    kernel: str
-    ordinal: int
-    row: np.void
-    shape: tuple[int, ...]
-    place: int = 0
-
-    @property
-    def title(self) -> str:
-        """The demangled, normalized name of its kernel."""
-        return normalize_kernel(demangle(self.kernel))
-
-    def columns(self, to: Writer) -> dict[str, int]:
-        """The columns of ``kernel_metrics`` that identify it."""
-        return {"correlation": int(self.row["correlation"]), "device": int(self.row["device"])}
+_Work = TypeVar("_Work", bound=Work)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -100,7 +74,7 @@ class Profile:
 
     names: tuple[str, ...]
     units: tuple[str, ...]
-    values: list[tuple[Launch | Range, tuple[float, ...]]] = field(default_factory=list)
+    values: list[tuple[Work, tuple[float, ...]]] = field(default_factory=list)
     instructions: list[CountedInstruction] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
@@ -117,9 +91,9 @@ class Profile:
         for counted, values in self.values:
             if not values:  # only its instructions were counted
                 continue
-            title, took = counted.title, int(counted.row["end"] - counted.row["start"])
+            title, took = counted.title, counted.time
             rows += [
-                (title, counted.ordinal, took, name, value, unit)
+                (title, counted.number, took, name, value, unit)
                 for name, value, unit in zip(self.names, values, self.units, strict=True)
             ]
         return Table("metrics", f"Metrics of {'ranges' if of_ranges else 'launches'}", columns, rows)
@@ -184,10 +158,10 @@ def profile(
         with load(recording.output) as trace:
             done = Profile(config.names, config.units)
             if ranges is None:
-                launches, omitted = choose(trace, kernel, nvtx, skip, count)
+                launches, omitted = work.choose_launches(trace, kernel, nvtx, skip, count)
                 apart = stretches(launches)[:KERNELS] if lines else [launches]
-                counted = "instructions" if lines else "launches"
-                runs = [partial(_replay, command, *_placed(trace, some), done, counted) for some in apart]
+                counted, everything = "instructions" if lines else "launches", list(work.launches(trace))
+                runs = [partial(_replay, command, *placed(trace, some, everything), done, counted) for some in apart]
                 what, number, of = "launch", sum(map(len, apart)), "the instructions of " if lines else ""
                 why = "inside CUDA graphs, which cannot be replayed one by one"
                 if more := len(launches) - number:
@@ -196,7 +170,7 @@ def profile(
                         f"launches of the {KERNELS} kernels with the most time: select others with --kernel"
                     )
             else:
-                whole, places, omitted = nvtx_ranges.choose(trace, ranges, skip, count)
+                whole, places, omitted = work.choose_ranges(trace, ranges, skip, count)
                 runs = [partial(_count, command, whole, places, done)]
                 what, number, of = "range", len(whole), ""
                 why = "that began inside another one: the GPU counts one at a time"
@@ -222,75 +196,14 @@ def profile(
 def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
     """The launches of each kernel whose instructions can be counted together: the first consecutive ones of each
     process. Kernels with more time come first."""
-    kernels: dict[str, list[Launch]] = defaultdict(list)
-    ends: dict[tuple[str, int], int] = {}
+    kernels: dict[tuple[bytes, ...], list[Launch]] = defaultdict(list)
+    ends: dict[tuple[tuple[bytes, ...], int], int] = {}
     for launch in launches:
-        key = launch.kernel, launch.process
-        if ends.get(key, launch.ordinal - 1) == launch.ordinal - 1:
-            ends[key] = launch.ordinal
-            kernels[launch.kernel].append(launch)
-    return sorted(kernels.values(), key=lambda group: -sum(int(x.row["end"] - x.row["start"]) for x in group))
-
-
-def choose(
-    trace: Trace, kernel: str | None, nvtx: str | None, skip: int, count: int | None
-) -> tuple[list[Launch], int]:
-    """The launches of kernels that match ``kernel`` (a regular expression) inside NVTX ranges ``nvtx``: in each process
-    at most ``count`` after the first ``skip``. Also returns the number of such launches inside CUDA graphs, which
-    cannot be replayed one by one.
-
-    Raises :class:`CutraceError` if no launch is selected.
-    """
-    conditions = Conditions(kernel=(f"/{kernel}/",) if kernel else (), nvtx=(nvtx,) if nvtx else ())
-    with selected(trace, resolve(trace, conditions)[0]) as part:
-        pids = [process.pid for process in part.processes]
-        wanted = {(pids[row["process"]], int(row["correlation"])) for row in part.kernels}
-    launches, in_graphs = [], 0
-    per_process: dict[int, int] = defaultdict(int)
-    for launch in _launched(trace):
-        if (trace.processes[launch.process].pid, int(launch.row["correlation"])) not in wanted:
-            continue
-        if trace.launches[launch.row["launch"]]["graph"]:
-            in_graphs += 1
-            continue
-        number = per_process[launch.process]
-        per_process[launch.process] += 1
-        if number >= skip and (count is None or number < skip + count):
-            launches.append(launch)
-    if not launches:
-        hits = f"{count_of(sum(per_process.values()), 'launch')} met the filter"
-        graphs = f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one" if in_graphs else ""
-        raise CutraceError(f"nothing is left to profile: {hits}{graphs}. Change --kernel, --nvtx, --skip or --count.")
-    return launches, in_graphs
-
-
-def _placed(trace: Trace, launches: list[Launch]) -> tuple[list[Launch], int]:
-    """The launches of one run with their places, and the number of places. The run identifies launches by name and
-    number, so every process with such a launch counts it."""
-    if len(trace.processes) == 1:
-        return launches, 1
-    selected_keys = {(launch.kernel, launch.ordinal) for launch in launches}
-    counting = {
-        launch.process
-        for launch in _launched(trace)
-        if (launch.kernel, launch.ordinal) in selected_keys and not trace.launches[launch.row["launch"]]["graph"]
-    }
-    places = sorted(counting, key=lambda process: trace.processes[process].pid)
-    return [replace(launch, place=places.index(launch.process)) for launch in launches], len(places)
-
-
-def _launched(trace: Trace) -> Iterator[Launch]:
-    """The launches of each process of a trace, in order, with their numbers."""
-    kernels, configurations = trace.kernels, trace.launches
-    seen: dict[tuple[int, str], int] = defaultdict(int)
-    for row in kernels[np.lexsort((kernels["correlation"], kernels["process"]))]:
-        configuration = configurations[row["launch"]]
-        name, process = trace.strings[int(configuration["name"])], int(row["process"])
-        shape = tuple(int(configuration[f"{what}_{axis}"]) for what in ("grid", "block") for axis in "xyz")
-        ordinal = seen[process, name]
-        if not configuration["graph"]:
-            seen[process, name] += 1
-        yield Launch(process, name, ordinal, row, shape)
+        key = launch.names, launch.process
+        if ends.get(key, launch.number - 1) == launch.number - 1:
+            ends[key] = launch.number
+            kernels[launch.names].append(launch)
+    return sorted(kernels.values(), key=lambda group: -sum(launch.time for launch in group))
 
 
 @contextmanager
@@ -327,35 +240,63 @@ def _read_values(done: Profile, files: Sequence[Path], places: int) -> list[tupl
 
 def _replay(command: Sequence[str], launches: Sequence[Launch], places: int, done: Profile, counted: str) -> None:
     """Run a command again, and count metrics of these launches or of their instructions."""
-    planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
+    planned = sorted({(launch.number, launch.names[0]) for launch in launches})
     head = [completed(Options()).cupti or "", counted, ",".join(done.names)]
-    lines = [*head, *(f"{n} {kernel}" for n, kernel in planned)]
-    text = ("\n".join(lines) + "\n").encode(errors="surrogateescape")
-    with _second_run(command, done, "plan", text, CUDA) as files:
+    lines = [*map(os.fsencode, head), *(b"%d %s" % one for one in planned)]
+    with _second_run(command, done, "plan", b"\n".join(lines) + b"\n", CUDA) as files:
         read = _read_values(done, files, places)
-        matched = _match(done, launches, [lines for _, lines in read])
+        results = [
+            {((os.fsencode(w[7]),), int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines}
+            for _, lines in read
+        ]
+        matched, other = [], 0
+        for launch, (shape, values) in _matched(done, launches, results, "launch"):
+            if shape == launch.shape:
+                matched.append((launch, values))
+            else:
+                other += 1
+        if other:
+            done.notes.append(
+                f"no metrics for {count_of(other, 'launch')} with another grid or block in the second run: "
+                "the program does not launch the same kernels each time"
+            )
         done.values += matched
         processes = {launch.place: launch.process for launch, _ in matched}
         for place, (path, _) in enumerate(read):
             counts = path.with_suffix(".instructions")
             if place in processes and counts.exists():
-                lines = counts.read_text(errors="surrogateescape").splitlines()
-                done.instructions += [_instruction(processes[place], line, len(done.names)) for line in lines]
+                lines_of = counts.read_text(errors="surrogateescape").splitlines()
+                done.instructions += [_instruction(processes[place], line, len(done.names)) for line in lines_of]
 
 
 def _count(command: Sequence[str], ranges: Sequence[Range], places: int, done: Profile) -> None:
     """Run a command again, and count metrics of these NVTX ranges."""
-    keys, text = nvtx_ranges.plan(completed(Options()).cupti or "", done.names, ranges)
-    with _second_run(command, done, "ranges", text, CUDA, NVTX) as files:
-        counted = [
+    keys = sorted({each.key for each in ranges})
+    # The format is that of native/profiler/range_counting.h.
+    texts = [os.fsencode(completed(Options()).cupti or ""), ",".join(done.names).encode()]
+    for names, number in keys:
+        texts += [str(number).encode(), *names]
+    with _second_run(command, done, "ranges", b"".join(text + b"\0" for text in texts), CUDA, NVTX) as files:
+        results = [
             {keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:]))) for line in lines}
             for _, lines in _read_values(done, files, places)
         ]
-    for each in ranges:
-        result = counted[each.place].get(each.key) if each.place < len(counted) else None
-        if result is not None:
-            done.values.append((replace(each, device=result[0]), result[1]))
-    _note_missing(done, len(ranges) - len(done.values), "range")
+    for each, (device, values) in _matched(done, ranges, results, "range"):
+        done.values.append((replace(each, device=device), values))
+
+
+def _matched(
+    done: Profile, chosen: Sequence[_Work], results: Sequence[dict[Any, _Result]], what: str
+) -> list[tuple[_Work, _Result]]:
+    """Work with its result in the second run. ``results`` has those of each process, by place and key. Work without
+    one becomes a note."""
+    found = ((one, results[one.place].get(one.key)) for one in chosen if one.place < len(results))
+    matched = [(one, result) for one, result in found if result is not None]
+    if missing := len(chosen) - len(matched):
+        done.notes.append(
+            f"{count_of(missing, what)} of the first run did not run in the second, or could not be counted"
+        )
+    return matched
 
 
 def _instruction(process: int, line: str, metrics: int) -> CountedInstruction:
@@ -364,37 +305,6 @@ def _instruction(process: int, line: str, metrics: int) -> CountedInstruction:
     return CountedInstruction(
         process, int(device), int(launches), function, int(offset), int(number), values, rest[metrics]
     )
-
-
-def _match(
-    done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[Sequence[str]]]
-) -> list[tuple[Launch, tuple[float, ...]]]:
-    """Each launch that was counted with the same grid and block, with its values. ``files`` has the lines of each
-    process, by place."""
-    counted = [
-        {(w[7], int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines} for lines in files
-    ]
-    matched, other = [], 0
-    for launch in launches:
-        result = counted[launch.place].get((launch.kernel, launch.ordinal)) if launch.place < len(counted) else None
-        if result is not None and result[0] == launch.shape:
-            matched.append((launch, result[1]))
-        elif result is not None:
-            other += 1
-    if other:
-        done.notes.append(
-            f"no metrics for {count_of(other, 'launch')} with another grid or block in the second run: "
-            "the program does not launch the same kernels each time"
-        )
-    _note_missing(done, len(launches) - len(matched) - other, "launch")
-    return matched
-
-
-def _note_missing(done: Profile, missing: int, what: str) -> None:
-    if missing:
-        done.notes.append(
-            f"{count_of(missing, what)} of the first run did not run in the second, or could not be counted"
-        )
 
 
 def _write(trace: Trace, done: Profile, output: Path) -> None:
@@ -419,7 +329,7 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
                     to.rows("instruction_metrics", _rows_of_instructions(to, done, of_instructions))
 
 
-def _rows(to: Writer, done: Profile, counted: Sequence[tuple[Launch | Range, tuple[float, ...]]]) -> np.ndarray:
+def _rows(to: Writer, done: Profile, counted: Sequence[tuple[Work, tuple[float, ...]]]) -> np.ndarray:
     rows = np.zeros((len(counted), len(done.names)), TABLES["kernel_metrics"].dtype)
     for row, (one, values) in zip(rows, counted, strict=True):
         for column, value in {"start": one.row["start"], "end": one.row["end"], **one.columns(to)}.items():
