@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .batching.running import Outcome
 
 Source = StrPath | Sequence[StrPath] | Trace
+Names = Literal["stable", "full"]
 
 _CAPTURE = ".bin"
 _SHOWN = 20
@@ -110,30 +111,24 @@ class _Listing:
 
 @overload
 def stats(  # type: ignore[overload-overlap]  # a str is a sequence of str too
-    source: Source,
-    report: str,
-    *,
-    sort: str | None = None,
-    names: Literal["stable", "full"] = "stable",
-    short: str = "10us",
-    kernel_wait: str = "30ns",
+    source: Source, report: str, *, sort: str | None = ..., names: Names = ..., short: str = ..., kernel_wait: str = ...
 ) -> Report: ...
 @overload
 def stats(
     source: Source,
-    report: Sequence[str] | None = None,
+    report: Sequence[str] | None = ...,
     *,
-    sort: str | None = None,
-    names: Literal["stable", "full"] = "stable",
-    short: str = "10us",
-    kernel_wait: str = "30ns",
+    sort: str | None = ...,
+    names: Names = ...,
+    short: str = ...,
+    kernel_wait: str = ...,
 ) -> list[Report]: ...
 def stats(
     source: Source,
     report: str | Sequence[str] | None = None,
     *,
     sort: str | None = None,
-    names: Literal["stable", "full"] = "stable",
+    names: Names = "stable",
     short: str = "10us",
     kernel_wait: str = "30ns",
 ) -> Report | list[Report]:
@@ -225,7 +220,7 @@ class FlameGraph:
         return f'<iframe srcdoc="{escape(flame_html(self.root))}" width="100%" height="420" frameborder="0"></iframe>'
 
 
-def flame(source: Source, *, names: Literal["stable", "full"] = "stable") -> FlameGraph:
+def flame(source: Source, *, names: Names = "stable") -> FlameGraph:
     """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
 
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
