@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 from ..errors import CutraceError
 
@@ -22,6 +22,16 @@ class Column:
     name: str
     unit: Unit = ""
     spare: bool = False
+
+
+def columns_of(text: str) -> tuple[Column, ...]:
+    """Columns from a text: ``"total: ns, count, min: ns spare, kernel: text"``."""
+    columns = []
+    for column in text.split(","):
+        name, _, words = column.partition(":")
+        unit = words.replace("spare", "").strip()
+        columns.append(Column(name.strip(), cast(Unit, unit), unit != words.strip()))
+    return tuple(columns)
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.collectors import CollectorContext
 from ..analysis.gpu import communicates
-from ..analysis.stats import DEFAULTS
-from ..analysis.tables import Cell, Column, Table
+from ..analysis.tables import Cell, Table, columns_of
 from ..trace.arrow import pyarrow
 from ..units import count_of, format_duration
 from .model import Bars, BatchReport, Options, Part, Picture, RankTrace, Result
 from .stragglers import OUTSTANDING, robust_scores
+from .timeline import by_job
 
 # Transfers between two ranks. They have other numbers of calls on each rank.
 _POINT_TO_POINT = re.compile(r"send_?recv", re.IGNORECASE)
@@ -33,13 +32,23 @@ _SAMPLE, _CALLS = 2048, 1000
 _CLOCK_NS, _LATE = 100_000, 0.01
 _FEWEST = 4
 
+_COLUMNS = columns_of(
+    "waited: ns, time: ns, wait share: 1, calls, ranks, spread: ns, transfer: ns, most often last: text, "
+    "last share: 1, job: text spare, collective: text"
+)
+_RANK_COLUMNS = columns_of(
+    "rank: text, waited: ns, time: ns, wait share: 1, calls, last, kept waiting: ns, late: change, "
+    "clock ahead: change, clock error: ns"
+)
+_CALL_COLUMNS = columns_of("waited: ns, spread: ns, last rank: text, ranks, after: ns, call, collective: text")
+
 #: The begins and the ends (ns) of the calls of each collective, by name.
 _Calls = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def calls(rank: RankTrace, options: Options) -> Any:
     """Each call of a collective: its name, number, begin and end on the wall clock (ns)."""
-    names = CollectorContext(rank.trace, DEFAULTS).kernels
+    names = rank.kernels
     collective = np.array([communicates(name) and not _POINT_TO_POINT.search(name) for name in names.names], bool)
     parts: list[np.ndarray] = [np.zeros((3, 0), np.int64)]
     for rows in rank.rows("kernels"):
@@ -168,8 +177,8 @@ def _reduce(parts: Sequence[Part], options: Options) -> Result:
     by_rank: list[tuple[Cell, ...]] = []
     by_call: list[tuple[Cell, ...]] = []
     sentences: list[str] = []
-    for job_name, group in groupby(parts, lambda part: part.job):
-        job = _Job.of(list(group))
+    for job_name, of_job in by_job(parts):
+        job = _Job.of(of_job)
         if not job.total:
             continue
         sentences += job.sentences
@@ -182,25 +191,11 @@ def _reduce(parts: Sequence[Part], options: Options) -> Result:
     pictures = list(_pictures(by_rank))
     for rows, column in ((by_name, 0), (by_rank, 6), (by_call, 0)):
         rows.sort(key=lambda row: -float(row[column] or 0))
-    columns = (
-        *(Column("waited", "ns"), Column("time", "ns"), Column("wait share", "1"), Column("calls")),
-        *(Column("ranks"), Column("spread", "ns"), Column("transfer", "ns"), Column("most often last", "text")),
-        *(Column("last share", "1"), Column("job", "text", spare=True), Column("collective", "text")),
-    )
-    rank_columns = (
-        *(Column("rank", "text"), Column("waited", "ns"), Column("time", "ns"), Column("wait share", "1")),
-        *(Column("calls"), Column("last"), Column("kept waiting", "ns"), Column("late", "change")),
-        *(Column("clock ahead", "change"), Column("clock error", "ns")),
-    )
-    call_columns = (
-        *(Column("waited", "ns"), Column("spread", "ns"), Column("last rank", "text"), Column("ranks")),
-        *(Column("after", "ns"), Column("call"), Column("collective", "text")),
-    )
     return Result(
         [
-            Table("collectives", "Collectives", columns, by_name),
-            Table("collective_ranks", "Collectives by rank", rank_columns, by_rank),
-            Table("collective_calls", "Calls with the longest waits", call_columns, by_call[:_CALLS]),
+            Table("collectives", "Collectives", _COLUMNS, by_name),
+            Table("collective_ranks", "Collectives by rank", _RANK_COLUMNS, by_rank),
+            Table("collective_calls", "Calls with the longest waits", _CALL_COLUMNS, by_call[:_CALLS]),
         ],
         sentences,
         pictures,

@@ -12,12 +12,12 @@ import numpy as np
 
 from ..analysis.collectors import CollectorContext, GpuUses
 from ..analysis.stats import DEFAULTS
-from ..analysis.tables import Cell, Column, Table
+from ..analysis.tables import Cell, Table, columns_of
 from ..trace.arrow import pyarrow
 from ..trace.quality import GPU_WORK
-from .model import BatchReport, Histogram, Options, Part, RankTrace, Result
+from .model import BatchReport, Options, Part, RankTrace, Result
 from .stragglers import stragglers
-from .time_sums import TimeSums, bin_end, binned
+from .time_sums import TimeSums, binned, histogram
 from .timeline import Steps, by_job, heat_map
 
 
@@ -75,8 +75,7 @@ def _utilization(parts: Sequence[Part], options: Options) -> Result:
         if picture := heat_map(f"Busy GPUs, job {job}", "1", names, cells):
             pictures.append(picture)
     rows.sort(key=lambda row: row[0])
-    columns = (Column("busy", "1"), Column("busy time", "ns"), Column("span", "ns"), Column("GPU", "text"))
-    table = Table("utilization", "Busy time of GPUs", columns, rows)
+    table = Table("utilization", "Busy time of GPUs", columns_of("busy: 1, busy time: ns, span: ns, GPU: text"), rows)
     sentence = "{rank}: busy {value:.1%} of the time, the median GPU {median:.1%}"
     return Result(
         [table], stragglers([row[-1] for row in rows], [row[0] for row in rows], sentence, low=True), list(pictures)
@@ -103,12 +102,6 @@ def _gaps(parts: Sequence[Part], options: Options) -> Result:
             count, total = use["count"], use["total_ns"]
             rows.append((total, count, total / count, use["max_ns"], f"{part.label} GPU {use['device']}"))
     bins = lengths.table().to_pylist()
-    picture = Histogram(
-        "Idle times",
-        [row["at_least_ns"] for row in bins],
-        [bin_end(row["at_least_ns"]) for row in bins],
-        [row["count"] for row in bins],
-    )
     whole = sum(row["total_ns"] for row in bins) or 1
     # Eight bins make a power of two.
     powers: dict[int, list[Any]] = {}
@@ -119,30 +112,14 @@ def _gaps(parts: Sequence[Part], options: Options) -> Result:
         total, count = (sum(row[name] for row in some) for name in ("total_ns", "count"))
         by_length.append((least, total / whole, total, count, total / count, max(row["max_ns"] for row in some)))
     sentence = "{rank}: idle {ratio:.2f} times as long as the median GPU"
-    by_rank = sorted(rows, key=lambda row: -row[0])
+    by_rank, sums = sorted(rows, key=lambda row: -row[0]), "total: ns, count, mean: ns, max: ns"
     return Result(
         [
-            Table(
-                "gaps",
-                "Idle times by length",
-                (
-                    *(Column("at least", "ns"), Column("share", "1"), Column("total", "ns"), Column("count")),
-                    *(Column("mean", "ns"), Column("max", "ns")),
-                ),
-                by_length,
-            ),
-            Table(
-                "gaps_by_rank",
-                "Idle times by rank",
-                (
-                    *(Column("total", "ns"), Column("count"), Column("mean", "ns"), Column("max", "ns")),
-                    Column("GPU", "text"),
-                ),
-                by_rank,
-            ),
+            Table("gaps", "Idle times by length", columns_of(f"at least: ns, share: 1, {sums}"), by_length),
+            Table("gaps_by_rank", "Idle times by rank", columns_of(f"{sums}, GPU: text"), by_rank),
         ],
         stragglers([str(row[-1]) for row in rows], [row[0] for row in rows], sentence),
-        [picture] if bins else [],
+        [histogram("Idle times", bins)] if bins else [],
     )
 
 
@@ -181,9 +158,8 @@ def _overlap(parts: Sequence[Part], options: Options) -> Result:
             rows.append((busy, compute, communication, shares[0], communication - hidden, copies, shares[1], label))
             if communication:
                 exposed[label] = communication - hidden
-    columns = (
-        *(Column("busy", "ns"), Column("compute", "ns"), Column("communication", "ns"), Column("hidden", "1")),
-        *(Column("exposed", "ns"), Column("copies", "ns"), Column("hidden copies", "1"), Column("GPU", "text")),
+    columns = columns_of(
+        "busy: ns, compute: ns, communication: ns, hidden: 1, exposed: ns, copies: ns, hidden copies: 1, GPU: text"
     )
     table = Table("overlap", "Communication and copies behind computation", columns, rows)
     sentence = "{rank}: communication that no computation hides takes {ratio:.2f} times as long as on the median GPU"

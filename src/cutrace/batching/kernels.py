@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.collectors import CollectorContext
 from ..analysis.gpu import communicates
-from ..analysis.stats import DEFAULTS
-from ..analysis.tables import Column, Table
-from .model import BatchReport, Histogram, Options, Part, RankTrace, Result
+from ..analysis.tables import Table, columns_of
+from .model import BatchReport, Options, Part, RankTrace, Result
 from .stragglers import stragglers
-from .time_sums import TimeSums, bin_end, binned
+from .time_sums import TimeSums, binned, histogram
 
 # Kernels with a picture.
 _DRAWN = 6
@@ -21,7 +19,7 @@ _DRAWN = 6
 
 def times(rank: RankTrace, options: Options) -> Any:
     """The times of kernels by name and bin."""
-    names, sums = CollectorContext(rank.trace, DEFAULTS).kernels, TimeSums("kernel", "at_least_ns")
+    names, sums = rank.kernels, TimeSums("kernel", "at_least_ns")
     for rows in rank.rows("kernels"):
         duration = (rows["end"] - rows["start"]).astype(np.int64)
         sums.add(duration, names.numbers.take(rows["launch"]), binned(duration))
@@ -42,8 +40,8 @@ def _reduce(parts: Sequence[Part], options: Options) -> Result:
         table = part.table()
         bins.add_table(table)
         of_parts.append(by_name(table))
-    binned = bins.table()
-    whole = by_name(binned)
+    added = bins.table()
+    whole, rows_of_bins = by_name(added), added.to_pylist()
     total = sum(use[1] for use in whole.values()) or 1
     order = sorted(whole, key=lambda name: (-whole[name][1], name))
     rows = []
@@ -54,16 +52,15 @@ def _reduce(parts: Sequence[Part], options: Options) -> Result:
         # The first of several equally slow ones.
         mean, slowest = max(means, key=lambda pair: pair[0])
         rows.append((spent / total, spent, count, spent / count, least, most, len(means), mean, slowest, name))
-    columns = (
-        *(Column("share", "1"), Column("total", "ns"), Column("count"), Column("mean", "ns")),
-        *(Column("min", "ns", spare=True), Column("max", "ns", spare=True), Column("ranks")),
-        *(Column("slowest mean", "ns"), Column("slowest rank", "text"), Column("kernel", "text")),
+    columns = columns_of(
+        "share: 1, total: ns, count, mean: ns, min: ns spare, max: ns spare, ranks, slowest mean: ns, "
+        "slowest rank: text, kernel: text"
     )
     sentence = "{rank}: its kernels take {ratio:.2f} times as long as those of the median rank"
     return Result(
         [Table("kernels", "Kernels of all ranks", columns, rows)],
         stragglers([part.label for part in parts], slowness(of_parts), sentence),
-        [_histogram(binned, name) for name in order[:_DRAWN]],
+        [histogram(name, (row for row in rows_of_bins if row["kernel"] == name)) for name in order[:_DRAWN]],
     )
 
 
@@ -85,12 +82,6 @@ def slowness(of_parts: Sequence[dict[str, tuple[int, int, int, int]]]) -> list[f
         usual = sum(use[0] * medians[name] for name, use in uses.items() if name in medians)
         slow.append(sum(use[1] for name, use in uses.items() if name in medians) / usual if usual else 1.0)
     return slow
-
-
-def _histogram(table: Any, name: str) -> Histogram:
-    rows = [row for row in table.to_pylist() if row["kernel"] == name]
-    begins = [row["at_least_ns"] for row in rows]
-    return Histogram(name, begins, [bin_end(begin) for begin in begins], [row["count"] for row in rows])
 
 
 KERNELS = BatchReport("kernels", "Kernels of all ranks, and the slowest rank of each", times, _reduce)

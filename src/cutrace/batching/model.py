@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..analysis.collectors import CollectorContext, Numbering
+from ..analysis.stats import DEFAULTS
 from ..analysis.sweep import Sweep
 from ..analysis.tables import Table, Unit
 from ..errors import CutraceError
@@ -46,6 +48,11 @@ class RankTrace:
         infos = self.trace.infos_by_process(tables)
         for process in self.processes:
             yield Sweep(self.trace, infos[process], joins=joins)
+
+    @cached_property
+    def kernels(self) -> Numbering:
+        """The names of kernels by launch configuration."""
+        return CollectorContext(self.trace, DEFAULTS).kernels
 
     @cached_property
     def clock(self) -> Alignment:

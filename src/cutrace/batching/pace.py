@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.collectors import CollectorContext
-from ..analysis.stats import DEFAULTS
-from ..analysis.tables import Column, Table
+from ..analysis.tables import Table, columns_of
 from ..errors import CutraceError
 from ..slicing import matcher
 from .model import BatchReport, Options, Part, RankTrace, Result
@@ -22,7 +20,7 @@ _KINDS = {"kernels": "kernel", "nvtx_ranges": "range", "host_slices": "slice"}
 
 
 def _durations(rank: RankTrace, options: Options) -> Any:
-    matches, kernels = matcher(options.name), CollectorContext(rank.trace, DEFAULTS).kernels
+    matches, kernels = matcher(options.name), rank.kernels
     of_launch = np.array([matches(name) for name in kernels.names], bool)[kernels.numbers]
     of_string = np.fromiter((matches(text) for text in rank.trace.strings), bool)
     steps, sums = Steps.of(rank), TimeSums("kind", "at_ns", "step_ns")
@@ -61,10 +59,7 @@ def _reduce(parts: Sequence[Part], options: Options) -> Result:
         raise CutraceError(
             f"nothing is named {options.name!r} in these files: `cutrace stats` shows the names of kernels and ranges"
         )
-    columns = (
-        *(Column("mean", "ns"), Column("count"), Column("total", "ns"), Column("min", "ns"), Column("max", "ns")),
-        *(Column("kind", "text"), Column("rank", "text")),
-    )
+    columns = columns_of("mean: ns, count, total: ns, min: ns, max: ns, kind: text, rank: text")
     rows.sort(key=lambda row: -row[0])
     return Result([Table("pace", f"Durations of {options.name}", columns, rows)], sentences, list(pictures))
 

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.collectors import CollectorContext
 from ..analysis.gpu import communicates
-from ..analysis.stats import DEFAULTS
-from ..analysis.tables import Cell, Column, Table
+from ..analysis.tables import Cell, Table, columns_of
 from ..errors import CutraceError
 from ..trace.arrow import pyarrow
 from .model import Bars, BatchReport, Options, Part, RankTrace, Result, short
@@ -38,7 +36,7 @@ _Key = tuple[str, str]
 
 def uses(rank: RankTrace, options: Options) -> Any:
     """The times of kernels and NVTX ranges by name. Numbers in names of ranges become ``#``."""
-    names, strings = CollectorContext(rank.trace, DEFAULTS).kernels, rank.trace.strings
+    names, strings = rank.kernels, rank.trace.strings
     kernels, ranges = TimeSums("name"), TimeSums("name")
     for rows in rank.rows("kernels"):
         kernels.add((rows["end"] - rows["start"]).astype(np.int64), names.numbers.take(rows["launch"]))
@@ -133,18 +131,17 @@ def _regressions(parts: Sequence[Part], options: Options) -> Result:
             )
             changed.append((-abs(float(np.log(ratio))), text))
     rows.sort(key=lambda row: (-abs(np.log(float(row[0] or 1))), str(row[-1])))
-    columns = (
-        *(Column("ratio", "number"), Column("at least", "number"), Column("at most", "number")),
-        *(Column("baseline mean", "ns"), Column("mean", "ns"), Column("baseline runs", spare=True)),
-        *(Column("runs", spare=True), Column("kind", "text"), Column("name", "text")),
+    columns = columns_of(
+        "ratio: number, at least: number, at most: number, baseline mean: ns, mean: ns, baseline runs: spare, "
+        "runs: spare, kind: text, name: text"
     )
     tables = [Table("regressions", "Times compared with the baseline", columns, rows)]
     only = [(key, runs, word) for runs, other, word in ((before, after, "baseline"), (after, before, "others"))
             for key in runs.keys if key not in other.keys]  # fmt: skip
     if only:
-        total = Column("total", "ns"), Column("count"), Column("runs", "text"), Column("kind", "text")
+        total = columns_of("total: ns, count, runs: text, kind: text, name: text")
         sums: list[tuple[Cell, ...]] = [(*runs.sums(key), word, *key) for key, runs, word in only]
-        tables.append(Table("only", "In one set only", (*total, Column("name", "text")), sums))
+        tables.append(Table("only", "In one set only", total, sums))
     first = rows[:_DRAWN]
     picture = Bars("Change of the mean time", "1", [str(row[-1]) for row in first],
                    {"change": [float(row[0] or 1) - 1 for row in first]})  # fmt: skip
@@ -187,9 +184,9 @@ def _outliers(parts: Sequence[Part], options: Options) -> Result:
                 times = f"{total / median:.2f} times the median" if median else "and nothing in most runs"
                 of_run.setdefault(label, []).append((abs(total - median), f"{kind} {name} takes {times}"))
     rows.sort(key=lambda row: (-abs(float(row[0] or 0)), str(row[5]), str(row[7])))
-    columns = (
-        *(Column("difference", "change"), Column("total", "ns"), Column("median", "ns"), Column("ratio", "number")),
-        *(Column("score", "number", spare=True), Column("run", "text"), Column("kind", "text"), Column("name", "text")),
+    columns = columns_of(
+        "difference: change, total: ns, median: ns, ratio: number, score: number spare, run: text, "
+        "kind: text, name: text"
     )
     sentences = list(_run_sentences(of_run))
     kernels = np.array([kind == "kernel" and not communicates(name) for kind, name in runs.keys], bool)

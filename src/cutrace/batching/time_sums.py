@@ -5,12 +5,13 @@ All numbers are integers, so the order of additions changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..trace.arrow import pyarrow
+from .model import Histogram
 
 #: The columns of sums behind their keys, and how Arrow adds them.
 VALUES = {"count": "sum", "total_ns": "sum", "min_ns": "min", "max_ns": "max"}
@@ -75,6 +76,8 @@ def binned(times: np.ndarray) -> np.ndarray:
     return begins
 
 
-def bin_end(begin: int) -> int:
-    """Return the end (ns) of the bin that begins here."""
-    return begin + (1 << max(begin.bit_length() - 1 - _PARTS, 0))
+def histogram(title: str, bins: Iterable[dict[str, int]]) -> Histogram:
+    """Return the picture of rows with ``at_least_ns`` and ``count``."""
+    counts = {row["at_least_ns"]: row["count"] for row in bins}
+    ends = [begin + (1 << max(begin.bit_length() - 1 - _PARTS, 0)) for begin in counts]
+    return Histogram(title, list(counts), ends, list(counts.values()))

@@ -99,7 +99,7 @@ def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int)
 
 
 def _tables(summary: Summary) -> list[Table]:
-    from ..analysis.tables import Column, Table
+    from ..analysis.tables import Table, columns_of
     from ..collect.cuda import cupti_version_text, version_text
 
     processes = [
@@ -113,12 +113,12 @@ def _tables(summary: Summary) -> list[Table]:
         (g.name, g.uuid[:_SHORT_UUID], g.kernels, g.kernel_ns, g.compute_ns, g.busy_ns, g.utilization)
         for g in summary.gpus
     ]
-    texts = tuple(Column(name, "text") for name in ("process", "host", "driver", "CUPTI", "pid"))
-    times = (*(Column(name, "ns") for name in ("kernel time", "compute", "busy")), Column("utilisation", "1"))
+    of_process = "process: text, host: text, driver: text, CUPTI: text, pid: text, kernels, API calls, NVTX"
+    of_gpu = "GPU: text, UUID: text, kernels, kernel time: ns, compute: ns, busy: ns, utilisation: 1"
     tables = [
-        Table("processes", "Processes", (*texts, Column("kernels"), Column("API calls"), Column("NVTX")), processes),
-        Table("gpus", "GPUs", (Column("GPU", "text"), Column("UUID", "text"), Column("kernels"), *times), gpus),
-        Table("rows", "Rows", (Column("table", "text"), Column("rows")), list(summary.counts.items())),
+        Table("processes", "Processes", columns_of(of_process), processes),
+        Table("gpus", "GPUs", columns_of(of_gpu), gpus),
+        Table("rows", "Rows", columns_of("table: text, rows"), list(summary.counts.items())),
     ]
     tables += _samples(summary.processes)
     return [table for table in tables if table.rows or table.name != "gpus"]
@@ -126,13 +126,13 @@ def _tables(summary: Summary) -> list[Table]:
 
 def _samples(processes: Iterable[Process]) -> Iterator[Table]:
     """Yield a table of the sampled hardware counters of each process."""
-    from ..analysis.tables import Column, Table
+    from ..analysis.tables import Table, columns_of
 
     for process in processes:
         sampled, interval = process.info.get("sampled"), process.info.get("sample_interval")
         if isinstance(sampled, dict) and isinstance(interval, int):
             title = f"Hardware counters, every {format_duration(interval)}"
-            columns = (Column("counter", "text"), Column("description", "text"))
+            columns = columns_of("counter: text, description: text")
             yield Table("sampled", title, columns, [(name, str(meaning)) for name, meaning in sampled.items()])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.tables import Column, Table
+from ..analysis.tables import Table, columns_of
 from ..errors import CutraceError
 from ..units import count_of
 from . import options
@@ -80,7 +80,7 @@ def describe(names: tuple[str, ...], sampled: bool, chip: str | None, cupti: Pat
         passes = "" if endings else f", {count_of(device.configure(names).passes, 'pass')} together"
     tables = [_table_of(device, described, passes)]
     if endings:
-        tables.append(Table("endings", "What can be counted of them", (Column("name", "text"),), endings))
+        tables.append(Table("endings", "What can be counted of them", columns_of("name: text"), endings))
     put_tables(_KIND, tables, form)
 
 
@@ -98,13 +98,13 @@ def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> N
             for each in SETS.values():
                 names = in_set(device, each.name)
                 rows.append((each.name, len(names), device.configure(names).passes if names else 0, each.asks))
-        columns = (Column("set", "text"), Column("metrics"), Column("passes"), Column("question", "text"))
+        columns = columns_of("set: text, metrics, passes, question: text")
         return put_tables(_KIND, [Table("sets", f"Sets of metrics on {device.name}", columns, rows)], form)
     if name not in SETS:
         raise CutraceError(f"there is no set {name}: {hint(name)}")
     with _chip(chip, cupti) as device:
         inside = [(metric, device.describe(metric).description) for metric in chosen(device, name)]
-    text = (Column("metric", "text"), Column("description", "text"))
+    text = columns_of("metric: text, description: text")
     put_tables(_KIND, [Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas])], form)
 
 
@@ -122,6 +122,6 @@ def _chip(name: str | None, path: Path | None, *, sampled: bool = False) -> Iter
 
 
 def _table_of(chip: Chip, described: list[Metric], more: str = "") -> Table:
-    columns = tuple(Column(name, "text") for name in ("name", "kind", "unit", "dimension", "description"))
+    columns = columns_of("name: text, kind: text, unit: text, dimension: text, description: text")
     rows = [(m.name, m.kind, m.unit, m.dimension, m.description) for m in described]
     return Table("metrics", f"Metrics of {chip.name}{more}", columns, rows)

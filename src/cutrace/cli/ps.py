@@ -22,9 +22,9 @@ def ps(form: str) -> None:
         return put_json("cutrace ps", processes=list(map(asdict, found)))
     if not found:
         return put(["no process is on standby: `cutrace arm -- command` starts one\n"])
-    from ..analysis.tables import Column, Table
+    from ..analysis.tables import Table, columns_of
 
-    columns = tuple(Column(name, "text") for name in ("pid", "standby for", "CUDA", "doing", "command"))
+    columns = columns_of("pid: text, standby for: text, CUDA: text, doing: text, command: text")
     rows = [(str(p.pid), _age(p.since), "used" if p.cuda else "", _doing(p), " ".join(p.command)) for p in found]
     title = f"{count_of(len(found), 'process')} on standby"
     put_tables("cutrace ps", [Table("processes", title, columns, rows)], form)

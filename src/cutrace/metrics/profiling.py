@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..analysis.tables import Cell, Column, Table
+from ..analysis.tables import Cell, Table, columns_of
 from ..collect.checks import counters_refused
 from ..collect.command import record_command, run_command
 from ..collect.environment import CUDA, NVTX
@@ -83,10 +83,7 @@ class Profile:
         """The metrics of all launches or ranges, one row for each value. Times (ns) are from the first run."""
         of_ranges = any(isinstance(counted, Range) for counted, _ in self.values)
         what, number = ("range", "number") if of_ranges else ("kernel", "launch")
-        columns = (
-            Column(what, "text"), Column(number), Column("time", "ns"), Column("metric", "text"),
-            Column("value", "number"), Column("unit", "text", spare=True),
-        )  # fmt: skip
+        columns = columns_of(f"{what}: text, {number}, time: ns, metric: text, value: number, unit: text spare")
         rows: list[tuple[Cell, ...]] = []
         for counted, values in self.values:
             if not values:  # only its instructions were counted
