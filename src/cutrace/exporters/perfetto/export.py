@@ -533,7 +533,7 @@ class HostWriter:
         """Lay out the rows that begin before ``until``. Chunks have the number of their slices."""
         for number, (chunk, begin, tracks) in enumerate(slices):
             inside = needs_slice(chunk.rows) if chunk.events.table.kind == "flow" else None
-            self._lanes.add(number, chunk.combinations, chunk.start, chunk.end, begin, until, tracks, inside)
+            self._lanes.add(number, chunk.combinations, chunk.starts, chunk.end, begin, until, tracks, inside)
         self._lanes.close(until)
         writing.run(self._write_window, [chunk for chunk, *_ in slices], news)
 

@@ -499,9 +499,11 @@ class HostEvents:
         """The rows of a block that this description is for; thread-safe."""
         selected = self.table.select(rows) if self.table.select else None
         rows = rows if selected is None or selected.all() else chosen(rows, selected)
+        # A copy, because the layout of each window reads all starts.
+        starts = rows[self.table.layout.start_field or ""].copy()
         if self._annotations is not None:
-            return HostRows(self, rows, None, None)
-        return HostRows(self, rows, *Keys(len(self._fields)).ids([rows[f] for f in self._fields]))
+            return HostRows(self, rows, starts, None, None)
+        return HostRows(self, rows, starts, *Keys(len(self._fields)).ids([rows[f] for f in self._fields]))
 
     def chunk(self, part: HostRows, columns: Future[Columns]) -> HostChunk:
         """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
@@ -515,7 +517,7 @@ class HostEvents:
             self._combine(row, number)
         if part.kinds is not None:
             combinations = combinations.take(part.kinds)
-        return HostChunk(self, part.rows, combinations, columns)
+        return HostChunk(self, part.rows, part.starts, combinations, columns)
 
     def _combine(self, row: np.void, shared: int) -> None:
         table = self.table
@@ -585,12 +587,9 @@ class HostRows:
 
     events: HostEvents
     rows: np.ndarray
+    starts: np.ndarray
     kinds: np.ndarray | None
     first: np.ndarray | None
-
-    @property
-    def starts(self) -> np.ndarray:
-        return self.rows[self.events.table.layout.start_field or ""]
 
 
 @dataclass
@@ -599,12 +598,9 @@ class HostChunk:
 
     events: HostEvents
     rows: np.ndarray
+    starts: np.ndarray
     combinations: np.ndarray
     columns: Future[Columns]
-
-    @property
-    def start(self) -> np.ndarray:
-        return self.rows[self.events.table.layout.start_field or ""]
 
     @property
     def end(self) -> np.ndarray | None:
