@@ -63,7 +63,7 @@ KEPT_FREE = 16 << 20
 NEAR_IDS = 1 << 21
 
 #: Bytes of rows to read for a window, and bytes to keep in memory for later windows.
-GPU_WINDOW, GPU_KEPT = 1 << 20, 32 << 20
+GPU_WINDOW, GPU_KEPT = 2 << 20, 32 << 20
 HOST_WINDOW, HOST_KEPT = 3 << 20, 16 << 20
 
 #: The rows of a large process, and the largest number of processes whose host events are written together.
