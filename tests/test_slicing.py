@@ -14,6 +14,7 @@ from contents import EVENTS, contents, rows
 from cutrace.analysis.marks import begin, end
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
+from cutrace.exporters.base import Request
 from cutrace.runbin import TABLES
 from cutrace.runbin.blocks import HEADER_SIZE
 from cutrace.slicing import Conditions, cut, matcher
@@ -567,6 +568,13 @@ def test_a_slice_can_be_written_as_whatever_can_be_converted_to(tmp_path, name):
     cut(tmp_path / "in.bin", tmp_path / name, Conditions(nvtx=["step 1"]))
     found = sliced(tmp_path / "in.bin", tmp_path, nvtx=["step 1"])
     assert len(decode(tmp_path / name).gpu) == sum(found.count(table) for table in WORK)
+
+
+@pytest.mark.parametrize(("name", "format", "begin"), [("a.bin", "json", b"{"), ("a.json", "capture", b"\x89CUTR")])
+def test_the_named_format_wins_over_the_ending(tmp_path, name, format, begin):
+    training_steps(tmp_path / "in.bin", steps=1)
+    cut(tmp_path / "in.bin", tmp_path / name, Conditions(), request=Request(format=format))
+    assert (tmp_path / name).read_bytes().startswith(begin)
 
 
 def test_the_capture_itself_is_not_overwritten(tmp_path):

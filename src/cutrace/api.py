@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 Source = StrPath | Sequence[StrPath] | Trace
 Names = Literal["stable", "full"]
 
-_CAPTURE = ".bin"
 _SHOWN = 20
 # The first bytes of files that Perfetto reads unchanged: its own traces (of packets, field 1), ZIP and TAR.
 _TRACE, _ZIP, _TAR, _TAR_OFFSET = b"\x0a", b"PK\x03\x04", b"ustar", 257
@@ -378,7 +377,7 @@ def batch(
 def redact(source: StrPath, destination: StrPath) -> None:
     """Write a trace without command lines, host names and paths: as a capture (``.bin``, mode 0600), or in any format
     that :func:`cutrace.convert` writes. docs/privacy.md lists what stays."""
-    if not Path(destination).name.endswith(_CAPTURE):
+    if conversion.check_destination(Path(destination), [source]).name != "capture":
         conversion.convert(source, destination, redact=True)
         return
     from .runbin import redaction

@@ -8,7 +8,7 @@ from pathlib import Path
 from . import plugins
 from .embedding import CARRIERS
 from .errors import CutraceError
-from .exporters.base import Compression, Progress, Request
+from .exporters.base import Compression, Exporter, Progress, Request
 from .loading import StrPath, listed, opened
 from .outputs import check_output, replacing
 from .trace import Trace
@@ -58,15 +58,16 @@ def convert(
 def write(trace: Trace, destination: StrPath, request: Request | None = None) -> None:
     """Write an open trace; otherwise like :func:`convert`."""
     destination, request = Path(destination), request or Request()
-    check_destination(destination, trace.sources, request.format)
-    exporter = plugins.exporter(destination, request.format)
+    exporter = check_destination(destination, trace.sources, request.format)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
     with replacing(destination) as temporary:
         exporter(trace, temporary, request)
 
 
-def check_destination(destination: Path, sources: Sequence[StrPath], format: str | None = None) -> None:
-    """Raise :class:`CutraceError` when no trace can be written there, or when that would replace one of the sources,
-    before any work is done."""
-    check_output(destination, sources, folder=plugins.exporter(destination, format).folder)
+def check_destination(destination: Path, sources: Sequence[StrPath], format: str | None = None) -> Exporter:
+    """Return the exporter for the output. Raise :class:`CutraceError` when no trace can be written there, or when that
+    would replace one of the sources, before any work is done."""
+    exporter = plugins.exporter(destination, format)
+    check_output(destination, sources, folder=exporter.folder)
+    return exporter

@@ -32,7 +32,7 @@ from .trace import load as load_capture
 from .trace.alignment import Alignment
 from .units import format_duration
 
-_CAPTURE, _ARCHIVE = ".bin", ".tar"
+_ARCHIVE = ".tar"
 _MANIFEST = "perfetto_manifest.json"
 _MAX_NAME = 90
 
@@ -81,18 +81,18 @@ def merge(
     if names and len(names) != len(paths):
         raise CutraceError(f"{len(names)} names for {len(paths)} files: give each file one")
     format = request.format if request else None
-    ending = "" if format else destination.suffix.lower()
-    if ending == _ARCHIVE:
-        check_output(destination, paths)
+    exporter = None
+    if format or destination.suffix.lower() != _ARCHIVE:
+        exporter = check_destination(destination, paths, format).name
     else:
-        check_destination(destination, paths, format)
+        check_output(destination, paths)
     with scratch() as folder, _joined(paths, folder / "joined.bin") as joined:
         ranks = _ranks(joined, names, number)
         changes = _RankChanges(joined.trace, ranks, joined.rank_of)
-        if ending == _ARCHIVE:
+        if exporter is None:
             with replacing(destination) as temporary:
                 _write_archive(temporary, folder, joined, ranks, changes, request or Request())
-        elif ending == _CAPTURE:
+        elif exporter == "capture":
             with replacing(destination) as temporary:
                 joined.copy(changes, temporary)
         else:

@@ -32,8 +32,8 @@ from .trace.selection import FACTS, INTERNED, Selection, Stretch, threads_of, un
 from .trace.writing import write as write_capture
 from .units import format_duration, parse_duration
 
-_CAPTURE = ".bin"
 _ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
+_EVENTS = TABLES.keys() - FACTS - INTERNED
 _STREAM_NAME = 1
 _MAX_LISTED = 5
 
@@ -92,12 +92,12 @@ def cut(
     written; nothing is then left at the destination.
     """
     destination = Path(destination)
-    check_destination(destination, listed(source), request.format if request else None)
+    exporter = check_destination(destination, listed(source), request.format if request else None)
     with opened(source) as trace:
         selection, sentences = resolve(trace, conditions)
         notes = (f"cut out of a longer recording: {'; '.join(sentences)}",) if sentences else ()
         total = _events(trace)
-        if destination.suffix.lower() == _CAPTURE:
+        if exporter.name == "capture":
             # The temporary file of other formats is the result here.
             return Cut(write_capture(trace, destination, selection, notes=notes), total, sentences)
         with selected(trace, selection, notes) as part:
@@ -106,7 +106,7 @@ def cut(
 
 
 def _events(trace: Trace) -> int:
-    return sum(trace.count(name) for name in TABLES if name not in FACTS | INTERNED)
+    return sum(trace.count(name) for name in _EVENTS)
 
 
 def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str, ...]]:
@@ -380,13 +380,12 @@ def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.
 
 
 def _tables(c: Conditions, sentences: list[str]) -> frozenset[str] | None:
-    events = {name for name in TABLES if name not in FACTS | INTERNED}
     for name in (*c.tables, *c.without):
-        if name not in events:
-            hint = did_you_mean(name, events, f"it can be {', '.join(sorted(events))}.", most=1)
+        if name not in _EVENTS:
+            hint = did_you_mean(name, _EVENTS, f"it can be {', '.join(sorted(_EVENTS))}.", most=1)
             raise CutraceError(f"there is no table {name!r} that can be kept or left out: {hint}")
     if not c.tables and not c.without:
         return None
-    kept = (set(c.tables) or events) - set(c.without)
+    kept = (set(c.tables) or _EVENTS) - set(c.without)
     sentences.append(f"tables {_listing(c.tables)}" if c.tables else f"without {_listing(c.without)}")
     return frozenset(kept)
