@@ -204,11 +204,16 @@ def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
 
 
 @contextmanager
-def _second_run(command: Sequence[str], done: Profile, plan: str, text: bytes, *variables: str) -> Iterator[list[Path]]:
-    """Run a command again with the profiler, which ``variables`` inject and which reads ``text`` in the file ``plan``.
-    Yields the files with the values of the processes, sorted by process id."""
+def _second_run(
+    command: Sequence[str], done: Profile, subject: str, keys: Sequence[tuple[tuple[bytes, ...], int]], *variables: str
+) -> Iterator[list[Path]]:
+    """Run a command again with the profiler, which ``variables`` inject, and count what the keys identify. Yields the
+    files with the values of the processes, sorted by process id."""
+    texts = [os.fsencode(completed(Options()).cupti or ""), subject.encode(), ",".join(done.names).encode()]
+    for names, number in keys:  # a kernel has no domain
+        texts += [str(number).encode(), *((b"", *names)[-2:])]
     with scratch() as folder:
-        (folder / plan).write_bytes(text)
+        (folder / "plan").write_bytes(b"".join(text + b"\0" for text in texts))  # see native/profiler/session.h
         environment = {**os.environ, **dict.fromkeys(variables, str(installed(_LIBRARY))), _PLAN: str(folder)}
         done.status = run_command(command, environment)
         yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
@@ -237,10 +242,8 @@ def _read_values(done: Profile, files: Sequence[Path], places: int) -> list[tupl
 
 def _replay(command: Sequence[str], launches: Sequence[Launch], places: int, done: Profile, counted: str) -> None:
     """Run a command again, and count metrics of these launches or of their instructions."""
-    planned = sorted({(launch.number, launch.names[0]) for launch in launches})
-    head = [completed(Options()).cupti or "", counted, ",".join(done.names)]
-    lines = [*map(os.fsencode, head), *(b"%d %s" % one for one in planned)]
-    with _second_run(command, done, "plan", b"\n".join(lines) + b"\n", CUDA) as files:
+    keys = sorted({launch.key for launch in launches})
+    with _second_run(command, done, counted, keys, CUDA) as files:
         read = _read_values(done, files, places)
         results = [
             {((os.fsencode(w[7]),), int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines}
@@ -269,11 +272,7 @@ def _replay(command: Sequence[str], launches: Sequence[Launch], places: int, don
 def _count(command: Sequence[str], ranges: Sequence[Range], places: int, done: Profile) -> None:
     """Run a command again, and count metrics of these NVTX ranges."""
     keys = sorted({each.key for each in ranges})
-    # The format is that of native/profiler/range_counting.h.
-    texts = [os.fsencode(completed(Options()).cupti or ""), ",".join(done.names).encode()]
-    for names, number in keys:
-        texts += [str(number).encode(), *names]
-    with _second_run(command, done, "ranges", b"".join(text + b"\0" for text in texts), CUDA, NVTX) as files:
+    with _second_run(command, done, "ranges", keys, CUDA, NVTX) as files:
         results = [
             {keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:]))) for line in lines}
             for _, lines in _read_values(done, files, places)

@@ -1,15 +1,7 @@
 // libcutrace_profiler.so: counts hardware metrics of the launches in a plan, in the second run of `cutrace profile`.
 //
-// CUTRACE_PROFILE names a folder with the file `plan`:
-//
-//   line 1    the libcupti to load when the program has loaded none; may be empty
-//   line 2    the subject: "launches" or "instructions"
-//   line 3    metrics, separated by commas
-//   others    <number of the launch among those of its kernel in this process, from 0> <mangled name of the kernel>
-//
-// Each process that runs a planned launch writes <pid>.values into the folder. A line has the number of a launch, its grid and
-// block, its kernel's name and its values, separated by tabs; or "error", a tab and a message. Launches into a captured stream run
-// nothing and are not counted. Kernels of graphs are not counted, because no launch call names them.
+// A line in <pid>.values has the number of a launch, its grid and block, its kernel's name and its values. Launches into a
+// captured stream run nothing and are not counted. Kernels of graphs are not counted, because no launch call names them.
 //
 // A plan of instructions has launches of one kernel. Its first consecutive launches are counted together. After the last one, or
 // when the process ends, the profiler writes their lines and the file <pid>.instructions: device, number of launches, function,
@@ -33,11 +25,8 @@
 
 #include <cuda.h>
 
-#include "../common/text.h"
-#include "instruction_counter.h"
+#include "counters.h"
 #include "range_counting.h"
-#include "range_profiler.h"
-#include "values.h"
 
 namespace cutrace {
 namespace {
@@ -86,15 +75,13 @@ struct Kernel {
 
 class Profiler {
  public:
-  // Reads the plan and enables CUPTI's callbacks about launches. On failure, writes a message for `cutrace profile`.
-  void start(const std::string& folder);
+  // Enables CUPTI's callbacks about launches.
+  void start();
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data);
   // Writes the counts of instructions.
   void finish();
 
  private:
-  bool read_plan(std::string& wanted_cupti);
-  void say(const std::string& line) { append_line(folder_, line); }
   void on_module(const CUpti_ModuleResourceData& module);
   bool is_captured(CUstream stream) const;
   ContextCounter* counter_of(CUcontext context);
@@ -106,17 +93,11 @@ class Profiler {
   void write_instructions(std::size_t launches);
 
   const pid_t pid_ = getpid();
-  std::string folder_;
-  bool of_instructions_ = false;
-  std::vector<std::string> metrics_;
+  const bool of_instructions_ = session.subject == "instructions";
   std::unordered_map<std::string, Kernel> kernels_;
   std::atomic<std::size_t> left_{0};  // planned launches that have not run
-  CuptiLibrary cupti_;
-  ProfilerFunctions functions_;
-  CUpti_SubscriberHandle subscriber_ = nullptr;
   decltype(&cuStreamIsCapturing) stream_is_capturing_ = nullptr;
-  StreamCaptures captures_;
-  SourceLines lines_{cupti_};
+  SourceLines lines_{session.cupti};
   std::shared_mutex launching_;
   // Under launching_, alone.
   InstructionSums instructions_;
@@ -136,65 +117,34 @@ struct Current {
 };
 thread_local Current current;
 
-// The line of a launch in the file.
-std::string line_of(const Current& done, const char* kernel, const std::vector<double>& values) {
+std::string line_of(const Current& done, const char* kernel) {
   std::string line = std::to_string(done.ordinal);
   for (const unsigned n : done.launch.grid) line += '\t' + std::to_string(n);
   for (const unsigned n : done.launch.block) line += '\t' + std::to_string(n);
-  return line + "\t" + kernel + words_of(values);
+  return line + "\t" + kernel;
 }
 
-void Profiler::start(const std::string& folder) {
-  folder_ = folder;
-  std::string wanted, error;
-  if (!read_plan(wanted)) return;
-  if (!cupti_.load(wanted, error)) return say("error\t" + error);
-  if (!functions_.load(cupti_)) return say("error\tthis libcupti has no range profiler; use CUPTI 12.6 or later");
+void Profiler::start() {
+  for (const Session::Planned& launch : session.plan) {
+    std::vector<bool>& planned = kernels_[launch.name].planned;
+    if (planned.size() <= launch.number) planned.resize(launch.number + 1);
+    planned[launch.number] = true;
+    left_.fetch_add(1);
+  }
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   stream_is_capturing_ = reinterpret_cast<decltype(stream_is_capturing_)>(driver ? dlsym(driver, "cuStreamIsCapturing") : nullptr);
   const auto callback = [](void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     static_cast<Profiler*>(self)->on_callback(domain, id, data);
   };
-  const CUptiResult result = cupti_.Subscribe(&subscriber_, callback, this);
-  if (result != CUPTI_SUCCESS) return say("error\tCUPTI is held by another tool: " + cupti_.error_name(result));
-  watch(true);
-}
-
-bool Profiler::read_plan(std::string& wanted_cupti) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen((folder_ + "/plan").c_str(), "r"), &std::fclose);
-  char* text = nullptr;
-  std::size_t room = 0;
-  int number = 0;
-  ssize_t length = 0;
-  while (file != nullptr && (length = getline(&text, &room, file.get())) >= 0) {
-    std::string_view line(text, static_cast<std::size_t>(length));
-    while (line.ends_with('\n')) line.remove_suffix(1);
-    if (++number == 1) {
-      wanted_cupti = line;
-    } else if (number == 2) {
-      of_instructions_ = line == "instructions";
-    } else if (number == 3) {
-      while (!line.empty()) metrics_.emplace_back(next_word(line, ","));
-    } else {
-      const std::size_t ordinal = std::strtoul(text, nullptr, 10);
-      next_word(line, " ");
-      std::vector<bool>& planned = kernels_[std::string(line)].planned;
-      if (planned.size() <= ordinal) planned.resize(ordinal + 1);
-      planned[ordinal] = true;
-      left_.fetch_add(1);
-    }
-  }
-  std::free(text);
-  if (number < 4) say("error\tthe plan cannot be read");
-  return number >= 4;
+  if (session.subscribe(callback, this)) watch(true);
 }
 
 void Profiler::watch(bool on) {
   for (const LaunchCall& call : kLaunches)
-    cupti_.EnableCallback(on ? 1 : 0, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
+    session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
   if (!of_instructions_) return;
-  cupti_.EnableCallback(on ? 1 : 0, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
-  if (on) captures_.watch(cupti_, subscriber_);
+  session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
+  if (on) session.captures.watch(session.cupti, session.subscriber);
 }
 
 void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
@@ -209,7 +159,7 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
       const auto& about = *static_cast<const CUpti_CallbackData*>(data);
       if (call.id == id) return about.callbackSite == CUPTI_API_EXIT ? leave(about) : enter(call, about);
     }
-  captures_.on_callback(domain, id, data);
+  session.captures.on_callback(domain, id, data);
 }
 
 void Profiler::on_module(const CUpti_ModuleResourceData& module) {
@@ -234,13 +184,13 @@ void Profiler::end_stretch() {
   if (counter == nullptr) return;
   stretch_over_ = true;
   std::vector<double> none;
-  if (!counter->end(none)) return say("error\t" + counter->error());
-  for (const std::string& line : stretch_lines_) say(line);
+  if (!counter->end(none)) return session.fail(counter->error());
+  for (const std::string& line : stretch_lines_) session.write(line);
   write_instructions(stretch_lines_.size());
 }
 
 void Profiler::write_instructions(std::size_t launches) {
-  const std::string path = folder_ + "/" + std::to_string(getpid()) + ".instructions";
+  const std::string path = session.folder + "/" + std::to_string(getpid()) + ".instructions";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), &std::fclose);
   if (file == nullptr) return;
   for (const auto& [place, sum] : instructions_.sums) {
@@ -287,9 +237,9 @@ void Profiler::leave(const CUpti_CallbackData& data) {
   std::vector<double> values;
   const bool counted = done.counter != nullptr && (of_instructions_ || done.counter->end(values));
   if (!failed) {
-    if (!counted && done.counter != nullptr) say("error\t" + done.counter->error());
-    if (counted && !of_instructions_) say(line_of(done, data.symbolName, values));
-    if (counted && of_instructions_) stretch_lines_.push_back(line_of(done, data.symbolName, values));
+    if (!counted && done.counter != nullptr) session.fail(done.counter->error());
+    if (counted && !of_instructions_) session.write(line_of(done, data.symbolName), values);
+    if (counted && of_instructions_) stretch_lines_.push_back(line_of(done, data.symbolName));
     const bool last = left_.fetch_sub(1) == 1;
     const std::vector<bool>& planned = done.kernel->planned;
     if (last || done.ordinal + 1 >= planned.size() || !planned[done.ordinal + 1]) end_stretch();
@@ -307,11 +257,11 @@ ContextCounter* Profiler::begin(CUcontext context) {
   ContextCounter* const counter = counter_of(context);
   if (counter == nullptr || counter == stretch_) return counter;
   if (stretch_ != nullptr) {
-    say("error\tinstructions are counted in one CUDA context of a process, that of the first launch; others were left out");
+    session.fail("instructions are counted in one CUDA context of a process, that of the first launch; others were left out");
     return nullptr;
   }
   if (!counter->begin()) {
-    say("error\t" + counter->error());
+    session.fail(counter->error());
     return nullptr;
   }
   if (of_instructions_) stretch_ = counter;
@@ -322,11 +272,11 @@ ContextCounter* Profiler::counter_of(CUcontext context) {
   auto& counter = counters_[context];
   if (counter == nullptr) {
     if (of_instructions_)
-      counter = std::make_unique<InstructionCounter>(cupti_, functions_, captures_, lines_, instructions_);
+      counter = std::make_unique<InstructionCounter>(context, lines_, instructions_);
     else
-      counter = std::make_unique<RangeProfiler>(cupti_, functions_);
-    if (!counter->open(context, current_device(), metrics_)) {
-      say("error\t" + counter->error());
+      counter = std::make_unique<RangeProfiler>(context, RangeProfiler::Of::kernel);
+    if (!counter->open()) {
+      session.fail(counter->error());
       counter.reset();
     }
   }
@@ -339,9 +289,10 @@ ContextCounter* Profiler::counter_of(CUcontext context) {
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) {
   static auto* const profiler = new cutrace::Profiler;  // never destroyed: CUPTI calls it until the process ends
-  const char* folder = std::getenv("CUTRACE_PROFILE");
-  if (folder != nullptr && !cutrace::count_ranges(folder)) {
-    profiler->start(folder);
+  if (cutrace::session.subject == "ranges") {
+    cutrace::count_ranges();
+  } else if (!cutrace::session.subject.empty()) {
+    profiler->start();
     std::atexit([] { profiler->finish(); });
   }
   return 1;

@@ -1,20 +1,15 @@
-#include "instruction_counter.h"
+#include "counters.h"
 
 #include <cstdlib>
 
 namespace cutrace {
 
-bool InstructionCounter::open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics) {
-  context_ = context;
-  device_ = device;
-  auto initialize = CUTRACE_PARAMS(Profiler_Initialize);
-  if (!CUTRACE_CALL(ProfilerInitialize, initialize)) return false;
-  auto chip = CUTRACE_PARAMS(Device_GetChipName);
-  chip.deviceIndex = device;
-  if (!CUTRACE_CALL(DeviceGetChipName, chip)) return false;
-  for (const std::string& name : metrics) {
+bool InstructionCounter::open() {
+  const char* const chip = initialize();
+  if (chip == nullptr) return false;
+  for (const std::string& name : session.metrics) {
     auto metric = CUTRACE_PARAMS(SassMetrics_GetProperties);
-    metric.pChipName = chip.pChipName;
+    metric.pChipName = chip;
     metric.pMetricName = name.c_str();
     if (!CUTRACE_CALL(SassMetricsGetProperties, metric)) return false;
     places_.try_emplace(metric.metric.metricId, configuration_.size());
@@ -27,11 +22,11 @@ InstructionCounter::~InstructionCounter() {
   if (!configured_) return;
   auto params = CUTRACE_PARAMS(SassMetricsUnsetConfig);
   params.deviceIndex = device_;
-  functions_.SassMetricsUnsetConfig(&params);
+  session.SassMetricsUnsetConfig(&params);
 }
 
 bool InstructionCounter::synchronize() {
-  if (synchronize_context(context_, captures_)) return true;
+  if (synchronize_context(context_, session.captures)) return true;
   error_ = "instructions cannot be counted while a CUDA graph is captured, when the GPU cannot be waited for";
   return false;
 }

@@ -1,52 +1,31 @@
-#include "range_profiler.h"
-
-#include <dlfcn.h>
+#include "counters.h"
 
 namespace cutrace {
 
-bool ProfilerFunctions::load(const CuptiLibrary& cupti) {
-  void* const handle = dlopen(cupti.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  bool complete = handle != nullptr;
-#define CUTRACE_LOAD(name)                                                     \
-  if (handle != nullptr) {                                                     \
-    name = reinterpret_cast<decltype(name)>(dlsym(handle, "cupti" #name));     \
-    complete = complete && name != nullptr;                                    \
-  }
-  CUTRACE_PROFILER_FUNCTIONS(CUTRACE_LOAD)
-#undef CUTRACE_LOAD
-  return complete;
-}
-
-bool RangeProfiler::open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics) {
-  metrics_ = metrics;
-  names_.clear();
-  for (const std::string& name : metrics_) names_.push_back(name.c_str());
-  if (configure(context, device)) return true;
-  const std::string why = error_;
-  close();
-  error_ = why;
-  return false;
-}
-
-bool RangeProfiler::configure(CUcontext context, std::uint32_t device) {
+const char* ContextCounter::initialize() {
   auto initialize = CUTRACE_PARAMS(Profiler_Initialize);
-  if (!CUTRACE_CALL(ProfilerInitialize, initialize)) return false;
+  if (!CUTRACE_CALL(ProfilerInitialize, initialize)) return nullptr;
+  auto chip = CUTRACE_PARAMS(Device_GetChipName);
+  chip.deviceIndex = device_;
+  return CUTRACE_CALL(DeviceGetChipName, chip) ? chip.pChipName : nullptr;
+}
 
+bool RangeProfiler::open() {
+  for (const std::string& name : session.metrics) names_.push_back(name.c_str());
+  const char* const chip = initialize();
+  if (chip == nullptr) return false;
   auto available = CUTRACE_PARAMS(Profiler_GetCounterAvailability);
   constexpr std::size_t kAvailable13_0 = 40;
-  available.ctx = context;
+  available.ctx = context_;
   if (!CUTRACE_CALL(ProfilerGetCounterAvailability, available, kAvailable13_0)) return false;
   availability_.resize(available.counterAvailabilityImageSize);
   available.pCounterAvailabilityImage = availability_.data();
   if (!CUTRACE_CALL(ProfilerGetCounterAvailability, available)) return false;
 
-  auto chip = CUTRACE_PARAMS(Device_GetChipName);
-  chip.deviceIndex = device;
-  if (!CUTRACE_CALL(DeviceGetChipName, chip)) return false;
   auto host = CUTRACE_PARAMS(Profiler_Host_Initialize);
   constexpr std::size_t kHost13_0 = 48;
   host.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
-  host.pChipName = chip.pChipName;
+  host.pChipName = chip;
   host.pCounterAvailabilityImage = availability_.data();
   if (!CUTRACE_CALL(ProfilerHostInitialize, host, kHost13_0)) return false;
   host_ = host.pHostObject;
@@ -67,7 +46,7 @@ bool RangeProfiler::configure(CUcontext context, std::uint32_t device) {
 
   auto enable = CUTRACE_PARAMS(RangeProfiler_Enable);
   constexpr std::size_t kEnable13_0 = 32;
-  enable.ctx = context;
+  enable.ctx = context_;
   if (!CUTRACE_CALL(RangeProfilerEnable, enable, kEnable13_0)) return false;
   profiler_ = enable.pRangeProfilerObject;
   auto data = CUTRACE_PARAMS(RangeProfiler_GetCounterDataSize);
@@ -140,19 +119,13 @@ bool RangeProfiler::end(std::vector<double>& values) {
   return CUTRACE_CALL(ProfilerHostEvaluateToGpuValues, evaluate);
 }
 
-void RangeProfiler::close() {
-  if (profiler_ != nullptr) {
-    auto disable = CUTRACE_PARAMS(RangeProfiler_Disable);
-    disable.pRangeProfilerObject = profiler_;
-    functions_.RangeProfilerDisable(&disable);
-    profiler_ = nullptr;
-  }
-  if (host_ != nullptr) {
-    auto deinitialize = CUTRACE_PARAMS(Profiler_Host_Deinitialize);
-    deinitialize.pHostObject = host_;
-    functions_.ProfilerHostDeinitialize(&deinitialize);
-    host_ = nullptr;
-  }
+RangeProfiler::~RangeProfiler() {
+  auto disable = CUTRACE_PARAMS(RangeProfiler_Disable);
+  disable.pRangeProfilerObject = profiler_;
+  if (profiler_ != nullptr) session.RangeProfilerDisable(&disable);
+  auto deinitialize = CUTRACE_PARAMS(Profiler_Host_Deinitialize);
+  deinitialize.pHostObject = host_;
+  if (host_ != nullptr) session.ProfilerHostDeinitialize(&deinitialize);
 }
 
 }  // namespace cutrace

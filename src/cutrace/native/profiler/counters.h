@@ -1,0 +1,120 @@
+// Counters for the work of a CUDA context between two times.
+#pragma once
+
+#include "../collector/source_lines.h"
+#include "session.h"
+
+#include <compare>
+#include <map>
+
+namespace cutrace {
+
+class ContextCounter {
+ public:
+  // For a context that is current on this thread.
+  explicit ContextCounter(CUcontext context) : context_(context), device_(current_device()) {}
+  virtual ~ContextCounter() = default;
+  ContextCounter(const ContextCounter&) = delete;
+  ContextCounter& operator=(const ContextCounter&) = delete;
+
+  // On failure, each returns false with a message in error().
+  virtual bool open() = 0;
+  virtual bool begin() = 0;
+  // After the work: the values of all work, if the counter has any.
+  virtual bool end(std::vector<double>& values) = 0;
+  const std::string& error() const { return error_; }
+  std::uint32_t device() const { return device_; }
+
+ protected:
+  // Calls a function. An older library refuses the size of a struct that has grown. `older` is the previous size, 0 for a
+  // struct that has not grown.
+  template <typename Function, typename Params>
+  bool call(Function function, const char* name, Params& params, std::size_t older = 0) {
+    CUptiResult result = function(&params);
+    if (result == CUPTI_ERROR_INVALID_PARAMETER && older != 0) {
+      params.structSize = older;
+      result = function(&params);
+    }
+    if (result == CUPTI_SUCCESS) return true;
+    error_ = std::string("cupti") + name + " failed with " + session.cupti.error_name(result);
+    return false;
+  }
+#define CUTRACE_CALL(name, ...) call(session.name, #name, __VA_ARGS__)
+  // Initialises CUPTI's profiler. Returns the name of the device's chip, null on failure.
+  const char* initialize();
+
+  const CUcontext context_;
+  const std::uint32_t device_;
+  std::string error_;
+};
+
+// The struct of a function, zeroed, with its size.
+#define CUTRACE_PARAMS(type) sized<CUpti_##type##_Params>(CUpti_##type##_Params_STRUCT_SIZE)
+template <typename Params>
+Params sized(std::size_t size) {
+  Params params{};
+  params.structSize = size;
+  return params;
+}
+
+// Hardware metrics: either of a kernel, which CUPTI runs once per pass and whose writes it restores in between, or of all work of
+// the context between two times, in one pass.
+class RangeProfiler final : public ContextCounter {
+ public:
+  enum class Of { kernel, range };
+  RangeProfiler(CUcontext context, Of of) : ContextCounter(context), of_(of) {}
+  ~RangeProfiler() override;
+
+  bool open() override;
+  bool begin() override;
+  bool end(std::vector<double>& values) override;
+
+ private:
+  const Of of_;
+  std::vector<const char*> names_;  // of metrics
+  CUpti_Profiler_Host_Object* host_ = nullptr;
+  CUpti_RangeProfiler_Object* profiler_ = nullptr;
+  std::vector<std::uint8_t> availability_, config_, image_;
+};
+
+// Sums over a stretch of launches.
+struct InstructionSums {
+  struct Place {
+    std::uint32_t device = 0, crc = 0;
+    std::string function;
+    std::uint32_t offset = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Sum {
+    SourceLine source;
+    std::vector<std::uint64_t> values;
+  };
+  std::map<Place, Sum> sums;
+};
+
+// Metrics of single instructions: CUPTI patches the code of a kernel so that it counts while it runs.
+//
+// CUPTI 13.0 counts only the first kernel that is launched after SetConfig and Enable, and a process can read the counts only once.
+// So this counts one stretch of launches of one kernel and reads the sums at its end.
+class InstructionCounter final : public ContextCounter {
+ public:
+  InstructionCounter(CUcontext context, SourceLines& lines, InstructionSums& sums)
+      : ContextCounter(context), lines_(lines), sums_(sums) {}
+  ~InstructionCounter() override;
+
+  bool open() override;
+  bool begin() override;
+  bool end(std::vector<double>& values) override;
+
+ private:
+  bool synchronize();
+  bool read();
+
+  SourceLines& lines_;
+  InstructionSums& sums_;
+  std::vector<CUpti_SassMetrics_Config> configuration_;
+  bool configured_ = false;
+  std::map<std::uint64_t, std::size_t> places_;  // of metrics, by CUPTI's id
+};
+
+}  // namespace cutrace

@@ -1,0 +1,68 @@
+// What the two ways of counting in the second run of `cutrace profile` share: the plan, CUPTI, and the file with the values.
+//
+// CUTRACE_PROFILE names a folder with the file `plan` of null-terminated texts:
+//
+//   the libcupti to load when the program has loaded none; may be empty
+//   the subject: "launches", "instructions" or "ranges"
+//   metrics, separated by commas
+//   for each launch: its number among those of its kernel in this process, from 0; ""; the mangled name of the kernel
+//   or for each range: its number among those of its domain and name in this process, from 0; the domain; the name
+//
+// Each process that runs one of them writes <pid>.values into the folder: lines of fields separated by tabs. A line has a
+// message after the field "error", or what inject.cpp and range_counting.cpp describe.
+#pragma once
+
+#include "../collector/cupti_library.h"
+#include "../collector/driver.h"
+
+#include <cupti_driver_cbid.h>
+#include <cupti_profiler_host.h>
+#include <cupti_profiler_target.h>
+#include <cupti_range_profiler.h>
+#include <cupti_sass_metrics.h>
+#include <cupti_target.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace cutrace {
+
+#define CUTRACE_PROFILER_FUNCTIONS(X)                                                                            \
+  X(DeviceGetChipName) X(ProfilerInitialize) X(ProfilerGetCounterAvailability) X(ProfilerHostInitialize)         \
+  X(ProfilerHostDeinitialize) X(ProfilerHostConfigAddMetrics) X(ProfilerHostGetConfigImageSize)                  \
+  X(ProfilerHostGetConfigImage) X(ProfilerHostEvaluateToGpuValues) X(RangeProfilerEnable) X(RangeProfilerDisable) \
+  X(RangeProfilerGetCounterDataSize) X(RangeProfilerCounterDataImageInitialize) X(RangeProfilerSetConfig)        \
+  X(RangeProfilerStart) X(RangeProfilerStop) X(RangeProfilerPushRange) X(RangeProfilerPopRange)                   \
+  X(RangeProfilerDecodeData) X(RangeProfilerGetCounterDataInfo)                                                  \
+  X(SassMetricsGetProperties) X(SassMetricsSetConfig) X(SassMetricsUnsetConfig) X(SassMetricsEnable)             \
+  X(SassMetricsDisable) X(SassMetricsGetDataProperties) X(SassMetricsFlushData)
+
+struct Session {
+  struct Planned {
+    std::size_t number;
+    std::string domain, name;
+  };
+
+  Session();  // reads the plan; without one there is no subject
+  // Loads CUPTI and subscribes. On failure returns false and writes a message for `cutrace profile`.
+  bool subscribe(CUpti_CallbackFunc callback, void* self);
+  // Appends a line to <pid>.values, and values as fields of it.
+  void write(std::string line, const std::vector<double>& values = {}) const;
+  void fail(const std::string& message) const { write("error\t" + message); }
+
+  std::string folder, wanted_cupti, subject;
+  std::vector<std::string> metrics;
+  std::vector<Planned> plan;
+  CuptiLibrary cupti;
+#define CUTRACE_MEMBER(name) decltype(&::cupti##name) name = nullptr;
+  CUTRACE_PROFILER_FUNCTIONS(CUTRACE_MEMBER)
+#undef CUTRACE_MEMBER
+  CUpti_SubscriberHandle subscriber = nullptr;
+  StreamCaptures captures;
+};
+
+// The session of this process. Never destroyed: CUPTI and NVTX call until the process ends.
+extern Session& session;
+
+}  // namespace cutrace
