@@ -7,6 +7,7 @@ and quantiles are within 0.05 %.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,48 +71,15 @@ class Distributions:
         """The largest group with a number, plus 1."""
         return len(self._spreads)
 
-    def _quantiles(self, *parts: float) -> list[np.ndarray]:
-        """Quantiles of each group, interpolated linearly: an array of groups for each of ``parts`` (0 to 1). Empty
-        groups have 0."""
-        if not len(self):
-            return [np.zeros(0) for _ in parts]
-        count, _, _, least, greatest, _ = self._spreads.columns()
-        group, begin, end, numbers = self._spreads.bins()
-        order = np.lexsort((begin, group))
-        reached = np.cumsum(numbers[order])
-        values = _middle(begin[order], end[order])
-        base = np.cumsum(count) - count
-        quantiles = []
-        for part in parts:
-            rank = part * np.maximum(count - 1, 0)
-            low, high = (
-                values[np.minimum(np.searchsorted(reached, base + at, side="right"), len(values) - 1)]
-                for at in (np.floor(rank), np.ceil(rank))
-            )
-            between = np.clip(low + (high - low) * (rank - np.floor(rank)), least, greatest)
-            quantiles.append(np.where(count > 0, between, 0.0))
-        return quantiles
-
     def spreads(self) -> list[Spread]:
         """The spread of each group."""
-        medians, thirds = self._quantiles(0.5, 0.75)
-        count, high, low, least, greatest, squares = self._spreads.columns()
-        deviations = np.sqrt(squares / np.maximum(count - 1, 1))
-        columns = (count, high, low, medians, thirds, deviations, least, greatest)
-        return [_spread(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+        return [_spread(*row) for row in self._spreads.rows()]
 
 
 def _spread(
-    count: int, high: int, low: int, median: float, third: float, deviation: float, least: int, greatest: int
+    count: int, high: int, low: int, median: float, third: float, squares: float, least: int, greatest: int
 ) -> Spread:
     if not count:
         return NOTHING
-    total = high << 64 | low
+    total, deviation = high << 64 | low, math.sqrt(squares / max(count - 1, 1))
     return Spread(count, total, total / count, median, least, greatest, deviation if count > 1 else 0.0, third)
-
-
-def _middle(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The middle of each bin; for a bin of one number, that number."""
-    low, high = begin.astype(np.float64), end.astype(np.float64)
-    middle: np.ndarray = np.where(low < 1 << 11, np.round(low), (low + high - 1) / 2)
-    return middle

@@ -4,15 +4,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
-#include "common/arrays.h"
 #include "common/column.h"
 #include "common/table.h"
 
@@ -49,13 +46,12 @@ class Spreads {
     std::uint64_t key = 0;  // the group, then the code of the bin
     std::int64_t count = 0;
 
-    std::uint32_t group() const { return static_cast<std::uint32_t>(key >> kCodeBits); }
-    float begin() const { return number(code()); }
-    float end() const { return number(code() + 1); }
-
-   private:
-    std::uint32_t code() const { return static_cast<std::uint32_t>(key) & ((1u << kCodeBits) - 1); }
-    static float number(std::uint32_t code) { return std::bit_cast<float>(code << kDroppedBits); }
+    // Bins below 2,048 have one number each.
+    double middle() const {
+      const std::uint32_t code = static_cast<std::uint32_t>(key) & ((1u << kCodeBits) - 1);
+      const double begin = std::bit_cast<float>(code << kDroppedBits), end = std::bit_cast<float>((code + 1) << kDroppedBits);
+      return begin < 2048 ? begin : (begin + end - 1) / 2;
+    }
   };
 
   void add(Column<std::uint32_t> groups, Column<std::int64_t> numbers) {
@@ -80,28 +76,39 @@ class Spreads {
     }
   }
 
-  const std::vector<Spread>& spreads() const { return spreads_; }
-  // In the order of their first number.
-  const std::vector<Bin>& bins() const { return bins_; }
+  std::size_t size() const { return spreads_.size(); }
+
+  nb::list rows() const {
+    std::vector<Bin> bins = bins_;
+    std::sort(bins.begin(), bins.end(), [](const Bin& a, const Bin& b) { return a.key < b.key; });
+    nb::list out;
+    const Bin* bin = bins.data();
+    for (const Spread& s : spreads_) {
+      const double median = quantile(s, bin, 0.5), third = quantile(s, bin, 0.75);
+      out.append(nb::make_tuple(s.count, s.high(), s.low(), median, third, s.deviations(), s.least, s.greatest));
+      for (std::int64_t seen = 0; seen < s.count; ++bin) seen += bin->count;
+    }
+    return out;
+  }
 
  private:
+  // A quantile (0 to 1) of a group, whose bins begin at `bins`: linear between the middles of bins.
+  static double quantile(const Spread& s, const Bin* bins, double part) {
+    if (s.count == 0) return 0;
+    const auto number = [bins](double index) {
+      const Bin* bin = bins;
+      for (auto reached = static_cast<double>(bin->count); reached <= index; reached += static_cast<double>(bin->count)) ++bin;
+      return bin->middle();
+    };
+    const double rank = part * static_cast<double>(s.count - 1), whole = std::floor(rank);
+    const double low = number(whole), high = number(std::ceil(rank));
+    return std::clamp(low + (high - low) * (rank - whole), static_cast<double>(s.least), static_cast<double>(s.greatest));
+  }
+
   std::vector<Spread> spreads_;
   std::vector<Bin> bins_;
   Table numbers_;
 };
-
-// An array with one value for each row.
-template <typename Rows, typename Get>
-nb::object column(const Rows& rows, const Get& get) {
-  std::vector<std::remove_cvref_t<decltype(std::invoke(get, rows[0]))>> out(rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) out[i] = std::invoke(get, rows[i]);
-  return to_array(std::move(out));
-}
-
-template <typename Rows, typename... Get>
-nb::tuple columns(const Rows& rows, const Get&... get) {
-  return nb::make_tuple(column(rows, get)...);
-}
 
 }  // namespace
 
@@ -109,21 +116,10 @@ void bind_spreads(nb::module_& m) {
   nb::class_<Spreads>(m, "Spreads", "Statistics of numbers by group: count, sum, extremes, deviation and histogram.")
       .def(nb::init<>())
       .def("add", &Spreads::add, nb::arg("groups"), nb::arg("numbers"), "Add non-negative numbers, each with its group.")
-      .def("__len__", [](const Spreads& s) { return s.spreads().size(); }, "The largest group plus one.")
-      .def("columns",
-           [](const Spreads& s) {
-             using Spread = Spreads::Spread;
-             return columns(s.spreads(), &Spread::count, &Spread::high, &Spread::low, &Spread::least, &Spread::greatest,
-                            &Spread::deviations);
-           },
-           "By group: (counts, sums >> 64, sums & (2**64 - 1), least, greatest, sums of squared differences from the mean).")
-      .def("bins",
-           [](const Spreads& s) {
-             using Bin = Spreads::Bin;
-             return columns(s.bins(), &Bin::group, &Bin::begin, &Bin::end, &Bin::count);
-           },
-           "The histogram: (groups, begins, ends, counts). A bin counts the numbers, rounded to float32, from its begin to\n"
-           "below its end.");
+      .def("__len__", &Spreads::size, "The largest group plus one.")
+      .def("rows", &Spreads::rows,
+           "By group: (count, sum >> 64, sum & (2**64 - 1), median, third quartile, sum of squared differences from the mean,\n"
+           "least, greatest). The quartiles are those of the histogram, 0 without numbers.");
 }
 
 }  // namespace cutrace
