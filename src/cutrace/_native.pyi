@@ -132,7 +132,7 @@ class Calls:
         starts: np.ndarray,
         ends: np.ndarray,
         queues: np.ndarray,
-        tally: Tally,
+        levels: Levels,
         series: np.ndarray,
         wanted: bool,
     ) -> None: ...
@@ -140,7 +140,7 @@ class Calls:
     def noted(self) -> int: ...
     def take(self) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]: ...
 
-class Tally:
+class Levels:
     MOST: int
     def __init__(self, first: int, last: int, bits: int, exact: int) -> None: ...
     def add(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace._native import Calls, Tally
+from cutrace._native import Calls, Levels
 
 CALLS = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 50), st.integers(1, 3)), max_size=20)
 WORK = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 80), st.integers(0, 20), st.integers(0, 2)), max_size=30)
@@ -29,22 +29,22 @@ def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tup
         if id_ and (id_ not in first or start < first[id_][0]):
             first[id_] = start, thread
     rows = [(id_, start, start + length, queue) for id_, start, length, queue in work]
-    tally, expected_tally = Tally(0, 200, 3, 1000), Tally(0, 200, 3, 1000)
-    known.launch(*columns(rows, "4884"), tally, np.arange(3, dtype=np.uint32), True)
+    levels, expected_levels = Levels(0, 200, 3, 1000), Levels(0, 200, 3, 1000)
+    known.launch(*columns(rows, "4884"), levels, np.arange(3, dtype=np.uint32), True)
 
     expected: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
     for id_, begin, end, queue in rows:
         launch = min(first[id_][0], begin) if id_ in first else begin
         one = np.array([queue], np.uint32)
         times = [np.array([t], np.uint64) for t in (launch, end, 1)]
-        expected_tally.add_stretches(one, np.arange(3, dtype=np.uint32), *times)
+        expected_levels.add_stretches(one, np.arange(3, dtype=np.uint32), *times)
         if id_ in first:
             start, thread = first[id_]
             spans = expected.setdefault((thread, queue), {})
             before = spans.get(start, (begin, end))
             spans[start] = min(before[0], begin), max(before[1], end)
     for queue in range(3):
-        assert [x.tolist() for x in tally.values(queue)[:2]] == [x.tolist() for x in expected_tally.values(queue)[:2]]
+        assert [x.tolist() for x in levels.values(queue)[:2]] == [x.tolist() for x in expected_levels.values(queue)[:2]]
 
     found: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
     entries = 0
@@ -91,14 +91,14 @@ def test_a_graph_is_one_entry_for_each_queue() -> None:
     known = Calls(6)
     known.add(*columns([(5, 10, 1)], "484"))
     rows = [(5, 20 + i, 30 + i, i % 2) for i in range(100)]
-    known.launch(*columns(rows, "4884"), Tally(0, 200, 3, 1000), np.zeros(2, np.uint32), True)
+    known.launch(*columns(rows, "4884"), Levels(0, 200, 3, 1000), np.zeros(2, np.uint32), True)
     assert known.noted == 2
 
 
 def test_a_call_that_was_forgotten_is_none() -> None:
     known = Calls(2)
     known.add(*columns([(1, 10, 7), (5, 20, 8)], "484"))
-    known.launch(*columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884"), Tally(0, 99, 3, 9), np.zeros(1, np.uint32), True)
+    known.launch(*columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884"), Levels(0, 99, 3, 9), np.zeros(1, np.uint32), True)
     assert [(thread, launches.tolist()) for thread, _, launches, _, _ in known.take()] == [(8, [20])]
 
 
@@ -120,12 +120,12 @@ def test_memory_is_taken_where_calls_are() -> None:
 def test_nothing_is_kept_that_is_not_wanted() -> None:
     known = Calls(4)
     known.add(*columns([(1, 10, 7)], "484"))
-    known.launch(*columns([(1, 30, 40, 0)], "4884"), Tally(0, 99, 3, 9), np.zeros(1, np.uint32), False)
+    known.launch(*columns([(1, 30, 40, 0)], "4884"), Levels(0, 99, 3, 9), np.zeros(1, np.uint32), False)
     assert known.take() == []
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    known, tally = Calls(4), Tally(0, 99, 3, 9)
+    known, levels = Calls(4), Levels(0, 99, 3, 9)
     for bits in (25, 32, 64):
         with pytest.raises(ValueError, match="can be kept"):
             Calls(bits)
@@ -134,4 +134,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="equal lengths"):
         known.add(*columns([(1, 10, 7)], "48"), np.zeros(2, np.uint32))
     with pytest.raises(IndexError, match="queue"):
-        known.launch(*columns([(1, 30, 40, 1)], "4884"), tally, np.zeros(1, np.uint32), True)
+        known.launch(*columns([(1, 30, 40, 1)], "4884"), levels, np.zeros(1, np.uint32), True)

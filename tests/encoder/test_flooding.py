@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cutrace._native import Calls, EventScanner, Keys, Spreads, Submissions, Tally
+from cutrace._native import Calls, EventScanner, Keys, Levels, Spreads, Submissions
 
 COUNT = 100_000
 #: How much longer chosen keys may take than random ones.
@@ -99,9 +99,9 @@ def test_calls(chosen: int) -> None:
 
     def work(threads: np.ndarray) -> Callable[[], object]:
         def run() -> None:
-            calls, tally = Calls(16), Tally(0, count, 4, 10)
+            calls, levels = Calls(16), Levels(0, count, 4, 10)
             calls.add(correlations, times, threads)
-            calls.launch(correlations, times, times, queues, tally, np.zeros(1, np.uint32), True)
+            calls.launch(correlations, times, times, queues, levels, np.zeros(1, np.uint32), True)
             assert calls.noted == count
 
         return run

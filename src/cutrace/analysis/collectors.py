@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import BusyParts, GpuTimes, InnerTimes, Keys, PathTimes, StreamTimes, Tally, count_memory
+from .._native import BusyParts, GpuTimes, InnerTimes, Keys, Levels, PathTimes, StreamTimes, count_memory
 from ..errors import CutraceError
 from ..runbin import labels
 from ..runbin.labels import known_label
@@ -690,18 +690,18 @@ class MemoryOverTime(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._groups = _Groups()
-        self._tally = Tally(*gpu.work_span(context.trace), _PARTS.bit_length(), 0)
+        self._levels = Levels(*gpu.work_span(context.trace), _PARTS.bit_length(), 0)
 
     def add(self, batch: Batch) -> None:
         if rows := batch.tables.get("allocations"):
             group = self._groups.of(rows["device"], rows["memory"])
             number = np.arange(len(self._groups.values), dtype=np.uint32)
-            counter = np.where(number < Tally.MOST, number, np.uint32(0xFFFFFFFF))  # no counter
-            self._tally.add(group, counter, np.ones(len(number), np.int64), rows["time"], _changes(rows))
+            counter = np.where(number < Levels.MOST, number, np.uint32(0xFFFFFFFF))  # no counter
+            self._levels.add(group, counter, np.ones(len(number), np.int64), rows["time"], _changes(rows))
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[stats.MemoryLevels]:
-        for group, (device, memory) in enumerate(self._groups.values[: Tally.MOST]):
-            times, _, highest, _ = self._tally.values(group)
+        for group, (device, memory) in enumerate(self._groups.values[: Levels.MOST]):
+            times, _, highest, _ = self._levels.values(group)
             levels = tuple(map(int, highest.tolist()))
             name = known_label(labels.MEMORY_KINDS, memory)
             yield stats.MemoryLevels(process, device, name, tuple(times.tolist()), levels)

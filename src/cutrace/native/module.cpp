@@ -11,7 +11,7 @@ namespace cutrace {
 void bind_common(nb::module_&), bind_keys(nb::module_&);                                                    // common
 void bind_encoder(nb::module_&), bind_lanes(nb::module_&), bind_submissions(nb::module_&);                 // perfetto
 void bind_events(nb::module_&);                                                                            // import
-void bind_tally(nb::module_&), bind_spreads(nb::module_&), bind_calls(nb::module_&), bind_inner_times(nb::module_&),
+void bind_levels(nb::module_&), bind_spreads(nb::module_&), bind_calls(nb::module_&), bind_inner_times(nb::module_&),
     bind_path_times(nb::module_&), bind_work(nb::module_&);  // stats
 }  // namespace cutrace
 
@@ -22,7 +22,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   for (const auto bind : {cutrace::bind_common, cutrace::bind_keys, cutrace::bind_encoder,
                           cutrace::bind_lanes, cutrace::bind_submissions, cutrace::bind_events,
-                          cutrace::bind_tally, cutrace::bind_spreads, cutrace::bind_calls, cutrace::bind_inner_times,
+                          cutrace::bind_levels, cutrace::bind_spreads, cutrace::bind_calls, cutrace::bind_inner_times,
                           cutrace::bind_path_times, cutrace::bind_work})
     bind(m);
 }

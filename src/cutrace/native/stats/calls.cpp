@@ -18,7 +18,7 @@
 #include "common/arrays.h"
 #include "common/column.h"
 #include "common/table.h"
-#include "stats/tally.h"
+#include "stats/levels.h"
 
 namespace nb = nanobind;
 
@@ -95,7 +95,7 @@ class Calls {
   }
 
   void launch(Column<std::uint32_t> ids, Column<std::uint64_t> begins, Column<std::uint64_t> ends,
-              Column<std::uint32_t> queues, Tally& tally, Column<std::uint32_t> counters, bool wanted) {
+              Column<std::uint32_t> queues, Levels& levels, Column<std::uint32_t> counters, bool wanted) {
     need_rows(ids.size, begins, ends, queues);
     nb::gil_scoped_release release;
     const std::uint32_t mask = mask_;
@@ -107,7 +107,7 @@ class Calls {
       const bool known = call.id == id && id != 0;
       if (q >= counters.size) throw std::out_of_range("no counter for a queue");
       const auto s = counters[q];
-      if (s != Tally::kNone) tally.stretch(s, known ? std::min(call.start, begin) : begin, stop, 1);
+      if (s != Levels::kNone) levels.stretch(s, known ? std::min(call.start, begin) : begin, stop, 1);
       if (known && wanted) note(call, q, begin, stop);
     }
   }
@@ -188,8 +188,8 @@ void bind_calls(nb::module_& m) {
       .def("find", &Calls::find, nb::arg("correlations"),
            "The calls with these ids: (known, starts, ends, threads, functions), 0 for unknown calls.")
       .def("launch", &Calls::launch, nb::arg("correlations"), nb::arg("starts"), nb::arg("ends"), nb::arg("queues"),
-           nb::arg("tally"), nb::arg("series"), nb::arg("wanted"),
-           "Add work: counter ``series[queue]`` of a tally is higher by one from the launch to the end. With ``wanted``, the\n"
+           nb::arg("levels"), nb::arg("series"), nb::arg("wanted"),
+           "Add work: counter ``series[queue]`` of ``levels`` is higher by one from the launch to the end. With ``wanted``, the\n"
            "work of each call is kept for take(). Work that begins before its call, or whose call is unknown, counts from its\n"
            "begin.")
       .def_prop_ro("noted", &Calls::noted, "The number of entries of take().")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...._native import Tally
+from ...._native import Levels
 from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
 from ..gpu_events import GpuPart, KeyIndex
 
@@ -36,18 +36,18 @@ class CounterValues(NamedTuple):
 
 
 class CounterSet:
-    """Counters of one sort, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from ``Tally.MOST`` have
+    """Counters of one sort, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from ``Levels.MOST`` have
     no counter."""
 
     def __init__(self, span: tuple[int, int]) -> None:
         self._numbers = np.zeros(0, np.uint32)
-        self.tally = Tally(*span, BITS, EXACT)
+        self.levels = Levels(*span, BITS, EXACT)
 
     def numbers(self, count: int) -> np.ndarray:
-        """By number, the counter of the tally (2**32 - 1 for none), for at least ``count`` numbers."""
+        """By number, the counter of :attr:`levels` (2**32 - 1 for none), for at least ``count`` numbers."""
         if len(self._numbers) < count:
             numbers = np.arange(count, dtype=np.uint32)
-            self._numbers = np.where(numbers < Tally.MOST, numbers, np.uint32(_NONE))
+            self._numbers = np.where(numbers < Levels.MOST, numbers, np.uint32(_NONE))
         return self._numbers
 
     def values(
@@ -55,8 +55,8 @@ class CounterSet:
     ) -> Iterator[CounterValues]:
         """The counters; ``names`` are by number. With ``peaks``, a value of a part of the time is the highest one, not
         the mean."""
-        for number, name in enumerate(names[: min(len(self._numbers), Tally.MOST)]):
-            times, values, highest, exact = self.tally.values(number)
+        for number, name in enumerate(names[: min(len(self._numbers), Levels.MOST)]):
+            times, values, highest, exact = self.levels.values(number)
             if not exact and len(times):
                 values = highest if peaks else values
                 # A value holds until the next one.
@@ -74,16 +74,16 @@ class WorkCounters:
         self._depth, self._bandwidth = CounterSet(span), CounterSet(span)
 
     @property
-    def depth(self) -> tuple[Tally, np.ndarray]:
-        """The tally of launched and unfinished work, and its counter for each stream."""
-        return self._depth.tally, self._depth.numbers(len(self._queues.keys))
+    def depth(self) -> tuple[Levels, np.ndarray]:
+        """The levels of launched and unfinished work, and its counter for each stream."""
+        return self._depth.levels, self._depth.numbers(len(self._queues.keys))
 
     def add(self, part: GpuPart) -> None:
         if "bandwidth" in part.block.computed:
             rows, bandwidth = part.rows, part.computed("bandwidth")
             kinds = self._copies.of(rows)
             counters = self._bandwidth.numbers(len(self._copies.keys))
-            self._bandwidth.tally.add_stretches(kinds, counters, rows["start"], rows["end"], bandwidth)
+            self._bandwidth.levels.add_stretches(kinds, counters, rows["start"], rows["end"], bandwidth)
 
     def values(self, queue_names: Sequence[str]) -> Iterator[CounterValues]:
         """All counters. ``queue_names`` has the names of the streams."""
@@ -109,7 +109,7 @@ class MemoryCounters:
             self._numbers.append(self._held.setdefault((device, memory), len(self._held)))
             self._factors.append({1: 1, 2: -1}.get(operation, 0))
         counters, factors = self._counters.numbers(len(self._held))[self._numbers], np.array(self._factors, np.int64)
-        self._counters.tally.add(kinds, counters, factors, rows["time"], rows["bytes"])
+        self._counters.levels.add(kinds, counters, factors, rows["time"], rows["bytes"])
 
     def values(self) -> Iterator[CounterValues]:
         names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held]

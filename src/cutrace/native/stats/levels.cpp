@@ -1,4 +1,4 @@
-#include "stats/tally.h"
+#include "stats/levels.h"
 
 #include <nanobind/nanobind.h>
 
@@ -17,19 +17,19 @@ namespace nb = nanobind;
 
 namespace cutrace {
 
-Tally::Tally(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact) : first_(first), exact_(exact) {
-  if (last < first || bits > 20) throw std::invalid_argument("a tally needs last >= first and at most 2**20 parts");
+Levels::Levels(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact) : first_(first), exact_(exact) {
+  if (last < first || bits > 20) throw std::invalid_argument("levels need last >= first and at most 2**20 parts");
   while ((last - first) >> shift_ >> bits) ++shift_;
   parts_ = static_cast<std::size_t>((last - first) >> shift_) + 1;
 }
 
-void Tally::open(std::uint32_t series) {
+void Levels::open(std::uint32_t series) {
   if (series >= kMostSeries) throw std::out_of_range("too many counters");
   if (series >= series_.size()) series_.resize(series + 1);
   series_[series].parts.resize(parts_);
 }
 
-void Tally::keep(Change one) {
+void Levels::keep(Change one) {
   if (!series_.empty()) return change(one.series, one.time, one.by);
   changes_.push_back(one);
   sorted_ = false;
@@ -39,7 +39,7 @@ void Tally::keep(Change one) {
   changes_ = {};
 }
 
-void Tally::values(std::uint32_t series, std::vector<std::uint64_t>& times, std::vector<double>& values,
+void Levels::values(std::uint32_t series, std::vector<std::uint64_t>& times, std::vector<double>& values,
                    std::vector<double>& highest) {
   std::int64_t value = 0;
   if (exact()) {
@@ -81,33 +81,33 @@ void for_each(Column<std::uint32_t> keys, Column<std::uint32_t> series, const Ch
   for (std::size_t row = 0; row < keys.size; ++row) {
     const std::uint32_t key = keys[row];
     if (key >= series.size) throw std::out_of_range("no counter for a key");
-    if (series[key] != Tally::kNone) change(series[key], key, row);
+    if (series[key] != Levels::kNone) change(series[key], key, row);
   }
 }
 
-void add(Tally& tally, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> factors,
+void add(Levels& levels, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> factors,
          Column<std::uint64_t> times, Column<std::uint64_t> amounts) {
   need_rows(keys.size, times, amounts);
   need_rows(series.size, factors);
   for_each(keys, series, [&](std::uint32_t counter, std::uint32_t key, std::size_t row) {
-    tally.change(counter, times[row], static_cast<std::int64_t>(factors[key] * amounts[row]));
+    levels.change(counter, times[row], static_cast<std::int64_t>(factors[key] * amounts[row]));
   });
 }
 
-void add_stretches(Tally& tally, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> begins,
+void add_stretches(Levels& levels, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> begins,
                    Column<std::uint64_t> ends, Column<std::uint64_t> amounts) {
   need_rows(keys.size, begins, ends, amounts);
   for_each(keys, series, [&](std::uint32_t counter, std::uint32_t, std::size_t row) {
-    tally.stretch(counter, begins[row], ends[row], static_cast<std::int64_t>(amounts[row]));
+    levels.stretch(counter, begins[row], ends[row], static_cast<std::int64_t>(amounts[row]));
   });
 }
 
-nb::tuple values(Tally& tally, std::uint32_t series) {
+nb::tuple values(Levels& levels, std::uint32_t series) {
   std::vector<std::uint64_t> when;
   std::vector<double> means, highest;
-  tally.values(series, when, means, highest);
+  levels.values(series, when, means, highest);
   return nb::make_tuple(to_array(std::move(when)), to_array(std::move(means)), to_array(std::move(highest)),
-                        tally.exact());
+                        levels.exact());
 }
 
 // Sums of damaged captures wrap around.
@@ -136,12 +136,12 @@ void count_memory(Column<std::uint32_t> groups, Column<std::uint8_t> operations,
 
 }  // namespace
 
-void bind_tally(nb::module_& m) {
-  nb::class_<Tally>(m, "Tally", "Counters from their changes, in bounded memory.")
+void bind_levels(nb::module_& m) {
+  nb::class_<Levels>(m, "Levels", "Counters from their changes, in bounded memory.")
       .def(nb::init<std::uint64_t, std::uint64_t, unsigned, std::size_t>(), nb::arg("first"), nb::arg("last"),
            nb::arg("bits"), nb::arg("exact"),
            "For the time from ``first`` to ``last``, in at most 2**bits parts after more than ``exact`` changes.")
-      .def_ro_static("MOST", &Tally::kMostSeries, "The largest number of counters.")
+      .def_ro_static("MOST", &Levels::kMostSeries, "The largest number of counters.")
       .def("add", &add, nb::arg("keys"), nb::arg("series"), nb::arg("factors"), nb::arg("times"), nb::arg("amounts"),
            "Row i changes counter ``series[keys[i]]`` (2**32 - 1: none) by ``factors[keys[i]] * amounts[i]``.")
       .def("add_stretches", &add_stretches, nb::arg("keys"), nb::arg("series"), nb::arg("begins"), nb::arg("ends"),

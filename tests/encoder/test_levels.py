@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace._native import Tally, count_memory
+from cutrace._native import Levels, count_memory
 
 FIRST, LAST = 1000, 1999
 NONE = 2**32 - 1
@@ -18,9 +18,9 @@ CHANGES = st.lists(
 )
 
 
-def add(tally: Tally, changes: list[tuple[int, int, int]], factors: tuple[int, int, int] = (1, -1, 2)) -> None:
+def add(levels: Levels, changes: list[tuple[int, int, int]], factors: tuple[int, int, int] = (1, -1, 2)) -> None:
     keys, times, amounts = (np.array([c[i] for c in changes], t) for i, t in enumerate(("<u4", "<u8", "<u8")))
-    tally.add(keys, np.arange(3, dtype=np.uint32), np.array(factors, np.int64), times, amounts)
+    levels.add(keys, np.arange(3, dtype=np.uint32), np.array(factors, np.int64), times, amounts)
 
 
 def values(changes: list[tuple[int, int, int]], series: int, factor: int) -> list[tuple[int, int]]:
@@ -34,10 +34,10 @@ def values(changes: list[tuple[int, int, int]], series: int, factor: int) -> lis
 
 @given(CHANGES)
 def test_every_value_of_few_changes(changes: list[tuple[int, int, int]]) -> None:
-    tally = Tally(FIRST, LAST, 4, 100)
-    add(tally, changes)
+    levels = Levels(FIRST, LAST, 4, 100)
+    add(levels, changes)
     for series, factor in enumerate((1, -1, 2)):
-        times, means, highest, exact = tally.values(series)
+        times, means, highest, exact = levels.values(series)
         assert exact
         assert list(zip(times.tolist(), means.tolist(), strict=True)) == values(changes, series, factor)
         assert highest.tolist() == means.tolist()
@@ -47,11 +47,11 @@ def test_every_value_of_few_changes(changes: list[tuple[int, int, int]]) -> None
 def test_means_of_many_changes(changes: list[tuple[int, int, int]], bits: int, kept: int) -> None:
     if kept >= len(changes):
         return
-    tally = Tally(FIRST, LAST, bits, kept)
-    add(tally, changes[:5])
-    add(tally, changes[5:] or [(0, FIRST, 0)])
+    levels = Levels(FIRST, LAST, bits, kept)
+    add(levels, changes[:5])
+    add(levels, changes[5:] or [(0, FIRST, 0)])
     for series, factor in enumerate((1, -1, 2)):
-        times, means, _, exact = tally.values(series)
+        times, means, _, exact = levels.values(series)
         assert not exact
         if not len(times):
             assert not values(changes, series, factor)
@@ -73,7 +73,7 @@ def test_stretches_are_two_changes(stretches: list[tuple[int, int, int]]) -> Non
     begins, lengths, amounts = (np.array([s[i] for s in stretches], np.uint64) for i in range(3))
     keys, series = np.zeros(len(stretches), np.uint32), np.zeros(1, np.uint32)
     for kept in (0, 1000):
-        one, other = Tally(FIRST, LAST, 3, kept), Tally(FIRST, LAST, 3, kept)
+        one, other = Levels(FIRST, LAST, 3, kept), Levels(FIRST, LAST, 3, kept)
         one.add_stretches(keys, series, begins, begins + lengths, amounts)
         other.add(keys, series, np.array([1], np.int64), begins, amounts)
         other.add(keys, series, np.array([-1], np.int64), begins + lengths, amounts)
@@ -85,11 +85,11 @@ def test_stretches_are_two_changes(stretches: list[tuple[int, int, int]]) -> Non
 @given(CHANGES)
 def test_highest_values_of_changes_in_order(changes: list[tuple[int, int, int]]) -> None:
     changes = sorted(changes, key=lambda c: c[1])
-    tally = Tally(FIRST, LAST, 3, 0)
+    levels = Levels(FIRST, LAST, 3, 0)
     for change in changes:
-        add(tally, [change])
+        add(levels, [change])
     for series, factor in enumerate((1, -1, 2)):
-        times, _, highest, _ = tally.values(series)
+        times, _, highest, _ = levels.values(series)
         value, at = 0, 0
         mine = [(t, factor * a) for s, t, a in changes if s == series]
         for begin, found in zip(times.tolist(), highest.tolist(), strict=True):
@@ -101,39 +101,39 @@ def test_highest_values_of_changes_in_order(changes: list[tuple[int, int, int]])
 
 
 def test_keys_without_a_counter() -> None:
-    tally = Tally(FIRST, LAST, 4, 100)
+    levels = Levels(FIRST, LAST, 4, 100)
     keys, times, amounts = np.array([0, 1], np.uint32), np.array([1100, 1200], np.uint64), np.array([5, 6], np.uint64)
-    tally.add(keys, np.array([NONE, 0], np.uint32), np.ones(2, np.int64), times, amounts)
-    assert tally.values(0)[1].tolist() == [6.0]
+    levels.add(keys, np.array([NONE, 0], np.uint32), np.ones(2, np.int64), times, amounts)
+    assert levels.values(0)[1].tolist() == [6.0]
 
 
 def test_times_outside_count_at_the_edges() -> None:
-    tally = Tally(FIRST, LAST, 2, 0)
-    add(tally, [(0, 1, 8), (0, 10**18, 8)])
-    assert tally.values(0)[1].tolist() == [8.0, 8.0, 8.0, 8.0]
+    levels = Levels(FIRST, LAST, 2, 0)
+    add(levels, [(0, 1, 8), (0, 10**18, 8)])
+    assert levels.values(0)[1].tolist() == [8.0, 8.0, 8.0, 8.0]
 
 
 @pytest.mark.parametrize("kept", [0, 100])
 def test_sums_beyond_64_bits_wrap_around(kept: int) -> None:
-    tally = Tally(FIRST, LAST, 2, kept)
-    add(tally, [(2, FIRST, 2**64 - 1), (2, FIRST + 1, 2**63)])
-    assert np.isfinite(tally.values(2)[1]).all()
+    levels = Levels(FIRST, LAST, 2, kept)
+    add(levels, [(2, FIRST, 2**64 - 1), (2, FIRST + 1, 2**63)])
+    assert np.isfinite(levels.values(2)[1]).all()
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="last >= first"):
-        Tally(2, 1, 3, 0)
-    tally = Tally(FIRST, LAST, 4, 0)
+        Levels(2, 1, 3, 0)
+    levels = Levels(FIRST, LAST, 4, 0)
     one = np.zeros(1, np.uint32)
     time = np.array([FIRST], np.uint64)
     with pytest.raises(IndexError, match="no counter"):
-        tally.add(one + np.uint32(1), one, np.ones(1, np.int64), time, time)
+        levels.add(one + np.uint32(1), one, np.ones(1, np.int64), time, time)
     with pytest.raises(IndexError, match="too many"):
-        tally.add(one, one + np.uint32(Tally.MOST), np.ones(1, np.int64), time, time)
+        levels.add(one, one + np.uint32(Levels.MOST), np.ones(1, np.int64), time, time)
     with pytest.raises(ValueError, match="equal lengths"):
-        tally.add(one, one, np.ones(2, np.int64), time, time)
+        levels.add(one, one, np.ones(2, np.int64), time, time)
     with pytest.raises(TypeError, match="incompatible"):
-        tally.add(one, one, np.ones(1, np.int64), time, time.astype(np.int32))
+        levels.add(one, one, np.ones(1, np.int64), time, time.astype(np.int32))
 
 
 def test_memory_is_counted_by_group() -> None:

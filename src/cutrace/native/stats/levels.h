@@ -11,14 +11,14 @@
 
 namespace cutrace {
 
-class Tally {
+class Levels {
  public:
   static constexpr std::uint32_t kNone = UINT32_MAX;
   static constexpr std::uint32_t kMostSeries = 256;
 
-  Tally(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact);
-  Tally(const Tally&) = delete;
-  Tally& operator=(const Tally&) = delete;
+  Levels(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact);
+  Levels(const Levels&) = delete;
+  Levels& operator=(const Levels&) = delete;
 
   // Changes a counter at a time. Sums wrap like unsigned numbers, so that a damaged capture causes no undefined behaviour.
   void change(std::uint32_t series, std::uint64_t time, std::int64_t by) {
