@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
@@ -197,13 +197,13 @@ def test_interrupted(suite: Suite) -> None:
             time.sleep(60)
     """)  # fmt: skip
 
-    def interrupt(process: subprocess.Popen[str]) -> None:
+    def interrupt(pid: int) -> None:
         deadline = time.monotonic() + 60
         while not (suite.folder / "started").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        os.kill(pid, signal.SIGINT)
 
-    done = suite.run("--cutrace", interrupt=interrupt)
+    done = suite.run("--cutrace", while_running=interrupt)
     assert done.status == 2
     assert set(done.cases) == {"test_first"}
     assert "KeyboardInterrupt" in done.output

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from cutrace.reports.jsonfile import read_report
 from cutrace.reports.model import Case, SessionReport
 
 from .fakedriver import FakeDriver
+from .pytest_server import PytestServer
 
 _MODULES = {
     "asyncio": "pytest_asyncio",
@@ -73,11 +73,11 @@ class Suite:
         gpu: bool = True,
         plugins: tuple[str, ...] = (),
         report_name: str = "report.json",
-        interrupt: Callable[[subprocess.Popen[str]], None] | None = None,
+        while_running: Callable[[int], None] = lambda pid: None,
         **variables: str,
     ) -> Outcome:
         """Run pytest. ``plugins`` are loaded beside cutrace's; no others are, which saves time. Where one is not there,
-        the test is skipped."""
+        the test is skipped. ``while_running`` is called with the process id."""
         for plugin in plugins:
             pytest.importorskip(_MODULES[plugin])
         report = self.folder / report_name
@@ -90,21 +90,22 @@ class Suite:
             environment = self._driver.environment(environment)
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", **variables}
         loaded = [word for plugin in ("cutrace", *plugins) for word in ("-p", plugin)]
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", *loaded, *options]
+        arguments = ["-p", "no:cacheprovider", "-W", "ignore", *loaded, *options]
         if any(option.startswith("--cutrace") for option in options):
-            command.append(f"--cutrace-report=json:{report}")
-        process = subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            if interrupt is not None:
-                interrupt(process)
-            output, _ = process.communicate(timeout=120)
-        finally:
-            process.kill()
-        return Outcome(process.returncode, output, read_report(report) if report.is_file() else None)
+            arguments.append(f"--cutrace-report=json:{report}")
+        server = _server(environment.get("LD_LIBRARY_PATH", ""), environment.get("PYTHONPATH", ""))
+        status, output = server.run(arguments, self.folder, environment, while_running)
+        return Outcome(status, output, read_report(report) if report.is_file() else None)
 
     def golden(self, folder: str = "golden") -> dict[str, str]:
         """The golden files, or the candidates, by path."""
         root = self.folder / folder
         return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.toml"))}
+
+
+@functools.cache
+def _server(libraries: str, modules: str) -> PytestServer:
+    """The server for these search paths, which Python and the loader read when a process starts."""
+    return PytestServer({
+        **os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1",
+    })  # fmt: skip
