@@ -83,7 +83,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield the name of a file or folder to write, in a private folder beside ``path``. It becomes ``path`` in one step
     on success, and is removed on failure. If ``path`` is a link, its target is replaced.
 
-    Raises :class:`CutraceError` when ``path`` cannot be written; errors name ``path``.
+    Raises :class:`CutraceError` when ``path`` cannot be written; errors name ``path``, or the target of the link.
     """
     try:
         target = path.resolve() if path.is_symlink() else path
@@ -98,7 +98,7 @@ def replacing(path: Path) -> Iterator[Path]:
             if temporary.is_dir() and target.is_dir():
                 # A folder is not replaced in one step: the old one goes into the temporary folder first.
                 target.rename(Path(folder, f"{path.name}.old"))
-            _publish(temporary, target)
+            publish(temporary, target)
     except OSError as error:
         raise unwritable(path, error) from None
 
@@ -117,14 +117,10 @@ def publish(written: Path, path: Path) -> None:
     """Give a complete file the name ``path``, on the same file system. Raises :class:`CutraceError` when that is
     impossible; the file then keeps its name."""
     try:
-        _publish(written, path)
+        _set_modes(written)
+        written.replace(path)
     except OSError as error:
         raise unwritable(path, error) from None
-
-
-def _publish(written: Path, target: Path) -> None:
-    _set_modes(written)
-    written.replace(target)
 
 
 def _set_modes(written: Path) -> None:

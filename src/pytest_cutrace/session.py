@@ -112,7 +112,7 @@ class Session:
             self._seeds.close()
         if self.recording is not None:
             if self.recording.here:
-                self.captures.counters.close()
+                self.captures.counters.end()
             self.recording.close()
 
     # Facts
@@ -251,7 +251,7 @@ class Session:
         if self.recording is None or self.recording.refusal:
             return None
         if expected.off:
-            self.captures.counters.close()
+            self.captures.counters.end()
             self.recording.pause()
             return None
         attempt = item.stash[_ATTEMPT] = Attempt(self, item, expected)

@@ -87,8 +87,7 @@ class Counting:
             self._wait()
             self._ranges.start()
         except BaseException:
-            self._drop()
-            self._unlock()
+            self._release()
             raise
 
     def stop(self) -> dict[str, float]:
@@ -102,8 +101,7 @@ class Counting:
             self._wait()
             counts = self._ranges.stop()
         finally:
-            self._drop()
-            self._unlock()
+            self._release()
         values = {name: counts[COUNTERS.get(name, name)] for name in self.names}
         if odd := [name for name, value in values.items() if not math.isfinite(value)]:
             raise CutraceError(f"the GPU gave no value of {', '.join(odd)}")
@@ -115,11 +113,6 @@ class Counting:
             with contextlib.suppress(CutraceError):
                 self.stop()
 
-    def close(self) -> None:
-        """End the range and release the counters."""
-        self.end()
-        self._drop()
-
     def _wait(self) -> None:
         assert self._context is not None
         native = collector()
@@ -128,14 +121,12 @@ class Counting:
         else:
             self._context.synchronize()
 
-    def _drop(self) -> None:
-        ranges, self._ranges = self._ranges, None
+    def _release(self) -> None:
+        """Release the counters, and let other processes have the GPU."""
+        ranges, lock, self._ranges, self._lock = self._ranges, self._lock, None, None
         if ranges is not None:
             with contextlib.suppress(CutraceError):
                 ranges.close()
-
-    def _unlock(self) -> None:
-        lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
