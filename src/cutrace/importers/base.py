@@ -114,23 +114,12 @@ class Import:
         # Captures with the same boot id share a clock; no other capture shares the clock of this file.
         self._boot_id = f"import-{os.urandom(8).hex()}"
 
-    def process(
-        self,
-        key: Hashable,
-        *,
-        pid: int = 0,
-        name: str = "",
-        host: str = "",
-        command: list[str] | None = None,
-        boot_id: str = "",
-        **info: Any,
-    ) -> Writer:
-        """The writer of the process with this ``key``, created by the first call. ``info`` has further keys of its
-        description (docs/run-bin.md lists them); ``Writer.process`` adds later ones."""
+    def process(self, key: Hashable, *, name: str = "", boot_id: str = "", **info: Any) -> Writer:
+        """The writer of the process with this ``key``, created by the first call with the arguments of a
+        :class:`Writer`; ``Writer.process`` adds later keys of the description."""
         if key not in self._writers:
             path = self._folder / f"{len(self._writers)}.bin"
-            boot_id = boot_id or self._boot_id
-            self._writers[key] = Writer(path, pid=pid, host=host, command=command, boot_id=boot_id, name=name, **info)
+            self._writers[key] = Writer(path, name=name, boot_id=boot_id or self._boot_id, **info)
         return self._writers[key]
 
     def restored(self, key: Hashable, info: dict[str, Any], pid: int) -> Writer:

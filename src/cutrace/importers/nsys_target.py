@@ -21,22 +21,12 @@ if TYPE_CHECKING:
 #: The tables that are read here, and those that hold names for others.
 READ = frozenset(
     {
-        "StringIds",
-        "PROCESSES",
-        "THREAD_NUMBERS",
-        "META_DATA_EXPORT",
-        "EXPORT_META_DATA",
-        "TARGET_INFO_SESSION_START_TIME",
-        "TARGET_INFO_SYSTEM_ENV",
-        "TARGET_INFO_CUDA_DEVICE",
-        "TARGET_INFO_GPU_METRICS",
-        "TARGET_INFO_SOC_METRICS",
-        "TARGET_INFO_NETWORK_METRICS",
-        "GENERIC_EVENT_TYPES",
-        "GENERIC_EVENT_SOURCES",
-        *(t.name for t in (nsys.THREAD_NAMES, nsys.DEVICES, nsys.CONTEXTS, nsys.STREAMS)),
+        "StringIds", "PROCESSES", "THREAD_NUMBERS", "META_DATA_EXPORT", "EXPORT_META_DATA",
+        "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_CUDA_DEVICE",
+        "TARGET_INFO_GPU_METRICS", "TARGET_INFO_SOC_METRICS", "TARGET_INFO_NETWORK_METRICS", "GENERIC_EVENT_TYPES",
+        "GENERIC_EVENT_SOURCES", *(t.name for t in (nsys.THREAD_NAMES, nsys.DEVICES, nsys.CONTEXTS, nsys.STREAMS)),
     }
-)
+)  # fmt: skip
 
 
 def describe(reading: NsysReading) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from ..errors import BadCapture
 from ..runbin import TABLES, Writer
 from ..runbin.layout import REFERRED, TYPES, Field
+from ..runbin.writer import NewIds
 from .base import Import, Source, object_of
 from .tables_arrow import need_pyarrow
 
@@ -65,11 +67,11 @@ class _RowBatch:
 @dataclass
 class _Process:
     """The capture of one process. ``clock_offset`` (ns) is subtracted from its times. ``ids`` maps ids of the trace to
-    ids of the process, for launch configurations and functions; 0 for unused ones."""
+    ids of the process, for launch configurations and functions."""
 
     writer: Writer
     clock_offset: int
-    ids: dict[str, np.ndarray] = field(default_factory=dict)
+    ids: dict[str, NewIds] = field(default_factory=dict)
 
     def strings(self, texts: list[str], indices: np.ndarray) -> np.ndarray:
         """String ids of texts."""
@@ -82,8 +84,9 @@ class _Folder:
     def __init__(self, path: Path, out: Import) -> None:
         self._path, self._out = path, out
         self._processes = self._begun()
-        #: The tables that others refer to, by id.
+        #: The tables that others refer to, by id, and which of their rows are not written yet.
         self._referred: dict[str, _RowBatch] = {}
+        self._unused: dict[str, np.ndarray] = {}
 
     def read(self) -> None:
         for name in REFERRED.values():
@@ -92,8 +95,9 @@ class _Folder:
                 self._out.kept(name, len(batch.rows))
                 batches.append(batch)
             self._referred[name] = _joined(batches)
+            self._unused[name] = np.ones(len(self._referred[name].rows), bool)
             for process in self._processes:
-                process.ids[name] = np.zeros(len(self._referred[name].rows), np.uint32)
+                process.ids[name] = NewIds(partial(self._intern, name, process))
         for name in TABLES:
             if name in self._referred:
                 continue
@@ -108,8 +112,7 @@ class _Folder:
                     self._out.lost(what, int(lost.sum()), why="of no process")
         for name in REFERRED.values():
             # Unreferenced rows belong to the trace too.
-            used = np.logical_or.reduce([process.ids[name] > 0 for process in self._processes])
-            self._refer(name, np.flatnonzero(~used), self._processes[0])
+            self._processes[0].ids[name][np.flatnonzero(self._unused[name])]
 
     def _write(self, name: str, batch: _RowBatch, chosen: np.ndarray, process: _Process) -> None:
         """Write rows to the capture of a process."""
@@ -120,25 +123,18 @@ class _Folder:
             if f.type == "string":
                 rows[f.name] = process.strings(batch.texts[f.name], values)
             elif f.type in REFERRED:
-                rows[f.name] = self._refer(REFERRED[f.type], values, process)
+                table = REFERRED[f.type]
+                rows[f.name] = process.ids[table][np.where(values < len(self._unused[table]), values, 0)]
             elif f.name in _TIMES and process.clock_offset:
                 own = (values.astype(np.int64) - process.clock_offset).astype(np.uint64)
                 rows[f.name] = np.where(values > 0, own, 0)
         process.writer.rows(name, rows)
 
-    def _refer(self, name: str, ids: np.ndarray, process: _Process) -> np.ndarray:
-        """The ids of launch configurations or functions in a process. Writes new ones."""
-        table, known = self._referred[name], process.ids[name]
-        ids = np.where(ids < len(known), ids, 0)
-        new = np.unique(ids[(known[ids] == 0) & (ids != 0)])
-        if len(new):
-            rows = table.rows[new]
-            rows["id"] = int(known.max()) + 1 + np.arange(len(new))
-            rows["name"] = process.strings(table.texts["name"], rows["name"])
-            known[new] = rows["id"]
-            process.writer.rows(name, rows)
-        mapped: np.ndarray = known[ids]
-        return mapped
+    def _intern(self, name: str, process: _Process, ids: np.ndarray) -> np.ndarray:
+        rows = self._referred[name].rows[ids]
+        rows["id"], rows["name"] = 0, process.strings(self._referred[name].texts["name"], rows["name"])
+        self._unused[name][ids] = False
+        return process.writer.intern(name, rows)
 
     def _begun(self) -> list[_Process]:
         from pyarrow import parquet

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,9 +17,8 @@ import numpy as np
 from ..errors import BadCapture
 from ..nsys import NOTHING, SqlColumn, SqlTable
 from ..runbin import Writer
-from ..runbin.layout import REFERRED
 from .base import DAMAGED_FILE, Import
-from .row_builder import InternedTable, Rows, Strings, Texts, text_ids
+from .row_builder import Rows, Strings, Texts, text_ids
 from .tables import Batch, Kind, Tables
 
 #: Sets the undeclared fields after the declared ones, given the reading, the process and the rows.
@@ -35,16 +34,12 @@ def kinds(table: SqlTable) -> dict[str, Kind]:
 
 @dataclass
 class Target:
-    """A process that is being written: its strings, launch configurations and functions."""
+    """A process that is being written: its texts, and its texts as names of functions."""
 
     key: int
     writer: Writer
     strings: Strings
     functions: Strings
-    interned: dict[str, InternedTable] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.interned = {name: InternedTable(self.writer, table) for name, table in REFERRED.items()}
 
 
 class Reading(ABC):
@@ -162,7 +157,7 @@ class Mapping:
             self.fill(reading, target, made)
         for of, referred in made.referred.items():
             made.adopt(referred)
-            made.rows[of] = target.interned[of].ids(referred.rows)
+            made.rows[of] = target.writer.intern(referred.table, referred.rows)
         return made
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .._native import Keys
 from ..runbin import TABLES, Writer
 from ..runbin.layout import REFERRED
 from .base import Import
@@ -147,35 +146,6 @@ def _sum(values: np.ndarray) -> int:
     if int(values.max()) < 2**62 // len(values):
         return int(values.sum())
     return sum(values.tolist())
-
-
-class InternedTable:
-    """An interned table (``launches``, ``functions``) of one process."""
-
-    def __init__(self, writer: Writer, table: str) -> None:
-        self._writer, self._table = writer, table
-        row = TABLES[table].dtype
-        self._most = int(np.iinfo(row["id"]).max)
-        self._words = (row.itemsize + 7) // 8
-        self._keys = Keys(self._words)
-
-    def ids(self, rows: np.ndarray) -> np.ndarray:
-        """The id of each row, whose own ``id`` is 0. Writes new rows. The id is 0 for a row of zeros, and when there
-        are no more ids."""
-        words = np.zeros((len(rows), self._words), np.int64)
-        words.view(np.uint8)[:, : rows.dtype.itemsize] = (
-            np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
-        )
-        filled = words.any(axis=1)
-        numbers, first = self._keys.ids([np.ascontiguousarray(column) for column in words[filled].T])
-        first = first[numbers[first] < self._most]
-        if len(first):
-            added = rows[filled][first]
-            added["id"] = numbers[first] + 1
-            self._writer.rows(self._table, added)
-        ids = np.zeros(len(rows), np.int64)
-        ids[filled] = np.where(numbers < self._most, numbers + 1, 0)
-        return ids
 
 
 class Texts(dict[int, str]):

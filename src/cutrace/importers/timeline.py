@@ -15,6 +15,7 @@ import numpy as np
 
 from .._native import Keys
 from ..runbin import TABLES, Writer
+from ..runbin.writer import NewIds
 from .base import Import, object_of, rows_of
 from .events import EventReader, Events, Flag
 
@@ -89,10 +90,10 @@ def match_begin_end(
 
 @dataclass
 class _Process:
-    """A process of the file, and its string ids in the capture."""
+    """A process of the file, its string ids in the capture by ids of the reader, and its assigned thread ids."""
 
     writer: Writer
-    texts: np.ndarray = field(default_factory=lambda: np.zeros(1024, np.uint32))
+    texts: NewIds
     made_up: dict[int | bytes | None, int] = field(default_factory=dict)
 
 
@@ -138,9 +139,9 @@ class Timeline:
         index = len(self._processes)
         info = {"source_pid": source_pid[0]} if source_pid else {}
         key = ("timeline", index)
-        self._processes.append(
-            _Process(self.out.process(key, pid=number, name=name, time_offset_ns=self.offset, **info))
-        )
+        writer = self.out.process(key, pid=number, name=name, time_offset_ns=self.offset, **info)
+        texts = NewIds(lambda ids: [writer.string(text) for text in self.reader.texts(ids)])
+        self._processes.append(_Process(writer, texts))
         return index
 
     def known_process(self, pid: Any) -> bool:
@@ -199,18 +200,6 @@ class Timeline:
     def one_text(self, text: int) -> str:
         """The text with this id."""
         return self.reader.texts(np.array([text]))[0].decode("utf-8", "replace")
-
-    def _written(self, process: _Process, ids: np.ndarray) -> np.ndarray:
-        """The string ids in a process for ids of the reader. Writes new strings."""
-        if len(process.texts) < self.reader.scanner.text_count:
-            more = max(self.reader.scanner.text_count, 2 * len(process.texts)) - len(process.texts)
-            process.texts = np.append(process.texts, np.zeros(more, np.uint32))
-        missing = ids[(process.texts[ids] == 0) & (ids != 0)]
-        if len(missing):
-            new = np.unique(missing)
-            process.texts[new] = [process.writer.string(text) for text in self.reader.texts(new)]
-        string_ids: np.ndarray = process.texts[ids]
-        return string_ids
 
     # Times
 
@@ -284,7 +273,7 @@ class Timeline:
         for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
             part, process = rows[begin:end], self._processes[int(processes[begin])]
             for name in texts:
-                part[name] = self._written(process, part[name])
+                part[name] = process.texts[part[name]]
             process.writer.rows(table, part)
 
     # The account

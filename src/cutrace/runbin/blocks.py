@@ -21,21 +21,11 @@ ALIGNMENT = 8
 #: The fields of a block header.
 HEADER = np.dtype(
     [
-        ("magic", "S8"),
-        ("kind", "<u2"),
-        ("row_size", "<u2"),
-        ("rows", "<u4"),
-        ("payload_size", "<u4"),
-        ("payload_crc", "<u4"),
-        ("pid", "<u4"),
-        ("sequence", "<u4"),
-        ("first_time", "<u8"),
-        ("last_time", "<u8"),
-        ("instance", "<u8"),
-        ("reserved", "<u4"),
-        ("header_crc", "<u4"),
+        ("magic", "S8"), ("kind", "<u2"), ("row_size", "<u2"), ("rows", "<u4"), ("payload_size", "<u4"),
+        ("payload_crc", "<u4"), ("pid", "<u4"), ("sequence", "<u4"), ("first_time", "<u8"), ("last_time", "<u8"),
+        ("instance", "<u8"), ("reserved", "<u4"), ("header_crc", "<u4"),
     ]
-)
+)  # fmt: skip
 assert HEADER.itemsize == HEADER_SIZE
 
 # Bytes of one read: several small blocks, or the header of a large one.

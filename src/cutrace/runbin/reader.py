@@ -11,7 +11,6 @@ import os
 import stat
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -27,11 +26,11 @@ from .layout import BY_NUMBER, FORMAT_VERSION, PROCESS_BLOCK, TABLES, TYPES, Tab
 
 _MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
 _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("pid", "parent_pid", "started", "ended"), (int,)),
+    **dict.fromkeys(("pid", "parent_pid", "started", "ended", "rank"), (int,)),
     **dict.fromkeys(("producer", "host", "boot_id", "executable", "clock", "clock_of", "cupti_path"), (str,)),
     **dict.fromkeys(("driver", "name"), (str,)),
     **dict.fromkeys(("cupti_version", "driver_version", "runtime_version"), (int, str)),
-    **dict.fromkeys(("options", "tables", "import", "merged"), (dict,)),
+    **dict.fromkeys(("options", "tables", "import", "merged", "environment"), (dict,)),
     "nvtx": (bool,),
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
@@ -41,20 +40,6 @@ _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
 #: The number of values of a row's ``process`` field.
 MOST_PROCESSES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Strings:
-    """The strings of one block: ids (uint32), and the begin and end of each text in ``data``."""
-
-    ids: np.ndarray
-    begins: np.ndarray
-    ends: np.ndarray
-    data: bytes
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        for number, begin, end in zip(self.ids.tolist(), self.begins.tolist(), self.ends.tolist(), strict=True):
-            yield number, self.data[begin:end]
 
 
 class Reader:
@@ -234,17 +219,18 @@ class Reader:
             out[name] = rows[name]
         return out
 
-    def strings(self, index: int) -> Strings | None:
-        """The strings of a strings block; None when it is damaged."""
+    def strings(self, index: int) -> list[tuple[int, bytes]] | None:
+        """The ids and texts of a strings block; None when it is damaged."""
         data = self.payload(index)
         if data is None:
             return None
         count = int(self.headers["rows"][index])
         if count * 8 <= len(data):
-            pairs = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2)
-            ends = count * 8 + np.cumsum(pairs[:, 1], dtype=np.int64)
+            ids, lengths = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2).T
+            ends = count * 8 + np.cumsum(lengths, dtype=np.int64)
             if not count or int(ends[-1]) <= len(data):
-                return Strings(pairs[:, 0], ends - pairs[:, 1], ends, data)
+                texts = zip(ids.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True)
+                return [(number, data[begin:end]) for number, begin, end in texts]
         self._note(Damage(int(self.offsets[index]), len(data), "strings block with wrong lengths", count))
         return None
 

@@ -24,21 +24,9 @@ KEPT = frozenset(
 )  # fmt: skip
 #: Options of the recording that are kept; the others are paths.
 KEPT_OPTIONS = frozenset(
-    (
-        "kinds",
-        "api",
-        "graph",
-        "nvtx",
-        "max_memory",
-        "max_size",
-        "flush_ms",
-        "last_ms",
-        "rotate",
-        "redact",
-        "sample",
-        "share",
-    )
-)
+    ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact", "sample",
+     "share")
+)  # fmt: skip
 
 #: The replacement of a path.
 PATH = b"(path)"

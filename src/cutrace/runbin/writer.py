@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from .._native import Keys
 from ..outputs import unwritable
 from .blocks import pack_header, padded
 from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table, schema
@@ -46,8 +47,7 @@ class Writer:
         self._last = 0
         self._string_ids: dict[bytes, int] = {}
         self._new_strings: list[tuple[int, bytes]] = []
-        self._launch_ids: dict[tuple[int, ...], int] = {}
-        self._function_ids: dict[tuple[int, ...], int] = {}
+        self._interned: dict[str, Keys] = {}
         self._owned = file is None
         try:
             # Only the owner may read a capture: it shows command lines and paths.
@@ -85,11 +85,31 @@ class Writer:
 
     def launch(self, **config: int | str) -> int:
         """The id of a launch configuration. ``config`` holds fields of ``launches``, ``name`` as text."""
-        return self._interned("launches", self._launch_ids, config)
+        return self._intern_one("launches", config)
 
     def function(self, **function: int | str) -> int:
         """The id of an API function. ``function`` holds fields of ``functions``, ``name`` as text."""
-        return self._interned("functions", self._function_ids, function)
+        return self._intern_one("functions", function)
+
+    def intern(self, table: str, rows: np.ndarray) -> np.ndarray:
+        """The ids of rows of ``launches`` or ``functions``, whose own ``id`` is 0. Writes new rows. The id is 0 for a
+        row of zeros, and when there are no more ids."""
+        layout = TABLES[table]
+        words = np.zeros((len(rows), -(-layout.row_size // 8)), np.int64)
+        plain = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), layout.row_size)
+        words.view(np.uint8)[:, : layout.row_size] = plain
+        filled = words.any(axis=1)
+        keys = self._interned.setdefault(table, Keys(words.shape[1]))
+        numbers, first = keys.ids([np.ascontiguousarray(column) for column in words[filled].T])
+        most = int(np.iinfo(layout.dtype["id"]).max)
+        first = first[numbers[first] < most]
+        if len(first):
+            new = rows[filled][first]
+            new["id"] = numbers[first] + 1
+            self.rows(table, new)
+        ids = np.zeros(len(rows), np.int64)
+        ids[filled] = np.where(numbers < most, numbers + 1, 0)
+        return ids
 
     def rows(self, table: str, rows: np.ndarray) -> None:
         """Write rows of a table: an array with the table's dtype and with ids of this writer."""
@@ -133,17 +153,11 @@ class Writer:
         else:
             self.discard()
 
-    def _interned(self, table: str, known: dict[tuple[int, ...], int], values: dict[str, int | str]) -> int:
-        layout = TABLES[table]
-        row = np.zeros(1, layout.dtype)
+    def _intern_one(self, table: str, values: dict[str, int | str]) -> int:
+        row = np.zeros(1, TABLES[table].dtype)
         for name, value in values.items():
             row[name] = self.string(value) if isinstance(value, str) else value
-        key = tuple(row.tolist()[0])
-        if key not in known:
-            known[key] = len(known) + 1
-            row["id"] = known[key]
-            self.rows(table, row)
-        return known[key]
+        return int(self.intern(table, row)[0])
 
     def _write_strings(self) -> None:
         while self._new_strings:
@@ -169,6 +183,25 @@ class Writer:
             raise unwritable(self.path, error) from None
         self._sequence += 1
         self._last = max(self._last, last)
+
+
+class NewIds:
+    """Ids of a new file by those of another, 0 by 0. ``write`` gets ids of the other (distinct, ascending) when they
+    are used first, and returns the new ones."""
+
+    def __init__(self, write: Callable[[np.ndarray], Any]) -> None:
+        self._write = write
+        self._new = np.zeros(1024, np.uint32)
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        largest = int(ids.max(initial=0))
+        if largest >= len(self._new):
+            self._new = np.append(self._new, np.zeros(largest + 1, np.uint32))
+        unknown = np.unique(ids[(self._new[ids] == 0) & (ids != 0)])
+        if len(unknown):
+            self._new[unknown] = self._write(unknown)
+        new: np.ndarray = self._new[ids]
+        return new
 
 
 def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:

@@ -61,7 +61,7 @@ class Imported:
 def imported(process: int, info: dict[str, Any]) -> Imported | None:
     """The import that the description of a process holds, None when there is none. Nothing in it has a certain type."""
     entry = info.get("import")
-    if not isinstance(entry, dict):
+    if entry is None:
         return None
     events = entry.get("events")
     accounts = tuple(

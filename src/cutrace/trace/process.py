@@ -41,10 +41,9 @@ class Process:
     @property
     def rank(self) -> int | None:
         """Its rank in its job, None if the file does not say."""
-        rank = self.info.get("rank")
-        if isinstance(rank, int) and not isinstance(rank, bool):
-            return rank
-        return next((int(text) for text in self._variables(RANK_VARIABLES) if text.isascii() and text.isdigit()), None)
+        numbers = (int(text) for text in self._variables(RANK_VARIABLES) if text.isascii() and text.isdigit())
+        rank: int | None = self.info["rank"] if "rank" in self.info else next(numbers, None)
+        return rank
 
     @property
     def job(self) -> str:
@@ -52,8 +51,7 @@ class Process:
         return next(filter(None, self._variables(JOB_VARIABLES)), "")
 
     def _variables(self, names: tuple[str, ...]) -> Iterator[str]:
-        environment = self.info.get("environment")
-        values = environment if isinstance(environment, dict) else {}
+        values = self.info.get("environment", {})
         return (text for name in names if isinstance(text := values.get(name), str))
 
     @property
@@ -64,24 +62,20 @@ class Process:
     @property
     def dumped_because(self) -> tuple[str, ...]:
         """The reasons for which the collector dumped this capture by itself: see docs/triggers.md."""
-        reasons = self.info.get("dumped_because")
-        return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
+        return tuple(self.info.get("dumped_because", ()))
 
     @property
     def flush_ms(self) -> int:
         """The interval (ms) between flushes to the file."""
-        options = self.info.get("options")
-        given = options.get("flush_ms") if isinstance(options, dict) else None
+        given = self.info.get("options", {}).get("flush_ms")
         return int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else 100
 
 
 def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, clock: str) -> Process:
-    """A process from its description in the file. Any key may be missing or have another type. ``clock`` is the boot
+    """A process from its description in the file, as the reader gives it: any key may be missing. ``clock`` is the boot
     that the times of the trace count from."""
-    command = info.get("command")
-    words = tuple(str(word) for word in command) if isinstance(command, list) else ()
-    executable = info.get("executable")
-    name = PurePath(words[0] if words else executable if isinstance(executable, str) else "").name
+    words = tuple(info.get("command", ()))
+    name = PurePath(words[0] if words else info.get("executable", "")).name
     if name.startswith("python") and len(words) > 1:
         # The script or module names the process; options of python do not.
         script = next((w for w in words[1:] if not w.startswith("-")), "")
@@ -89,9 +83,9 @@ def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, c
     return Process(
         index=index,
         pid=pid,
-        name=str(info.get("name") or "") or name or f"process {pid}",
-        host=str(info.get("host", "")),
-        boot_id=str(info.get("boot_id", "")),
+        name=info.get("name") or name or f"process {pid}",
+        host=info.get("host", ""),
+        boot_id=info.get("boot_id", ""),
         command=words,
         info=info | {"clock_of": clock} if alignment != Alignment() else info,
         alignment=alignment,

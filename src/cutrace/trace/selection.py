@@ -17,12 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import TABLES
+from ..runbin.layout import REFERRED, TABLES
 from ..units import format_duration
 from .origins import NODE_FIELDS
 from .quality import GPU_WORK
@@ -35,7 +36,7 @@ FACTS = frozenset(
      "graph_nodes", "clocks", "losses", "instruction_metrics")
 )  # fmt: skip
 #: Tables whose rows are written only when other rows refer to them.
-INTERNED = frozenset(("launches", "functions"))
+INTERNED = frozenset(REFERRED.values())
 #: Tables without times: a row is selected with the call or the work of its correlation id.
 _FOLLOWING = ("cuda_events", "external_correlations")
 #: ``source`` of the marks that cut a capture into tests.
@@ -206,16 +207,16 @@ class SelectedRows:
         return mask
 
     @cached_property
-    def _replays(self) -> _CorrelationSet:
+    def _replays(self) -> _IdSet:
         """The correlation ids of the work that is selected by its creation."""
 
         def parts() -> Iterator[tuple[int, np.ndarray]]:
             for table in NODE_FIELDS:
                 for info in self._infos(table):
                     for rows in self._trace.block(info):
-                        yield info.process, rows["correlation"][self._created(table, info.process, rows)]
+                        yield info.process, rows[self._created(table, info.process, rows)]
 
-        return _CorrelationSet(parts())
+        return _correlations(parts())
 
     @cached_property
     def _nodes(self) -> defaultdict[int, np.ndarray]:
@@ -265,50 +266,44 @@ class SelectedRows:
         if s.devices is not None:
             mask &= self._on_device(table, process, rows)
         if s.streams is not None:
-            mask &= (
-                np.isin(rows["stream"], self._streams.get(process, []), kind="sort") if "stream" in fields else False
-            )
+            mask &= self._streams.has(process, rows["stream"]) if "stream" in fields else False
         return mask
 
     def _on_device(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
         fields = TABLES[table].offsets
-        wanted = self._devices.get(process, [])
         if "device" in fields:
-            return np.isin(rows["device"], wanted, kind="sort")
+            return self._devices.has(process, rows["device"])
         if "context" in fields:
-            return np.isin(rows["context"], self._contexts.get(process, []), kind="sort")
+            return self._contexts.has(process, rows["context"])
         if "source_device" in fields:
-            moved: np.ndarray = np.isin(rows["source_device"], wanted, kind="sort") | np.isin(
-                rows["destination_device"], wanted, kind="sort"
-            )
-            return moved
+            source, destination = rows["source_device"], rows["destination_device"]
+            return np.asarray(self._devices.has(process, source) | self._devices.has(process, destination))
         return np.zeros(len(rows), bool)
 
     @cached_property
-    def _streams(self) -> dict[int, list[int]]:
-        return _by_process(self._selection.streams or ())
+    def _streams(self) -> _IdSet:
+        return _IdSet(self._selection.streams or ())
 
     @cached_property
-    def _devices(self) -> dict[int, list[int]]:
-        return _by_process(self._selection.devices or ())
+    def _devices(self) -> _IdSet:
+        return _IdSet(self._selection.devices or ())
 
     @cached_property
-    def _contexts(self) -> dict[int, list[int]]:
+    def _contexts(self) -> _IdSet:
         """The contexts of the selected devices."""
-        rows = self._trace.contexts[["process", "context", "device"]].tolist()
-        wanted = self._selection.devices or ()
-        return _by_process((process, context) for process, context, device in rows if (process, device) in wanted)
+        rows = self._trace.contexts
+        rows = rows[_among(self._devices.keys, _keys(rows["process"], rows["device"]))]
+        return _IdSet([(rows["process"], rows["context"])])
 
     @cached_property
-    def _work(self) -> _CorrelationSet:
+    def _work(self) -> _IdSet:
         """The correlation ids of the selected GPU work."""
-        return _CorrelationSet((process, rows["correlation"]) for process, rows in self._rows(GPU_WORK))
+        return _correlations(self._rows(GPU_WORK))
 
     @cached_property
-    def _kept(self) -> _CorrelationSet:
+    def _kept(self) -> _IdSet:
         """The correlation ids of all selected calls and work."""
-        calls_and_work = self._rows(("api_calls", *GPU_WORK))
-        return _CorrelationSet((process, rows["correlation"]) for process, rows in calls_and_work)
+        return _correlations(self._rows(("api_calls", *GPU_WORK)))
 
     @cached_property
     def _launch_times(self) -> _LaunchTimes:
@@ -322,13 +317,6 @@ class SelectedRows:
                 known, unknown = self._trace.block(info)
                 for rows, timed in ((known, True), (unknown, False)):
                     yield info.process, self._among(table, info.process, rows, timed)
-
-
-def _by_process(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    numbers = defaultdict(list)
-    for process, number in pairs:
-        numbers[process].append(number)
-    return numbers
 
 
 def _as_time(time: int) -> np.uint64:
@@ -410,9 +398,10 @@ class _CallsInStretches:
 
         inside, outside = [], []
         for process, rows, here in calls():
-            inside.append((process, rows["correlation"][here]))
-            outside.append((process, rows["correlation"][~here]))
-        self._inside, self._outside = _CorrelationSet(inside), _CorrelationSet(outside)
+            ids = rows["correlation"]
+            inside.append((process, ids[here & (ids != 0)]))
+            outside.append((process, ids[~here & (ids != 0)]))
+        self._inside, self._outside = _IdSet(inside), _IdSet(outside)
         divided = self._inside.keys[_among(self._outside.keys, self._inside.keys)]
         if not len(divided):
             return
@@ -432,15 +421,15 @@ class _CallsInStretches:
         return inside | self._outside.has(process, correlations), inside
 
 
-class _CorrelationSet:
-    """A set of correlation ids of processes. It never holds 0, which means an unknown call."""
+class _IdSet:
+    """A set of ids (32 bits) of processes, from pairs of processes and ids."""
 
-    def __init__(self, parts: Iterable[tuple[int, np.ndarray]]) -> None:
-        self.keys = _sorted([_keys(process, ids[ids != 0]) for process, ids in parts], np.uint64)
+    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        self.keys = _sorted([np.atleast_1d(_keys(process, ids)) for process, ids in pairs], np.uint64)
 
-    def has(self, process: int, correlations: np.ndarray) -> np.ndarray:
+    def has(self, process: int, ids: np.ndarray) -> np.ndarray:
         """A mask of the ids of a process that are in the set."""
-        wanted = _keys(process, correlations)
+        wanted = _keys(process, ids)
         if not len(wanted):
             return np.zeros(0, bool)
         # Ids of a block are close to each other: search only that range.
@@ -479,8 +468,13 @@ class _LaunchTimes:
         return mask
 
 
-def _keys(process: int, correlations: np.ndarray) -> np.ndarray:
-    keys: np.ndarray = correlations.astype(np.uint64) | np.uint64(process << 32)
+def _correlations(parts: Iterable[tuple[int, np.ndarray]]) -> _IdSet:
+    """The correlation ids of rows of processes, without 0, which means an unknown call."""
+    return _IdSet((process, rows["correlation"][rows["correlation"] != 0]) for process, rows in parts)
+
+
+def _keys(process: Any, ids: Any) -> np.ndarray:
+    keys: np.ndarray = np.asarray(process, np.uint64) << np.uint64(32) | np.asarray(ids, np.uint64)
     return keys
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from .._native import exceeds
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
-from ..runbin.layout import LOSS_REASONS, REFERENCES, STRINGS_BLOCK, TABLES, Table
+from ..runbin.layout import LOSS_REASONS, REFERENCES, REFERRED, STRINGS_BLOCK, TABLES, Table
 from ..runbin.reader import Reader
 from ..units import count_of, html_table, printable
 from . import arrow
@@ -71,43 +71,13 @@ class Trace:
     Rows are in the order of the file, not of time. Read a table that does not fit in memory with :meth:`blocks`.
     """
 
-    kernels = _TableAttribute()
-    memcpys = _TableAttribute()
-    memsets = _TableAttribute()
-    api_calls = _TableAttribute()
-    nvtx_ranges = _TableAttribute()
-    nvtx_marks = _TableAttribute()
-    synchronizations = _TableAttribute()
-    cuda_events = _TableAttribute()
-    allocations = _TableAttribute()
-    memory_pools = _TableAttribute()
-    overheads = _TableAttribute()
-    graph_launches = _TableAttribute()
-    external_correlations = _TableAttribute()
-    unified_memory = _TableAttribute()
-    jit = _TableAttribute()
-    environment = _TableAttribute()
-    host_slices = _TableAttribute()
-    instants = _TableAttribute()
-    counters = _TableAttribute()
-    kernel_metrics = _TableAttribute()
-    pc_samples = _TableAttribute()
-    instruction_metrics = _TableAttribute()
-    gpu_slices = _TableAttribute()
-    flows = _TableAttribute()
-    launches = _TableAttribute()
-    functions = _TableAttribute()
-    devices = _TableAttribute()
-    contexts = _TableAttribute()
-    streams = _TableAttribute()
-    threads = _TableAttribute()
-    resource_names = _TableAttribute()
-    nvtx_categories = _TableAttribute()
-    modules = _TableAttribute()
-    device_functions = _TableAttribute()
-    graph_nodes = _TableAttribute()
-    clocks = _TableAttribute()
-    losses = _TableAttribute()
+    (
+        kernels, memcpys, memsets, api_calls, nvtx_ranges, nvtx_marks, synchronizations, cuda_events, allocations,
+        memory_pools, overheads, graph_launches, external_correlations, unified_memory, jit, environment,
+        host_slices, instants, counters, kernel_metrics, pc_samples, instruction_metrics, gpu_slices, flows,
+        launches, functions, devices, contexts, streams, threads, resource_names, nvtx_categories, modules,
+        device_functions, graph_nodes, clocks, losses,
+    ) = (_TableAttribute() for _ in TABLES)  # fmt: skip
 
     def __init__(self, reader: Reader, files: ExitStack | None = None, sources: Sequence[Path] = ()) -> None:
         """``files`` holds the temporary files of the trace; :meth:`close` removes them. ``sources`` are the files that
@@ -117,6 +87,7 @@ class Trace:
         self._release = weakref.finalize(self, files.close) if files else None
         self._tables: dict[str, np.ndarray] = {}
         self._unknown: dict[str, np.ndarray] = {}
+        self._interned: dict[str, _Interned] = {}
         # The number of rows with unknown times of each block; negative where they are not counted yet.
         self._set_apart = np.full(len(reader.offsets), -1, np.int64)
 
@@ -135,10 +106,8 @@ class Trace:
     def table(self, name: str) -> np.ndarray:
         """All rows of a table with known times. ``name`` is a key of ``cutrace.runbin.TABLES``."""
         self._check(name)
-        if name == "launches":
-            return self._launches.rows
-        if name == "functions":
-            return self._functions.rows
+        if name in REFERRED.values():
+            return self._referred(name).rows
         if name not in self._tables:
             self._read(name)
         return self._tables[name]
@@ -265,7 +234,7 @@ class Trace:
     def quality(self) -> Quality:
         """What is missing or uncertain. Counting rows without known times reads each block of a timed table once."""
         unknown = {name: self._count_unknown(name) for name, table in TABLES.items() if table.start_field}
-        notes = [note for p in self.processes for note in _sentences(p.info.get("notes"))]
+        notes = [note for p in self.processes for note in p.info.get("notes", ())]
         return Quality(
             unknown={name: count for name, count in unknown.items() if count},
             losses=self.named_losses,
@@ -418,7 +387,7 @@ class Trace:
     def _map(self, kind: str, process: int) -> IdMap:
         if kind == "string":
             return self._strings[1][process]
-        return (self._launches if kind == "launch" else self._functions).maps[process]
+        return self._referred(REFERRED[kind]).maps[process]
 
     @cached_property
     def _strings(self) -> tuple[StringTable, list[IdMap]]:
@@ -433,13 +402,10 @@ class Trace:
                 to[process].append(table.add(text))
         return table, [IdMap.build(a, b) for a, b in zip(local, to, strict=True)]
 
-    @cached_property
-    def _launches(self) -> _Interned:
-        return self._collect("launches")
-
-    @cached_property
-    def _functions(self) -> _Interned:
-        return self._collect("functions")
+    def _referred(self, name: str) -> _Interned:
+        if name not in self._interned:
+            self._interned[name] = self._collect(name)
+        return self._interned[name]
 
     def _collect(self, name: str) -> _Interned:
         """The distinct rows of an interned table, and the id map of each process."""
@@ -534,10 +500,6 @@ def _all_differ(rows: np.ndarray) -> bool:
         return False
     data, size = rows.tobytes(), rows.dtype.itemsize
     return len({data[at : at + size] for at in range(0, len(data), size)}) == len(rows)
-
-
-def _sentences(notes: object) -> list[str]:
-    return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
 def load(path: str | os.PathLike[str], files: ExitStack | None = None, sources: Sequence[Path] = ()) -> Trace:

@@ -7,6 +7,7 @@ configurations and functions get new ids when the first row refers to them; unre
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from ..outputs import check_output, replacing
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import LOSS_REASONS, REFERRED, TABLES, Table
-from ..runbin.writer import Writer
+from ..runbin.writer import NewIds, Writer
 from .process import Process
 from .rows import copied
 from .selection import FACTS, SelectedRows, Selection
@@ -68,8 +69,7 @@ def write(
 def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
     """The process description in the new capture: the old one and the notes."""
     info = {key: value for key, value in process.info.items() if key not in ("format", "tables")}
-    given = info.get("notes")
-    merged = [*(given if isinstance(given, list) else []), *notes]
+    merged = [*info.get("notes", ()), *notes]
     return info | {"pid": process.pid} | ({"notes": merged} if merged else {})
 
 
@@ -78,9 +78,9 @@ class _ProcessWriter:
 
     def __init__(self, trace: Trace, writer: Writer) -> None:
         self._trace, self._writer = trace, writer
-        # The id in the new file by id of the trace; 0 for those not written yet.
-        sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
-        self._ids = {kind: np.zeros(size, np.uint32) for kind, size in sizes.items()}
+        self._strings = NewIds(lambda ids: [writer.string(trace.strings.bytes(i)) for i in ids.tolist()])
+        self._ids = {kind: NewIds(partial(self._intern, table)) for kind, table in REFERRED.items()}
+        self._ids["string"] = self._strings
 
     def __enter__(self) -> _ProcessWriter:
         return self
@@ -99,7 +99,7 @@ class _ProcessWriter:
         changes: dict[str, np.ndarray] = {}
         for f in table.fields:
             if f.type in self._ids:
-                changes[f.name] = self._written(f.type, rows[f.name])
+                changes[f.name] = self._ids[f.type][rows[f.name]]
             elif f.name == "process":
                 changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
         changes = {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
@@ -119,16 +119,7 @@ class _ProcessWriter:
         if len(rows):
             self._writer.rows("losses", rows)
 
-    def _written(self, kind: str, ids: np.ndarray) -> np.ndarray:
-        """The ids in the new file. Writes entries that are new there, in the order of the old ids."""
-        known = self._ids[kind]
-        new = np.unique(ids[(known[ids] == 0) & (ids != 0)])
-        if len(new) and kind == "string":
-            known[new] = [self._writer.string(self._trace.strings.bytes(number)) for number in new.tolist()]
-        elif len(new):
-            rows = self._trace.table(REFERRED[kind])[new]
-            rows["name"] = self._written("string", rows["name"])
-            rows["id"] = known[new] = np.arange(len(new)) + known.max() + 1
-            self._writer.rows(REFERRED[kind], rows)
-        mapped: np.ndarray = known[ids]
-        return mapped
+    def _intern(self, table: str, ids: np.ndarray) -> np.ndarray:
+        rows = self._trace.table(table)[ids]
+        rows["id"], rows["name"] = 0, self._strings[rows["name"]]
+        return self._writer.intern(table, rows)

@@ -94,7 +94,6 @@ void bind_events(nb::module_& m) {
       .def("text_id",
            [](EventScanner& self, nb::bytes text) { return self.text_id({text.c_str(), text.size()}); },
            nb::arg("text"), "The id of any text (UTF-8), which need not be in the file.")
-      .def_prop_ro("text_count", [](const EventScanner& self) { return self.texts().size(); }, "The number of texts; ids are below it.")
       .def("threads",
            [](const EventScanner& self, std::size_t first) {
              nb::list out;
