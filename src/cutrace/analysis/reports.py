@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import CutraceError, did_you_mean
 from ..trace import Trace
 from . import listings
 from .collectors import collect
 from .distribution import Spread
-from .gpu import GpuUse, Overlap, StreamUse
+from .gpu import GpuUse, StreamUse
 from .kernel_metrics import metric_uses, range_metric_uses
 from .sources import line_metrics, sampled_lines, stall_uses
 from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
@@ -40,18 +40,18 @@ class ReportField:
 class ReportSpec:
     """A report: ``parts`` are the fields of :class:`.stats.Stats` that it needs, ``rows`` returns the objects of its
     rows. ``usual`` reports are shown by default. With ``spread``, the columns of this spread, in ``unit``, come first,
-    and rows are sorted by ``weight`` (default: the total), largest first; their share is that of the weight.
-    ``options`` are the fields of :class:`.stats.StatsOptions` that change the rows."""
+    and rows are sorted by ``weight``, largest first; their share is that of the weight. ``options`` are the fields of
+    :class:`.stats.StatsOptions` that change the rows."""
 
     name: str
     title: str
     parts: tuple[str, ...]
     rows: Callable[[View], Iterable[Any]]
     fields: tuple[ReportField, ...]
-    usual: bool = True
-    spread: Callable[[Any], Spread] | None = None
+    spread: Callable[[Any], Spread] | None
+    weight: Callable[[Any], int]
     unit: Unit = "ns"
-    weight: Callable[[Any], int] | None = None
+    usual: bool = True
     listing: bool = False
     options: tuple[str, ...] = ()
 
@@ -62,8 +62,7 @@ class ReportSpec:
         uses = ((use, tuple(field.cell(view, use) for field in self.fields)) for use in self.rows(view))
         rows: Iterable[tuple[Cell, ...]] = (cells for _, cells in uses)
         if self.spread:
-            listed = [(self.weight(use) if self.weight else self.spread(use).total, self.spread(use), cells)
-                      for use, cells in uses]  # fmt: skip
+            listed = [(self.weight(use), self.spread(use), cells) for use, cells in uses]
             listed.sort(key=lambda row: (-row[0], -row[1].count, row[2]))
             whole = sum(weight for weight, _, _ in listed)
             rows = ((_share(weight, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
@@ -172,27 +171,33 @@ def _part(name: str, part: str, whole: str | Callable[[View, Any], float], spare
     return _field(name, lambda v, x: _share(of(x), get(x) if get else whole(v, x)), spare, unit="1")  # type: ignore[operator]
 
 
-def _all(part: str, where: Callable[[Any], object] = lambda use: True) -> Callable[[View], list[Any]]:
-    """The rows of a field of the statistics that satisfy ``where``."""
-    return lambda view: [use for use in getattr(view.stats, part) if where(use)]
-
-
-def _summed(
+def _report(
     name: str,
     title: str,
-    part: str,
+    part: str | tuple[str, ...],
     *fields: ReportField,
+    rows: Callable[[View], Iterable[Any]] | None = None,
     where: Callable[[Any], object] = lambda use: True,
-    spread: str = "time",
-    unit: Unit = "ns",
-    usual: bool = True,
-    weight: Callable[[Any], int] | None = None,
-    options: tuple[str, ...] = (),
+    order: Callable[[Any], Any] | None = None,
+    spread: str = "",
+    weight: str = "",
+    **more: Any,
 ) -> ReportSpec:
-    """A report of the spreads of one field of the statistics."""
+    """A report. Its rows are those of a field of the statistics that satisfy ``where``, sorted by ``order``, unless
+    ``rows`` returns them. ``spread`` and ``weight`` are names of attributes."""
+
+    def chosen(view: View) -> list[Any]:
+        uses = [use for use in getattr(view.stats, str(part)) if where(use)]
+        return sorted(uses, key=order) if order else uses
+
+    parts = part if isinstance(part, tuple) else (part,)
+    get = attrgetter(spread) if spread else None
     return ReportSpec(
-        name, title, (part,), _all(part, where), fields, usual, attrgetter(spread), unit, weight, options=options
+        name, title, parts, rows or chosen, fields, spread=get, weight=attrgetter(weight or f"{spread}.total"), **more
     )
+
+
+_summed = partial(_report, spread="time")
 
 
 def _size(size: tuple[int, int, int]) -> str:
@@ -209,27 +214,48 @@ _BANDWIDTH = _field(
 )
 _PROCESS = _text("process", lambda v, x: v.process(x.process))
 _ANY_PROCESS = _text("process", lambda v, x: v.process(x.process), spare=True)
-_GPU = _text("GPU", lambda v, x: v.gpu(x.process, x.stream.device), spare=True)
-_STREAM_FIELDS = (_ANY_PROCESS, _GPU, _text("stream", lambda v, x: v.stream(x.process, x.stream)))
+_GPU = _text("GPU", lambda v, x: v.gpu(x.process, x.device))
+_ANY_GPU = _text("GPU", lambda v, x: v.gpu(x.process, x.device), spare=True)
+_GPU_OF_STREAM = _text("GPU", lambda v, x: v.gpu(x.process, x.stream.device), spare=True)
+_STREAM_FIELDS = (_ANY_PROCESS, _GPU_OF_STREAM, _text("stream", lambda v, x: v.stream(x.process, x.stream)))
 
 
 def _of_system(use: HostUse) -> bool:
     return use.kind == "system call"
 
 
-def _gpu_work(view: View) -> list[tuple[str, Any]]:
+class _CategorizedWork(NamedTuple):
+    category: str
+    name: str
+    time: Spread
+
+
+def _gpu_work(view: View) -> Iterator[_CategorizedWork]:
     s = view.stats
-    parts = (("kernel", s.kernels), ("memory", s.memory_operations), ("graph", s.graphs))
-    return [(category, use) for category, uses in parts for use in uses]
+    for category, uses in (("kernel", s.kernels), ("memory", s.memory_operations), ("graph", s.graphs)):
+        yield from (_CategorizedWork(category, use.name, use.time) for use in uses)
 
 
-def _communication(view: View) -> Iterator[tuple[GpuUse, str, Overlap]]:
+class _Communication(NamedTuple):
+    process: int
+    device: int
+    communication: str
+    time: int
+    hidden: int
+
+
+def _communication(view: View) -> Iterator[_Communication]:
     """Each kind of communication on each GPU, and both together if there are both."""
     for g in view.stats.gpus:
         parts = {"kernels": g.communication, "copies": g.copies}
         if all(part.time for part in parts.values()):
             parts["both"] = g.both
-        yield from ((g, name, part) for name, part in parts.items() if part.time)
+        yield from (_Communication(g.process, g.device, k, p.time, p.hidden) for k, p in parts.items() if p.time)
+
+
+def _measured(uses: Callable[[Trace, Callable[[str], str]], Iterable[Any]]) -> Callable[[View], Iterable[Any]]:
+    """Rows that are read from the trace, with the names of functions as the user wants them."""
+    return lambda view: uses(view.trace, view.stats.options.names)
 
 
 def _span(view: View, use: GpuUse | StreamUse) -> int:
@@ -237,7 +263,7 @@ def _span(view: View, use: GpuUse | StreamUse) -> int:
 
 
 _DURATION = _ns("duration", lambda v, e: e.end - e.start)
-_ON_STREAM = (_ANY_PROCESS, _GPU, _text("stream", lambda v, e: v.stream(e.process, e.stream), spare=True))
+_ON_STREAM = (_ANY_PROCESS, _GPU_OF_STREAM, _text("stream", lambda v, e: v.stream(e.process, e.stream), spare=True))
 
 _GPU_TRACE = (
     _moment("start"), _DURATION, _count("correlation"),
@@ -276,66 +302,49 @@ _NAMES = ("names",)
 REPORTS: dict[str, ReportSpec] = {
     r.name: r
     for r in (
-        ReportSpec(
-            "gpu_sum", "GPUs", ("gpus",), _all("gpus"),
-            (
-                _PROCESS, _text("GPU", lambda v, g: v.gpu(g.process, g.device)),
-                _count("kernels", lambda v, g: g.counts["kernels"] + g.counts["graph_launches"]),
-                _ns("kernel time", "kernel_ns"), _ns("compute", spare=True), _ns("busy"),
-                _part("busy share", "busy", _span),
-                _count("copies", lambda v, g: g.counts["memcpys"], spare=True),
-                _count("fills", lambda v, g: g.counts["memsets"], spare=True),
-                _ns("idle", lambda v, g: _span(v, g) - g.busy, spare=True), _ns("span", _span, spare=True),
-            ),
+        _report(
+            "gpu_sum", "GPUs", "gpus", _PROCESS, _GPU,
+            _count("kernels", lambda v, g: g.counts["kernels"] + g.counts["graph_launches"]),
+            _ns("kernel time", "kernel_ns"), _ns("compute", spare=True), _ns("busy"),
+            _part("busy share", "busy", _span),
+            _count("copies", lambda v, g: g.counts["memcpys"], spare=True),
+            _count("fills", lambda v, g: g.counts["memsets"], spare=True),
+            _ns("idle", lambda v, g: _span(v, g) - g.busy, spare=True), _ns("span", _span, spare=True),
         ),
-        ReportSpec(
-            "stream_sum", "Streams", ("streams",), _all("streams"),
-            (
-                *_STREAM_FIELDS, _count("kernels", lambda v, s: s.counts["kernels"]),
-                _count("copies", lambda v, s: s.counts["memcpys"]), _count("fills", lambda v, s: s.counts["memsets"]),
-                _count("graphs", lambda v, s: s.counts["graph_launches"], spare=True), _ns("busy"),
-                _part("busy share", "busy", _span), _ns("span", _span, spare=True),
-            ),
+        _report(
+            "stream_sum", "Streams", "streams",
+            *_STREAM_FIELDS, _count("kernels", lambda v, s: s.counts["kernels"]),
+            _count("copies", lambda v, s: s.counts["memcpys"]), _count("fills", lambda v, s: s.counts["memsets"]),
+            _count("graphs", lambda v, s: s.counts["graph_launches"], spare=True), _ns("busy"),
+            _part("busy share", "busy", _span), _ns("span", _span, spare=True),
         ),
-        ReportSpec(
-            "idle_sum", "Idle time of streams, by what they waited for", ("streams",), _all("streams"),
-            (
-                *_STREAM_FIELDS, _count("gaps", "idle.gaps", spare=True), _ns("idle", "idle.total"),
-                *(_ns(reason, f"idle.{reason}") for reason in ("host", "kernel", "dependency", "other")),
-                _part("host share", "idle.host", "idle.total", spare=True),
-            ),
-            options=("consecutive_ns",),
+        _report(
+            "idle_sum", "Idle time of streams, by what they waited for", "streams",
+            *_STREAM_FIELDS, _count("gaps", "idle.gaps", spare=True), _ns("idle", "idle.total"),
+            *(_ns(reason, f"idle.{reason}") for reason in ("host", "kernel", "dependency", "other")),
+            _part("host share", "idle.host", "idle.total", spare=True), options=("consecutive_ns",),
         ),
-        ReportSpec(
-            "overlap_sum", "Communication behind computation", ("gpus",), _communication,
-            (
-                _text("process", lambda v, x: v.process(x[0].process), spare=True),
-                _text("GPU", lambda v, x: v.gpu(x[0].process, x[0].device), spare=True),
-                _text("communication", lambda v, x: x[1]), _ns("time", lambda v, x: x[2].time),
-                _ns("hidden", lambda v, x: x[2].hidden), _ns("exposed", lambda v, x: x[2].time - x[2].hidden),
-                _field("hidden share", lambda v, x: _share(x[2].hidden, x[2].time), unit="1"),
-            ),
+        _report(
+            "overlap_sum", "Communication behind computation", "gpus",
+            _ANY_PROCESS, _ANY_GPU, _text("communication"), _ns("time"), _ns("hidden"),
+            _ns("exposed", lambda v, x: x.time - x.hidden), _part("hidden share", "hidden", "time"),
+            rows=_communication,
         ),
-        ReportSpec(
-            "queue_sum", "Queues of launches", ("streams",), _all("streams", lambda s: s.queue.at_launch.count),
-            (
-                *_STREAM_FIELDS, _count("launches", "queue.at_launch.count"), _number("mean", "queue.mean"),
-                _number("mean at launch", "queue.at_launch.mean"),
-                _number("median at launch", "queue.at_launch.median", spare=True),
-                _count("min", "queue.at_launch.min", spare=True), _count("max", "queue.at_launch.max"),
-                _ns("full", "queue.full"), _part("full share", "queue.full", lambda v, s: v.span, spare=True),
-            ),
+        _report(
+            "queue_sum", "Queues of launches", "streams",
+            *_STREAM_FIELDS, _count("launches", "queue.at_launch.count"), _number("mean", "queue.mean"),
+            _number("mean at launch", "queue.at_launch.mean"),
+            _number("median at launch", "queue.at_launch.median", spare=True),
+            _count("min", "queue.at_launch.min", spare=True), _count("max", "queue.at_launch.max"),
+            _ns("full", "queue.full"), _part("full share", "queue.full", lambda v, s: v.span, spare=True),
+            where=attrgetter("queue.at_launch.count"),
         ),
-        ReportSpec(
-            "launch_sum", "Launches of kernels (medians)", ("launches",), _all("launches"),
-            (
-                _PROCESS, _count("launches", "call.count"),
-                *(_ns(time, f"{time}.median") for time in ("call", "latency", "queue")),
-                *(_ns(f"max {time}", f"{time}.max", spare=True) for time in ("call", "latency", "queue")),
-                _part("short", "short", "call.count"), _part("bound", "bound", "call.count"),
-                _count("kernels", spare=True), _count("early", spare=True),
-            ),
-            options=("short_ns",),
+        _report(
+            "launch_sum", "Launches of kernels (medians)", "launches", _PROCESS, _count("launches", "call.count"),
+            *(_ns(time, f"{time}.median") for time in ("call", "latency", "queue")),
+            *(_ns(f"max {time}", f"{time}.max", spare=True) for time in ("call", "latency", "queue")),
+            _part("short", "short", "call.count"), _part("bound", "bound", "call.count"),
+            _count("kernels", spare=True), _count("early", spare=True), options=("short_ns",),
         ),
         _summed("cuda_gpu_kern_sum", "Kernels", "kernels", _text("name"), options=_NAMES),
         _summed(
@@ -347,46 +356,34 @@ REPORTS: dict[str, ReportSpec] = {
             _bytes("shared", lambda v, x: sum(x.configuration.shared), spare=True),
             _text("name", "configuration.name"), usual=False, options=_NAMES,
         ),
-        ReportSpec(
-            "short_kern_sum", "Short kernels", ("kernels",),
-            lambda view: sorted((k for k in view.stats.kernels if k.short), key=lambda k: (-k.short, k.name)),
-            (
-                _count("short"), _count("count", "time.count"), _part("short share", "short", "time.count"),
-                _ns("total", "time.total"), _ns("mean", "time.mean"), _ns("median", "time.median", spare=True),
-                _text("name"),
-            ),
-            usual=False, options=(*_NAMES, "short_ns"),
+        _report(
+            "short_kern_sum", "Short kernels", "kernels",
+            _count("short"), _count("count", "time.count"), _part("short share", "short", "time.count"),
+            _ns("total", "time.total"), _ns("mean", "time.mean"), _ns("median", "time.median", spare=True),
+            _text("name"), where=attrgetter("short"), order=lambda k: (-k.short, k.name), usual=False,
+            options=(*_NAMES, "short_ns"),
         ),
         _summed("cuda_api_sum", "API calls", "api", _count("failed", spare=True), _text("name")),
-        ReportSpec(
-            "cuda_kern_exec_sum", "Launch, queue and run of kernels", ("executions",),
-            lambda view: sorted(view.stats.executions, key=lambda x: (-x.total.total, x.api, x.kernel)),
-            (_count("count", "time.count"), *_EXECUTIONS, _text("api"), _text("kernel")), usual=False, options=_NAMES,
+        _report(
+            "cuda_kern_exec_sum", "Launch, queue and run of kernels", "executions", _count("count", "time.count"),
+            *_EXECUTIONS, _text("api"), _text("kernel"), order=lambda x: (-x.total.total, x.api, x.kernel), usual=False,
+            options=_NAMES,
         ),
-        _summed(
-            "cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations",
-            _BANDWIDTH, _text("name"),
-        ),
-        _summed(
+        _summed("cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations", _BANDWIDTH, _text("name")),
+        _report(
             "cuda_gpu_mem_size_sum", "Copies and fills by size", "memory_operations", _text("name"),
             spread="bytes", unit="bytes",
         ),
-        ReportSpec(
-            "copy_size_sum", "Copies by kinds of memory and size", ("copies",),
-            lambda view: sorted(
-                view.stats.copies, key=lambda c: (c.direction, c.source, c.destination, c.at_least)
-            ),
-            (
-                _text("direction"), _text("from", "source"), _text("to", "destination"), _bytes("at least", "at_least"),
-                _count("count", "time.count"), _bytes("bytes", "bytes.total"), _ns("time", "time.total"),
-                _ns("mean time", "time.mean", spare=True), _BANDWIDTH,
-            ),
-            usual=False,
+        _report(
+            "copy_size_sum", "Copies by kinds of memory and size", "copies",
+            _text("direction"), _text("from", "source"), _text("to", "destination"), _bytes("at least", "at_least"),
+            _count("count", "time.count"), _bytes("bytes", "bytes.total"), _ns("time", "time.total"),
+            _ns("mean time", "time.mean", spare=True), _BANDWIDTH,
+            order=attrgetter("direction", "source", "destination", "at_least"), usual=False,
         ),
-        ReportSpec(
-            "cuda_gpu_sum", "GPU work", ("kernels", "memory_operations", "graphs"), _gpu_work,
-            (_text("category", lambda v, x: x[0]), _text("name", lambda v, x: x[1].name)),
-            usual=False, spread=lambda x: x[1].time, options=_NAMES,
+        _summed(
+            "cuda_gpu_sum", "GPU work", ("kernels", "memory_operations", "graphs"), _text("category"), _text("name"),
+            rows=_gpu_work, usual=False, options=_NAMES,
         ),
         _summed("graph_sum", "CUDA graphs, traced as a whole", "graphs", _text("graph", "name")),
         _summed(
@@ -395,10 +392,10 @@ REPORTS: dict[str, ReportSpec] = {
         ),
         _summed("sync_sum", "Synchronisations", "synchronizations", _text("kind", "name")),
         _summed("nvtx_sum", "NVTX ranges", "ranges", _text("style", spare=True), _text("range", _range)),
-        _summed(
+        _report(
             "nvtx_gpu_proj_sum", "NVTX ranges on the GPU", "ranges", _count("operations", "projected.operations"),
             _ns("GPU time", "projected.gpu_ns"), _ns("CPU time", "time.total"), _text("style", spare=True),
-            _text("range", _range), where=lambda r: r.projected.time.count, spread="projected.time",
+            _text("range", _range), where=attrgetter("projected.time.count"), spread="projected.time",
         ),
         _summed(
             "nvtx_kern_sum", "Kernels by NVTX range", "range_kernels", _text("style", spare=True),
@@ -407,94 +404,69 @@ REPORTS: dict[str, ReportSpec] = {
         _summed(
             "host_sum", "Operators and other slices of the host", "host", _ns("self", "self_ns"),
             _ns("GPU time", "projected.gpu_ns"), _text("kind"), _text("name"), where=lambda h: not _of_system(h),
-            weight=attrgetter("self_ns"),
+            weight="self_ns",
         ),
         _summed("osrt_sum", "Calls of the operating system", "host", _text("name"), where=_of_system),
         _summed("gpu_slice_sum", "Annotations on the GPU", "gpu_slices", _text("kind"), _text("name")),
-        ReportSpec(
-            "um_sum", "Unified memory", ("unified_memory",),
-            lambda view: sorted(view.stats.unified_memory, key=lambda u: (-u.time.total, u.name)),
-            (
-                _text("kind", "name"), _count("count", "time.count"),
-                _bytes("bytes", lambda v, u: u.value.total if u.in_bytes else None),
-                _count("value", lambda v, u: None if u.in_bytes else u.value.total), _ns("time", "time.total"),
-            ),
+        _report(
+            "um_sum", "Unified memory", "unified_memory", _text("kind", "name"), _count("count", "time.count"),
+            _bytes("bytes", lambda v, u: u.value.total if u.in_bytes else None),
+            _count("value", lambda v, u: None if u.in_bytes else u.value.total), _ns("time", "time.total"),
+            order=lambda u: (-u.time.total, u.name),
         ),
-        ReportSpec(
-            "memory_sum", "Memory", ("memory",), _all("memory"),
-            (
-                _ANY_PROCESS, _text("GPU", lambda v, m: v.gpu(m.process, m.device), spare=True), _text("memory"),
-                _bytes("peak"), _bytes("net"), _count("allocations", spare=True), _bytes("allocated", spare=True),
-                _count("frees", spare=True), _bytes("freed", spare=True),
-            ),
+        _report(
+            "memory_sum", "Memory", "memory", _ANY_PROCESS, _ANY_GPU, _text("memory"), _bytes("peak"), _bytes("net"),
+            _count("allocations", spare=True), _bytes("allocated", spare=True), _count("frees", spare=True),
+            _bytes("freed", spare=True),
         ),
-        ReportSpec(
-            "counter_sum", "Counters", ("counters",),
-            lambda view: sorted(view.stats.counters, key=lambda c: (c.process, c.name, c.series, c.device)),
-            (
-                _ANY_PROCESS,
-                _text("GPU", lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device), spare=True),
-                _text("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
-                _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max", "total")),
-            ),
+        _report(
+            "counter_sum", "Counters", "counters", _ANY_PROCESS,
+            _text("GPU", lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device), spare=True),
+            _text("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
+            _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max", "total")),
+            order=attrgetter("process", "name", "series", "device"),
         ),
-        ReportSpec(
-            "kernel_metrics", "Hardware metrics of kernels", (),
-            lambda view: metric_uses(view.trace, view.stats.options.names),
-            (
-                _text("kernel", "name"), _text("metric"), _count("launches", "count"),
-                *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
-            ),
-            options=_NAMES,
+        _report(
+            "kernel_metrics", "Hardware metrics of kernels", (), _text("kernel", "name"), _text("metric"),
+            _count("launches", "count"), *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
+            rows=_measured(metric_uses), options=_NAMES,
         ),
-        ReportSpec(
-            "range_metrics", "Hardware metrics of NVTX ranges", (), lambda view: range_metric_uses(view.trace),
-            (
-                _text("range", "name"), _text("metric"), _count("ranges", "count"),
-                *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
-            ),
+        _report(
+            "range_metrics", "Hardware metrics of NVTX ranges", (), _text("range", "name"), _text("metric"),
+            _count("ranges", "count"), *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
+            rows=lambda view: range_metric_uses(view.trace),
         ),
-        ReportSpec(
+        _report(
             "instruction_line_sum", "Hardware metrics of instructions, by line of source", (),
-            lambda view: line_metrics(view.trace, view.stats.options.names),
-            (
-                _field("share", unit="1"), _number("value"), _text("metric"), _text("unit", spare=True),
-                _text("line", "place.text"), _text("file", "place.file", spare=True),
-                _text("function", "place.function"), _count("instructions", spare=True), _count("launches", spare=True),
-            ),
+            _field("share", unit="1"), _number("value"), _text("metric"), _text("unit", spare=True),
+            _text("line", "place.text"), _text("file", "place.file", spare=True), _text("function", "place.function"),
+            _count("instructions", spare=True), _count("launches", spare=True), rows=_measured(line_metrics),
             options=_NAMES,
         ),
-        ReportSpec(
-            "pc_stall_sum", "PC samples by function and stall reason", (),
-            lambda view: stall_uses(view.trace, view.stats.options.names),
-            (
-                _field("share", unit="1"), _count("samples"), _count("not issued", "not_issued"), _text("stall"),
-                _text("function"),
-            ),
+        _report(
+            "pc_stall_sum", "PC samples by function and stall reason", (), _field("share", unit="1"), _count("samples"),
+            _count("not issued", "not_issued"), _text("stall"), _text("function"), rows=_measured(stall_uses),
             options=_NAMES,
         ),
-        ReportSpec(
-            "pc_line_sum", "PC samples by line", (), lambda view: sampled_lines(view.trace, view.stats.options.names),
-            (
-                _field("share", unit="1"), _count("samples"), _count("not issued", "not_issued"), _text("stall"),
-                _text("line", "place.text"), _text("function", "place.function"),
-            ),
-            options=_NAMES,
+        _report(
+            "pc_line_sum", "PC samples by line", (), _field("share", unit="1"), _count("samples"),
+            _count("not issued", "not_issued"), _text("stall"), _text("line", "place.text"),
+            _text("function", "place.function"), rows=_measured(sampled_lines), options=_NAMES,
         ),
         _summed(
             "overhead_sum", "Overheads of the driver and of tracing", "overheads", _text("kind", "name"), usual=False
         ),
-        ReportSpec(
-            "cuda_gpu_trace", "GPU work, one row each", (), _gpu_events, _GPU_TRACE,
+        _report(
+            "cuda_gpu_trace", "GPU work, one row each", (), *_GPU_TRACE, rows=_gpu_events,
             usual=False, listing=True, options=_NAMES,
         ),
-        ReportSpec(
-            "cuda_api_trace", "API calls, one row each", (), lambda view: listings.calls(view.trace), _API_TRACE,
-            usual=False, listing=True,
+        _report(
+            "cuda_api_trace", "API calls, one row each", (), *_API_TRACE,
+            rows=lambda view: listings.calls(view.trace), usual=False, listing=True,
         ),
-        ReportSpec(
-            "cuda_kern_exec_trace", "Launch, queue and run of each kernel", (),
-            lambda view: (e for e in _gpu_events(view) if e.shape and e.call), _EXECUTION_TRACE,
+        _report(
+            "cuda_kern_exec_trace", "Launch, queue and run of each kernel", (), *_EXECUTION_TRACE,
+            rows=lambda view: (e for e in _gpu_events(view) if e.shape and e.call),
             usual=False, listing=True, options=_NAMES,
         ),
     )
