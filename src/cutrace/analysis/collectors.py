@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import BusyParts, GpuTimes, InnerTimes, Keys, Levels, PathTimes, StreamTimes, count_memory
+from .._native import BusyParts, GpuTimes, InnerTimes, Levels, PathTimes, StreamTimes, count_memory
 from ..errors import CutraceError
 from ..runbin import labels
 from ..runbin.labels import known_label
@@ -26,7 +26,7 @@ from .distribution import NOTHING, Distributions, Spread, Sums
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import DEFAULTS, Stats, StatsOptions
-from .sweep import Batch, Columns, Stream, Sweep, Work
+from .sweep import Batch, Columns, Groups, Stream, Sweep, Work
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
@@ -88,9 +88,9 @@ class CollectorContext:
         return Numbering.of(name or UNKNOWN_CALL for name in names)
 
     @cached_property
-    def configurations(self) -> tuple[np.ndarray, _Groups]:
+    def configurations(self) -> tuple[np.ndarray, Groups]:
         """The group of each launch configuration, equal ones in one group; and the name and fields of each group."""
-        groups, launches = _Groups(), self.trace.launches
+        groups, launches = Groups(), self.trace.launches
         fields = (*_DIMS, "registers", "static_shared", "dynamic_shared")
         return groups.of(self.kernels.numbers, *(launches[field] for field in fields)), groups
 
@@ -137,22 +137,6 @@ class StatsCollector(ABC):
         return ()
 
 
-class _Groups:
-    """Groups of rows with equal values in all columns, numbered from 0 in the order of first appearance."""
-
-    def __init__(self) -> None:
-        self._keys: Keys | None = None
-        self.values: list[tuple[int, ...]] = []
-
-    def of(self, *columns: np.ndarray) -> np.ndarray:
-        """The group of each row."""
-        if self._keys is None:
-            self._keys = Keys(len(columns))
-        numbers, new = self._keys.ids(columns)
-        self.values += zip(*(column[new].tolist() for column in columns), strict=True)
-        return numbers
-
-
 def _duration(rows: Columns) -> np.ndarray:
     duration: np.ndarray = rows["end"] - rows["start"]
     return duration
@@ -185,7 +169,7 @@ class Grouped(StatsCollector):
     def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
         super().__init__(context)
         self.tables, self.grouping = (*grouping.tables, *self.tables), grouping
-        self.groups, self._marked = _Groups(), Sums()
+        self.groups, self._marked = Groups(), Sums()
         self._spreads: tuple[Distributions, ...] = ()
 
     def add(self, batch: Batch) -> None:
@@ -356,7 +340,7 @@ class Paths(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._times, self._ranges, self._work = PathTimes(), _Groups(), _Groups()
+        self._times, self._ranges, self._work = PathTimes(), Groups(), Groups()
         # The labels of ranges, by their text.
         self._labels: dict[str, int] = {}
         self._label_of = np.zeros(0, np.uint32)  # by group of ranges
@@ -428,7 +412,7 @@ class GraphRanges(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._times, self._runs = Distributions(), np.zeros(0, np.int64)
+        self._times, self._runs = Distributions(), Sums()
 
     def add(self, batch: Batch) -> None:
         work = batch.work
@@ -437,18 +421,17 @@ class GraphRanges(StatsCollector):
             return
         at = np.flatnonzero(path != OUTSIDE)
         self._times.add(path[at], (work.end - work.start)[at])
-        runs = np.bincount(work.node[at])
-        self._runs = np.append(self._runs, np.zeros(max(len(runs) - len(self._runs), 0), np.int64))
-        self._runs[: len(runs)] += runs
+        self._runs.add(work.node[at])
 
     def result(self) -> Iterator[stats.GraphRangeUse]:
         origins = self.context.trace.origins
         if not origins:
             return
-        path_of = origins.path_of[: len(self._runs)]
-        nodes = np.bincount(path_of[self._runs > 0], minlength=len(origins.paths))
+        runs = self._runs.by_group
+        path_of = origins.path_of[: len(runs)]
+        nodes = np.bincount(path_of[runs > 0], minlength=len(origins.paths))
         replays = np.zeros(len(origins.paths), np.int64)
-        np.maximum.at(replays, path_of, self._runs)
+        np.maximum.at(replays, path_of, runs)
         for path, time in enumerate(self._times.spreads()):
             if time.count:
                 known = (int(nodes[path]), int(replays[path])) if path != UNRECORDED else (None, None)
@@ -575,7 +558,7 @@ class Counters(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._groups = _Groups()
+        self._groups = Groups()
         # By counter: number of samples, sum, minimum, maximum.
         self._values = np.zeros((4, 0))
         # By counter: the time integral (value x ns), and the last value.
@@ -635,7 +618,7 @@ class Memory(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._groups = _Groups()
+        self._groups = Groups()
         self._totals = np.zeros((0, 6), np.int64)
 
     def add(self, batch: Batch) -> None:
@@ -689,7 +672,7 @@ class MemoryOverTime(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._groups = _Groups()
+        self._groups = Groups()
         self._levels = Levels(*gpu.work_span(context.trace), _PARTS.bit_length(), 0)
 
     def add(self, batch: Batch) -> None:

@@ -38,22 +38,22 @@ NOTHING = Spread()
 
 
 class Sums:
-    """Sums of integers by group: 0, 1, 2, ..."""
+    """Sums of integers by group: 0, 1, 2, ... ``by_group`` has those up to the last group with a number."""
 
     def __init__(self) -> None:
-        self._sums = np.zeros(0, np.int64)
+        self.by_group = np.zeros(0, np.int64)
 
     def add(self, groups: np.ndarray, values: np.ndarray | int = 1) -> None:
         """Add one number for each element of ``groups``."""
         if len(groups):
-            self._sums = np.pad(self._sums, (0, max(int(groups.max()) + 1 - len(self._sums), 0)))
+            self.by_group = np.pad(self.by_group, (0, max(int(groups.max()) + 1 - len(self.by_group), 0)))
             if isinstance(values, int):
-                self._sums += values * np.bincount(groups, minlength=len(self._sums))
+                self.by_group += values * np.bincount(groups, minlength=len(self.by_group))
             else:
-                np.add.at(self._sums, groups, values)
+                np.add.at(self.by_group, groups, values)
 
     def __getitem__(self, group: int) -> int:
-        return int(self._sums[group]) if group < len(self._sums) else 0
+        return int(self.by_group[group]) if group < len(self.by_group) else 0
 
 
 class Distributions:

@@ -15,7 +15,7 @@ import numpy as np
 from .._native import Keys
 from ..trace.rows import time_order
 from .distribution import NOTHING, Distributions, Spread, Sums
-from .sweep import Work
+from .sweep import Groups, Work
 
 # The latest slices of a thread that are kept after they end. Work that begins later than this many slices after its
 # launch is not matched.
@@ -39,16 +39,14 @@ class Projection:
 
     def __init__(self) -> None:
         self._threads: dict[int, _Slices] = {}
-        self._slice_keys, self._work_keys = Keys(1), Keys(1)
+        self._slice_threads, self._work_threads = Keys(1), Keys(1)
         self._times = Distributions()
         self._operations, self._gpu_ns = Sums(), Sums()
-        self._pairs = Keys(2)
-        self._pair_list: list[tuple[int, int]] = []
-        self._kernels = Distributions()
+        self._pairs, self._kernels = Groups(), Distributions()
 
     def add(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
         """Add slices: parallel arrays."""
-        for number, at in _by(self._slice_keys, thread):
+        for number, at in _by(self._slice_threads, thread):
             self._threads.setdefault(number, _Slices()).add(start[at], end[at], group[at])
 
     def launch(self, work: Work, name: np.ndarray | None = None) -> None:
@@ -58,7 +56,7 @@ class Projection:
         if not work.calls.known.all():
             columns = tuple(column[work.calls.known] for column in columns)
             name = None if name is None else name[work.calls.known]
-        for thread, at in _by(self._work_keys, columns[0]):
+        for thread, at in _by(self._work_threads, columns[0]):
             slices = self._threads.get(thread)
             if slices is None:
                 continue
@@ -76,10 +74,8 @@ class Projection:
 
     def _pair(self, group: np.ndarray, name: np.ndarray, duration: np.ndarray) -> None:
         kernels = name >= 0
-        group, name = group[kernels].astype(np.uint32), name[kernels].astype(np.uint32)
-        ids, new = self._pairs.ids([group, name])
-        self._pair_list += zip(group[new].tolist(), name[new].tolist(), strict=True)
-        self._kernels.add(ids, duration[kernels])
+        pairs = self._pairs.of(group[kernels].astype(np.uint32), name[kernels].astype(np.uint32))
+        self._kernels.add(pairs, duration[kernels])
 
     def _retire(self, slices: _Slices, time: int = _LATE) -> None:
         group, first, last, operations, gpu_ns = slices.remove_ended(time)
@@ -102,7 +98,7 @@ class Projection:
 
     def kernels(self) -> list[tuple[int, int, Spread]]:
         """For each group and kernel name in it, the spread of the kernel times (ns)."""
-        return [(*pair, spread) for pair, spread in zip(self._pair_list, self._kernels.spreads(), strict=True)]
+        return [(*pair, spread) for pair, spread in zip(self._pairs.values, self._kernels.spreads(), strict=True)]
 
 
 class _Slices:

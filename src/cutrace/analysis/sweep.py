@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,24 +42,26 @@ _STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))
 _DETAILS = {"memcpys": "kind", "graph_launches": "graph"}
 
 
-class SortedRows:
-    """Rows of a block, ascending by begin. ``start`` has the begins (ns, int64)."""
+class Groups:
+    """Groups of rows with equal values in all columns, numbered from 0 in the order of first appearance. ``values`` has
+    what ``make`` returns for the values of each group."""
 
-    def __init__(self, rows: np.ndarray, start: np.ndarray) -> None:
-        self.rows, self.start = rows, start
+    def __init__(self, make: Callable[..., Any] = lambda *values: values) -> None:
+        self._make = make
+        self._keys: Keys | None = None
+        self.values: list[Any] = []
 
-    @classmethod
-    def of(cls, rows: np.ndarray, begin: str) -> SortedRows:
-        """All rows of a block; ``begin`` is the field of their begin."""
-        start = rows[begin].astype(np.int64)
-        order = time_order(start)
-        return cls(rows, start) if order is None else cls(chosen(rows, order), start[order])
+    def of(self, *columns: np.ndarray) -> np.ndarray:
+        """The group of each row."""
+        if self._keys is None:
+            self._keys = Keys(len(columns))
+        numbers, new = self._keys.ids(columns)
+        self.values += map(self._make, *(column[new].tolist() for column in columns))
+        return numbers
 
-    def __len__(self) -> int:
-        return len(self.start)
 
-    def __getitem__(self, at: slice) -> SortedRows:
-        return SortedRows(self.rows[at], self.start[at])
+# Rows of a block, ascending by begin, and the begins (ns, int64).
+_Sorted = tuple[np.ndarray, np.ndarray]
 
 
 class _Merge:
@@ -78,9 +81,9 @@ class _Merge:
 class Columns:
     """Rows of a table, ascending by begin, as arrays by field that are made on first use. Times are int64."""
 
-    def __init__(self, table: Table, parts: list[SortedRows]) -> None:
-        self._table, self._parts = table, parts
-        self._merge = _Merge([part.start for part in parts])
+    def __init__(self, table: Table, parts: list[_Sorted]) -> None:
+        self._table, self._parts = table, [rows for rows, _ in parts]
+        self._merge = _Merge([start for _, start in parts])
         self._made = {table.start_field or "": self._merge.start}
 
     def __len__(self) -> int:
@@ -92,7 +95,7 @@ class Columns:
     def __getitem__(self, field: str) -> np.ndarray:
         if field not in self._made:
             dtype = np.int64 if field == self._table.end_field else self._table.dtype[field]
-            self._made[field] = self._merge.column(dtype, [part.rows[field] for part in self._parts])
+            self._made[field] = self._merge.column(dtype, [rows[field] for rows in self._parts])
         return self._made[field]
 
 
@@ -164,8 +167,8 @@ class Sweep:
         self._process = next((info.process for blocks in infos.values() for info in blocks), 0)
         self._readers = {name: InOrder(trace, name, blocks) for name, blocks in infos.items()}
         self._calls = Calls(_REMEMBERED_BITS)
-        self._stream_keys = Keys(3)
-        self.streams: list[Stream] = []
+        self._numbers = Groups(Stream)
+        self.streams: list[Stream] = self._numbers.values
 
     def __iter__(self) -> Iterator[Batch]:
         for until in self._edges():
@@ -210,7 +213,7 @@ class Sweep:
             start=merge.start,
             end=joined("end", np.int64),
             table=merged(np.uint8, [np.full(len(rows), number, np.uint8) for number, rows in parts]),
-            stream=merged(np.uint32, [self._number(*(column(rows, *field) for field in _STREAM)) for _, rows in parts]),
+            stream=merged(np.uint32, [self._numbers.of(*(column(rows, *f) for f in _STREAM)) for _, rows in parts]),
             device=joined("device", np.uint16),
             correlation=correlation,
             launch=joined("launch", np.uint32),
@@ -218,12 +221,6 @@ class Sweep:
             node=node,
             calls=LaunchCalls(*self._calls.find(correlation)),
         )
-
-    def _number(self, *columns: np.ndarray) -> np.ndarray:
-        numbers, new = self._stream_keys.ids(columns)
-        for at in new.tolist():
-            self.streams.append(Stream(*(int(column[at]) for column in columns)))
-        return numbers
 
 
 class InOrder:
@@ -244,9 +241,12 @@ class InOrder:
             _, _, info, taken = heapq.heappop(self._waiting)
             rows, _ = self._trace.block(info)
             if len(rows):
-                self._live.append(_Live(info, SortedRows.of(rows, self._table.start_field or ""), taken))
-        parts = [part for live in self._live if len(part := live.take(until))]
-        self._live = [live for live in self._live if live.left]
+                start = rows[self._table.start_field].astype(np.int64)
+                if (order := time_order(start)) is not None:
+                    rows, start = chosen(rows, order), start[order]
+                self._live.append(_Live(info, rows, start, taken))
+        parts = [part for live in self._live if len((part := live.take(until))[0])]
+        self._live = [live for live in self._live if live.taken < len(live.start)]
         self._unload()
         return Columns(self._table, parts)
 
@@ -265,18 +265,15 @@ class _Live:
     """A block in memory; its first ``taken`` rows were taken."""
 
     info: BlockInfo
-    part: SortedRows
+    rows: np.ndarray
+    start: np.ndarray
     taken: int
 
     @property
-    def left(self) -> bool:
-        return self.taken < len(self.part)
-
-    @property
     def next(self) -> int:
-        return int(self.part.start[self.taken])
+        return int(self.start[self.taken])
 
-    def take(self, until: int) -> SortedRows:
-        end = len(self.part) if until >= NEVER else int(np.searchsorted(self.part.start, until))
+    def take(self, until: int) -> _Sorted:
+        end = len(self.start) if until >= NEVER else int(np.searchsorted(self.start, until))
         begin, self.taken = self.taken, max(end, self.taken)
-        return self.part[begin : self.taken]
+        return self.rows[begin : self.taken], self.start[begin : self.taken]
