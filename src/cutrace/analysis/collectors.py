@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..trace.origins import NODE_FIELDS, OUTSIDE, UNRECORDED
 from ..trace.quality import GPU_WORK
 from . import gpu, stats
 from .calls import UNKNOWN_CALL, plain_name
-from .distribution import NOTHING, Distributions, Spread, Sums
+from .distribution import NOTHING, Distributions, Spread, Sums, grown
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import DEFAULTS, Stats, StatsOptions
@@ -37,7 +38,10 @@ _DIGITS = re.compile(r"\d+")
 _DEEPEST = 256
 # Parts of the time of GPU work, for values over time.
 _PARTS = 400
-_DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz")
+_CONFIGURATION = (
+    *(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz"),
+    *("registers", "static_shared", "dynamic_shared"),
+)
 
 
 @dataclass(frozen=True)
@@ -88,15 +92,13 @@ class CollectorContext:
         return Numbering.of(name or UNKNOWN_CALL for name in names)
 
     @cached_property
-    def configurations(self) -> tuple[np.ndarray, Groups]:
-        """The group of each launch configuration, equal ones in one group; and the name and fields of each group."""
-        groups, launches = Groups(), self.trace.launches
-        fields = (*_DIMS, "registers", "static_shared", "dynamic_shared")
-        return groups.of(self.kernels.numbers, *(launches[field] for field in fields)), groups
+    def configurations(self) -> tuple[np.ndarray, list[stats.Configuration]]:
+        """The number of each launch configuration of the trace, and the distinct ones by number."""
+        groups, launches = Groups(self._configuration), self.trace.launches
+        return groups.of(self.kernels.numbers, *(launches[field] for field in _CONFIGURATION)), groups.values
 
-    def configuration(self, number: int) -> stats.Configuration:
-        """The launch configuration of a group of :attr:`configurations`."""
-        name, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = self.configurations[1].values[number]
+    def _configuration(self, name: int, *fields: int) -> stats.Configuration:
+        gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = fields
         shape = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
         return stats.Configuration(self.kernels.names[name], *shape, registers, (static, dynamic))
 
@@ -162,6 +164,11 @@ class Grouping:
     #: A mask of the slices that begin and end on one thread: only their GPU work is known.
     projects: Callable[[Columns], np.ndarray] = lambda rows: np.ones(len(rows), bool)
 
+    def slices(self, rows: Columns, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Thread, begin, end and number of the slices that begin and end on one thread."""
+        at, columns = self.projects(rows), (rows["thread"], rows["start"], rows["end"], numbers)
+        return columns if at.all() else tuple(column[at] for column in columns)
+
 
 class Grouped(StatsCollector):
     """Groups of rows, with the spreads of some columns in each group."""
@@ -190,13 +197,13 @@ class Grouped(StatsCollector):
             spread.add(group, numbers)
 
     def result(self) -> Iterator[Any]:
-        by_group = zip(*(spread.spreads() for spread in self._spreads), strict=True)
-        for group, (key, spreads) in enumerate(zip(self.groups.values, by_group, strict=True)):
-            yield self.grouping.row(self.context, key, *spreads, *self.more(group))
+        spreads = (spread.spreads() for spread in self._spreads)
+        for key, *values in zip(self.groups.values, *spreads, *self.more(), strict=False):
+            yield self.grouping.row(self.context, key, *values)
 
-    def more(self, group: int) -> tuple[Any, ...]:
-        """Further arguments of :attr:`Grouping.row` for a group."""
-        return (self._marked[group],) if self.grouping.marked else ()
+    def more(self) -> tuple[Iterable[Any], ...]:
+        """Further arguments of :attr:`Grouping.row`, each by group."""
+        return (chain(self._marked.by_group.tolist(), repeat(0)),) if self.grouping.marked else ()
 
 
 def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
@@ -258,12 +265,10 @@ class Sliced(Grouped):
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
         super().count(group, rows)
-        at = self.grouping.projects(rows)
-        slices = (rows["thread"], rows["start"], rows["end"], group)
-        self.spend(*(slices if at.all() else (column[at] for column in slices)))
+        self.spend(*self.grouping.slices(rows, group))
 
     def spend(self, *slices: np.ndarray) -> None:
-        """Add slices that begin and end on one thread: arrays of thread, begin, end and group."""
+        """Add slices that begin and end on one thread, each with its group (:meth:`Grouping.slices`)."""
         self.projection.add(*slices)
 
     def launch(self, batch: Batch) -> None:
@@ -273,12 +278,8 @@ class Sliced(Grouped):
         self.projection.finish()
         return ()
 
-    @cached_property
-    def _projected(self) -> list[Projected]:
-        return self.projection.projected()
-
-    def more(self, group: int) -> tuple[Any, ...]:
-        return (self._projected[group] if group < len(self._projected) else Projected(),)
+    def more(self) -> tuple[Iterable[Any], ...]:
+        return (chain(self.projection.projected(), repeat(Projected())),)
 
 
 class RangeKernelUses(Sliced):
@@ -319,13 +320,8 @@ class Host(Sliced):
         self._inner.finish()
         return super().end(process, streams)
 
-    def more(self, group: int) -> tuple[Any, ...]:
-        return (*super().more(group), self._inside[group] if group < len(self._inside) else 0)
-
-    @cached_property
-    def _inside(self) -> list[int]:
-        times: list[int] = self._inner.times().tolist()
-        return times
+    def more(self) -> tuple[Iterable[Any], ...]:
+        return (*super().more(), chain(self._inner.times().tolist(), repeat(0)))
 
 
 def _host(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected, inner: int) -> stats.HostUse:
@@ -340,10 +336,9 @@ class Paths(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._times, self._ranges, self._work = PathTimes(), Groups(), Groups()
-        # The labels of ranges, by their text.
+        # Ranges get labels by their texts, work kinds and names.
+        self._times, self._ranges, self._work = PathTimes(), Groups(self._range), Groups(self._work_name)
         self._labels: dict[str, int] = {}
-        self._label_of = np.zeros(0, np.uint32)  # by group of ranges
         origins = context.trace.origins
         paths = origins.paths if origins else ()
         self._creations = [[self._label(context.range_name(name)) for name in path[:_DEEPEST]] for path in paths]
@@ -358,9 +353,7 @@ class Paths(StatsCollector):
                 # Slices of the host show no category, so it does not divide them.
                 domain = rows["domain"] if table == "nvtx_ranges" else np.zeros(len(rows), np.uint32)
                 group = self._ranges.of(self.context.ranges.numbers.take(rows["name"]), domain)
-                columns = rows["thread"], rows["start"], rows["end"], self._labels_of(group)
-                at = grouping.projects(rows)
-                slices.append(columns if at.all() else tuple(column[at] for column in columns))
+                slices.append(grouping.slices(rows, np.array(self._ranges.values, np.uint32).take(group)))
         if slices:
             self._times.add_ranges(*map(np.concatenate, zip(*slices, strict=True)))
         if len(work := batch.work):
@@ -370,14 +363,9 @@ class Paths(StatsCollector):
             called = calls.thread, calls.start, calls.known
             self._times.add_work(*called, label, work.end - work.start, created, self._creations)
 
-    def _labels_of(self, groups: np.ndarray) -> np.ndarray:
-        """The labels of groups of ranges: those with equal texts have one."""
-        texts = []
-        for number, domain in self._ranges.values[len(self._label_of) :]:
-            text = self.context.ranges.names[number]
-            texts.append(f"{self.context.text(domain)}:{text}" if domain else text)
-        self._label_of = np.append(self._label_of, np.array([self._label(t) for t in texts], np.uint32))
-        return self._label_of.take(groups)
+    def _range(self, number: int, domain: int) -> int:
+        text = self.context.ranges.names[number]
+        return self._label(f"{self.context.text(domain)}:{text}" if domain else text)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
         self._times.finish()
@@ -389,7 +377,7 @@ class Paths(StatsCollector):
         for node, (parent, label, *use) in enumerate(zip(*(c.tolist() for c in self._times.nodes()), strict=True)):
             kind = "range"
             if label & PathTimes.WORK:
-                kind, name = self._work_name(*self._work.values[label - PathTimes.WORK])
+                kind, name = self._work.values[label - PathTimes.WORK]
             elif node:
                 name = texts[label]
             if node:
@@ -561,9 +549,8 @@ class Counters(StatsCollector):
         self._groups = Groups()
         # By counter: number of samples, sum, minimum, maximum.
         self._values = np.zeros((4, 0))
-        # By counter: the time integral (value x ns), and the last value.
-        self._held = np.zeros((2, 0))
-        self._times = np.zeros(0, np.int64)
+        # By counter: the time integral (value x ns), and the last value and its time.
+        self._held, self._times = np.zeros((2, 0)), np.zeros(0, np.int64)
 
     def add(self, batch: Batch) -> None:
         if rows := batch.tables.get("counters"):
@@ -573,8 +560,7 @@ class Counters(StatsCollector):
             finite = np.isfinite(value)
             group, value = group[finite], value[finite]
             size = len(self._groups.values)
-            nothing = np.array([[0], [0], [np.inf], [-np.inf]])
-            self._values = np.hstack([self._values, nothing.repeat(size - self._values.shape[1], axis=1)])
+            self._values = grown(self._values, size, np.array([[0], [0], [np.inf], [-np.inf]]))
             count, total, least, most = self._values
             count += np.bincount(group, minlength=size)
             with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values may overflow
@@ -585,9 +571,7 @@ class Counters(StatsCollector):
     def _hold(self, group: np.ndarray, time: np.ndarray, value: np.ndarray) -> None:
         """Add each value times the time (ns) until the next sample of its counter. Rows are in the order of time."""
         size = len(self._groups.values)
-        new = size - len(self._times)
-        self._held = np.hstack([self._held, np.zeros((2, new))])
-        self._times = np.append(self._times, np.zeros(new, np.int64))
+        self._held, self._times = grown(self._held, size), grown(self._times, size)
         total, last = self._held
         # Counter by counter: the last sample of earlier batches, then the new ones.
         group = np.append(np.arange(size), group)
@@ -619,17 +603,16 @@ class Memory(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._groups = Groups()
-        self._totals = np.zeros((0, 6), np.int64)
+        self._totals = np.zeros(0, np.int64)  # six of each group
 
     def add(self, batch: Batch) -> None:
         if rows := batch.tables.get("allocations"):
             group = self._groups.of(rows["device"], rows["memory"])
-            new = len(self._groups.values) - len(self._totals)
-            self._totals = np.concatenate([self._totals, np.zeros((new, 6), np.int64)])
-            count_memory(group, rows["operation"], rows["bytes"], self._totals.reshape(-1))
+            self._totals = grown(self._totals, 6 * len(self._groups.values))
+            count_memory(group, rows["operation"], rows["bytes"], self._totals)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:
-        for (device, memory), totals in zip(self._groups.values, self._totals, strict=True):
+        for (device, memory), totals in zip(self._groups.values, self._totals.reshape(-1, 6), strict=True):
             sums, levels = totals[:4].view(np.uint64).tolist(), totals[4:].tolist()
             yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *sums, *levels)
 
@@ -713,7 +696,7 @@ _GROUPINGS = {
     "configurations": Grouping(
         ("kernels",),
         lambda c, rows: (c.configurations[0].take(rows["launch"]),),
-        lambda c, key, time: stats.ConfigurationUse(c.configuration(key[0]), time),
+        lambda c, key, time: stats.ConfigurationUse(c.configurations[1][key[0]], time),
     ),
     "api": Grouping(
         ("api_calls",),

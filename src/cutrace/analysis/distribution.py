@@ -37,6 +37,12 @@ class Spread:
 NOTHING = Spread()
 
 
+def grown(array: np.ndarray, size: int, fill: np.ndarray | int = 0) -> np.ndarray:
+    """The array with at least ``size`` entries along its last axis; new ones are ``fill``."""
+    new = np.broadcast_to(fill, (*array.shape[:-1], max(size - array.shape[-1], 0)))
+    return np.concatenate([array, new.astype(array.dtype)], axis=-1)
+
+
 class Sums:
     """Sums of integers by group: 0, 1, 2, ... ``by_group`` has those up to the last group with a number."""
 
@@ -46,14 +52,11 @@ class Sums:
     def add(self, groups: np.ndarray, values: np.ndarray | int = 1) -> None:
         """Add one number for each element of ``groups``."""
         if len(groups):
-            self.by_group = np.pad(self.by_group, (0, max(int(groups.max()) + 1 - len(self.by_group), 0)))
+            self.by_group = grown(self.by_group, int(groups.max()) + 1)
             if isinstance(values, int):
                 self.by_group += values * np.bincount(groups, minlength=len(self.by_group))
             else:
                 np.add.at(self.by_group, groups, values)
-
-    def __getitem__(self, group: int) -> int:
-        return int(self.by_group[group]) if group < len(self.by_group) else 0
 
 
 class Distributions:

@@ -87,7 +87,7 @@ def _gpu_events(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[Gpu
     names, status = _functions(c)
     origins = c.trace.origins
     paths = [origins.text(path) for path in range(len(origins.paths))] if origins else [""]
-    shapes: dict[int, Configuration] = {}
+    number_of, shapes = c.configurations
     for batch in sweep:
         work, calls = batch.work, batch.work.calls
         others, created = _others(c, batch), c.created(work)
@@ -106,9 +106,7 @@ def _gpu_events(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[Gpu
             if table:
                 name, size = next(others[table])
             else:
-                shape = shapes.get(launch)
-                if shape is None:
-                    shape = shapes[launch] = c.configuration(c.configurations[0][launch])
+                shape = shapes[number_of[launch]]
                 name = shape.name
             where = sweep.streams[stream]
             yield GpuEvent(start, end, correlation, process, where, name, call, shape, size, paths[number])

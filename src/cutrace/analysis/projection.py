@@ -93,8 +93,8 @@ class Projection:
 
     def projected(self) -> list[Projected]:
         """The projections by group, up to the last group with work."""
-        spreads = enumerate(self._times.spreads())
-        return [Projected(spread, self._operations[group], self._gpu_ns[group]) for group, spread in spreads]
+        sums = self._operations.by_group.tolist(), self._gpu_ns.by_group.tolist()
+        return [Projected(*values) for values in zip(self._times.spreads(), *sums, strict=True)]
 
     def kernels(self) -> list[tuple[int, int, Spread]]:
         """For each group and kernel name in it, the spread of the kernel times (ns)."""
