@@ -35,13 +35,13 @@ import cutrace
 CHILD = """
 import json, sys, tempfile, time
 from pathlib import Path
-from cutrace.importers.base import Source, read
+from cutrace.importers.base import SourceFile, read
 from cutrace.plugins import importer
 
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 
-source = Source.at(Path(sys.argv[1]))
+source = SourceFile.at(Path(sys.argv[1]))
 reader = importer(source)
 before = peak()
 with tempfile.TemporaryDirectory() as folder:

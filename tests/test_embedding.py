@@ -18,7 +18,7 @@ import cutrace
 import pftrace
 from contents import everything
 from cutrace import CutraceError, embedding
-from cutrace.importers.base import DAMAGED, Source
+from cutrace.importers.base import DAMAGED, SourceFile
 from support import cutrace as run
 
 DATA = sorted((Path(__file__).parent / "data").glob("*.bin"))
@@ -84,7 +84,7 @@ def test_a_carrying_file_may_be_compressed_later(tmp_path):
 def test_only_traces_that_are_not_compressed_carry_one_unasked(tmp_path, name, asked):
     capture = example(tmp_path)
     cutrace.convert(capture, tmp_path / name, capture=asked)
-    found = embedding.extract(Source.at(tmp_path / name), tmp_path / "inside.bin", DAMAGED)
+    found = embedding.extract(SourceFile.at(tmp_path / name), tmp_path / "inside.bin", DAMAGED)
     assert found == (name == "x.pftrace" and asked is None)
 
 
@@ -260,7 +260,7 @@ def test_a_piece_that_would_fill_the_memory_is_not_unpacked(tmp_path):
 def test_a_full_disk_is_named(tmp_path):
     path = carrying(example(tmp_path))
     with pytest.raises(CutraceError, match="cannot write /dev/full: No space left on device"):
-        embedding.extract(Source.at(path), Path("/dev/full"), DAMAGED)
+        embedding.extract(SourceFile.at(path), Path("/dev/full"), DAMAGED)
 
 
 def test_a_capture_that_got_shorter_is_not_carried_by_half(tmp_path):

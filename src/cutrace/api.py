@@ -456,9 +456,9 @@ def _for_perfetto(source: Source, say: Callable[[str], None]) -> Iterator[Path]:
     """Yield a file that Perfetto reads: the source, or a temporary trace made of it."""
     name = "run"
     if isinstance(source, str | Path):
-        from .importers.base import Source as File
+        from .importers.base import SourceFile
 
-        head = File.at(Path(source)).head
+        head = SourceFile.at(Path(source)).head
         if head.startswith((_TRACE, _ZIP)) or head.startswith(_TAR, _TAR_OFFSET):
             yield Path(source)
             return

@@ -79,10 +79,10 @@ def as_capture(path: Path, files: ExitStack) -> Path:
     if _is_capture(path):
         return path
     from .embedding import Damaged, extract
-    from .importers.base import DAMAGED, Source, read
+    from .importers.base import DAMAGED, SourceFile, read
     from .plugins import importer
 
-    source, folder, damage = Source.at(path), files.enter_context(scratch()), ""
+    source, folder, damage = SourceFile.at(path), files.enter_context(scratch()), ""
     try:
         if extract(source, inside := folder / "inside.bin", DAMAGED):
             return inside

@@ -30,7 +30,7 @@ from .exporters.base import Exporter
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from .importers.base import Importer, Source
+    from .importers.base import Importer, SourceFile
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ def hookimpl(function: _Function) -> _Function:
     return function
 
 
-def importer(source: Source) -> Importer | None:
+def importer(source: SourceFile) -> Importer | None:
     """Return the first importer that recognizes the source, or None."""
     fitting = next((i for i in _own(IMPORTERS) if i.recognizes(source)), None)
     fitting = fitting or next((i for i in others("cutrace_importers") if _recognizes(i, source)), None)
@@ -128,7 +128,7 @@ def _loaded(entry: EntryPoint, hook: str) -> list[Any]:
     return formats
 
 
-def _recognizes(importer: Importer, source: Source) -> bool:
+def _recognizes(importer: Importer, source: SourceFile) -> bool:
     """Whether an importer of another package recognizes the source."""
     try:
         return importer.recognizes(source)

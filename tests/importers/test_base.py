@@ -11,7 +11,7 @@ import zstandard
 
 import cutrace
 from cutrace import BadCapture
-from cutrace.importers.base import HEAD, Import, Source
+from cutrace.importers.base import HEAD, Import, SourceFile
 from cutrace.loading import opened
 from cutrace.runbin import TABLES
 from support.packages import installed
@@ -23,10 +23,10 @@ class Lines:
     name = "lines"
     description = "lines of text"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         return source.head.startswith(b"slices\n")
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         rows = []
         writer = out.process(0, pid=7, name="writer of lines")
         with source.open() as file:
@@ -93,13 +93,13 @@ def test_compressed_files_are_unpacked_as_they_are_read(lines, tmp_path, pack):
 def test_what_is_in_front_of_a_damage_says_what_a_file_is(tmp_path, damage):
     path = tmp_path / "a.gz"
     path.write_bytes(damage(gzip.compress(b"short")))
-    assert Source.at(path).head == b"short"
+    assert SourceFile.at(path).head == b"short"
 
 
 def test_the_head_is_short_however_much_a_file_unpacks_to(tmp_path):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(HEAD * 100)))
-    assert len(Source.at(path).head) == HEAD
+    assert len(SourceFile.at(path).head) == HEAD
 
 
 def test_captures_and_other_files_open_as_one(lines, tmp_path, tiny_capture):

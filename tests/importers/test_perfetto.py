@@ -17,7 +17,7 @@ import captures
 import cutrace
 from cutrace import BadCapture
 from cutrace.importers import perfetto
-from cutrace.importers.base import Source
+from cutrace.importers.base import SourceFile
 
 S, MS = 10**9, 10**6
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
@@ -391,4 +391,4 @@ def test_a_bomb_takes_no_memory(maker, tmp_path):
 def test_text_that_begins_with_an_empty_line_is_no_perfetto_trace(tmp_path, text):
     path = tmp_path / "x.txt"
     path.write_bytes(text)
-    assert not perfetto.PERFETTO.recognizes(Source.at(path))
+    assert not perfetto.PERFETTO.recognizes(SourceFile.at(path))

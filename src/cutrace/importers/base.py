@@ -37,7 +37,7 @@ _PACKED: dict[bytes, Literal["gzip", "zstd"]] = {b"\x1f\x8b": "gzip", b"\x28\xb5
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file, or a folder, that may be imported.
 
     ``head`` is its first 64 KiB, unpacked if ``packed`` names a compression; empty for a folder.
@@ -48,7 +48,7 @@ class Source:
     packed: Literal["", "gzip", "zstd"] = ""
 
     @classmethod
-    def at(cls, path: Path) -> Source:
+    def at(cls, path: Path) -> SourceFile:
         """The source at a path. Raises :class:`BadCapture` when it cannot be read."""
         try:
             if not path.is_file():
@@ -82,11 +82,11 @@ class Importer(Protocol):
     name: str
     description: str
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         """Whether the source has this format, by its content, not its name."""
         ...
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         """Write the contents of the source. Raises :class:`BadCapture` when nothing of it can be used."""
         ...
 
@@ -103,7 +103,7 @@ class Import:
     """A capture that is being written, in files of ``folder``, and the account of the source's events: each event is
     counted once, as kept, left or lost."""
 
-    def __init__(self, folder: Path, source: Source, importer: Importer) -> None:
+    def __init__(self, folder: Path, source: SourceFile, importer: Importer) -> None:
         self._folder, self._source, self._importer = folder, source, importer
         self._writers: dict[Hashable, Writer] = {}
         # By kind of events, as cutrace.trace.imported reads them.
@@ -193,7 +193,6 @@ class Import:
         return paths[0]
 
     def discard(self) -> None:
-        """Remove the written files."""
         for writer in self._writers.values():
             writer.discard()
 
@@ -220,7 +219,7 @@ def rows_of(table: str, count: int, **fields: Any) -> np.ndarray:
     return rows
 
 
-def read(importer: Importer, source: Source, folder: Path, damage: str = "") -> Path:
+def read(importer: Importer, source: SourceFile, folder: Path, damage: str = "") -> Path:
     """Import a source as a capture in ``folder``; returns its path. ``damage`` is the reason why the embedded capture
     is unusable. Raises :class:`BadCapture` when nothing can be used, :class:`CutraceError` when the folder is full."""
     out = Import(folder, source, importer)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ..errors import BadCapture
-from .base import DAMAGED, HEAD, Import, Source, value_of
+from .base import DAMAGED, HEAD, Import, SourceFile, value_of
 from .events import EventReader, Rule
 from .generic import RULES, Generic
 from .timeline import Timeline
@@ -37,10 +37,10 @@ class ChromeImporter:
     name = "chrome"
     description = "trace-event JSON (chrome://tracing)"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         return looks_like_events(source.head) or _has_events_later(source)
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         read(source, out, (), lambda phase, category: f"{phase} events", Generic)
 
 
@@ -57,7 +57,7 @@ def without_mark(head: bytes) -> bytes:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
-def _has_events_later(source: Source) -> bool:
+def _has_events_later(source: SourceFile) -> bool:
     """Whether an object has an array of events after long other values."""
     if len(source.head) < HEAD or not without_mark(source.head).startswith(b"{"):
         return False
@@ -74,7 +74,7 @@ def _has_events_later(source: Source) -> bool:
 
 
 def read(
-    source: Source,
+    source: SourceFile,
     out: Import,
     rules: tuple[Rule, ...],
     label: Callable[[str, str], str],

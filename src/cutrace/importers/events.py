@@ -15,7 +15,7 @@ import numpy as np
 
 from .._native import EventScanner
 from ..trace_events import OWN, WRAP
-from .base import DAMAGED, Import, Source
+from .base import DAMAGED, Import, SourceFile
 
 #: Bytes in a read, and events in a batch.
 CHUNK = 1 << 20
@@ -75,8 +75,6 @@ class Flag(IntFlag):
     DURATION = 2
     BAD_TIME = 4
     BAD_DURATION = 8
-    NAME = 16
-    CATEGORY = 32
 
 
 #: Wanted keys of all events.
@@ -137,7 +135,6 @@ class Events:
         return len(self.columns[column][0]) if column in self.columns else 0
 
     def select(self, chosen: np.ndarray) -> Events:
-        """The events of a mask."""
         if chosen.all():
             return self
         new_rows = np.cumsum(chosen) - 1
@@ -155,7 +152,7 @@ class EventReader:
     """The events of a file. Iterate over it once; then :attr:`others` is complete. Errors of the whole file are noted
     and counted in ``out``."""
 
-    def __init__(self, source: Source, rules: Sequence[Rule], out: Import) -> None:
+    def __init__(self, source: SourceFile, rules: Sequence[Rule], out: Import) -> None:
         self._source, self._out = source, out
         self._rules = (*rules, Rule(""))
         self.scanner = EventScanner(

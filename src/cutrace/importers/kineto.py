@@ -23,7 +23,7 @@ from ..trace_events import (
     OWN,
     SYNCHRONIZATIONS,
 )
-from .base import Import, Source, object_of, rows_of, value_of
+from .base import Import, SourceFile, object_of, rows_of, value_of
 from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
@@ -142,13 +142,13 @@ class KinetoImporter:
     name = "kineto"
     description = "torch.profiler (Kineto) JSON"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         head = source.head
         if without_mark(head).startswith(b"{") and _MARKS.search(head):
             return True
         return looks_like_events(head) and bool(_CATEGORIES.search(head))
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         event = _HOST_EVENT.search(source.head)
         host = int(event[1]) if event else None
         read(source, out, RULES, _label, lambda timeline: Kineto(timeline, host))
@@ -560,12 +560,9 @@ class Kineto(Generic):
 
     @property
     def _home(self) -> int:
-        """The process that owns all GPU work."""
         return self._timeline.process_index(self._host if self._host is not None else 0)
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
-        """Lists of three numbers, from their JSON."""
-
         def triple(text: str) -> list[int]:
             value = value_of(text)
             good = isinstance(value, list) and len(value) == 3 and all(_fits(v, "u4") for v in value)

@@ -15,7 +15,7 @@ import numpy as np
 from ..nsys import THREAD_BITS, THREADS
 from ..runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
-from .base import Import, Source, object_of
+from .base import Import, SourceFile, object_of
 from .reading import Reading, Target
 from .row_builder import Strings, Texts
 from .tables import Batch, Kind, rows
@@ -38,10 +38,10 @@ class NsysSqlite:
     name = "nsys-sqlite"
     description = "Nsight Systems SQLite export"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         return source.head.startswith(MAGIC) and not source.packed and is_export(tables_of(source.path))
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         with SqliteTables(source.path) as tables:
             _beside(source.path, out)
             NsysReading(tables, out, source.path).read()
@@ -53,13 +53,13 @@ class NsysArrow:
     name = "nsys-arrow"
     description = "Nsight Systems Arrow or Parquet export"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         if source.path.is_dir():
             return is_export({file.stem for file in source.path.iterdir() if file.suffix in SUFFIXES})
         # Each schema of an Arrow file with many tables has the name of its table as text.
         return source.head.startswith((STREAM, FILE)) and b"table_name" in source.head
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         with ArrowTables(source.path) as tables:
             NsysReading(tables, out, source.path).read()
 
@@ -78,7 +78,6 @@ class NsysReading(Reading):
     redundant = nsys_events.REDUNDANT
 
     def read(self) -> None:
-        """Convert all tables. Raises :class:`BadCapture` when no event could be used."""
         names = list(self.tables.names)
         # Names come first. Tables of the whole machine come last, because they go to the processes with events.
         nsys_target.describe(self)
@@ -105,7 +104,6 @@ class NsysReading(Reading):
         self.missing(name, read)
 
     def target(self, key: int) -> Target:
-        """The process of a serialized id."""
         if key not in self.targets:
             writer = self._begun(key)
             texts, functions = Strings(writer, self.texts), Strings(writer, self.function_names)
@@ -128,7 +126,6 @@ class NsysReading(Reading):
         return Texts({number: nsys_events.without_version(text) for number, text in self.texts.items()})
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
-        """The thread ids of serialized ids."""
         keys, threads = self._renumbered
         if not len(keys):
             return ids & THREADS
@@ -162,7 +159,6 @@ class NsysReading(Reading):
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        """The metadata of the export."""
         return {
             name: value
             for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -171,7 +167,6 @@ class NsysReading(Reading):
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether cutrace wrote the file."""
         return self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace"
 
     @cached_property

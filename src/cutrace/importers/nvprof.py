@@ -15,7 +15,7 @@ import numpy as np
 
 from ..runbin import TABLES
 from . import nvprof_markers
-from .base import Import, Source, rows_of
+from .base import Import, SourceFile, rows_of
 from .nvprof_records import MAPPINGS, REDUNDANT, ROW, WHY, ids
 from .reading import Reading, Target
 from .row_builder import Strings, find
@@ -33,13 +33,13 @@ class Nvprof:
     name = "nvprof"
     description = "nvprof SQLite database"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         if source.packed or not source.head.startswith(MAGIC):
             return False
         names = tables_of(source.path)
         return "StringTable" in names or ("Version" in names and any(name.startswith(_PREFIX) for name in names))
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         with SqliteTables(source.path) as tables:
             NvprofReading(tables, out, source.path).read()
 
@@ -61,7 +61,6 @@ class NvprofReading(Reading):
         self.wide_threads: dict[int, set[int]] = {}
 
     def read(self) -> None:
-        """Convert all tables. Raises :class:`BadCapture` when no record could be used."""
         for name in sorted(self.tables.names, key=_priority):
             kind = name.removeprefix(_PREFIX)
             if kind in MAPPINGS:
@@ -84,7 +83,6 @@ class NvprofReading(Reading):
         return self.targets[pid]
 
     def add(self, target: Target, table: str, made: np.ndarray) -> None:
-        """Write rows that are already accounted for."""
         super().add(target, table, made)
         start = TABLES[table].start_field
         if len(made) and start and not self._clocked and int(made[start].max()) > _EPOCH:

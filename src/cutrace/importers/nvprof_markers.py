@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .nsys_nvtx import depths
-from .nvprof_records import ids
+from .nvprof_records import ids, packed
 from .row_builder import Rows, find
 from .tables import Batch, Kind, ReadColumn
 
@@ -132,8 +132,7 @@ def _with_threads(batch: Batch) -> None:
 
 def _with_bits(batch: Batch) -> None:
     """Replace the payloads with a column of their bits."""
-    payloads = batch.columns.pop("payload").values.tolist()
-    batch.columns["bits"] = ReadColumn.of(np.frombuffer(b"".join(p[:8].ljust(8, b"\0") for p in payloads), "<i8"))
+    batch.columns["bits"] = ReadColumn.of(packed(batch.columns.pop("payload").values, 8, "<i8")[:, 0])
 
 
 def _whole(reading: NvprofReading, name: str, columns: dict[str, Kind], shrink: Callable[[Batch], None]) -> Batch:

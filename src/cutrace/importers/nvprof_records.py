@@ -6,6 +6,7 @@ ids; :mod:`.callback_names` has their names.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +25,15 @@ ROW = "_id_"
 _THREADS = 0xFFFFFFFF
 
 
+def packed(blobs: np.ndarray, size: int, dtype: str) -> np.ndarray:
+    """The values in blobs, each cut or padded to ``size`` bytes; a row for each blob."""
+    data = b"".join(blob[:size].ljust(size, b"\0") for blob in blobs.tolist())
+    return np.frombuffer(data, dtype).reshape(len(blobs), size // np.dtype(dtype).itemsize)
+
+
 def ids(blobs: np.ndarray) -> np.ndarray:
     """The three numbers of CUPTI's object ids: process and thread, or device, context and stream. Shape (n, 3)."""
-    return np.frombuffer(b"".join(blob[:12].ljust(12, b"\0") for blob in blobs.tolist()), "<u4").reshape(-1, 3)
+    return packed(blobs, 12, "<u4")
 
 
 # Columns that many tables share, in the notation of :mod:`cutrace.nsys`.
@@ -62,7 +69,7 @@ def _kernels(reading: NvprofReading, target: Target, made: Rows) -> None:
     asked = batch["isSharedMemoryCarveoutRequested"] != 0
     launch.set("carveout", np.where(asked, batch["sharedMemoryCarveoutRequested"], 255))
     # The low half of a byte is the requested configuration, the high half the one used.
-    cache = np.array([blob[0] if blob else 0 for blob in batch["cacheConfig"].tolist()], np.uint8)
+    cache = packed(batch["cacheConfig"], 1, "u1")[:, 0]
     launch.rows["cache_requested"], launch.rows["cache_executed"] = cache & 15, cache >> 4
     if reading.counts_kernels:
         reading.kernels.append((batch["correlationId"], made.rows["start"].copy()))
@@ -123,8 +130,7 @@ def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 def _environment(reading: NvprofReading, target: Target, made: Rows) -> None:
     batch = made.batch
-    data = b"".join(blob[:20].ljust(20, b"\0") for blob in batch["data"].tolist())
-    words = np.frombuffer(data, "<u4").reshape(-1, 5).astype(np.uint64)
+    words = packed(batch["data"], 20, "<u4").astype(np.uint64)
     low, high = words & np.uint64(0xFFFF), words << np.uint64(16)
     high &= np.uint64(NOTHING)
     speed = low[:, 0] | high[:, 1] | (low[:, 2] | high[:, 3]) << np.uint64(32)
@@ -136,10 +142,9 @@ def _environment(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 
 def _devices(reading: NvprofReading, target: Target, made: Rows) -> None:
-    batch, fields = made.batch, made.rows
+    fields = made.rows
     fields["max_threads_per_multiprocessor"] = fields["max_warps_per_multiprocessor"] * fields["warp_size"]
-    uuids = [blob[:16].ljust(16, b"\0") for blob in batch["uuid"].tolist()]
-    fields["uuid"] = np.array([np.void(uuid) for uuid in uuids], "V16")
+    fields["uuid"] = packed(made.batch["uuid"], 16, "V16")[:, 0]
 
 
 def _preemptions(reading: NvprofReading, target: Target, made: Rows) -> None:
@@ -201,9 +206,7 @@ def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
 def _numbers(blobs: np.ndarray) -> np.ndarray:
     """Values of metrics: 64-bit floats or integers. The file does not have their type. Bits below 2^52 are an integer,
     because as a float they would be smaller than any measured value."""
-    data = b"".join(blob[:8].ljust(8, b"\0") for blob in blobs.tolist())
-    whole = np.frombuffer(data, "<u8")
-    floating = np.frombuffer(data, "<f8")
+    whole, floating = (packed(blobs, 8, dtype)[:, 0] for dtype in ("<u8", "<f8"))
     return np.where(whole < 1 << 52, whole.astype(np.float64), floating)
 
 
@@ -263,14 +266,11 @@ MAPPINGS: dict[str, Mapping] = {
     "OPENACC_LAUNCH": _ACC,
     "OPENACC_OTHER": _ACC,
     "OPENMP": _constructs("OpenMP", _OPENMP),
-    "EVENT": _counters("event", timed=False, per_instance=False),
-    "EVENT_INSTANCE": _counters("event", timed=False, per_instance=True),
-    "METRIC": _counters("metric", timed=False, per_instance=False),
-    "METRIC_INSTANCE": _counters("metric", timed=False, per_instance=True),
-    "INSTANTANEOUS_EVENT": _counters("event", timed=True, per_instance=False),
-    "INSTANTANEOUS_EVENT_INSTANCE": _counters("event", timed=True, per_instance=True),
-    "INSTANTANEOUS_METRIC": _counters("metric", timed=True, per_instance=False),
-    "INSTANTANEOUS_METRIC_INSTANCE": _counters("metric", timed=True, per_instance=True),
+} | {
+    f"{'INSTANTANEOUS_' * timed}{noun.upper()}{'_INSTANCE' * per_instance}": _counters(
+        noun, timed=timed, per_instance=per_instance
+    )
+    for noun, timed, per_instance in product(("event", "metric"), (False, True), (False, True))
 }
 
 #: Columns that repeat other columns, or mean nothing outside the file.

@@ -18,7 +18,7 @@ from ..errors import BadCapture
 from ..runbin import TABLES, Writer
 from ..runbin.layout import REFERRED, TYPES, Field
 from ..runbin.writer import NewIds
-from .base import Import, Source, object_of
+from .base import Import, SourceFile, object_of
 from .tables_arrow import need_pyarrow
 
 _PROCESSES = "processes.parquet"
@@ -37,7 +37,7 @@ class Parquet:
     name = "parquet"
     description = "a folder of Parquet files that cutrace wrote"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         """Whether the source is a folder with cutrace's table of processes. Needs no pyarrow."""
         try:
             with (source.path / _PROCESSES).open("rb") as file:
@@ -47,7 +47,7 @@ class Parquet:
         except OSError:
             return False
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         """Write all tables. Raises :class:`CutraceError` when pyarrow is not installed."""
         need_pyarrow(source.path)
         _Folder(source.path, out).read()

@@ -19,7 +19,7 @@ import zstandard
 from ..errors import BadCapture
 from ..trace_events import OWN
 from . import chrome, kineto
-from .base import DAMAGED, Import, Source
+from .base import DAMAGED, Import, SourceFile
 from .events import Events
 from .timeline import Timeline
 
@@ -74,12 +74,12 @@ class PerfettoImporter:
     name = "perfetto"
     description = "a Perfetto trace"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         """Whether the source begins with packets of a trace. Their first byte is also a line break, so one byte is not
         enough."""
         return _begins(source.head)
 
-    def read(self, source: Source, out: Import) -> None:
+    def read(self, source: SourceFile, out: Import) -> None:
         translation = _Translation(source, out)
         chrome.read(
             _AsJson(source.path, source.head, translation=translation), out, _RULES, _label,
@@ -99,7 +99,7 @@ def _label(phase: str, category: str) -> str:
 
 
 @dataclass(frozen=True)
-class _AsJson(Source):
+class _AsJson(SourceFile):
     """A Perfetto trace as trace-event JSON."""
 
     translation: _Translation = field(kw_only=True)
@@ -152,7 +152,7 @@ class _Sequence:
 class _Translation:
     """The JSON of a trace, generated while it is read."""
 
-    def __init__(self, source: Source, out: Import) -> None:
+    def __init__(self, source: SourceFile, out: Import) -> None:
         self._source, self._out = source, out
         self._sequences: dict[int, _Sequence] = {}
         self._tracks: dict[int, _Track] = {}
@@ -388,7 +388,6 @@ class _Translation:
     def _counter_value(
         self, track: _Track, time: int, value: float, where: dict[str, Any] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """A value of a counter, as a trace event."""
         if track.derived:
             self.unsupported["events that cutrace computed"] += 1
             return
@@ -403,7 +402,6 @@ class _Translation:
         yield {"ph": "C", "ts": time, **where, "name": name, "args": {"value": value}, OWN: own}
 
     def _legacy(self, time: int, where: dict[str, Any], legacy: dict[int, Value]) -> Iterator[dict[str, Any]]:
-        """A legacy event, as a trace event."""
         event: dict[str, Any] = {"ph": chr(_number(legacy.get(2)) & 0x7F), "ts": time, **where}
         if 3 in legacy:
             event["dur"] = 1000 * _signed(legacy[3])

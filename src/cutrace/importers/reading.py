@@ -137,7 +137,6 @@ class Mapping:
 
     @property
     def columns(self) -> dict[str, Kind]:
-        """The columns that are read."""
         return kinds(self.table) | (self.other.columns if self.other else {})
 
     def parts(self, batch: Batch) -> Iterator[tuple[Mapping, Batch]]:
@@ -176,7 +175,6 @@ def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> No
 
 
 def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> None:
-    """Set the field of one column."""
     batch, field = made.batch, column.field
     values, known = batch[column.name], batch.known(column.name)
     match column.conversion:

@@ -48,7 +48,6 @@ class ReadColumn:
 
     @classmethod
     def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> ReadColumn:
-        """A column without values."""
         return cls(
             np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)), np.ones(rows, bool), np.zeros(rows, bool), missing
         )
@@ -146,7 +145,7 @@ class Tables(ABC):
 
     @abstractmethod
     def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
-        """The batches of a table: number of rows, and columns."""
+        """:meth:`batches` of columns that the table has: the number of rows, and the columns."""
 
     @contextmanager
     def reading(self, table: str) -> Iterator[None]:

@@ -149,7 +149,6 @@ class Timeline:
         return pid in self._index_of
 
     def writer(self, process: int) -> Writer:
-        """The writer of a process, by its index."""
         return self._processes[process].writer
 
     @property
@@ -198,7 +197,6 @@ class Timeline:
         return made[inverse]
 
     def one_text(self, text: int) -> str:
-        """The text with this id."""
         return self.reader.texts(np.array([text]))[0].decode("utf-8", "replace")
 
     # Times

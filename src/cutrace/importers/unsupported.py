@@ -6,7 +6,7 @@ import re
 from typing import NoReturn
 
 from ..errors import BadCapture
-from .base import Import, Source
+from .base import Import, SourceFile
 from .chrome import without_mark
 from .tables_sqlite import MAGIC, SqliteTables
 
@@ -42,14 +42,14 @@ class Unsupported:
     name = "unsupported"
     description = "a file that cutrace cannot read"
 
-    def recognizes(self, source: Source) -> bool:
+    def recognizes(self, source: SourceFile) -> bool:
         return source.head.startswith(MAGIC) or bool(_explanation(source))
 
-    def read(self, source: Source, out: Import) -> NoReturn:
+    def read(self, source: SourceFile, out: Import) -> NoReturn:
         raise BadCapture(f"{source.path} {_explanation(source) or _database(source)}.")
 
 
-def _explanation(source: Source) -> str:
+def _explanation(source: SourceFile) -> str:
     head = without_mark(source.head)
     if source.packed and not source.head:
         return f"is compressed with {source.packed}, and empty or damaged: create it again"
@@ -61,7 +61,7 @@ def _explanation(source: Source) -> str:
     return known
 
 
-def _database(source: Source) -> str:
+def _database(source: SourceFile) -> str:
     if source.packed:
         return "is a compressed database: unpack it first"
     with SqliteTables(source.path) as tables:

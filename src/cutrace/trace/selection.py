@@ -297,12 +297,10 @@ class SelectedRows:
 
     @cached_property
     def _work(self) -> _IdSet:
-        """The correlation ids of the selected GPU work."""
         return _correlations(self._rows(GPU_WORK))
 
     @cached_property
     def _kept(self) -> _IdSet:
-        """The correlation ids of all selected calls and work."""
         return _correlations(self._rows(("api_calls", *GPU_WORK)))
 
     @cached_property
@@ -487,7 +485,6 @@ def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _sorted(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
-    """Many arrays as one, sorted."""
     whole = np.concatenate(parts) if parts else np.zeros(0, dtype)
     if not (whole[1:] >= whole[:-1]).all():
         whole.sort()
