@@ -31,7 +31,7 @@ def arm(command: tuple[str, ...], **given: Any) -> None:
     The options are defaults for `cutrace attach`. COMMAND replaces this process, so it has its pid.
     """
     executable = find_command(command[0])
-    variables = environment.standby(completed(Options.of(**arguments_of(given))))
+    variables = environment.injection(completed(Options.of(**arguments_of(given))), None)
     warn_of_others()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the command would inherit that

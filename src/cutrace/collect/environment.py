@@ -14,21 +14,14 @@ NVTX = "NVTX_INJECTION64_PATH"
 OPTIONS = "CUTRACE_OPTIONS"
 
 
-def injection(options: Options, directory: Path, dump: Path | None = None) -> dict[str, str]:
+def injection(options: Options, directory: Path | None, dump: Path | None = None) -> dict[str, str]:
     """The variables for a program and its children. Each process writes a file into ``directory``, and its dumps next
-    to ``dump`` (see :meth:`Options.text`)."""
+    to ``dump`` (see :meth:`Options.text`). Without a directory, somebody can attach to them (:mod:`.standby`), and
+    ``options`` are the defaults of these recordings."""
     library = str(collector_path())
-    variables = {CUDA: library, OPTIONS: options.text(directory=directory, dump=dump)}
-    if options.records_nvtx:
-        variables[NVTX] = library
-    return variables
-
-
-def standby(options: Options) -> dict[str, str]:
-    """The variables for a program that somebody can attach to (:mod:`.standby`). ``options`` are the defaults of these
-    recordings."""
-    library = str(collector_path())
-    return {CUDA: library, NVTX: library, OPTIONS: options.text(standby=True)}
+    text = options.text(directory=directory, dump=dump)
+    wants_nvtx = options.records_nvtx or directory is None
+    return {CUDA: library, OPTIONS: text, **({NVTX: library} if wants_nvtx else {})}
 
 
 def on_standby(environment: Mapping[str, str]) -> bool:

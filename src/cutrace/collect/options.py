@@ -193,17 +193,16 @@ class Options:
         output: os.PathLike[str] | str | None = None,
         dump: os.PathLike[str] | str | None = None,
         annotator: bool = True,
-        standby: bool = False,
     ) -> str:
         """The text that the collector parses, one ``key=value`` a line.
 
-        Give either ``directory``, where each process writes its own file, or ``output``, the file of one process. On
-        SIGUSR2, a process that keeps its newest rows writes them to ``run-1.bin``, ``run-2.bin``, ... for ``dump``
-        ``run.bin``. With ``annotator`` the collector hooks into Python for ``annotate``; without, the caller does.
-        With ``standby`` the process waits for somebody to attach, and there is no file.
+        ``directory`` is where each process writes its own file, ``output`` the file of one process. With neither, the
+        process waits for somebody to attach. On SIGUSR2, a process that keeps its newest rows writes them to
+        ``run-1.bin``, ``run-2.bin``, ... for ``dump`` ``run.bin``. With ``annotator`` the collector hooks into Python
+        for ``annotate``; without, the caller does.
         """
-        if (directory is not None) + (output is not None) + standby != 1:
-            raise ValueError("give one of directory, output and standby")
+        if directory is not None and output is not None:
+            raise ValueError("give one of directory and output")
         paths = {"directory": directory, "output": output, "dump": dump if self.keeps_newest else None}
         values: dict[str, object] = {
             **{name: Path(path).absolute() for name, path in paths.items() if path is not None},
@@ -217,7 +216,7 @@ class Options:
             **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
             **{name: getattr(self, name) for name in ("dump_limit", "dump_pause_ms")},
-            "standby": 1 if standby else None,
+            "standby": 1 if directory is None and output is None else None,
         }
         lines = [f"{key}={value}" for key, value in values.items() if value is not None]
         lines += [f"dump_when={condition}" for condition in self.dump_when]

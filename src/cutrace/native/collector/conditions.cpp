@@ -3,15 +3,10 @@
 #include <charconv>
 #include <cstddef>
 
+#include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
+
 namespace cutrace {
 namespace {
-
-constexpr std::string_view kBlanks = " \t";
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(kBlanks);
-  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 // Removes a decimal number without a sign or an exponent from the start of `text`.
 std::optional<double> take_number(std::string_view& text) {

@@ -60,10 +60,6 @@ class GraphNodes {
     bool is_inner = false;  // a node has taken it
     std::list<std::uint32_t>::iterator position;
   };
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return hash_bytes(text.data(), text.size()); }
-  };
 
   // Instead of an inner graph, of a conditional node with several bodies: their order is not known.
   static constexpr std::uint32_t kSeveral = 0xFFFFFFFF;
@@ -86,7 +82,7 @@ class GraphNodes {
   std::uint64_t dropped_ = 0;
   std::map<std::uint32_t, Graph> graphs_;
   std::list<std::uint32_t> recent_;  // graphs, the least recently used first
-  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ranges_;
+  std::unordered_map<std::string, std::uint32_t, SeededHash, std::equal_to<>> ranges_;
 };
 
 }  // namespace cutrace

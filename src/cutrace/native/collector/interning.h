@@ -49,10 +49,12 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t size) {
   return hash_mix(h ^ a, b ^ size);
 }
 
-// For std::unordered_map with integers or pointers as keys.
+// For std::unordered_map with integers, pointers or texts as keys.
 struct SeededHash {
+  using is_transparent = void;
   std::size_t operator()(std::uint64_t key) const { return hash_mix(key, 0); }
   std::size_t operator()(const void* key) const { return hash_mix(reinterpret_cast<std::uintptr_t>(key), 0); }
+  std::size_t operator()(std::string_view text) const { return hash_bytes(text.data(), text.size()); }
 };
 
 // Strings by id. The owner writes them into the file.
@@ -102,13 +104,8 @@ class StringTable {
   static constexpr std::size_t kLongest = 64 << 10;
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return hash_bytes(text.data(), text.size()); }
-  };
-
   std::size_t limit_;
-  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ids_;
+  std::unordered_map<std::string, std::uint32_t, SeededHash, std::equal_to<>> ids_;
   std::size_t text_bytes_ = 0;
   std::uint32_t next_id_ = 1;
   std::vector<std::uint32_t> heads_;

@@ -10,12 +10,6 @@
 namespace cutrace {
 namespace {
 
-std::string_view trim(std::string_view s) {
-  const auto first = s.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
-}
-
 template <typename T>
 bool number(std::string_view value, T& out, int base = 10) {
   std::uint64_t n = 0;
@@ -42,7 +36,7 @@ bool sampled(std::string_view value, Options& o) {
 
 // Names, separated by commas.
 bool names(std::string_view value, std::vector<std::string>& out) {
-  while (!value.empty()) out.emplace_back(trim(next_word(value, ",")));
+  while (!value.empty()) out.emplace_back(trimmed(next_word(value, ",")));
   return !out.empty() && out.size() <= Options::kMostAnnotated && std::ranges::find(out, "") == out.end();
 }
 
@@ -90,10 +84,10 @@ bool set(std::string_view key, std::string_view value, Options& o) {
 bool parse_options(std::string_view text, Options& options, std::string& error) {
   options.text = text;
   while (!text.empty()) {
-    const std::string_view entry = trim(next_word(text, "\n;"));
+    const std::string_view entry = trimmed(next_word(text, "\n;"));
     if (entry.empty()) continue;
     std::string_view rest = entry;
-    const std::string_view key = trim(next_word(rest, "=")), value = trim(rest);
+    const std::string_view key = trimmed(next_word(rest, "=")), value = trimmed(rest);
     const bool known = key.size() != entry.size() && set(key, value, options);
     if (!known && key == "dump_when") {
       error = "the dump condition '" + std::string(value) +

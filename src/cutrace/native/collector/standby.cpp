@@ -379,12 +379,6 @@ void begin_here() noexcept {
   std::fprintf(stderr, "cutrace: nobody can attach to this process: %s\n", error.c_str());
 }
 
-void before_fork() {
-  if (Standby* standby = instance.load()) standby->before_fork();
-}
-void after_fork_in_parent() {
-  if (Standby* standby = instance.load()) standby->after_fork_in_parent();
-}
 // The child is on standby from its first NVTX event or CUDA call on: most children call exec() and need none.
 void after_fork_in_child() {
   if (Standby* standby = instance.exchange(nullptr)) standby->after_fork_in_child();
@@ -407,7 +401,8 @@ void begin(const Options& defaults) {
     });
     // Those of recordings come first, so that in a child the last word on NVTX is that of standby.
     process::install_handlers();
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    pthread_atfork([] { if (Standby* standby = instance.load()) standby->before_fork(); },
+                   [] { if (Standby* standby = instance.load()) standby->after_fork_in_parent(); }, after_fork_in_child);
   }
   begin_here();
 }

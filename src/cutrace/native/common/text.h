@@ -17,6 +17,13 @@ inline std::string_view next_word(std::string_view& text, std::string_view separ
   return word;
 }
 
+// Without blanks at both ends.
+inline std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 // The length of the UTF-8 sequence at the start of `text`, 0 for an invalid one. `text` is not empty.
 inline std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -77,20 +77,18 @@ class RangeProfiler final : public ContextCounter {
   std::vector<std::uint8_t> availability_, config_, image_;
 };
 
-// Sums over a stretch of launches.
-struct InstructionSums {
-  struct Place {
-    std::uint32_t device = 0, crc = 0;
-    std::string function;
-    std::uint32_t offset = 0;
-    auto operator<=>(const Place&) const = default;
-  };
-  struct Sum {
-    SourceLine source;
-    std::vector<std::uint64_t> values;
-  };
-  std::map<Place, Sum> sums;
+struct InstructionKey {
+  std::uint32_t device = 0, crc = 0;
+  std::string function;
+  std::uint32_t offset = 0;
+  auto operator<=>(const InstructionKey&) const = default;
 };
+struct InstructionSum {
+  SourceLine source;
+  std::vector<std::uint64_t> values;  // by metric
+};
+// Over a stretch of launches.
+using InstructionSums = std::map<InstructionKey, InstructionSum>;
 
 // Metrics of single instructions: CUPTI patches the code of a kernel so that it counts while it runs.
 //

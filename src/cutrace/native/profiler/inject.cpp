@@ -193,7 +193,7 @@ void Profiler::write_instructions(std::size_t launches) {
   const std::string path = session.folder + "/" + std::to_string(getpid()) + ".instructions";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), &std::fclose);
   if (file == nullptr) return;
-  for (const auto& [place, sum] : instructions_.sums) {
+  for (const auto& [place, sum] : instructions_) {
     std::fprintf(file.get(), "%u\t%zu\t%s\t%u\t%u", place.device, launches, place.function.c_str(), place.offset, sum.source.line);
     for (const std::uint64_t value : sum.values) std::fprintf(file.get(), "\t%lu", static_cast<unsigned long>(value));
     std::fprintf(file.get(), "\t%s\n", sum.source.file.c_str());

@@ -81,8 +81,8 @@ bool InstructionCounter::read() {
   for (const CUpti_SassMetrics_Data& record : data) {
     if (record.functionName == nullptr) continue;
     if (flushed) {
-      const auto [place, fresh] = sums_.sums.try_emplace({device_, record.cubinCrc, record.functionName, record.pcOffset});
-      InstructionSums::Sum& sum = place->second;
+      const auto [place, fresh] = sums_.try_emplace({device_, record.cubinCrc, record.functionName, record.pcOffset});
+      InstructionSum& sum = place->second;
       if (fresh) {
         sum.source = lines_.find(record.cubinCrc, record.functionName, record.pcOffset);
         sum.values.resize(places_.size());
