@@ -128,6 +128,44 @@ fakegpu.launch("after")
     assert files(tmp_path) == ["run.bin"]
 
 
+def test_launches_into_a_graph_have_no_work_to_wait_for(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program = """
+fakegpu.launch("a")
+fakegpu.begin_capture(8)
+fakegpu.launch("captured", stream=8)
+fakegpu.end_capture(8)
+time.sleep(0.3)
+fakegpu.launch("b")
+"""
+    done = record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "gpu idle > 200ms")
+    (reason,) = reasons(tmp_path / "run-1.bin")
+    assert reason.startswith("GPU 0 was idle for 3")
+    assert "was not reported" not in done.stderr
+
+
+@pytest.mark.parametrize("kinds", ["default", "nvtx"])
+def test_a_range_that_hangs_is_dumped_meanwhile(fake_driver: FakeDriver, tmp_path: Path, kinds: str) -> None:
+    program = """
+steps(20)
+with nvtx.annotate("step", payload=77):
+    while not os.path.exists("run-1.bin"):
+        time.sleep(0.01)
+"""
+    record(
+        fake_driver, tmp_path, program, "--last", "1s", "--kinds", kinds, "--dump-when", "nvtx:step > 300ms",
+        "--dump-pause", "1ms",
+    )  # fmt: skip
+    assert files(tmp_path) == ["run-1.bin", "run.bin"], "its end is no second reason"
+    (reason,) = reasons(tmp_path / "run-1.bin")
+    assert reason.startswith("step has not ended after ")
+    assert numbers(tmp_path / "run-1.bin") == list(range(20))
+    with cutrace.load(tmp_path / "run-1.bin") as trace, cutrace.load(tmp_path / "run.bin") as whole:
+        (mark,) = trace.nvtx_marks
+        (hanging,) = whole.nvtx_ranges[whole.nvtx_ranges["payload"] == 77]
+        assert hanging["start"] + 800_000_000 < mark["time"] < hanging["end"]
+        assert mark["thread"] == hanging["thread"]
+
+
 def test_caps_and_pauses_limit_the_dumps_and_are_told(fake_driver: FakeDriver, tmp_path: Path) -> None:
     options = ("--last", "200ms", "--dump-when", "nvtx:step > 5ms", "--dump-pause", "100ms", "--dump-limit", "2")
     done = record(fake_driver, tmp_path, "steps(100, each=0.01)", *options)

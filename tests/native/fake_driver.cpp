@@ -54,6 +54,7 @@ struct Cupti {
   decltype(&fake_create_context) create_context = nullptr;
   decltype(&fake_enter_call) enter_call = nullptr;
   decltype(&fake_launch_call) launch_call = nullptr;
+  decltype(&fake_stream_call) stream_call = nullptr;
   decltype(&fake_ran) ran = nullptr;
   decltype(&fake_executed) executed = nullptr;
   decltype(&fake_module) module = nullptr;
@@ -186,7 +187,7 @@ void look_for_cupti() {
     if (!find(library, found.record, "fake_record") || !find(library, found.next_correlation, "fake_next_correlation") ||
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
         !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
-        !find(library, found.launch_call, "fake_launch_call") || !find(library, found.executed, "fake_executed") ||
+        !find(library, found.launch_call, "fake_launch_call") || !find(library, found.stream_call, "fake_stream_call") || !find(library, found.executed, "fake_executed") ||
         !find(library, found.graph, "fake_graph") || !find(library, found.graph_add, "fake_graph_add") ||
         !find(library, found.graph_instantiate, "fake_graph_instantiate") ||
         !find(library, found.graph_nodes, "fake_graph_nodes") || !find(library, found.module, "fake_module") || !find(library, found.load_cubin, "fake_load_cubin") ||
@@ -506,9 +507,16 @@ EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint3
   });
 }
 
+// Tells the subscriber of a call about a stream.
+void tell_of_stream(std::uint32_t callback, std::uint32_t stream) {
+  if (const Cupti* cupti = gpu().cupti)
+    cupti->stream_call(CUPTI_CB_DOMAIN_DRIVER_API, callback, reinterpret_cast<void*>(std::uintptr_t{stream}), nullptr, 0);
+}
+
 EXPORT int fake_gpu_begin_capture(std::uint32_t stream) {
   if (const int status = runtime_init()) return status;
   return api_call("cudaStreamBeginCapture", [&](std::uint32_t) {
+    tell_of_stream(kFakeBeginCapture, stream);
     const Lock lock(gpu().mutex);
     gpu().captures[stream] = gpu().cupti != nullptr ? gpu().cupti->graph() : 0;
     return 0;
@@ -517,6 +525,7 @@ EXPORT int fake_gpu_begin_capture(std::uint32_t stream) {
 
 EXPORT int fake_gpu_end_capture(std::uint32_t stream, std::uint32_t* graph) {
   return api_call("cudaStreamEndCapture", [&](std::uint32_t) -> int {
+    tell_of_stream(kFakeEndCapture, stream);
     const Lock lock(gpu().mutex);
     const auto capture = gpu().captures.extract(stream);
     if (capture.empty()) return CUDA_ERROR_ILLEGAL_STATE;

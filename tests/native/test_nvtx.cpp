@@ -295,6 +295,24 @@ TEST(ranges_from_many_threads_all_arrive_or_are_counted) {
   CHECK_EQUAL(c.lost(rows::Loss::nvtx_open), open);
 }
 
+TEST(a_range_whose_end_may_be_lost_does_not_hang) {
+  for (const bool lossy : {false, true}) {
+    Injected program;
+    const std::string dump = program.folder.path + "/dump.bin";
+    program.begin("flush_ms=10;last_ms=100;dump=" + dump + ";dump_when=nvtx:hanging > 10ms");
+    nvtxRangePushA("hanging");
+    const std::string mark(4000, 'm');
+    std::uint64_t sent = 1;
+    const auto lost = [&] { return program.collector.flush() == 0 && program.collector.statistics().nvtx_events < sent; };
+    while (lossy && !lost())
+      for (int i = 0; i < 2000; ++i, ++sent) nvtxMarkA(mark.c_str());
+    sleep_ms(500);
+    const auto dumped = std::filesystem::exists(program.folder.path + "/dump-1.bin");
+    CHECK_EQUAL(program.collector.stop(), 0);
+    CHECK_EQUAL(dumped, !lossy);
+  }
+}
+
 TEST(hundreds_of_threads_share_the_memory) {
   Injected program;
   program.begin();

@@ -28,14 +28,15 @@ struct Watch {
     }
     return conditions;
   }
-  void range(const std::string& name, std::uint64_t start, std::uint64_t took, const std::string& domain = "") {
+  void range(const std::string& name, std::uint64_t start, std::uint64_t took, const std::string& domain = "", bool open = false) {
     rows::NvtxRanges row;
     row.start = start;
     row.end = start + took;
     row.thread = 7;
     row.name = id(name);
     row.domain = domain.empty() ? 0 : id(domain);
-    triggers.range_ended(row, domain, name);
+    triggers.look_at(row, open, domain, name, fired[name]);
+    if (!open) fired.erase(name);
   }
   std::uint32_t id(const std::string& text) { return ids.try_emplace(text, static_cast<std::uint32_t>(ids.size() + 1)).first->second; }
   // The reasons of the dump that is due at this time; none if no dump is due. The dump is written.
@@ -47,6 +48,7 @@ struct Watch {
   }
   Triggers triggers;
   std::map<std::string, std::uint32_t> ids;
+  std::map<std::string, std::vector<std::uint32_t>> fired;
 };
 
 void check_text(const std::vector<std::string>& texts, const std::string& only) {
@@ -191,14 +193,74 @@ TEST(work_that_was_launched_may_be_running) {
   t.worked(0, 2, kBegin + 3 * kMs, kBegin + 8 * kSecond);
   settle(t, kBegin + 9 * kSecond);
   CHECK_EQUAL(t.moment(), std::uint64_t{0});
-  // A launch without work, such as one that is captured, is forgotten after a minute.
-  t.launched(4, kBegin + 9 * kSecond);
-  t.worked(0, 5, kBegin + 65 * kSecond, kBegin + 66 * kSecond);  // idle before, but no dump would show that later
-  t.worked(0, 6, kBegin + 67 * kSecond, kBegin + 68 * kSecond);
-  t.settle(kBegin + 68 * kSecond, kBegin + 68 * kSecond);
+}
+
+TEST(work_that_takes_long_is_no_idle_time) {
+  Watch watch({"gpu idle > 500ms"}, 5, kSecond, 200 * kSecond);
+  Triggers& t = watch.triggers;
+  t.worked(0, 1, kBegin, kBegin + kMs);
+  t.launched(2, kBegin + 2 * kMs);  // two minutes of work
+  for (std::uint64_t s = 1; s < 120; ++s) {
+    t.launched(std::uint32_t(2 + s), kBegin + s * kSecond);  // beside it, on another stream
+    t.worked(0, std::uint32_t(2 + s), kBegin + s * kSecond, kBegin + s * kSecond + kMs);
+    t.settle(kBegin + s * kSecond + 2 * kMs, kBegin + s * kSecond + 2 * kMs);
+  }
+  t.worked(0, 2, kBegin + 3 * kMs, kBegin + 120 * kSecond);
+  t.settle(kBegin + 150 * kSecond, kBegin + 150 * kSecond);
   CHECK_EQUAL(t.moment(), std::uint64_t{0});
-  t.settle(kBegin + 76 * kSecond, kBegin + 76 * kSecond);
-  CHECK_EQUAL(t.moment(), kBegin + 67 * kSecond);
+}
+
+TEST(a_captured_launch_is_waited_for_for_a_minute) {
+  const auto fires = [](std::uint64_t after, const Triggers::Captures& captures) {
+    Watch watch({"gpu idle > 500ms"});
+    Triggers& t = watch.triggers;
+    t.launched(4, kBegin + 9 * kSecond);
+    t.worked(0, 5, kBegin + 65 * kSecond, kBegin + 66 * kSecond);
+    t.worked(0, 6, kBegin + 67 * kSecond, kBegin + 68 * kSecond);
+    t.settle(kBegin + after, kBegin + after, captures);
+    return t.moment() == kBegin + 67 * kSecond;
+  };
+  const std::uint64_t began = kBegin + 8 * kSecond;
+  CHECK(!fires(68 * kSecond, {{began, began + 2 * kSecond}}));
+  CHECK(fires(76 * kSecond, {{1, 2}, {began, began + 2 * kSecond}}));
+  CHECK(fires(76 * kSecond, {{began, 0}}));  // it is captured still
+  CHECK(!fires(76 * kSecond, {{began, began + kMs}, {kBegin + 10 * kSecond, 0}}));
+}
+
+TEST(idle_times_beside_launches_without_a_report_are_told_at_the_end) {
+  const auto notes = [](const Triggers::Captures& captures) {
+    Watch watch({"gpu idle > 500ms"});
+    watch.triggers.launched(4, kBegin);
+    watch.triggers.worked(0, 5, kBegin + kMs, kBegin + 2 * kMs);
+    watch.triggers.worked(0, 6, kBegin + kSecond, kBegin + 2 * kSecond);
+    watch.triggers.finish(kBegin + 3 * kSecond, captures);
+    return std::make_pair(watch.triggers.moment() != 0, watch.triggers.notes(true));
+  };
+  const auto [fired, told] = notes({});
+  CHECK(!fired);
+  check_text(told, "the dump condition 'gpu idle > 500ms' does not know the idle times after the first of 1 launches whose work was not reported");
+  CHECK(notes({{kBegin - 1, kBegin + 1}}) == std::make_pair(true, std::vector<std::string>()));
+}
+
+TEST(a_range_that_hangs_is_dumped_once) {
+  Watch watch({"nvtx:step > 1s", "nvtx:step > 3x median"});
+  for (std::uint64_t i = 0; i < 10; ++i) watch.range("step", kBegin, 500 * kMs);
+  const std::uint64_t start = kBegin + kSecond;
+  watch.range("step", start, 6 * kSecond, "", true);  // half of the kept time after the limit
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+  watch.range("step", start, 6500 * kMs, "", true);
+  CHECK_EQUAL(watch.triggers.moment(), start + 6500 * kMs);
+  watch.range("step", start, 6600 * kMs, "", true);
+  const auto reasons = watch.dump(start + 9 * kSecond);  // no next range is waited for
+  CHECK_EQUAL(reasons.size(), std::size_t{2});
+  CHECK_EQUAL(reasons[0], std::string("step has not ended after 6.500 s (nvtx:step > 1s)"));
+  CHECK_EQUAL(reasons[1], std::string("step has not ended after 6.600 s, the median is 500.00 ms (nvtx:step > 3x median)"));
+  watch.range("step", start, 60 * kSecond, "", true);
+  watch.range("step", start, 90 * kSecond);  // it ends after all
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+  CHECK(watch.triggers.notes(true).empty());
+  watch.range("step", start + 100 * kSecond, 2 * kSecond);
+  CHECK(watch.triggers.moment() != 0);
 }
 
 TEST(an_idle_time_that_no_dump_would_show_makes_none) {
@@ -337,7 +399,8 @@ TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
     row.start = now;
     row.end = now + kMs;
     row.name = unique++;
-    if (unique % 8 == 0) watch.triggers.range_ended(row, "", "number " + std::to_string(unique));
+    std::vector<std::uint32_t> fired;
+    if (unique % 8 == 0) watch.triggers.look_at(row, false, "", "number " + std::to_string(unique), fired);
     for (std::uint32_t device = 0; device < 4; ++device)
       for (std::uint64_t i = 0; i < 2; ++i)
         if (random() % 500 != 0) watch.triggers.worked(device, 0, now + i * 20 * kMs, now + i * 20 * kMs + 5 * kMs);

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "clock.h"
+
 namespace cutrace {
 namespace {
 
@@ -227,6 +229,7 @@ void StreamCaptures::watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle sub
     const std::lock_guard lock(mutex_);
     captures_.clear();
     incomplete_ = false;
+    times_used_ = 0;
   }
   if (cupti.EnableCallback == nullptr) return;
   driver_is_loaded();  // loads it for stream_context()
@@ -265,6 +268,7 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
         } catch (const std::bad_alloc&) {
           incomplete_ = true;
         }
+        note_times();
       } else if (status != 0) {
         remove(stream, false);
       }
@@ -287,6 +291,25 @@ bool StreamCaptures::any_in(CUcontext context) const {
          });
 }
 
+std::vector<std::pair<std::uint64_t, std::uint64_t>> StreamCaptures::times() const {
+  const std::lock_guard lock(mutex_);
+  return {times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(times_used_)};
+}
+
+// Under mutex_, after a change of captures_.
+void StreamCaptures::note_times() {
+  const bool capturing = incomplete_ || !captures_.empty();
+  const bool noted = times_used_ != 0 && times_[times_used_ - 1].second == 0;
+  if (capturing == noted) return;
+  if (!capturing) return static_cast<void>(times_[times_used_ - 1].second = now_ns());
+  if (times_used_ == times_.size()) {
+    times_[1].first = times_[0].first;
+    std::move(times_.begin() + 1, times_.end(), times_.begin());
+    --times_used_;
+  }
+  times_[times_used_++] = {now_ns(), 0};
+}
+
 void StreamCaptures::remove(CUstream stream, bool all) {
   const auto same = [&](const CapturedStream& c) { return c.stream == stream; };
   if (all) {
@@ -294,6 +317,7 @@ void StreamCaptures::remove(CUstream stream, bool all) {
   } else if (const auto it = std::find_if(captures_.begin(), captures_.end(), same); it != captures_.end()) {
     captures_.erase(it);
   }
+  note_times();
 }
 
 }  // namespace cutrace

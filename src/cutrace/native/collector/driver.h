@@ -3,9 +3,12 @@
 
 #include <cuda.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cupti_library.h"
@@ -25,6 +28,9 @@ class StreamCaptures {
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
   // Whether a stream of this context is being captured.
   bool any_in(CUcontext context) const;
+  // When streams were captured: begins and ends, earliest first, with 0 for the end of a running capture. Two early times are
+  // one when there were many.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> times() const;
   // Around fork: the child must not inherit a lock that another thread holds.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
@@ -41,6 +47,7 @@ class StreamCaptures {
     CUcontext context;  // of the stream; null when unknown, which means any context
   };
   void remove(CUstream stream, bool all);
+  void note_times();
 
   std::vector<WatchedCall> calls_;  // filled once, before CUPTI calls back
   mutable std::mutex mutex_;
@@ -48,6 +55,8 @@ class StreamCaptures {
   // the driver alone may end it.
   std::vector<CapturedStream> captures_;  // under mutex_
   bool incomplete_ = false;  // under mutex_: a capture is missing for lack of memory, so any context may have one
+  std::array<std::pair<std::uint64_t, std::uint64_t>, 64> times_{};  // under mutex_
+  std::size_t times_used_ = 0;                                       // under mutex_
 };
 
 struct DeviceInfo {

@@ -45,6 +45,7 @@ void NvtxDecoder::drain() {
     ring->drain([&](const std::uint8_t* bytes) { event(*ring, bytes); });
     const std::uint64_t dropped = ring->dropped.exchange(0, std::memory_order_relaxed);
     capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
+    if (dropped != 0) each_open_range([&](OpenRange& range) { range.unwatched = true; });  // any thread may end a range
     const std::uint64_t nodes = ring->dropped_graph_nodes.exchange(0, std::memory_order_relaxed);
     capture_.lose(rows::Loss::nvtx_dropped, nodes, "graph nodes: the thread's buffer was full");
     if (state == Ring::kRetired) {  // the thread has ended and all its events are read
@@ -101,7 +102,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   switch (header.type) {
     case EventType::push:
     case EventType::start: {
-      OpenRange range{{}, header.domain, header.depth, known, std::string(own), false};
+      OpenRange range{{}, header.domain, header.depth, known, std::string(own)};
       rows::NvtxRanges& row = range.row;
       row.start = header.time;
       row.payload = attributes.payload;
@@ -229,22 +230,47 @@ void NvtxDecoder::age_pending_ends() {
   capture_.lose(rows::Loss::nvtx_unmatched_pop, lost, "NVTX range end");
 }
 
-void NvtxDecoder::write(const OpenRange& range, std::uint64_t end, std::uint32_t thread) {
+rows::NvtxRanges NvtxDecoder::row_of(const OpenRange& range, std::uint64_t end) {
   rows::NvtxRanges row = range.row;
   row.end = end;
-  row.end_thread = thread;
-  row.flags = end == 0 ? 1 : 0;
   row.name = range.registered != 0 ? registered(range.registered) : capture_.string(range.own);
   row.domain = domain(range.domain);
+  return row;
+}
+
+void NvtxDecoder::look_at(OpenRange& range, const rows::NvtxRanges& row, bool open) {
+  const std::string_view domain = range.domain != 0 ? nvtx::domain_name(range.domain) : std::string_view();
+  const std::string_view name = range.registered != 0 ? nvtx::registered_string(range.registered) : std::string_view(range.own);
+  triggers_.look_at(row, open, domain, name, range.fired);
+}
+
+template <typename Visit>
+void NvtxDecoder::each_open_range(Visit&& visit) {
+  for (auto& [ring, thread] : threads_)
+    for (auto& stack : thread.stacks)
+      for (OpenRange& range : stack) visit(range);
+  for (auto& [id, range] : started_ranges_) visit(range);
+}
+
+void NvtxDecoder::watch_open_ranges(std::uint64_t time) {
+  if (!triggers_.watches_ranges()) return;
+  each_open_range([&](OpenRange& range) {
+    if (!range.unwatched) look_at(range, row_of(range, time), true);
+  });
+}
+
+void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
+  rows::NvtxRanges row = row_of(range, end);
+  row.end_thread = thread;
+  row.flags = end == 0 ? 1 : 0;
   capture_.add(row);
   if (end == 0) return capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
-  const std::string_view name = range.registered != 0 ? nvtx::registered_string(range.registered) : std::string_view(range.own);
-  triggers_.range_ended(row, range.domain != 0 ? nvtx::domain_name(range.domain) : std::string_view(), name);
+  if (triggers_.watches_ranges()) look_at(range, row, false);
 }
 
 // Removes the range before code that may throw, so that no range is written twice.
 void NvtxDecoder::close(std::vector<OpenRange>& stack, std::uint64_t end) {
-  const OpenRange range = std::move(stack.back());
+  OpenRange range = std::move(stack.back());
   stack.pop_back();
   write(range, end, end != 0 ? range.row.thread : 0);
 }

@@ -22,6 +22,8 @@ class NvtxDecoder {
 
   // Empties all rings.
   void drain();
+  // Has the triggers look at the ranges that are open at `time`.
+  void watch_open_ranges(std::uint64_t time);
   // Drains the rings and writes the ranges without an end.
   void finish();
   std::uint64_t events() const { return events_; }
@@ -35,6 +37,8 @@ class NvtxDecoder {
     std::uint32_t registered;  // number of the registered string, or
     std::string own;
     bool doubtful = false;  // its end may have been dropped
+    bool unwatched = false;  // the same, as seen after the event: of no use for nodes, which come between
+    std::vector<std::uint32_t> fired{};  // dump conditions that it has made true
   };
   using Stacks = std::vector<std::vector<OpenRange>>;  // of a thread, by domain number
   struct Thread {
@@ -57,7 +61,11 @@ class NvtxDecoder {
   void pop(Stacks& stacks, const nvtx::EventHeader& header);
   void start(OpenRange range);
   void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread);
-  void write(const OpenRange& range, std::uint64_t end, std::uint32_t thread);  // end 0: the range has no end
+  template <typename Visit>
+  void each_open_range(Visit&& visit);
+  rows::NvtxRanges row_of(const OpenRange& range, std::uint64_t end);
+  void look_at(OpenRange& range, const rows::NvtxRanges& row, bool open);
+  void write(OpenRange& range, std::uint64_t end, std::uint32_t thread);  // end 0: the range has no end
   // Writes the last range of a stack and removes it; end 0: the range has no end.
   void close(std::vector<OpenRange>& stack, std::uint64_t end = 0);
   void leave_open(Stacks& stacks);

@@ -14,7 +14,10 @@ constexpr std::size_t kMostNames = 4096;    // of ranges
 constexpr std::size_t kMostGaps = 4096;     // of a device that are not evaluated yet
 constexpr std::size_t kMostChanges = 1 << 16;  // of memory that are not evaluated yet
 constexpr std::size_t kMostLaunches = 1 << 17;    // without work yet, and as much work without a launch
-constexpr std::uint64_t kLongestWork = 60 * kSecond;  // some launches have no work, such as those of a stream capture
+// How long the work of a launch is waited for. Beside a capture it may have none. Otherwise a bound is needed only for what
+// CUPTI never reports.
+constexpr std::uint64_t kLongestWork = 3600 * kSecond, kLongestBesideCapture = 60 * kSecond;
+constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kMostSeen = 8;        // names in a note
 
 std::string number(const char* format, double value) {
@@ -90,23 +93,28 @@ const std::vector<std::uint32_t>& Triggers::named_by(std::uint64_t key, std::str
   return by_name_.emplace(key, std::move(named)).first->second;
 }
 
-void Triggers::look_at(const rows::NvtxRanges& row, std::string_view domain, std::string_view name) {
+void Triggers::look_at(const rows::NvtxRanges& row, bool open, std::string_view domain, std::string_view name,
+                       std::vector<std::uint32_t>& fired) {
   const std::uint64_t took = row.end > row.start ? row.end - row.start : 0;
   for (const std::uint32_t i : named_by(std::uint64_t{row.domain} << 32 | row.name, domain, name)) {
     Trigger& trigger = triggers_[i];
     const Condition& condition = trigger.condition;
-    if (row.start >= trigger.moment) trigger.followed = true;
-    if (condition.kind == Condition::Kind::range) {
-      if (took > condition.limit) fire(trigger, row.end, row.thread, std::string(name) + " took " + duration(took));
-      continue;
-    }
+    if (!open && row.start >= trigger.moment) trigger.followed = true;
     RecentMedian& durations = trigger.durations;
-    if (durations.size() >= RecentMedian::kLeast) {
-      const std::uint64_t median = durations.median();
-      if (static_cast<double>(took) > condition.factor * static_cast<double>(median))
-        fire(trigger, row.end, row.thread, std::string(name) + " took " + duration(took) + ", the median is " + duration(median));
+    std::uint64_t limit = condition.limit;
+    std::string about;
+    if (condition.kind == Condition::Kind::median) {
+      const bool known = durations.size() >= RecentMedian::kLeast;
+      limit = known ? static_cast<std::uint64_t>(condition.factor * static_cast<double>(durations.median())) : kAll;
+      if (took > limit) about = ", the median is " + duration(durations.median());
+      if (!open) durations.add(took);
     }
-    durations.add(took);
+    // A slow range that ends is better dumped then.
+    const std::uint64_t patience = open ? patience_ : 0;
+    if (took < patience || took - patience <= limit || std::ranges::find(fired, i) != fired.end()) continue;
+    fire(trigger, row.end, row.thread, std::string(name) + (open ? " has not ended after " : " took ") + duration(took) + about);
+    trigger.followed = trigger.followed || open;
+    fired.push_back(i);
   }
 }
 
@@ -188,16 +196,30 @@ void Triggers::apply(const Change& change) {
   }
 }
 
-void Triggers::settle(std::uint64_t until, std::uint64_t now) {
+void Triggers::apply_changes(std::uint64_t until) {
   while (!changes_.empty() && changes_.front().time < until) {
     std::pop_heap(changes_.begin(), changes_.end());
     const Change change = changes_.back();
     changes_.pop_back();
     apply(change);
   }
-  while (!launches_.empty() && launches_.begin()->second + kLongestWork < now) launches_.erase(launches_.begin());
-  if (!launches_.empty()) until = std::min(until, launches_.begin()->second);
-  end_gaps(std::min(until, now - delay_), now);
+}
+
+// The time of the first launch whose work may be running at `now`. Forgets launches before it.
+std::uint64_t Triggers::running_since(std::uint64_t now, const Captures& captures) {
+  for (; !launches_.empty(); launches_.erase(launches_.begin())) {
+    const std::uint64_t time = launches_.begin()->second;
+    const bool captured = std::ranges::any_of(
+        captures, [&](const auto& capture) { return capture.first <= time && (time <= capture.second || capture.second == 0); });
+    const std::uint64_t longest = !captured ? kLongestWork : ending_ ? 0 : kLongestBesideCapture;
+    if (time + longest >= now) return time;
+  }
+  return kAll;
+}
+
+void Triggers::settle(std::uint64_t until, std::uint64_t now, const Captures& captures) {
+  apply_changes(until);
+  end_gaps(std::min({until, running_since(now, captures), now - delay_}), now);
 }
 
 void Triggers::end_gaps(std::uint64_t until, std::uint64_t now) {
@@ -205,11 +227,11 @@ void Triggers::end_gaps(std::uint64_t until, std::uint64_t now) {
     while (device.busy.size() > 1 && std::next(device.busy.begin())->first < until) end_gap(number, device, now);
 }
 
-void Triggers::finish(std::uint64_t now) {
-  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-  settle(kAll, now);
-  end_gaps(kAll, now);
+void Triggers::finish(std::uint64_t now, const Captures& captures) {
   ending_ = true;
+  apply_changes(kAll);
+  end_gaps(running_since(now, captures), now);
+  gaps_left_ = std::ranges::any_of(devices_, [](const auto& device) { return device.second.busy.size() > 1; });
 }
 
 // ---- dumps ----
@@ -276,6 +298,9 @@ std::vector<std::string> Triggers::notes(bool of_names) const {
       notes.push_back("the dump condition " + quoted + " needs " + std::to_string(RecentMedian::kLeast) + " ranges for a median and saw " +
                       std::to_string(trigger.durations.size()));
     }
+    if (condition.kind == Condition::Kind::idle && gaps_left_)
+      notes.push_back("the dump condition " + quoted + " does not know the idle times after the first of " +
+                      std::to_string(launches_.size()) + " launches whose work was not reported");
     if (trigger.paused != 0)
       notes.push_back("the dump condition " + quoted + " was true " + times(trigger.paused) + " in the pause after a dump (dump_pause)");
     if (trigger.beyond != 0)

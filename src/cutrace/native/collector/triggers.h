@@ -45,9 +45,9 @@ class Triggers {
   // nanoseconds; 0 if that depends on the size of the rows.
   Triggers(const std::vector<Condition>& conditions, std::uint64_t limit, std::uint64_t pause, std::uint64_t kept);
 
-  void range_ended(const rows::NvtxRanges& row, std::string_view domain, std::string_view name) {
-    if (watches_ranges_) look_at(row, domain, name);
-  }
+  bool watches_ranges() const { return watches_ranges_; }
+  // A range has ended, or is open at the time `row.end`. `fired` has the conditions that it has made true so far.
+  void look_at(const rows::NvtxRanges& row, bool open, std::string_view domain, std::string_view name, std::vector<std::uint32_t>& fired);
   // A call gave the GPU work, and work has ended. CUPTI reports work when it has ended, so only the call tells that it may be
   // running.
   bool watches_work() const { return shortest_gap_ != 0; }
@@ -61,11 +61,13 @@ class Triggers {
   void memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes);
   // Records of GPU work before `time` are missing: what looks idle before it may have been busy.
   void lose_work(std::uint64_t time);
+  // When the program captured streams into graphs, see StreamCaptures::times(): launches then may have no work.
+  using Captures = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
   // All records of what began and ended before `until` have been reported. Evaluates memory before it; and idle times before
   // it that are a delay ago, with no launch before whose work has not been reported.
-  void settle(std::uint64_t until, std::uint64_t now);
+  void settle(std::uint64_t until, std::uint64_t now, const Captures& captures = {});
   // The recording ends: evaluates everything, and makes a wanted dump due.
-  void finish(std::uint64_t now);
+  void finish(std::uint64_t now, const Captures& captures = {});
 
   // A moment that is the reason of a dump.
   struct Mark {
@@ -117,12 +119,13 @@ class Triggers {
     bool operator<(const Change& other) const { return time > other.time; }  // the earliest is the top of the heap
   };
 
-  void look_at(const rows::NvtxRanges& row, std::string_view domain, std::string_view name);
   const std::vector<std::uint32_t>& named_by(std::uint64_t key, std::string_view domain, std::string_view name);
   void end_launch(std::uint32_t correlation);
+  std::uint64_t running_since(std::uint64_t now, const Captures& captures);
   void add_work(std::uint32_t device, std::uint64_t start, std::uint64_t end);
   void end_gaps(std::uint64_t until, std::uint64_t now);
   void end_gap(std::uint32_t number, Device& device, std::uint64_t now);
+  void apply_changes(std::uint64_t until);
   void apply(const Change& change);
   void fire(Trigger& trigger, std::uint64_t time, std::uint32_t thread, const std::string& fact);
 
@@ -137,6 +140,7 @@ class Triggers {
   bool seen_more_ = false;
   std::map<std::uint32_t, Device> devices_;
   std::map<std::uint32_t, std::uint64_t> launches_;  // times by correlation id, of those without work yet
+  bool gaps_left_ = false;          // at the end, because of them
   // Work without a launch yet, because buffers come in any order: the older and the newer half.
   std::array<std::unordered_set<std::uint32_t, SeededHash>, 2> ended_;
   std::vector<Change> changes_;     // a heap

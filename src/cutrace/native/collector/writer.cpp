@@ -108,9 +108,11 @@ void Writer::count_dropped() {
 // Work that began before a moment is recorded if no buffer that was requested before that moment is unread. CUPTI holds back
 // a buffer while work in it is running.
 void Writer::settle_triggers() {
-  if (options_.dump_when.empty() || !uses_cupti()) return;
+  if (options_.dump_when.empty()) return;
+  nvtx_.watch_open_ranges(drained_ - kSettling);
   count_dropped();
-  triggers_.settle(source_.pool().unread(started_, drained_).oldest - kSettling, drained_);
+  if (uses_cupti())
+    triggers_.settle(source_.pool().unread(started_, drained_).oldest - kSettling, drained_, source_.captures().times());
   write_marks();
 }
 
@@ -134,7 +136,7 @@ void Writer::count_kept_back() {
 }
 
 bool Writer::finish_triggers() {
-  triggers_.finish(now_ns());
+  triggers_.finish(now_ns(), source_.captures().times());
   write_marks();
   return dump_is_due();
 }
@@ -343,8 +345,9 @@ void Writer::keep_newest() {
 
 Outcome Writer::open_kept(Kept& kept, bool for_triggers, std::string& error) {
   count_dropped();
-  if (capture_.events() == 0 && kept_.empty()) return Outcome::nothing;
-  if (for_triggers && dump_is_due()) {
+  const bool triggered = for_triggers && dump_is_due();  // by a range that hangs, even if nothing else was recorded
+  if (capture_.events() == 0 && kept_.empty() && !triggered) return Outcome::nothing;
+  if (triggered) {
     kept.reasons = triggers_.begin_dump();
     JsonObject json;
     json.texts("dumped_because", kept.reasons);
