@@ -96,6 +96,16 @@ def test_what_is_there_keeps_its_place(root):
     assert read(golden_path(root, TEST)).tests["test_c"] == entry()
 
 
+def test_writing_what_is_there_already_touches_nothing(root):
+    (path,) = write_changes([change(root)])
+    commented = path.read_text().replace("softmax_fwd = 1", "softmax_fwd = 0x1").replace("\n", "  # why\r\n")
+    path.write_bytes(commented.encode())
+    before = path.stat().st_mtime_ns
+    assert write_changes([change(root)]) == ()
+    assert path.read_bytes() == commented.encode()
+    assert path.stat().st_mtime_ns == before
+
+
 def test_other_environments_stay_as_they_are(root):
     put(root, entry())
     write_changes([change(root, environment="sm_80", memset_count=2)])

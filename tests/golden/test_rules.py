@@ -74,7 +74,7 @@ def test_bytes_of_the_hardware_have_a_tolerance():
 def test_what_is_ignored_is_a_metric_a_class_or_a_pattern_of_names():
     rules = Rules(ignore=parse_ignore("kernels:nccl*, allocators, state, memcpy_count:d2d"))
     assert rules.ignore == ("kernel_launches:nccl*", "allocations", "state", "memcpy_count:d2d")
-    assert rules.patterns("kernel_launches") == ("nccl*",)
+    assert rules.without_ignored("kernel_launches", {"nccl_all": 1, "k": 2}) == {"k": 2}
     assert {name for name, found in METRICS.items() if rules.ignores(found)} == {
         name for name, found in METRICS.items() if found.kind.value == "state"
     }
@@ -155,7 +155,7 @@ BAD = {
     "a negative share": (parse_tolerance, {"busy": -0.1}, "-0.1 is not a tolerance"),
     "no number": (parse_tolerance, {"busy": float("nan")}, "nan is not a tolerance"),
     "a truth": (parse_tolerance, {"busy": True}, "True is not a tolerance"),
-    "no equals sign": (parse_tolerance, "kernel_time", "'kernel_time' is not a tolerance: write a metric and a share"),
+    "no equals sign": (parse_tolerance, "kernel_time", "'kernel_time' is not a tolerance: write a name and a share"),
     "a pattern without a metric": (parse_ignore, "nccl*", r"'nccl\*' is not a metric: write kernels:nccl\*"),
     "a metric without a pattern": (parse_ignore, "kernels:", "'kernels:' ignores nothing"),
     "a pattern for a class": (parse_ignore, "work:x", "only a metric that is counted by name takes a pattern"),

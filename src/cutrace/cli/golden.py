@@ -71,7 +71,7 @@ def create(
             raise CutraceError(f"the capture of {nodeid} names no GPU on which work ran: a golden file needs one")
         path = output or gold.golden_path(root, nodeid)
         file, name = gold.split(nodeid)
-        old = gold.read(path, module=file).tests.get(name) if path.is_file() else None
+        old = gold.existing(path, file).tests.get(name)
         # A capture holds no hardware counters: their golden values are kept.
         kept = replace(rules, ignore=(*rules.ignore, *gold.counters_in(old or {})))
         entry, notes = gold.merged(old, gold.observed(runs, rules), environment=environment, update=mode, rules=kept)

@@ -7,7 +7,7 @@ from .changes import Accepted, Change, accept, digest, propose, write_changes
 from .compare import Comparison, Row, compare, confirmed, limits
 from .difference import Difference, difference, differences
 from .environment import check_variant, environment, recorded_on, variant
-from .files import golden_files, read, text, write
+from .files import existing, golden_files, read, text, write
 from .model import Entry, Interval, Module, Observed, Span, Verdict, counters_in, is_counter, joined, split
 from .naming import artifact_path, golden_path
 from .rules import (
@@ -21,59 +21,14 @@ from .rules import (
     parse_tolerance,
     parse_update,
 )
-from .stale import Stale, StaleCheck, check, collected_ids, prune
+from .stale import StaleCheck, check, collected_ids, prune
 from .update import merged, observed, unsettled
 
 __all__ = [
-    "MODES",
-    "Accepted",
-    "Change",
-    "Comparison",
-    "Difference",
-    "Entry",
-    "Interval",
-    "Module",
-    "Observed",
-    "Row",
-    "Rules",
-    "Span",
-    "Stale",
-    "StaleCheck",
-    "Update",
-    "Verdict",
-    "accept",
-    "artifact_path",
-    "check",
-    "check_variant",
-    "collected_ids",
-    "compare",
-    "confirmed",
-    "counters_in",
-    "difference",
-    "differences",
-    "digest",
-    "environment",
-    "golden_files",
-    "golden_path",
-    "is_counter",
-    "joined",
-    "limits",
-    "merged",
-    "observed",
-    "parse_counters",
-    "parse_gate",
-    "parse_ignore",
-    "parse_limits",
-    "parse_tolerance",
-    "parse_update",
-    "propose",
-    "prune",
-    "read",
-    "recorded_on",
-    "split",
-    "text",
-    "unsettled",
-    "variant",
-    "write",
-    "write_changes",
+    "MODES", "Accepted", "Change", "Comparison", "Difference", "Entry", "Interval", "Module", "Observed", "Row",
+    "Rules", "Span", "StaleCheck", "Update", "Verdict", "accept", "artifact_path", "check", "check_variant",
+    "collected_ids", "compare", "confirmed", "counters_in", "difference", "differences", "digest", "environment",
+    "existing", "golden_files", "golden_path", "is_counter", "joined", "limits", "merged", "observed",
+    "parse_counters", "parse_gate", "parse_ignore", "parse_limits", "parse_tolerance", "parse_update", "propose",
+    "prune", "read", "recorded_on", "split", "text", "unsettled", "variant", "write", "write_changes",
 ]  # fmt: skip

@@ -11,15 +11,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..analysis.definitions import METRICS
 from ..analysis.distribution import NOTHING, Spread
 from ..analysis.stats import Configuration, Stats
 from ..analysis.tables import Cell, Column, Table
 from ..errors import CutraceError
 from ..units import count_of
 from . import statistics
-from .compare import memory_verdict
+from .compare import state_verdict
 from .model import Interval, Verdict
-from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, share_of
+from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, shares
 
 #: The fields of :class:`.analysis.stats.Stats` that are compared.
 PARTS = ("kernels", "configurations", "api", "memory_operations", "synchronizations", "graphs", "memory")
@@ -39,6 +40,7 @@ SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
 }
 # Memory that the program allocates. Memory of the driver, such as the variables of modules, is omitted.
 _MEMORIES = ("device", "array", "managed", "pinned")
+_PEAK = METRICS["peak_memory_bytes"]
 _PAIRS = 3
 # Times of API calls are not judged, because they depend on what the calls wait for.
 _TIMED = ("kernels", "copies")
@@ -125,34 +127,20 @@ class CaptureComparison:
 def parse_aspects(text: str) -> frozenset[Aspect]:
     """Parse aspects such as ``counts,time``. ``exact`` means counts, bytes and launches, ``all`` all aspects, ``none``
     none. Raises :class:`CutraceError` for any other word."""
-    aspects: set[Aspect] = set()
-    for word in (word.strip().lower() for word in text.split(",")):
-        if word == "exact":
-            aspects |= EXACT
-        elif word == "all":
-            aspects |= set(Aspect)
-        elif word != "none":
-            aspects.add(_aspect(word))
-    return frozenset(aspects)
+    sets = {"exact": EXACT, "all": frozenset(Aspect), "none": frozenset[Aspect]()}
+    words = [word.strip().lower() for word in text.split(",")]
+    return frozenset().union(*(sets[word] if word in sets else {_aspect(word)} for word in words))
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
     """Parse texts such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
     other text."""
-    tolerances = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        share = share_of(value)
-        aspect = _aspect(name.strip().lower())
-        if share is None:
-            raise CutraceError(f"{text!r} is not a tolerance: write an aspect and a share, such as time=5%")
-        tolerances[aspect] = share
-    return tolerances
+    return {_aspect(name): share for name, share in shares(texts)}
 
 
 def _aspect(word: str) -> Aspect:
     try:
-        return Aspect(word)
+        return Aspect(word.strip().lower())
     except ValueError:
         known = ", ".join(aspect.value for aspect in Aspect)
         raise CutraceError(f"{word!r} is not an aspect of captures: write some of {known}") from None
@@ -206,7 +194,7 @@ def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules
     if _differs(before.count, after.count, rules.share(Aspect.COUNTS)):
         aspects.add(Aspect.COUNTS)
     if section == "memory":
-        if memory_verdict(before.bytes, after.bytes, rules.share(Aspect.MEMORY)) is not Verdict.SAME:
+        if state_verdict(_PEAK, before.bytes, after.bytes, rules.share(Aspect.MEMORY)) is not Verdict.SAME:
             aspects.add(Aspect.MEMORY)
     elif _differs(before.bytes, after.bytes, rules.share(Aspect.BYTES)):
         aspects.add(Aspect.BYTES)

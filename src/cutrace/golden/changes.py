@@ -69,7 +69,9 @@ def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
         try:
             file = _module_of(path, part)
             before = existing(path, file)
-            if write(_changed(before or Module(file), part), path, before):
+            after = _changed(before, part)
+            if text(after) != text(before):  # else comments in the file are kept
+                write(after, path)
                 written.append(path)
         except CutraceError as error:  # noqa: PERF203
             errors.append(str(error))
@@ -108,7 +110,7 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
     for file in golden_files(folder):
         candidates = read(file)
         path = root / file.relative_to(folder)
-        module = existing(path, candidates.path) or Module(candidates.path)
+        module = existing(path, candidates.path)
         # Candidates are in the order of the source, and golden files keep this order.
         for at, (test, entry) in enumerate(candidates.tests.items(), 1):
             nodeid = joined(candidates.path, test)

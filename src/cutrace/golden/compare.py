@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any
 
@@ -18,7 +17,6 @@ from .model import (
     Entry,
     Interval,
     Observed,
-    Parts,
     Span,
     Stored,
     Verdict,
@@ -136,14 +134,6 @@ def confirmed(first: Comparison, *again: Comparison) -> Comparison:
     return replace(first, rows=tuple(rows))
 
 
-def memory_verdict(old: int, new: int, share: float) -> Verdict:
-    """Compare memory levels (bytes), which differ if the change is more than ``share`` of the old level and more than
-    1 MiB."""
-    if abs(new - old) <= max(share * abs(old), MEMORY_FLOOR):
-        return Verdict.SAME
-    return Verdict.WORSE if new > old else Verdict.BETTER
-
-
 def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
     """The values of a region of a run that are not ignored, as golden files store them; None if the region was not
     entered."""
@@ -152,14 +142,7 @@ def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
         return None
     totals = grouped(values)
     names = [one.name for one in ordered(totals) if not rules.ignores(one)]
-    return {name: _without(totals[name], rules.patterns(name)) for name in names}
-
-
-def _without(value: Any, patterns: Sequence[str]) -> Any:
-    """Counts by name without names that match a pattern; other values unchanged."""
-    if not patterns or not isinstance(value, dict):
-        return value
-    return {key: count for key, count in value.items() if not any(fnmatchcase(key, pattern) for pattern in patterns)}
+    return {name: rules.without_ignored(name, totals[name]) for name in names}
 
 
 def judged(metric: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Verdict, str]:
@@ -170,7 +153,7 @@ def judged(metric: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[V
             return statistics.change(golden, now, share), ""
         return Verdict.AMBIGUOUS, "not comparable"
     if metric.kind is MetricClass.STATE:
-        return _state(metric, golden, now, share), ""
+        return state_verdict(metric, golden, now, share), ""
     if isinstance(golden, dict):
         parts = now if isinstance(now, dict) else {}
         detail = changes(golden, parts, metric.unit)
@@ -291,7 +274,9 @@ class _Judge:
         for value in values:
             left: set[str] = set()
             if isinstance(golden, dict) and not closed:
-                left = {key for key in self._loose(region, metric.name, value) if key not in golden}
+                known = {key for parts in self._values(region, metric.name) for key in parts}
+                unknown = {*known, *value} - golden.keys()
+                left = {key for key in unknown if key in known or not self._own(key, metric.name)}
                 value = {key: count for key, count in value.items() if key not in left}
             verdict, detail = judged(metric, golden, value, self.rules)
             if left and verdict is not Verdict.CHANGED:
@@ -317,14 +302,10 @@ class _Judge:
         if self.certain or (len(values) > 1 and all(value == values[0] for value in values)):
             return values[0], True
         if name in DIVIDED and all(isinstance(value, dict) for value in values):
-            return {key: count for key, count in self._keys(values) if self._holds(key, name, values)}, False
+            every = dict(chain.from_iterable(parts.items() for parts in values))
+            agreed = {key: n for key, n in every.items() if all(parts.get(key, 0) == n for parts in values)}
+            return {key: n for key, n in agreed.items() if len(values) > 1 or self._own(key, name)}, False
         return None, False
-
-    def _loose(self, region: str, name: str, now: Mapping[str, int]) -> set[str]:
-        """The golden and current names whose count in this environment is unknown."""
-        values = self._values(region, name)
-        known = {key for key, _ in self._keys(values)}
-        return {k for k in {*known, *now} if not (self._holds(k, name, values) if k in known else self._own(k, name))}
 
     def _missing(self, region: str, name: str) -> str:
         if not self.certain and self.environment:
@@ -337,21 +318,15 @@ class _Judge:
         scopes = [one.values[region] for one in self.sources if region in one.values]
         metric = find_metric(name)
         values = [scope.get(name, None if metric is None else absent(metric)) for scope in scopes]
-        return [_without(value, self.rules.patterns(name)) for value in values if value is not None]
-
-    @staticmethod
-    def _keys(values: Sequence[Parts]) -> list[tuple[str, Count]]:
-        return list({key: count for parts in values for key, count in parts.items()}.items())
-
-    def _holds(self, key: str, name: str, values: Sequence[Parts]) -> bool:
-        agreed = all(parts.get(key, 0) == values[0].get(key, 0) for parts in values)
-        return agreed and (len(values) > 1 or self._own(key, name))
+        return [self.rules.without_ignored(name, value) for value in values if value is not None]
 
     def _own(self, key: str, name: str) -> bool:
         return name == "kernel_launches" and self.rules.owns(key)
 
 
-def _state(metric: Metric, golden: Stored, now: Stored, share: float) -> Verdict:
+def state_verdict(metric: Metric, golden: Stored, now: Stored, share: float) -> Verdict:
+    """Compare a state with its golden value or range. Bytes differ if they leave it by more than ``share`` and more
+    than 1 MiB; other states above it by more than ``share``, and below it always."""
     least, most = (golden.min, golden.max) if isinstance(golden, Span) else (amount(golden) or 0, amount(golden) or 0)
     value = amount(now) or 0
     room = max(share * abs(most), MEMORY_FLOOR) if metric.unit == "bytes" else share * most

@@ -6,6 +6,7 @@ A test is a table and a metric is a line. Values that all environments share are
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 import sys
@@ -71,7 +72,7 @@ def read(path: Path, *, module: str | None = None) -> Module:
         # Reading a pipe would block.
         data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise CutraceError(f"cannot read the golden file {path}: {error.strerror}") from None
     if data is None:
         raise CutraceError(f"cannot read the golden file {path}: it is not a file")
     try:
@@ -82,13 +83,13 @@ def read(path: Path, *, module: str | None = None) -> Module:
     return _module(_Place(path, source, _tables(path, source)), module)
 
 
-def existing(path: Path, module: str) -> Module | None:
-    """Read the golden file of the test file ``module``; None if there is none. Raises :class:`CutraceError` if it
+def existing(path: Path, module: str) -> Module:
+    """The golden file of the test file ``module``, without tests if there is none. Raises :class:`CutraceError` if it
     cannot be read."""
-    try:
-        return read(path, module=module) if path.exists() else None
-    except OSError as error:
-        raise _unreadable(path, error) from None
+    with contextlib.suppress(OSError):  # read() has the reason
+        if not path.exists():
+            return Module(module)
+    return read(path, module=module)
 
 
 def text(module: Module) -> str:
@@ -102,17 +103,9 @@ def text(module: Module) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(module: Module, path: Path, before: Module | None = None) -> bool:
-    """Write a golden file atomically, create its folders, and return whether it changed.
-
-    ``before`` is the current file as the caller read it. A file with the same values is not written, so that comments
-    in it are kept.
-    """
-    content = text(module)
-    if before is not None and text(before) == content:
-        return False
-    write_text(path, content)
-    return True
+def write(module: Module, path: Path) -> None:
+    """Write a golden file atomically, and create its folders."""
+    write_text(path, text(module))
 
 
 def golden_files(root: Path) -> Iterator[Path]:
@@ -130,10 +123,6 @@ def line_of_test(path: Path, test: str) -> int:
         return _line_of(path.read_text(encoding="utf-8"), (_key_of(test),))
     except (OSError, UnicodeDecodeError):
         return 1
-
-
-def _unreadable(path: Path, error: OSError) -> CutraceError:
-    return CutraceError(f"cannot read the golden file {path}: {error.strerror}")
 
 
 # Reading

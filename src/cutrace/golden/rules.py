@@ -7,10 +7,10 @@ A name is that of a metric (``kernel_launches``, ``peak_memory``) or of a class 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError, did_you_mean
@@ -55,9 +55,12 @@ class Rules:
     def ignores(self, metric: Metric) -> bool:
         return not {metric.kind.value, total_of(metric)}.isdisjoint(self.ignore)
 
-    def patterns(self, total: str) -> tuple[str, ...]:
-        """The patterns of names that are ignored in a total."""
-        return tuple(word.partition(":")[2] for word in self.ignore if word.startswith(f"{total}:"))
+    def without_ignored(self, total: str, value: Any) -> Any:
+        """Counts by name without names to ignore; other values unchanged."""
+        patterns = [word.partition(":")[2] for word in self.ignore if word.startswith(f"{total}:")]
+        if not patterns or not isinstance(value, dict):
+            return value
+        return {name: count for name, count in value.items() if not any(fnmatchcase(name, one) for one in patterns)}
 
     def owns(self, kernel: str) -> bool:
         return any(fnmatchcase(kernel, pattern) for pattern in self.own)
@@ -124,22 +127,22 @@ def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[s
     """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such texts, or ``{"kernel_time": 0.1}`` to
     shares by metric or class. Commas or spaces separate several in one text. Raises :class:`CutraceError` for other
     texts."""
-    pairs: list[tuple[str, object]] = []
-    if isinstance(given, Mapping):
-        pairs = [(str(name), value) for name, value in given.items()]
-    else:
-        for word in (word for text in ([given] if isinstance(given, str) else given) for word in _assignments(text)):
-            name, equals, text = word.partition("=")
-            if not equals:
-                raise CutraceError(f"{word!r} is not a tolerance: write a metric and a share, such as kernel_time=5%")
-            pairs.append((name, text))
-    tolerances = {}
-    for name, value in pairs:
-        target, share = _target(name), share_of(value)
+    return {_target(name): share for name, share in shares(given)}
+
+
+def shares(given: str | Iterable[str] | Mapping[str, object]) -> Iterator[tuple[str, float]]:
+    """The names and shares of tolerances. Raises :class:`CutraceError` for other texts."""
+    if not isinstance(given, Mapping):
+        texts = [given] if isinstance(given, str) else given
+        pairs = [word.partition("=") for text in texts for word in _assignments(text)]
+        if alone := next((name for name, equals, _ in pairs if not equals), ""):
+            raise CutraceError(f"{alone!r} is not a tolerance: write a name and a share, such as time=5%")
+        given = {name: share for name, _, share in pairs}
+    for name, value in given.items():
+        share = _share(value)
         if share is None:
-            raise CutraceError(f"{value!r} is not a tolerance of {name.strip()}: write a share such as 0.05 or '5%'")
-        tolerances[target] = share
-    return tolerances
+            raise CutraceError(f"{value!r} is not a tolerance of {name}: write a share such as 0.05 or '5%'")
+        yield str(name), share
 
 
 def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
@@ -206,7 +209,7 @@ def _assignments(text: str) -> list[str]:
     return [word for word in re.split(r"[,\s]+", re.sub(r"\s*=\s*|\s+(?=%)", lambda m: m[0].strip(), text)) if word]
 
 
-def share_of(value: object) -> float | None:
+def _share(value: object) -> float | None:
     """The share of ``0.05``, ``"0.05"`` or ``"5%"``; None for other values."""
     share = -1.0
     if isinstance(value, int | float) and not isinstance(value, bool):
