@@ -22,7 +22,7 @@ import zstandard
 
 from ..errors import BadCapture
 from ..outputs import concatenate
-from ..runbin import LOSS_REASONS, TABLES, Writer
+from ..runbin import TABLES, Writer
 
 #: The bytes (unpacked) of a file that identify its format.
 HEAD = 1 << 16
@@ -32,7 +32,6 @@ DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 #: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"
 
-_UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
 _PACKED: dict[bytes, Literal["gzip", "zstd"]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -173,13 +172,11 @@ class Import:
         first = self.process(next(iter(self._writers), None))
         imported = {"format": self._importer.name, "source": self._source.path.name, "events": self._accounts}
         first.process({"import": imported, "notes": self._notes})
-        reasons = [(what, why, t["count"]) for what, a in self._accounts.items() for why, t in a["lost"].items()]
-        rows = np.zeros(len(reasons), TABLES["losses"].dtype)
-        for row, (what, why, count) in zip(rows, reasons, strict=True):
-            row["count"], row["reason"] = count, _UNREADABLE
-            row["detail"] = first.string(f"{what}: {why}" if why else what)
-        if len(rows):
-            first.rows("losses", rows)
+        first.losses(
+            ("unreadable", tally["count"], f"{what}: {why}" if why else what)
+            for what, account in self._accounts.items()
+            for why, tally in account["lost"].items()
+        )
         paths = [writer.path for writer in self._writers.values()]
         for writer in self._writers.values():
             writer.close(in_order=not self.as_described)

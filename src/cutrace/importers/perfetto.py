@@ -9,7 +9,7 @@ import json
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO, cast
@@ -466,19 +466,9 @@ class _Translation:
         name = _text(values.get(10)) or sequence.texts.get((table, _number(values.get(1))), "")
         value: Any = None
         for number, raw in fields:
-            if table == _KERNEL_ARGUMENT and number == 7:
-                number = 17
-            if number == 2 and table == _ARGUMENT:
-                value = bool(raw)
-            elif number == (4 if table == _ARGUMENT else 3):
-                value = _signed(raw)
-            elif number in (3, 4, 7):
-                value = _number(raw)
-            elif number == 5:
-                value = _double(raw)
-            elif number == 6 or (number == 9 and table == _ARGUMENT):
-                value = _text(raw)
-            elif number == 17:
+            if number in _VALUES[table]:
+                value = _VALUES[table][number](raw)
+            elif number == (17 if table == _ARGUMENT else 7):
                 value = sequence.texts.get((_STRING, _number(raw)), "")
             elif number == 11:
                 value = (value if isinstance(value, dict) else {}) | dict([self._argument(sequence, _bytes(raw))])
@@ -592,6 +582,13 @@ def _bytes(value: Value | None) -> bytes:
 
 def _text(value: Value | None) -> str:
     return _bytes(value).decode("utf-8", "replace")
+
+
+#: How the values of arguments are read, by field.
+_VALUES: dict[int, dict[int, Callable[[Value], Any]]] = {
+    _ARGUMENT: {2: bool, 3: _number, 4: _signed, 5: _double, 6: _text, 7: _number, 9: _text},
+    _KERNEL_ARGUMENT: {3: _signed, 4: _number, 5: _double, 6: _text},
+}
 
 
 def _inflated(data: bytes) -> Iterator[bytes]:

@@ -38,7 +38,6 @@ _BY_CYCLES, _BY_TIME = 0, 1
 _KEEP_OLDEST = 0
 _ALL_DECODED = 2
 _INVALID_PARAMETER, _OUT_OF_MEMORY, _NOT_SUPPORTED = 1, 8, 27
-_LOST, _SIZE_LIMIT = 14, 7
 _NO_DEVICE = 0xFFFF
 _STEP_NS = 1_000_000
 
@@ -292,16 +291,12 @@ class Sampling:
         for thread in self._threads:
             thread.join()
         losses = [
-            (_LOST, rows.lost, f"GPU {s.device}")
+            ("samples_lost", rows.lost, f"GPU {s.device}")
             for s, rows in zip(self._samplers, self._rows, strict=True)
             if rows.lost
         ]
-        losses += [(_SIZE_LIMIT, self._full, "counters")] if self._full else []
-        loss_rows = np.zeros(len(losses), TABLES["losses"].dtype)
-        for row, (reason, count, detail) in zip(loss_rows, losses, strict=True):
-            row["time"], row["count"], row["reason"] = _boottime(), count, reason
-            row["detail"] = self._writer.string(detail)
-        self._writer.rows("losses", loss_rows)
+        losses += [("size_limit", self._full, "counters")] if self._full else []
+        self._writer.losses(losses, _boottime())
         self._writer.rows("clocks", _clocks())
         self._writer.process({"notes": self._notes})
         self._writer.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -14,7 +14,7 @@ import numpy as np
 from .._native import Keys
 from ..outputs import unwritable
 from .blocks import pack_header, padded
-from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table, schema
+from .layout import FORMAT_VERSION, LOSS_REASONS, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table, schema
 
 #: Rows are written in blocks of about this many bytes.
 BLOCK_BYTES = 1 << 20
@@ -122,6 +122,13 @@ class Writer:
             first, last = span(part, layout)
             payload = part.view(np.uint8).data
             self._block(layout.number, payload, rows=len(part), row_size=layout.row_size, first=first, last=last)
+
+    def losses(self, losses: Iterable[tuple[str, int, str]], time: int = 0) -> None:
+        """Write losses: the name of a reason in :data:`LOSS_REASONS`, the count and the detail of each. ``time`` is in
+        ns."""
+        numbers = {name: number for number, (name, _) in LOSS_REASONS.items()}
+        rows = [(time, count, numbers[reason], 0, self.string(detail)) for reason, count, detail in losses]
+        self.rows("losses", np.array(rows, TABLES["losses"].dtype))
 
     def close(self, *, in_order: bool = True) -> None:
         """Write what is left, mark the capture as closed in order and rename the file. With ``in_order`` False the mark

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .rows import TIMES, copied
+from .rows import TIMES, changed
 
 # The kernel slews a wall clock by half a millisecond a second at most: a steeper slope is not a drift.
 _STEEPEST = 500e-6
@@ -88,12 +88,7 @@ class Alignment:
     def moved_rows(self, rows: np.ndarray) -> np.ndarray:
         """Rows of any table with their times on the other clock; the same array where nothing changes."""
         names = [name for name in TIMES if name in (rows.dtype.names or ())]
-        if not names or not self.moves:
-            return rows
-        moved = copied(rows)
-        for name in names:
-            moved[name] = self.moved(rows[name])
-        return moved
+        return changed(rows, {name: self.moved(rows[name]) for name in names} if self.moves else {})
 
     @property
     def moves(self) -> bool:

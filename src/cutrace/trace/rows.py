@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,15 @@ def copied(rows: np.ndarray) -> np.ndarray:
     """A copy of rows."""
     copy: np.ndarray = _plain(rows).copy().view(rows.dtype)
     return copy
+
+
+def changed(rows: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+    """Rows with other values of some fields: a copy, or the same array without changes."""
+    if values:
+        rows = copied(rows)
+        for name, column in values.items():
+            rows[name] = column
+    return rows
 
 
 def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ from .imported import Imported, imported
 from .origins import Origins
 from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
-from .rows import LATEST, TIMES, apart, by_value, copied, joined, unknown_times
+from .rows import LATEST, TIMES, apart, by_value, changed, copied, joined, unknown_times
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -378,11 +378,7 @@ class Trace:
         alignment = self._alignments[process]
         if alignment.moves:
             changes |= {name: alignment.moved(rows[name]) for name in TIMES if name in table.offsets}
-        if changes:
-            rows = copied(rows)
-            for name, values in changes.items():
-                rows[name] = values
-        return rows
+        return changed(rows, changes)
 
     def _map(self, kind: str, process: int) -> IdMap:
         if kind == "string":

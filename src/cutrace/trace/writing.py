@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from ..outputs import check_output, replacing
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import LOSS_REASONS, REFERRED, TABLES, Table
+from ..runbin.layout import REFERRED, TABLES, Table
 from ..runbin.writer import NewIds, Writer
 from .process import Process
-from .rows import copied
+from .rows import changed
 from .selection import FACTS, SelectedRows, Selection
 from .trace import Trace
 
 Progress = Callable[[int, int], None]
-
-_UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
 
 
 def write(
@@ -52,17 +49,20 @@ def write(
     total, done, events = sum(len(infos[p.index]) for p in wanted), 0, 0
     with replacing(path) as temporary, temporary.open("wb") as whole:
         for process in wanted:
-            with _ProcessWriter(trace, Writer(path, file=whole, **_description(process, notes))) as out:
-                for info in infos[process.index]:
-                    rows = part.block(info)
-                    out.rows(TABLES[info.table or ""], rows)
-                    events += 0 if info.table in FACTS else len(rows)
-                    done += 1
-                    if progress is not None:
-                        progress(done, total)
-                if process is wanted[-1]:
-                    # The damage is complete only after all blocks were read.
-                    out.damage()
+            writer = Writer(path, file=whole, **_description(process, notes))
+            out = _ProcessWriter(trace, writer)
+            for info in infos[process.index]:
+                rows = part.block(info)
+                out.rows(TABLES[info.table or ""], rows)
+                events += 0 if info.table in FACTS else len(rows)
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+            if process is wanted[-1]:
+                # The damage is complete only after all blocks were read.
+                writer.losses(("unreadable", max(damage.rows, 1), damage.reason) for damage in trace.damage)
+            # The description already has "ended" if the original was closed in order.
+            writer.close(in_order=False)
     return events
 
 
@@ -82,18 +82,8 @@ class _ProcessWriter:
         self._ids = {kind: NewIds(partial(self._intern, table)) for kind, table in REFERRED.items()}
         self._ids["string"] = self._strings
 
-    def __enter__(self) -> _ProcessWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
-            # The description already has "ended" if the original was closed in order.
-            self._writer.close(in_order=False)
-        else:
-            self._writer.discard()
-
     def rows(self, table: Table, rows: np.ndarray) -> None:
-        """Write rows of the trace. Writable rows are modified."""
+        """Write rows of the trace."""
         if not len(rows):
             return
         changes: dict[str, np.ndarray] = {}
@@ -103,21 +93,7 @@ class _ProcessWriter:
             elif f.name == "process":
                 changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
         changes = {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
-        if changes and not rows.flags.writeable:
-            rows = copied(rows)
-        for name, values in changes.items():
-            rows[name] = values
-        self._writer.rows(table.name, rows)
-
-    def damage(self) -> None:
-        """Write the damage of the trace as losses."""
-        damage = self._trace.damage
-        rows = np.zeros(len(damage), TABLES["losses"].dtype)
-        for row, d in zip(rows, damage, strict=True):
-            row["count"], row["reason"] = max(d.rows, 1), _UNREADABLE
-            row["detail"] = self._writer.string(d.reason)
-        if len(rows):
-            self._writer.rows("losses", rows)
+        self._writer.rows(table.name, changed(rows, changes))
 
     def _intern(self, table: str, ids: np.ndarray) -> np.ndarray:
         rows = self._trace.table(table)[ids]
