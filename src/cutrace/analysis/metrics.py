@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,7 +14,6 @@ from ..trace import Trace
 from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.selection import united
-from .calls import UNKNOWN_CALL
 from .definitions import COPY_KINDS, METRICS, Metrics, Value
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
@@ -154,15 +154,12 @@ def _values(index: Index, work: WorkSelection, names: dict[int, str]) -> dict[st
 
 def _launches(index: Index, work: WorkSelection, names: dict[int, str]) -> dict[str, Value]:
     kernels = work["kernels"].rows
-    by_name: dict[str, int] = {}
-    ids, counts = np.unique(index.launch_name[kernels["launch"]], return_counts=True)
-    for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        by_name[names[i]] = by_name.get(names[i], 0) + count
     calls = index.functions.launches_graph[work.calls.rows["function"]]
     graphs = int((calls & (index.functions.status[work.calls.rows["function"]] == 0)).sum())
     # Where graphs are traced as a whole, their rows replace launching calls that were not recorded.
     graphs += int((work["graph_launches"].call < 0).sum())
-    return {"kernel_launches": len(kernels), "kernels": dict(sorted(by_name.items())), "graph_launches": graphs}
+    by_name = _counts(index.launch_name[kernels["launch"]], names.__getitem__)
+    return {"kernel_launches": len(kernels), "kernels": by_name, "graph_launches": graphs}
 
 
 def _copied(work: WorkSelection) -> dict[str, Value]:
@@ -184,16 +181,15 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
 
 def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
     functions = work.calls.rows["function"]
-    by_name = _by_function(index, functions[index.functions.synchronizes[functions]])
+    by_name = _counts(functions[index.functions.synchronizes[functions]], index.function_name)
     return {"sync_calls": sum(by_name.values()), "syncs": by_name}
 
 
-def _by_function(index: Index, functions: np.ndarray) -> dict[str, int]:
-    """Counts by function name of an array of function ids."""
-    by_name: dict[str, int] = {}
-    for i, count in zip(*(part.tolist() for part in np.unique(functions, return_counts=True)), strict=True):
-        name = index.functions.name[i] or UNKNOWN_CALL
-        by_name[name] = by_name.get(name, 0) + count
+def _counts(numbers: np.ndarray, name: Callable[[int], str]) -> dict[str, int]:
+    """How often each name occurs; ``name`` returns that of a number."""
+    by_name = Counter[str]()
+    for i, count in zip(*(part.tolist() for part in np.unique(numbers, return_counts=True)), strict=True):
+        by_name[name(i)] += count
     return dict(sorted(by_name.items()))
 
 
@@ -211,7 +207,7 @@ def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     level = np.cumsum(device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given))
     return {
         "allocations": int(taken.sum()),
-        "allocators": _by_function(index, functions),
+        "allocators": _counts(functions, index.function_name),
         "frees": int(given.sum()),
         "pinned_allocations": int((pinned == _ALLOCATE).sum()),
         "pinned_frees": int((pinned == _RELEASE).sum()),

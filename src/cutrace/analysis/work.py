@@ -17,7 +17,7 @@ from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..trace.rows import LATEST, chosen, time_order
 from ..trace.strings import StringTable
-from .calls import CallClass, classify, plain_name, synchronizes
+from .calls import UNKNOWN_CALL, launches_graph, plain_name, synchronizes
 from .windows import owners
 
 #: The tables whose rows have the correlation id of a call: GPU work and allocations.
@@ -114,6 +114,10 @@ class Index:
         """All outermost API calls, ascending by start."""
         return self.everything.calls.rows
 
+    def function_name(self, number: int) -> str:
+        """The name of an API function; number 0 stands for calls that were not recorded."""
+        return self.functions.name[number] or UNKNOWN_CALL
+
     def processes_of(self, process: int) -> list[int]:
         """The processes whose work can belong to a window of this process."""
         return [p for p, owner in self.owner.items() if p == process or owner in (process, None)]
@@ -204,6 +208,6 @@ def _functions(trace: Trace) -> Function:
     return Function(
         np.array([plain_name(n) for n in names], object),
         np.array([synchronizes(n) for n in names], bool),
-        np.array([classify(n) is CallClass.GRAPH_LAUNCH for n in names], bool),
+        np.array([launches_graph(n) for n in names], bool),
         trace.functions["status"],
     )
