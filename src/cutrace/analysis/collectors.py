@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -213,14 +213,21 @@ def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
 _FILL = 256  # kinds of copies are 0 to 255
 
 
-def operations(c: CollectorContext, rows: Columns) -> tuple[np.ndarray]:
+def _operations(c: CollectorContext, rows: Columns) -> tuple[np.ndarray]:
     """The kind of each copy or fill."""
     return (rows["kind"].astype(np.uint16) if "kind" in rows else np.full(len(rows), _FILL, np.uint16),)
 
 
-def operation_name(kind: int) -> str:
-    """The display name of copies of a kind, or of fills."""
+def _operation_name(kind: int) -> str:
     return "[CUDA memset]" if kind == _FILL else f"[CUDA memcpy {known_label(labels.COPIES, kind)}]"
+
+
+@lru_cache(maxsize=4096)
+def work_name(table: int, detail: int) -> tuple[str, str]:
+    """The kind and the name of GPU work that is no kernel, by its table's index in ``GPU_WORK`` and its
+    :attr:`Work.detail`."""
+    kind = {"memcpys": "copy", "memsets": "fill", "graph_launches": "graph"}[GPU_WORK[table]]
+    return kind, f"graph {detail}" if kind == "graph" else _operation_name(_FILL if kind == "fill" else detail)
 
 
 def _copy(c: CollectorContext, rows: Columns) -> tuple[np.ndarray, ...]:
@@ -386,11 +393,7 @@ class Paths(StatsCollector):
                 yield stats.PathUse(paths[-1], kind, *use)
 
     def _work_name(self, table: int, number: int) -> tuple[str, str]:
-        """The kind and the name of GPU work."""
-        if table == _KERNELS:
-            return "kernel", self.context.kernels.names[number]
-        kind = {"memcpys": "copy", "memsets": "fill", "graph_launches": "graph"}[GPU_WORK[table]]
-        return kind, f"graph {number}" if kind == "graph" else operation_name(_FILL if kind == "fill" else number)
+        return ("kernel", self.context.kernels.names[number]) if table == _KERNELS else work_name(table, number)
 
 
 class GraphRanges(StatsCollector):
@@ -706,8 +709,8 @@ _GROUPINGS = {
     ),
     "memory_operations": Grouping(
         ("memcpys", "memsets"),
-        operations,
-        lambda c, key, time, size: stats.MemoryOperationUse(operation_name(key[0]), time, size),
+        _operations,
+        lambda c, key, time, size: stats.MemoryOperationUse(_operation_name(key[0]), time, size),
         _times_and_bytes,
     ),
     "copies": Grouping(("memcpys",), _copy, _copies, _times_and_bytes),

@@ -100,12 +100,7 @@ def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> lis
         mine = kernels[np.isin(kernels["start"], rows["start"])]
         for process, correlation, start, launch in mine[["process", "correlation", "start", "launch"]].tolist():
             launch_of[processes[process], correlation, start] = launch
-    by_launch: dict[int, str] = {}
-    kernel_names = []
-    for process, correlation, start in rows[["process", "correlation", "start"]].tolist():
-        launch = launch_of.get((processes[process], correlation, start), 0)
-        if launch not in by_launch:
-            name = trace.strings[int(trace.launches[launch]["name"])]
-            by_launch[launch] = (name and names(name)) or UNKNOWN
-        kernel_names.append(by_launch[launch])
-    return kernel_names
+    identities = rows[["process", "correlation", "start"]].tolist()
+    found = [launch_of.get((processes[process], *identity), 0) for process, *identity in identities]
+    kernels = trace.strings.take(trace.launches["name"][found], names).tolist()
+    return [kernel or UNKNOWN for kernel in kernels]

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
-from .collectors import CollectorContext, operation_name, operations
+from .collectors import CollectorContext, work_name
 from .stats import DEFAULTS, Configuration, StatsOptions
-from .sweep import Batch, Stream, Sweep
+from .sweep import Stream, Sweep
 
 
 @dataclass(frozen=True)
@@ -90,39 +90,22 @@ def _gpu_events(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[Gpu
     number_of, shapes = c.configurations
     for batch in sweep:
         work, calls = batch.work, batch.work.calls
-        others, created = _others(c, batch), c.created(work)
+        created, tables = c.created(work), ((table, batch.tables.get(name)) for table, name in enumerate(GPU_WORK))
         path = np.zeros(len(work), np.uint32) if created is None else created
+        sizes = {table: iter(rows["bytes"].tolist()) for table, rows in tables if rows and "bytes" in rows}
         columns = (
-            work.start, work.end, work.table, work.stream, work.correlation, work.launch, path,
+            work.start, work.end, work.table, work.detail, work.stream, work.correlation, work.launch, path,
             calls.known, calls.start, calls.end, calls.thread, calls.function,
         )  # fmt: skip
-        for start, end, table, stream, correlation, launch, number, known, *called in zip(
+        for start, end, table, detail, stream, correlation, launch, number, known, *called in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            call = shape = size = None
+            call = shape = None
             if known:
                 begin, until, thread, function = called
                 call = ApiCall(begin, until, correlation, status[function], process, thread, names[function])
-            if table:
-                name, size = next(others[table])
-            else:
+            if not table:
                 shape = shapes[number_of[launch]]
-                name = shape.name
-            where = sweep.streams[stream]
+            name = shape.name if shape else work_name(table, detail)[1]
+            where, size = sweep.streams[stream], next(sizes[table]) if table in sizes else None
             yield GpuEvent(start, end, correlation, process, where, name, call, shape, size, paths[number])
-
-
-def _others(c: CollectorContext, batch: Batch) -> dict[int, Iterator[tuple[str, int | None]]]:
-    """Names and sizes of work other than kernels, by table, in the order of begin."""
-    names_and_sizes: dict[int, Iterator[tuple[str, int | None]]] = {}
-    for number, table in enumerate(GPU_WORK):
-        rows = batch.tables.get(table)
-        if not rows or not number:
-            continue
-        if table == "graph_launches":
-            names_and_sizes[number] = ((f"graph {graph}", None) for graph in rows["graph"].tolist())
-        else:
-            kinds = operations(c, rows)[0].tolist()
-            labels = {kind: operation_name(kind) for kind in set(kinds)}
-            names_and_sizes[number] = zip([labels[kind] for kind in kinds], rows["bytes"].tolist(), strict=True)
-    return names_and_sizes
