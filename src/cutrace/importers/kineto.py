@@ -481,12 +481,9 @@ class Kineto(Generic):
         self._leave_metadata()
         others.pop(OWN, None)
         writer = self._timeline.writer(self._home)
-        info = {
-            name: others.pop(f"cuda_{name}") for name in ("driver_version", "runtime_version")
-            if isinstance(others.get(f"cuda_{name}"), int)
-        }  # fmt: skip
-        if isinstance(others.get("cupti_version"), int):
-            info["cupti_version"] = others.pop("cupti_version")
+        versions = ("cuda_driver_version", "cuda_runtime_version", "cupti_version")
+        known = [name for name in versions if isinstance(others.get(name), int)]
+        info = {name.removeprefix("cuda_"): others.pop(name) for name in known}
         distributed = others.get("distributedInfo")
         if isinstance(distributed, dict) and isinstance(distributed.get("rank"), int):
             info["rank"] = distributed["rank"]

@@ -189,8 +189,8 @@ class SelectedRows:
         own = self._stretches.touched(process, start, end, threads_of(table, rows))
         if "correlation" not in TABLES[table].offsets:
             return own
-        recorded, inside = self._calls.of(process, rows["correlation"])
-        mask: np.ndarray = np.where(recorded, inside, own)
+        inside, outside = (calls.has(process, rows["correlation"]) for calls in self._calls)
+        mask: np.ndarray = inside | (own & ~outside)
         if self._selection.created is not None:
             if table == "api_calls":
                 mask |= self._replays.has(process, rows["correlation"])
@@ -236,8 +236,8 @@ class SelectedRows:
         return _Stretches(self._selection.stretches or ())
 
     @cached_property
-    def _calls(self) -> _CallsInStretches:
-        return _CallsInStretches(self._trace, self._stretches)
+    def _calls(self) -> tuple[_IdSet, _IdSet]:
+        return _calls_by_stretch(self._trace, self._stretches)
 
     # Work
 
@@ -384,26 +384,23 @@ def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return united
 
 
-class _CallsInStretches:
-    """For each correlation id, whether its API call was made in one of the stretches. A runtime call and its driver
-    calls share an id; the runtime call counts."""
+def _calls_by_stretch(trace: Trace, stretches: _Stretches) -> tuple[_IdSet, _IdSet]:
+    """The correlation ids of the API calls that were made in one of the stretches, and of calls outside. A runtime call
+    and its driver calls share an id; an id of calls on both sides is in the first set if its first call is inside."""
 
-    def __init__(self, trace: Trace, stretches: _Stretches) -> None:
-        def calls() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-            for info in trace.block_infos("api_calls"):
-                rows = trace.block(info)[0]
-                yield info.process, rows, stretches.touched(info.process, rows["start"], rows["start"], rows["thread"])
+    def calls() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        for info in trace.block_infos("api_calls"):
+            rows = trace.block(info)[0]
+            yield info.process, rows, stretches.touched(info.process, rows["start"], rows["start"], rows["thread"])
 
-        inside, outside = [], []
-        for process, rows, here in calls():
-            ids = rows["correlation"]
-            inside.append((process, ids[here & (ids != 0)]))
-            outside.append((process, ids[~here & (ids != 0)]))
-        self._inside, self._outside = _IdSet(inside), _IdSet(outside)
-        divided = self._inside.keys[_among(self._outside.keys, self._inside.keys)]
-        if not len(divided):
-            return
-        # Where calls with the same id are on both sides of an edge, the first call decides.
+    parts: tuple[list[tuple[int, np.ndarray]], ...] = ([], [])
+    for process, rows, here in calls():
+        ids = rows["correlation"]
+        for part, at in zip(parts, (here, ~here), strict=True):
+            part.append((process, ids[at & (ids != 0)]))
+    inside, outside = map(_IdSet, parts)
+    divided = inside.keys[_among(outside.keys, inside.keys)]
+    if len(divided):
         first: dict[int, tuple[int, bool]] = {}
         for process, rows, here in calls():
             keys = _keys(process, rows["correlation"])
@@ -411,12 +408,8 @@ class _CallsInStretches:
             for key, *call in zip(keys[at].tolist(), rows["start"][at].tolist(), here[at].tolist(), strict=True):
                 first[key] = min(first.get(key, (call[0], call[1])), (call[0], call[1]))
         away = np.array([key for key, (_, here) in first.items() if not here], np.uint64)
-        self._inside.keys = np.setdiff1d(self._inside.keys, away)
-
-    def of(self, process: int, correlations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each id, whether its call was recorded, and whether the call was made in one of the stretches."""
-        inside = self._inside.has(process, correlations)
-        return inside | self._outside.has(process, correlations), inside
+        inside.keys = np.setdiff1d(inside.keys, away)
+    return inside, outside
 
 
 class _IdSet:

@@ -149,6 +149,20 @@ bool EventScanner::unfinished(bool final) {
   return false;
 }
 
+// The value at begin_ cannot be read. False when more bytes may help.
+bool EventScanner::failed(Read read, bool final, Ended inside) {
+  if (read == Read::kMore && !unfinished(final)) return false;
+  if (read == Read::kMore && final) {
+    if (inside == Ended::kInEvent) problem(Problem::kTruncated);
+    end(inside);
+    return true;
+  }
+  problem(read == Read::kMore ? Problem::kLarge : read == Read::kDeep ? Problem::kDeep : Problem::kSyntax);
+  state_ = State::kLost;
+  ++begin_;
+  return true;
+}
+
 bool EventScanner::start(bool final) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
   const std::string_view left(at(begin_), size_ - begin_);
@@ -208,17 +222,7 @@ bool EventScanner::object(bool final) {
       return true;
     }
   }
-  if (read == Read::kMore) {
-    if (!unfinished(final)) return false;
-    if (final) {
-      end(Ended::kInObject);
-      return true;
-    }
-  }
-  problem(read == Read::kMore ? Problem::kLarge : Problem::kSyntax);
-  state_ = State::kLost;
-  ++begin_;
-  return true;
+  return failed(read, final, Ended::kInObject);
 }
 
 void EventScanner::passing() {
@@ -262,18 +266,7 @@ bool EventScanner::array(bool final) {
     else commit();
     return true;
   }
-  if (read == Read::kMore) {
-    if (!unfinished(final)) return false;
-    if (final) {
-      problem(Problem::kTruncated);
-      end(Ended::kInEvent);
-      return true;
-    }
-  }
-  problem(read == Read::kMore ? Problem::kLarge : read == Read::kDeep ? Problem::kDeep : Problem::kSyntax);
-  state_ = State::kLost;
-  ++begin_;
-  return true;
+  return failed(read, final, Ended::kInEvent);
 }
 
 // Searches for the next object that is an event.

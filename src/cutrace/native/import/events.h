@@ -183,6 +183,7 @@ class EventScanner {
   bool lost(bool final);
   void passing();
   bool unfinished(bool final);
+  bool failed(json::Read read, bool final, Ended inside);
   void end(Ended how);
 
   json::Read event(const char*& p);

@@ -211,6 +211,11 @@ Read pass(const char*& p, const char* end, std::string* out) {
   std::size_t depth = 0;
   bool comma = false, after = false;  // after a comma; after a value, where a comma or the end may follow
   const char* at = p;
+  const auto string = [&] {
+    ++at;
+    if constexpr (kKeep) return copy_string(at, end, *out);
+    else return skip_string(at, end);
+  };
   for (;;) {
     at = skip_space(at);
     if (at >= end) return Read::kMore;
@@ -236,11 +241,7 @@ Read pass(const char*& p, const char* end, std::string* out) {
     comma = false;
     if (depth > 0 && closers[depth - 1] == '}') {  // a key
       if (c != '"') return Read::kBad;
-      ++at;
-      Read read;
-      if constexpr (kKeep) read = copy_string(at, end, *out);
-      else read = skip_string(at, end);
-      if (read != Read::kOk) return read;
+      if (const Read read = string(); read != Read::kOk) return read;
       at = skip_space(at);
       if (at >= end) return Read::kMore;
       if (*at != ':') return Read::kBad;
@@ -250,11 +251,7 @@ Read pass(const char*& p, const char* end, std::string* out) {
       c = *at;
     }
     if (c == '"') {
-      ++at;
-      Read read;
-      if constexpr (kKeep) read = copy_string(at, end, *out);
-      else read = skip_string(at, end);
-      if (read != Read::kOk) return read;
+      if (const Read read = string(); read != Read::kOk) return read;
     } else if (c == '{' || c == '[') {
       if (depth == kDeepest) return Read::kDeep;
       closers[depth++] = c == '{' ? '}' : ']';
