@@ -232,9 +232,12 @@ void deliver(const Full& full) {
 
 // A kernel's name, copied for the lifetime of its buffer.
 void let_name_expire(std::uint8_t* record, const std::uint8_t* buffer) {
+  CUpti_ActivityKind kind;
+  std::memcpy(&kind, record, sizeof kind);
+  if (kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return;  // a shorter record, at the end of its buffer perhaps
   CUpti_ActivityKernel9 kernel;
   std::memcpy(&kernel, record, sizeof kernel);
-  if (kernel.kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || kernel.name == nullptr) return;
+  if (kernel.name == nullptr) return;
   auto name = std::make_unique<std::string>(static_cast<const char*>(kernel.name));
   kernel.name = name->c_str();
   std::memcpy(record, &kernel, sizeof kernel);
