@@ -1,9 +1,4 @@
 // Draw each heat map, a byte a cell (255: no value), and show the cell under the pointer.
-const color = (name) => {
-  const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-};
-
 const drawings = [...document.querySelectorAll("canvas[data-heat]")].map((canvas) => {
   const heat = data(canvas.dataset.heat);
   const cells = Uint8Array.from(atob(heat.cells), (letter) => letter.charCodeAt(0));
@@ -19,7 +14,7 @@ const drawings = [...document.querySelectorAll("canvas[data-heat]")].map((canvas
   });
   return () => {
     const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
-    const low = color("--low"), high = color("--high");
+    const [low, high] = ["low", "high"].map((name) => color(name).match(/\d+/g).map(Number));
     cells.forEach((level, at) => {
       if (level === 255) return;
       for (let part = 0; part < 3; part++) image.data[4 * at + part] = low[part] + (high[part] - low[part]) * level / 254;
@@ -30,5 +25,4 @@ const drawings = [...document.querySelectorAll("canvas[data-heat]")].map((canvas
 });
 const draw = () => drawings.forEach((drawing) => drawing());
 draw();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 themeButton(draw);

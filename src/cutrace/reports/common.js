@@ -78,11 +78,21 @@ function showTip(tip, box, x, y, title, lines) {
   tip.style.top = (y + 18 + tall < box.clientHeight || y < tall + 12 ? y + 18 : y - tall - 10) + "px";
 }
 
+const sample = make("i", { hidden: true });
+document.body.append(sample);
+
+/** A colour of the style for a canvas: an element has the one of the chosen theme. */
+function color(name) {
+  sample.style.color = `var(--${name})`;
+  return getComputedStyle(sample).color;
+}
+
 /** The button "theme" turns light and dark; redraw() draws canvases again. */
 function themeButton(redraw) {
+  const scheme = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
+  scheme.addEventListener("change", redraw);
   $("theme").addEventListener("click", () => {
-    const dark = getComputedStyle(document.documentElement).getPropertyValue("--page").trim() === "#12151a";
-    document.documentElement.dataset.theme = dark ? "light" : "dark";
+    root.dataset.theme = (root.dataset.theme || (scheme.matches ? "dark" : "light")) === "dark" ? "light" : "dark";
     redraw();
   });
 }

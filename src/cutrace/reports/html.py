@@ -29,8 +29,6 @@ from .values import counts, duration, pair, short, title, value_text
 
 _FOLDER = Path(__file__).parent
 _THEME = '<button type=button id=theme title="Light or dark" aria-label="Light or dark">◐</button>'
-#: The CSS names of the styles of rows.
-_MARKS = {"bad": "bad", "warn": "off", "good": "good", "": ""}
 #: Metrics that the list of tests shows.
 _HEADLINE = ("kernel_launches", "kernel_time_ns")
 #: The maximum of parts that a table lists.
@@ -213,7 +211,7 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
         "rule": row.rule,
         "verdict": "updated" if updated else row.verdict.value,
         "detail": names_shortened(row.detail) if updated else comment(row),
-        "mark": "new" if updated else _MARKS[style_of(row)],
+        "mark": "new" if updated else style_of(row),
         "dull": row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed and _empty(row.now),
         "parts": _parts(row.metric, row.now if isinstance(row.now, Mapping) else parts),
     }

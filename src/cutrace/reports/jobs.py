@@ -17,8 +17,14 @@ from .values import pair, title, unit_of
 
 #: The key of a case in a report: its test, its environment and its job.
 Key = tuple[str, str, str]
-#: The metrics in the last line of a comparison and in trends.
-TOTALS = ("kernel_launches", "memcpy_count", "sync_calls", "peak_memory_bytes", "kernel_time_ns")
+#: The metrics in the last line of a comparison and in trends, with their titles there.
+TOTALS = {
+    "kernel_launches": "kernel launches",
+    "memcpy_count": "copies",
+    "sync_calls": "synchronising calls",
+    "peak_memory_bytes": "peak memory",
+    "kernel_time_ns": "kernel time",
+}
 #: Ranks of states, larger is worse; other states have rank 1. A failed case is worse than all states.
 _RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
 _FAILED_RANK = 3

@@ -225,8 +225,6 @@
       frame = 0;
       width = shaft.clientWidth;
       if (!width) return;
-      const css = getComputedStyle(document.documentElement);
-      const color = (name) => css.getPropertyValue("--" + name).trim();
       const ink = color("ink"), soft = color("soft"), line = color("line"), grid = color("grid"), lane = color("lane"), head = color("head"), accent = color("accent");
       const c = cleared(canvas, width, height), edge = gutter();
       lanes.forEach((one, number) => {
@@ -426,9 +424,7 @@
     shaft.addEventListener("scroll", () => { if (!pinned) point(null); redraw(); });
     const watcher = new ResizeObserver(redraw);
     watcher.observe(shaft);
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    scheme.addEventListener("change", redraw);
-    return { redraw, end() { watcher.disconnect(); scheme.removeEventListener("change", redraw); cancelAnimationFrame(frame); } };
+    return { redraw, end() { watcher.disconnect(); cancelAnimationFrame(frame); } };
   }
 
   addEventListener("hashchange", open);

@@ -13,9 +13,6 @@ from .jobs import TOTALS, Key, keys, total
 from .model import SessionReport
 from .values import pair, short, value_text
 
-_TITLES = dict(
-    zip(TOTALS, ("kernel launches", "copies", "synchronising calls", "peak memory", "kernel time"), strict=True)
-)
 #: The share by which a time must change to count as changed. Other metrics count if they change at all.
 _TIME_SHARE = 0.1
 #: The sizes of the charts of totals and of tests.
@@ -43,7 +40,7 @@ def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
     moved = sum(rank < 2 for rank, _ in rows)
     about = f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}"
     totals = "\n".join(_totals([report for _, report in reports], names))
-    heads = "".join(f"<th scope=col>{title}</th>" for title in ("test", *_TITLES.values()))
+    heads = "".join(f"<th scope=col>{title}</th>" for title in ("test", *TOTALS.values()))
     lines = "\n".join(line for _, line in rows)
     return page(
         "trend",
@@ -78,7 +75,7 @@ def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[
     traced = [sum(bool(case.values) for case in report.cases) for report in reports]
     yield _picture("tests traced", "", traced, names)
     yield _picture("tests failed", "", [len(report.drifted) for report in reports], names)
-    for name, title in _TITLES.items():
+    for name, title in TOTALS.items():
         values = [total(report.cases, name) for report in reports]
         yield _picture(f"{title}, highest" if name == "peak_memory_bytes" else title, name, values, names)
 
@@ -109,7 +106,7 @@ def _row(key: Key, series: dict[str, Series], *, gone: bool, several: bool) -> s
     test, environment, job = key
     where = ", ".join(filter(None, (environment if several else "", job, "gone" if gone else "")))
     more = f" <small>{escaped(where)}</small>" if where else ""
-    cells = "".join(f'<td data-name="{_TITLES[name]}">{_spark(name, values)}</td>' for name, values in series.items())
+    cells = "".join(f'<td data-name="{TOTALS[name]}">{_spark(name, values)}</td>' for name, values in series.items())
     return f"<tr><th scope=row><span class=mono>{escaped(test)}</span>{more}</th>{cells}</tr>"
 
 

@@ -29,7 +29,7 @@
     const pale = Math.round(225 - 135 * Math.min(Math.abs(share), 1));
     return share > 0 ? `rgb(240,${pale},${pale})` : share < 0 ? `rgb(${pale},${Math.min(pale + 40, 225)},245)` : "#d5dae2";
   }
-  const color = (frame) => before ? change(frame) : frame.kind === "range" ? RANGE : colorOf([frame.name, "", frame.kind]);
+  const shade = (frame) => before ? change(frame) : frame.kind === "range" ? RANGE : colorOf([frame.name, "", frame.kind]);
   const matches = (frame) => !needle || frame.name.toLowerCase().includes(needle);
   const percent = (part, whole) => whole ? (100 * part / whole).toFixed(part && part / whole < 0.001 ? 3 : 1) + "%" : "-";
 
@@ -59,12 +59,12 @@
     layout();
     const visible = frames.filter((frame) => frame.wide * width >= 0.4);
     const height = ROW * (visible.reduce((most, frame) => Math.max(most, frame.depth), 0) + 1) + 2;
-    const css = getComputedStyle(document.documentElement), c = cleared(canvas, width, height);
+    const c = cleared(canvas, width, height);
     c.font = MONO;
     for (const frame of visible) {
       const x = frame.x * width, y = frame.depth * ROW + 1, wide = frame.wide * width;
       c.globalAlpha = matches(frame) ? frame.depth < zoomed.depth ? 0.55 : 1 : 0.2;
-      c.fillStyle = color(frame);
+      c.fillStyle = shade(frame);
       c.fillRect(x, y, wide > 2 ? wide - 0.7 : wide, ROW - 1);
       const letters = Math.floor((wide - 6) / 6.7);
       if (letters > 2) {
@@ -73,7 +73,7 @@
       }
     }
     c.globalAlpha = 1;
-    c.strokeStyle = css.getPropertyValue("--accent").trim();
+    c.strokeStyle = color("accent");
     c.lineWidth = 2;
     const marked = hovered || (document.activeElement === canvas ? chosen : null);
     if (marked && marked.wide) c.strokeRect(marked.x * width + 1, marked.depth * ROW + 2, Math.max(marked.wide * width - 2, 1), ROW - 3);
