@@ -123,9 +123,6 @@ _CATEGORIES = re.compile(
     rb'"cat"\s*:\s*"(?:[Kk]ernel|gpu_mem(?:cpy|set)|cuda_(?:runtime|driver)|cpu_op|python_function)"'
     rb'|"Trace name"\s*:\s*"PyTorch Profiler"'
 )
-_HOST_EVENT = re.compile(
-    rb'"cat"\s*:\s*"(?:cuda_runtime|cuda_driver|cpu_op|user_annotation|python_function)"[^{}]*?"pid"\s*:\s*(\d+)'
-)
 _COPY = re.compile(r"Memcpy (\S+) \((.+) -> (.+)\)")
 _FILL = re.compile(r"Memset \((.+)\)")
 #: The largest id of functions and devices, which have 16 bits.
@@ -149,9 +146,7 @@ class KinetoImporter:
         return looks_like_events(head) and bool(_CATEGORIES.search(head))
 
     def read(self, source: SourceFile, out: Import) -> None:
-        event = _HOST_EVENT.search(source.head)
-        host = int(event[1]) if event else None
-        read(source, out, RULES, _label, lambda timeline: Kineto(timeline, host))
+        read(source, out, RULES, _label, Kineto)
 
 
 def _label(phase: str, category: str) -> str:
@@ -170,12 +165,11 @@ class GpuOwner:
 
 
 class Kineto(Generic):
-    """Converts Kineto's groups too. All GPU work belongs to the process that the profiler ran in. ``host`` is its id
-    if the head of the file has it."""
+    """Converts Kineto's groups too. All GPU work belongs to the process that the profiler ran in."""
 
-    def __init__(self, timeline: Timeline, host: int | None) -> None:
+    def __init__(self, timeline: Timeline) -> None:
         super().__init__(timeline)
-        self._host = host
+        self._host: int | None = None
         self._gpus: dict[int, GpuOwner] | None = None
         #: Begins and ends of NVTX ranges to be matched: ids, phases, categories, processes, and rows whose start is the
         #: time of the event.
@@ -185,12 +179,11 @@ class Kineto(Generic):
         """Find the host process before groups are taken."""
         if self._gpus is None:
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
-        for events in batch if self._host is None else ():
-            if events.group in _OF_HOST:
-                pids = [self._timeline.reader.threads[i][0] for i in np.unique(events.threads).tolist()]
-                self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
-                if self._host is not None:
-                    break
+        if self._host is None:
+            threads = [events.threads for events in batch if events.group in _OF_HOST]
+            indices = np.unique(np.concatenate(threads)).tolist() if threads else []  # in the order of the file
+            pids = (self._timeline.reader.threads[i][0] for i in indices)
+            self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
 
     def take(self, events: Events) -> None:
         group = events.group
@@ -508,11 +501,11 @@ class Kineto(Generic):
             return
         rows = []
         for device in devices:
-            if not isinstance(device, dict) or not isinstance(device.get("id"), int) or not 0 <= device["id"] <= _MOST:
+            if not isinstance(device, dict) or not _fits(device.get("id"), "u2"):
                 self._timeline.out.left("devices", 1, why="they have no id")
                 continue
-            row = np.zeros(1, TABLES["devices"].dtype)
-            row["device"], row["name"] = device["id"], self._timeline.text(str(device.get("name", "")))
+            name = self._timeline.text(str(device.get("name", "")))
+            row = rows_of("devices", 1, device=device["id"], name=name)
             own = device.get(OWN)
             properties = [(name, _PROPERTIES.get(name, ""), value) for name, value in device.items()]
             properties += [(name, name, value) for name, value in own.items()] if isinstance(own, dict) else []
@@ -546,10 +539,9 @@ class Kineto(Generic):
         epoch = first - self._timeline.offset > 10**18
         if not first or not (isinstance(base, int) or epoch):
             return
-        row = np.zeros(1, TABLES["clocks"].dtype)
         realtime = first - self._timeline.offset + (base if isinstance(base, int) else 0)
         if 0 < realtime < 2**63:
-            row["boottime"], row["realtime"] = first, realtime
+            row = rows_of("clocks", 1, boottime=first, realtime=realtime)
             for process in range(self._timeline.process_count):
                 self._timeline.writer(process).rows("clocks", row)
 

@@ -258,8 +258,7 @@ MAPPINGS: dict[str, Mapping] = {
     "STREAM": _mapping("streams", "streamId=stream contextId=context flag=type priority=priority:bits"),
     "MODULE": _mapping("modules", "id=module cubinSize=size contextId=context"),
     "FUNCTION": _mapping(
-        "device_functions",
-        "id=device_function moduleId=module functionIndex=index contextId=context name=name:string",
+        "device_functions", "id=device_function moduleId=module functionIndex=index contextId=context name=name:string"
     ),
     "PREEMPTION": _mapping("instants", _MOMENT + "preemptionKind gridId blockX blockY blockZ", _preemptions),
     "OPENACC_DATA": _ACC,

@@ -112,7 +112,7 @@ class _Typed(kineto.Kineto):
     """Kineto's events, where each event names the process of its GPU work."""
 
     def __init__(self, translation: _Translation, timeline: Timeline) -> None:
-        super().__init__(timeline, host=None)
+        super().__init__(timeline)
         self._translation = translation
 
     def begin(self, batch: list[Events]) -> None:

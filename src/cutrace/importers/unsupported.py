@@ -25,10 +25,7 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"\xff\xfe", "is text in UTF-16: convert it to UTF-8"),
     (b"\xfe\xff", "is text in UTF-16: convert it to UTF-8"),
     (b"<", "is an HTML page: export the trace as JSON"),
-    (
-        b"# tracer:",
-        "is a kernel trace (ftrace, systrace) without data of CUDA: open it in ui.perfetto.dev",
-    ),
+    (b"# tracer:", "is a kernel trace (ftrace, systrace) without data of CUDA: open it in ui.perfetto.dev"),
     (b"{", "is JSON without trace events: give it a list of them under the key traceEvents"),
     (b"[", "is JSON without trace events, which are objects with a phase (ph)"),
 )

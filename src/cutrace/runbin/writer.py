@@ -34,8 +34,6 @@ class Writer:
         *,
         pid: int = 0,
         instance: int | None = None,
-        host: str = "",
-        command: list[str] | None = None,
         file: BinaryIO | None = None,
         **info: Any,
     ) -> None:
@@ -55,18 +53,8 @@ class Writer:
             self._file: BinaryIO = file or os.fdopen(os.open(self._part, flags, 0o600), "wb")
         except OSError as error:
             raise unwritable(self.path, error) from None
-        self.process(
-            {
-                "format": FORMAT_VERSION,
-                "producer": "cutrace",
-                "pid": pid,
-                "host": host,
-                "command": command or [],
-                "clock": "boottime",
-                **info,
-                "tables": schema(),
-            }
-        )
+        known = {"format": FORMAT_VERSION, "producer": "cutrace", "pid": pid, "host": "", "command": []}
+        self.process({**known, "clock": "boottime", **info, "tables": schema()})
 
     def process(self, info: dict[str, Any]) -> None:
         """Write keys of the process description; a later value of a key replaces an earlier one."""
