@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import cutrace
 from gpu.conftest import CUTRACE, LIMIT, PROGRAMS
 
 TRAINED = [sys.executable, str(PROGRAMS / "trained.py")]
+PROFILED = [sys.executable, str(PROGRAMS / "profiled.py")]
 GRAPHS = [sys.executable, str(PROGRAMS / "graph_loop.py")]
 TIMES = 10
 
@@ -30,8 +32,9 @@ def armed(
     with (tmp_path / "stderr").open("w") as stderr:
         command = [*CUTRACE, "arm", "--", *getattr(request, "param", TRAINED)]
         process = subprocess.Popen(
-            command, cwd=tmp_path, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
-        )
+            command, cwd=tmp_path, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
+            env=os.environ | {"TEARDOWN_CUPTI": "1"},  # torch.profiler releases CUPTI at the end of a session
+        )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", (tmp_path / "stderr").read_text()
     yield process
@@ -126,3 +129,20 @@ def test_graphs_survive_attachments(armed: subprocess.Popen[str], tmp_path: Path
     assert armed.returncode == 0
     assert done["steps"] > 1000
     assert done["wrong"] == 0
+
+
+@pytest.mark.parametrize("armed", [PROFILED], indirect=True)
+def test_torch_profiler_before_and_after_an_attachment(armed: subprocess.Popen[str], tmp_path: Path) -> None:
+    assert armed.stdin is not None
+    assert armed.stdout is not None
+    for number in range(2):
+        armed.stdin.write("profile\n")
+        armed.stdin.flush()
+        assert int(armed.stdout.readline()) >= 40
+        with cutrace.attach(armed.pid, tmp_path / f"{number}.bin"):
+            time.sleep(1)
+        with cutrace.load(tmp_path / f"{number}.bin") as trace:
+            assert is_complete(trace)
+            assert trace.count("kernels") > 1000
+    armed.communicate(timeout=LIMIT)
+    assert armed.returncode == 0

@@ -227,12 +227,18 @@ std::vector<std::string> likely_cupti_holders() {
     const char* name;
   };
   constexpr Tool kTools[] = {
-      {"libToolsInjection", "Nsight Systems"},    {"libnsys", "Nsight Systems"},
-      {"libproton", "Triton's Proton"},           {"libtriton", "Triton's Proton, if a session is open"},
-      {"libtorch_cpu", "torch.profiler"},         {"libsanitizer-collection", "compute-sanitizer"},
-      {"libnv-nsight-compute", "Nsight Compute"}, {"libcuda-injection", "Nsight Compute"},
-      {"libvampir", "Score-P"},                   {"libscorep", "Score-P"},
-      {"libxla", "the JAX profiler"},             {"xla_cuda", "the JAX profiler"},
+      {"libToolsInjection", "Nsight Systems"},
+      {"libnsys", "Nsight Systems"},
+      {"libproton", "Triton's Proton"},
+      {"libtriton", "Triton's Proton, if a session is open"},
+      {"libtorch_cpu", "torch.profiler, which keeps CUPTI after a session unless TEARDOWN_CUPTI=1 is set"},
+      {"libsanitizer-collection", "compute-sanitizer"},
+      {"libnv-nsight-compute", "Nsight Compute"},
+      {"libcuda-injection", "Nsight Compute"},
+      {"libvampir", "Score-P"},
+      {"libscorep", "Score-P"},
+      {"libxla", "the JAX profiler"},
+      {"xla_cuda", "the JAX profiler"},
       {"libtensorflow", "the TensorFlow profiler"}};
   const std::string maps = read_file("/proc/self/maps", 16 << 20);
   std::vector<std::string> holders;
