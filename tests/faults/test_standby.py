@@ -202,11 +202,11 @@ def test_options_of_arm_are_defaults_of_attach(arm: Arm, tmp_path: Path) -> None
             program.launch(3)
         with cutrace.load(tmp_path / "run.bin") as trace:
             recorded = trace.processes[0].info["options"]
-            given.append((recorded["api"], recorded["kinds"], recorded["graph"], trace.count("api_calls")))
+            given.append((recorded["api"], recorded["kinds"], recorded.get("graph"), trace.count("api_calls")))
             assert recorded["max_memory"] == str(8 << 20)
     assert given == [
-        ("none", "kernel,api,nvtx", "node", 0),
-        ("launch", "kernel,api,nvtx", "node", 4),
+        ("none", "kernel,api,nvtx", None, 0),
+        ("launch", "kernel,api,nvtx", None, 4),
         ("none", "kernel", "graph", 0),
     ]
 
