@@ -3,18 +3,19 @@
 Each interpreter runs a program with and without annotation, in alternating rounds, and the lowest value of all rounds
 counts. A recording runs in both. Prints one JSON line for each interpreter. Needs no GPU::
 
-    python benchmarks/annotate.py --python python3.11 --python python3.13 --output annotate.json
+    python benchmarks/annotate.py --python python3.11 --python python3.13 --out annotate.json
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from workloads import options
 
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 import machine
@@ -105,17 +106,15 @@ def measure(python: str, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, rounds=3, out=None)
     parser.add_argument("--python", action="append", help="an interpreter; this one unless given")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--output", type=Path, help="also write the results there")
     args = parser.parse_args()
     results = []
     for python in args.python or [sys.executable]:
         results.append(measure(python, args.rounds))
         print(json.dumps(results[-1]), flush=True)
-    if args.output:
-        args.output.write_text(
+    if args.out:
+        args.out.write_text(
             json.dumps({"rounds": args.rounds, "results": results, "machine": machine.facts()}, indent=2) + "\n"
         )
 

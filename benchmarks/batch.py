@@ -17,7 +17,6 @@ Needs pyarrow and distributed. Prints one JSON line; ``--out`` adds it to the re
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -35,6 +34,7 @@ from typing import Any
 import cutrace
 from convert import add_result, hardware, tile
 from simulate_ranks import CAPTURE, RANKS_OF_MACHINE, Facts, simulate
+from workloads import options
 
 RUNS, SLOWER, OUTLIERS = 64, {"splitKreduce": 1.1}, {7: 1.25, 40: 1.4}
 MEMORY_MIB, SPEEDUP = 300, 1.6
@@ -213,15 +213,13 @@ def speedup(paths: Sequence[Path], folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, rounds=3, out=None)
     parser.add_argument("--ranks", type=int, default=1024, help="ranks of the job (1024)")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of one rank each (64)")
     parser.add_argument("--copies", type=int, default=16, help="copies of the capture in each file (16)")
     parser.add_argument("--large", type=int, default=10_000_000, help="rows of a large capture, 0 for none (10000000)")
     parser.add_argument("--files", type=int, default=32, help="longer captures for the speedup (32)")
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of each of them (2000000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of the speedup, 0 for none (3)")
-    parser.add_argument("--out", type=Path, help="a JSON file of results to add this one to")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
         folder = Path(name)

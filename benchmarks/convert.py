@@ -24,7 +24,6 @@ part of the rows. Prints one JSON line; ``--out`` adds it to the results in a fi
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -39,6 +38,7 @@ import numpy as np
 
 import cutrace
 from cutrace.runbin import TABLES, Writer
+from workloads import options
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -319,13 +319,9 @@ def add_result(path: Path, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=10_000_000, help="rows to convert (10000000)")
-    parser.add_argument("--capture", type=Path, help="the capture to tile (the largest of tests/data)")
-    parser.add_argument("--rounds", type=int, default=5, help="conversions, of which the median counts (5)")
+    parser = options.parser(__doc__, events=10_000_000, capture=None, rounds=5, out=None)
     parser.add_argument("--cores", type=int, default=1, help="cores to convert on (1)")
     parser.add_argument("--sample", type=int, default=20_000, help="rows written through protobuf (20000)")
-    parser.add_argument("--out", type=Path, help="a JSON file of results to add this one to")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
         folder = Path(name)

@@ -11,7 +11,6 @@ on a machine whose cores are busy. ``--slack`` is the allowed time of a flush.
 
 from __future__ import annotations
 
-import argparse
 import json
 import mmap
 import os
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 
 import cutrace
+from workloads import options
 
 TESTS = Path(__file__).parents[1] / "tests"
 
@@ -143,7 +143,7 @@ def machine() -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = options.parser(__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--flush-ms", type=int, default=100)
     parser.add_argument("--slack", type=float, default=100, metavar="MS", help="how long a flush may take")

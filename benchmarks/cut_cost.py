@@ -6,13 +6,14 @@ CUDA and CUPTI headers, no GPU.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from workloads import options
 
 TESTS = Path(__file__).parents[1] / "tests"
 
@@ -47,8 +48,7 @@ print(json.dumps(times))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
+    parser = options.parser(__doc__, rounds=100)
     parser.add_argument("--launches", type=int, nargs="+", default=[0, 1, 100, 1000, 10000])
     arguments = parser.parse_args()
     sys.path.insert(0, str(TESTS))

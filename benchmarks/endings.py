@@ -27,6 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from workloads import options
+
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -254,9 +256,7 @@ def _print(rows: list[Row], faults: dict[str, list[str]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[], help="beginnings of endings")
+    parser = options.parser(__doc__, out=None, only=[])
     parser.add_argument("--flush", type=int, default=250, help="milliseconds allowed for a flush (default 250)")
     parser.add_argument("--fake", action="store_true", help="on the fake GPU of the tests")
     args = parser.parse_args()

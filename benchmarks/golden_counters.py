@@ -15,14 +15,12 @@ Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy and Triton.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import cupy
@@ -34,6 +32,7 @@ from torch.nn import functional as F
 from cutrace.analysis.definitions import METRICS
 from cutrace.metrics.ranges import Context, RangeCounters
 from cutrace.metrics.sets import COUNTERS
+from workloads import options
 from workloads.machine import facts
 
 NAMES = ("instructions", "dram_bytes")
@@ -304,26 +303,25 @@ def show(found: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = options.parser(__doc__, out=options.REQUIRED)
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--only", default="", help="bodies in whose names this regular expression is found")
-    options = parser.parse_args()
+    args = parser.parse_args()
     began = time.monotonic()
-    chosen = {name: body for name, body in bodies().items() if re.search(options.only, name)}
+    chosen = {name: body for name, body in bodies().items() if re.search(args.only, name)}
     context = Context.current()
     ranges = RangeCounters([COUNTERS[name] for name in NAMES], context=context)
     found: list[dict[str, Any]] = []
     for name, body in chosen.items():
         try:
-            found.append(counted_body(name, body, context, ranges, options.repeat))
+            found.append(counted_body(name, body, context, ranges, args.repeat))
         except Exception as error:  # the other bodies are worth counting
             torch.cuda.synchronize()
             found.append({"body": name, "error": f"{type(error).__name__}: {error}"})
-        if options.repeat:
+        if args.repeat:
             show(found[-1])
     ranges.close()
-    if not options.repeat:
+    if not args.repeat:
         return 0
     counted = [each for each in found if "error" not in each]
     unknown = [each["body"] for each in counted if each["why"] == "UNKNOWN"]
@@ -340,8 +338,8 @@ def main() -> int:
     }
     print(json.dumps(summary, indent=2))
     versions = {name: version(name) for name in ("torch", "cupy-cuda13x", "triton") if _installed(name)}
-    head = {"machine": facts(), "versions": versions, "repeat": options.repeat, "summary": summary}
-    options.out.write_text(json.dumps(head | {"results": found}, indent=1) + "\n")
+    head = {"machine": facts(), "versions": versions, "repeat": args.repeat, "summary": summary}
+    args.out.write_text(json.dumps(head | {"results": found}, indent=1) + "\n")
     return 1 if unknown or errors else 0
 
 

@@ -37,6 +37,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from workloads import options
+
 sys.path.insert(0, str(Path(__file__).parent / "stability"))
 
 import pytest
@@ -405,11 +407,10 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, out=None)
     parser.add_argument("--tests", type=Path, required=True, metavar="DIR", help="the suite")
     parser.add_argument("--files", nargs="+", metavar="PATTERN", help="files of it (default: nine of CuPy's)")
-    parser.add_argument("--out", type=Path, metavar="RESULT.json")
-    parser.add_argument("--stages", type=lambda text: text.split(","), default=list(STAGES), help=",".join(STAGES))
+    parser.add_argument("--stages", type=options.words, default=list(STAGES), help=",".join(STAGES))
     parser.add_argument("--golden", type=Path, metavar="DIR", help="golden files (default: a temporary folder)")
     parser.add_argument("--check-only", action="store_true", help="the same as --stages check")
     parser.add_argument("--limit-seconds", type=float, default=3600, metavar="N", help="for all stages together")

@@ -13,7 +13,6 @@ model compiled as a whole. Exit status 1 when a condition does not hold. Needs a
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import subprocess
@@ -29,6 +28,7 @@ import numpy as np
 
 import cutrace
 from cutrace.analysis.names import normalize_kernel
+from workloads import options
 from workloads.machine import facts
 
 PROGRAM = Path(__file__).parent / "workloads" / "transformer.py"
@@ -169,8 +169,7 @@ def recorded(mode: str, size: str, folder: Path, annotate: bool) -> tuple[list[K
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser = options.parser(__doc__, out=options.REQUIRED)
     parser.add_argument("--sizes", default="small,large")
     parser.add_argument("--whole", action="store_true", help="also the model compiled as a whole")
     parser.add_argument("--keep", type=Path, help="folder for the captures")

@@ -15,7 +15,6 @@ results in a file.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import cutrace
+from workloads import options
 
 #: Runs in a separate process: imports, then prints the time and the peak memory.
 CHILD = """
@@ -111,11 +111,9 @@ def opening(path: Path, shell: str, rounds: int, folder: Path) -> dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, rounds=5, out=None)
     parser.add_argument("file", type=Path, help="trace events as JSON, gzipped or not")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trace-processor", metavar="SHELL", help="a trace_processor_shell, to compare opening with")
-    parser.add_argument("--out", type=Path, help="add the result to this file")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

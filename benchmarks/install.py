@@ -9,7 +9,6 @@ from where pip is configured to find them. Prints JSON: ``environment_s`` is the
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from workloads import machine
+from workloads import machine, options
 
 CAPTURE = Path(__file__).resolve().parent.parent / "tests" / "data" / "torch_step.bin"
 
@@ -42,17 +41,16 @@ def measure(wheel: Path, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, out=None)
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("--out", type=Path, help="also write the result to this file")
-    options = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        times = measure(options.wheel, Path(folder))
-    size = round(options.wheel.stat().st_size / 2**20, 2)
-    result = json.dumps({"wheel": options.wheel.name, "size_mib": size, **times, "machine": machine.facts()}, indent=2)
+        times = measure(args.wheel, Path(folder))
+    size = round(args.wheel.stat().st_size / 2**20, 2)
+    result = json.dumps({"wheel": args.wheel.name, "size_mib": size, **times, "machine": machine.facts()}, indent=2)
     print(result)
-    if options.out:
-        options.out.write_text(result + "\n")
+    if args.out:
+        args.out.write_text(result + "\n")
 
 
 if __name__ == "__main__":

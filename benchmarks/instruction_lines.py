@@ -10,7 +10,6 @@ counts by line. Needs an NVIDIA GPU and nvcc.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import re
@@ -21,6 +20,8 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
+
+from workloads import options
 
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 
@@ -130,8 +131,7 @@ def by_ncu(program: list[str], folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser = options.parser(__doc__, out=options.REQUIRED)
     parser.add_argument("--torch", action="store_true", help="also eight kernels of libraries")
     parser.add_argument("--ncu", action="store_true", help="also Nsight Compute")
     args = parser.parse_args()

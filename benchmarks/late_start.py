@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from workloads import options
+
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -420,15 +422,9 @@ def _cell(measurements: list[dict[str, float]], none: list[dict[str, float]], fi
 def main() -> int:
     if sys.argv[1:2] == ["--child"]:
         child(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser = options.parser(__doc__, out=None, rounds=10, launches=200_000, budget=480, only=[], arch="native")
     parser.add_argument("--cupti", type=Path, action="append", default=[], help="a further libcupti.so or its wheel")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--launches", type=int, default=200_000)
-    parser.add_argument("--budget", type=float, default=480, help="seconds after which no round is begun (default 480)")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[], help="beginnings of configurations")
     parser.add_argument("--fake", action="store_true", help="try everything on the fake GPU")
-    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="late-start.") as folder:
         try:

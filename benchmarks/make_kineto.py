@@ -8,7 +8,6 @@ profiled first, which gives the number of steps for the wanted size. Needs PyTor
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import math
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
+
+from workloads import options
 
 
 class Training:
@@ -59,7 +60,7 @@ def write(training: Training, steps: int, path: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__)
     parser.add_argument("output", type=Path, help="a .json or .json.gz file")
     parser.add_argument("--megabytes", type=float, default=0, help="size at least; a single step without it")
     chosen = parser.parse_args()

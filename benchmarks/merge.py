@@ -23,6 +23,7 @@ from typing import Any
 
 from convert import hardware
 from simulate_ranks import Facts, simulate
+from workloads import options
 
 # Repetitions of the steps in a small capture.
 _SMALL = 2
@@ -60,12 +61,10 @@ def measurements(folder: Path, args: argparse.Namespace) -> Iterator[dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, rounds=3, out=None)
     parser.add_argument("--ranks", type=int, default=1024, help="small captures (1024)")
     parser.add_argument("--large", type=int, default=32, help="large captures (32)")
     parser.add_argument("--copies", type=int, default=1000, help="repetitions of two steps in a large capture (1000)")
-    parser.add_argument("--rounds", type=int, default=3, help="processes for each figure (3)")
-    parser.add_argument("--out", type=Path, help="file for the result")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         merges = list(measurements(Path(folder), args))

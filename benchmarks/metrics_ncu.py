@@ -11,7 +11,6 @@ others, and the time of each run. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Tr
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import re
@@ -21,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from workloads import options
 
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 
@@ -122,10 +123,8 @@ def compared(names: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser = options.parser(__doc__, out=options.REQUIRED, launches=10_000)
     parser.add_argument("--metrics", default=",".join(SETS), help="sets and names (all sets)")
-    parser.add_argument("--launches", type=int, default=10_000, help="launches beside the one that is profiled")
     args = parser.parse_args()
     cupti = Cupti.found()
     with Chip(cupti, first_chip(cupti) or sys.exit("there is no GPU")) as chip:

@@ -6,7 +6,6 @@ push+pop, and how many pairs the capture holds. Needs g++ and the NVTX headers (
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import cutrace
+from workloads import options
 
 HERE = Path(__file__).parent
 
@@ -43,7 +43,7 @@ def run(command: list[str], folder: Path, collector: Path | None) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__)
     parser.add_argument("--bursts", type=int, default=200, help="bursts of each kind a thread makes")
     parser.add_argument("--pairs", type=int, default=2000, help="push+pop pairs in a burst")
     parser.add_argument("--threads", type=int, default=1)

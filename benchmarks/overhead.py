@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workloads import options
+
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 
 import machine
@@ -324,19 +326,14 @@ def _labelled(text: str) -> tuple[str, str]:
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options.parser(__doc__, out=options.REQUIRED, rounds=10, budget=500, only=[], arch="native")
     names = ", ".join((*NATIVE_WORKLOADS, *TORCH_WORKLOADS, "exit"))
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--budget", type=float, default=500, help="seconds after which no round is begun (default 500)")
+    parser.add_argument("--launches", type=int, help="launches of a native measurement (default 200000)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, to check that all of it runs")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[], help=f"beginnings of: {names}")
-    parser.add_argument("--configs", type=lambda text: text.split(","), default=[],
+    parser.add_argument("--configs", type=options.words, default=[],
                         help=f"some of: {', '.join(c.name for c in CONFIGS)}")  # fmt: skip
     parser.add_argument("--collector", type=_labelled, action="append", default=[], metavar="LABEL=LIB",
                         help="measure this libcutrace_collector.so too, e.g. an older one")  # fmt: skip
-    parser.add_argument("--launches", type=int, help="launches of a native measurement (default 200000)")
-    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc (default: this machine's)")
     args = parser.parse_args(arguments)
     known = {c.name for c in CONFIGS}
     if unknown := [name for name in args.configs if name not in known]:

@@ -11,7 +11,6 @@ be read, and nvcc.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import re
@@ -21,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from workloads import options
 
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 
@@ -79,12 +80,8 @@ def hottest_line(trace: cutrace.Trace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
-    parser.add_argument("--launches", type=int, default=500, help="launches of each kernel with a hot loop")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--periods", type=lambda text: text.split(","), default=["default", "8192"])
-    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc")
+    parser = options.parser(__doc__, out=options.REQUIRED, launches=500, rounds=3, arch="native")
+    parser.add_argument("--periods", type=options.words, default=["default", "8192"])
     args = parser.parse_args()
     known, results = expected(), {}
     with tempfile.TemporaryDirectory() as name:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from workloads import options
 from workloads.machine import facts
 from workloads.programs import NATIVE, _compile, _headers
 
@@ -168,12 +169,10 @@ def import_cost() -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
+    parser = options.parser(__doc__, rounds=11, launches=1000)
     parser.add_argument("--gpu-rounds", type=int, default=5)
     parser.add_argument("--tests", type=int, default=1000, help="empty tests")
     parser.add_argument("--gpu-tests", type=int, default=30)
-    parser.add_argument("--launches", type=int, default=1000, help="in each test that uses the GPU")
     parser.add_argument("--parameters", type=int, default=3000, help="of the test with many parameters")
     parser.add_argument("--parameter-rounds", type=int, default=3)
     parser.add_argument("--parts", default=",".join(PARTS), help=",".join(PARTS))

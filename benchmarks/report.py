@@ -9,7 +9,6 @@ is `unclear` when it is missed by less than twice the standard error of the medi
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -20,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from workloads import options
 
 WORKLOADS = {
     "launches_1": "empty kernels from C++, 1 thread (a launch)",
@@ -285,7 +286,7 @@ def _spread(spread: Spread | None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options.parser(__doc__)
     parser.add_argument("results", type=Path, nargs="+", help="output of overhead.py; several campaigns are joined")
     parser.add_argument("--nvtx", type=Path, help="output of nvtx_cost.py")
     args = parser.parse_args(arguments)

@@ -12,7 +12,6 @@ JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import statistics
@@ -31,6 +30,7 @@ from cutrace.reports.html import html
 from cutrace.reports.jsonfile import write
 from cutrace.reports.model import Case, SessionReport, State
 from cutrace.reports.timeline import timeline, top_kernels
+from workloads import options
 
 ROOT = Path(__file__).resolve().parent.parent
 #: One test in so many has changed.
@@ -122,32 +122,31 @@ def opened(page: Path, browser: str, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__, rounds=5)
     parser.add_argument("--tests", type=int, default=500)
     parser.add_argument("--page", type=Path, help="keep the page here")
     parser.add_argument("--browser", help="Chromium to open it with")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+    args = parser.parse_args()
     begin = time.perf_counter()
-    report = suite(options.tests)
+    report = suite(args.tests)
     measured = time.perf_counter()
     text = html(report)
     built = time.perf_counter()
     slices = sum(len(lane.slices) for case in report.cases if case.timeline for lane in case.timeline.lanes)
     result: dict[str, Any] = {
-        "tests": options.tests,
+        "tests": args.tests,
         "slices": slices,
         "page_mib": round(len(text.encode("utf-8", "backslashreplace")) / 2**20, 2),
         "build_seconds": round(built - measured, 3),
-        "case_seconds": round((measured - begin) / max(options.tests, 1), 4),
+        "case_seconds": round((measured - begin) / max(args.tests, 1), 4),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
     with tempfile.TemporaryDirectory() as folder:
-        page = options.page or Path(folder) / "page.html"
+        page = args.page or Path(folder) / "page.html"
         write(page, text)
-        if options.browser:
-            result |= opened(page, options.browser, options.rounds)
+        if args.browser:
+            result |= opened(page, args.browser, args.rounds)
     print(json.dumps(result))
 
 

@@ -10,7 +10,6 @@ and, without ``--no-ncu``, ncu.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import re
@@ -25,6 +24,7 @@ from cutrace.analysis.roofline import DRAM, KINDS
 from cutrace.metrics.cupti import Cupti
 from cutrace.metrics.host import Chip, first_chip
 from cutrace.metrics.sets import chosen
+from workloads import options
 from workloads.machine import facts
 
 PROGRAM = [sys.executable, str(Path(__file__).parent / "workloads" / "known_operations.py")]
@@ -68,10 +68,9 @@ def by_ncu(folder: Path, names: list[str]) -> list[tuple[str, dict[str, float]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = options.parser(__doc__, out=options.REQUIRED)
     parser.add_argument("--no-ncu", action="store_true")
-    options = parser.parse_args()
+    args = parser.parse_args()
     names, peaks, passes = metrics()
     print(f"{len(names)} metrics, {len(peaks)} peaks, {passes} passes")
     with tempfile.TemporaryDirectory() as folder:
@@ -80,10 +79,10 @@ def main() -> None:
             ["cutrace", "profile", "-o", str(capture), "--metrics", ",".join([*names, *peaks]), "--format", "csv",
              "--", *PROGRAM]
         )  # fmt: skip
-        (roof,) = cutrace.roofline(capture, options.out.with_suffix(".html"))
+        (roof,) = cutrace.roofline(capture, args.out.with_suffix(".html"))
         with cutrace.load(capture) as trace:
             values = {row["name"]: row["value"] for row in trace.arrow("kernel_metrics").to_pylist()}
-        theirs = [] if options.no_ncu else by_ncu(Path(folder), sorted({name for k in KINDS.values() for name in k}))
+        theirs = [] if args.no_ncu else by_ncu(Path(folder), sorted({name for k in KINDS.values() for name in k}))
     known = json.loads([line for line in output.splitlines() if line.startswith('{"operations"')][-1])
     points = [point_of(part, operations, roof.points, theirs) for part, operations in known["operations"].items()]
     documented = {c.kind: c.rate for c in roof.ceilings if not c.measured}
@@ -113,7 +112,7 @@ def main() -> None:
         "peaks": {name: values.get(name) for name in peaks},
         "notes": roof.notes,
     }
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def point_of(part: str, operations: int, points: Any, theirs: list[tuple[str, dict[str, float]]]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ small launch with one under `cutrace record` alone. Memory and processor time ar
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from workloads import options
 
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 
@@ -112,10 +113,9 @@ def integrals(capture: Path, program: dict[str, int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser = options.parser(__doc__, out=options.REQUIRED)
     parser.add_argument("--seconds", type=float, default=20, help="how long each sampled program copies")
-    parser.add_argument("--intervals", type=lambda text: text.split(","), default=["1ms", "100us", "20us"])
+    parser.add_argument("--intervals", type=options.words, default=["1ms", "100us", "20us"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = [run(Path(folder), min(args.seconds, 5), None)]

@@ -13,7 +13,6 @@ so many ns before the first collective of each copy; machines whose wall ``clock
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ import cutrace
 from cutrace.analysis.gpu import communicates
 from cutrace.runbin import TABLES
 from cutrace.runbin.writer import Writer
+from workloads import options
 
 CAPTURE = Path(__file__).resolve().parents[1] / "tests" / "data" / "ranks.bin"
 RANKS_OF_MACHINE = 8
@@ -187,7 +187,7 @@ def simulate(folder: Path, ranks: int, copies: int, facts: Facts, *, seed: int =
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options.parser(__doc__)
     parser.add_argument("folder", type=Path, help="the folder for the captures; theirs is FOLDER/train")
     parser.add_argument("--ranks", type=int, default=64, help="captures to write (64)")
     parser.add_argument("--copies", type=int, default=16, help="repetitions of the capture, each of two steps (16)")

@@ -11,7 +11,6 @@ cutrace; with ``--quick`` a little of each on the fake GPU of the tests. Exit st
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from workloads import options
 
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -194,10 +195,8 @@ def _print(outcomes: list[Outcome]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser = options.parser(__doc__, out=None, arch="native")
     parser.add_argument("--quick", action="store_true", help="a little of each, on the fake GPU")
-    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc")
     parser.add_argument("--only", help="parts to run, with commas between")
     parser.add_argument("--folder", type=Path, help="where the captures go: 4 GB on a disk that keeps up")
     args = parser.parse_args()

@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from workloads import options
+
 sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 
 import machine
@@ -152,14 +154,12 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser = options.parser(__doc__, out=options.REQUIRED, arch="native")
     parser.add_argument("--processes", type=int, default=3, help="pairs of processes (default 3)")
     parser.add_argument(
         "--rounds", type=int, default=6, help="measurements of a loop in a process, a phase (default 6)"
     )
     parser.add_argument("--quick", action="store_true", help="a twentieth of the work, to check that all of it runs")
-    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc (default: this machine's)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cutrace-standby-") as folder:
         try:

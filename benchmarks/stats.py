@@ -15,7 +15,6 @@ file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -29,6 +28,7 @@ import numpy as np
 
 import cutrace
 from convert import add_result, default_capture, hardware, tile
+from workloads import options
 
 SECONDS, MEMORY_MIB = 2.0, 500
 _SLICE = "half.bin"
@@ -74,11 +74,7 @@ def verbs(source: Path, other: Path, folder: Path) -> dict[str, tuple[list[str],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=10_000_000, help="rows of the capture (10000000)")
-    parser.add_argument("--capture", type=Path, help="the capture to tile (the largest of tests/data)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each verb, of which the median counts (5)")
-    parser.add_argument("--out", type=Path, help="a JSON file of results to add this one to")
+    parser = options.parser(__doc__, events=10_000_000, capture=None, rounds=5, out=None)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
         folder = Path(name)
