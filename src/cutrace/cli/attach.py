@@ -6,6 +6,7 @@ import itertools
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,22 @@ from ..collect import Attachment, Options
 from ..errors import CutraceError
 from ..units import parse_duration
 from . import options
+from .arm import arm
 from .output import say
 from .record import arguments_of, record, summarize
 
 
-@click.command(
-    params=[option for option in record.params if option.name not in ("output", "command")], epilog=record.epilog
-)
+def _shared() -> list[click.Parameter]:
+    """The options of `cutrace record`. Those of `cutrace arm` have no defaults here."""
+    shared = [copy(option) for option in record.params if option.name not in ("output", "command")]
+    given_before = {option.name for option in arm.params}
+    for option in shared:
+        if isinstance(option, click.Option) and option.help and option.name in given_before:
+            option.help = option.help.partition("  [default:")[0]
+    return shared
+
+
+@click.command(params=_shared(), epilog=record.epilog)
 @options.output(
     "Capture to write (.bin), or a trace in any format of `cutrace convert`, as for `cutrace record`.",
     default="run.bin",

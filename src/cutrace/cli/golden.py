@@ -42,7 +42,13 @@ def golden() -> None:
 @click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes to gate.")
 @click.option("--ignore", multiple=True, metavar="WORD", help="Metric or class to leave out, or METRIC:PATTERN.")
 @click.option("--variant", default="", metavar="TEMPLATE", help="Variant of the environment, e.g. cuda{cuda}.")
-@click.option("--update", default="changed", show_default=True, help="missing, changed, all or widen; metrics.")
+@click.option(
+    "--update",
+    metavar="WORDS",
+    default="changed",
+    show_default=True,
+    help="What to write: missing, changed, all or widen, and names of metrics.",
+)
 def create(
     sources: tuple[Path, ...],
     output: Path | None,

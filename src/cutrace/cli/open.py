@@ -16,6 +16,7 @@ from .output import say
 @click.option("--no-browser", is_flag=True, help="Print the link and start no browser.")
 @click.option(
     "--port",
+    metavar="N",
     type=click.IntRange(1, 65535),
     default=PORT,
     help=f"Port of the loopback interface; the page fetches from {PORT} only.",

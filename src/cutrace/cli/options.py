@@ -43,6 +43,8 @@ class _Source(click.Path):
 
 SOURCE = _Source(path_type=Path, readable=False)
 
+COUNT = click.IntRange(min=0)
+
 
 class Group(click.Group):
     """A command with verbs. Alone it shows its help; an unknown verb gets a similar name."""
@@ -88,7 +90,7 @@ def limit(default: int | None = None) -> Decorator[Any]:
     """Return the option of the number of rows to print. Without a default, it depends on the format."""
     has_default = default is not None
     help = "Rows of a table; 0 for all" + ("." if has_default else f" ({ROWS} for people, all for programs).")
-    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=has_default, help=help)
+    return click.option("--limit", type=COUNT, metavar="N", default=default, show_default=has_default, help=help)
 
 
 def list_reports(lines: Callable[[], Iterable[str]]) -> Decorator[Any]:

@@ -36,8 +36,8 @@ _MAX_LINES = 10
 @click.option(
     "--ranges", metavar="NAME", help="Count whole NVTX ranges of this name, each in one pass, and no kernels."
 )
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first so many that match.")
-@click.option("--count", type=click.IntRange(min=1), help="Profile at most so many that match.")
+@click.option("--skip", type=options.COUNT, metavar="N", default=0, help="Leave out the first so many that match.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Profile at most so many that match.")
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
