@@ -6,8 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from cutrace.batching.parts import Mapped, Task
-from cutrace.batching.running import work
+from cutrace.batching.parts import Mapped, Task, map_file
 
 
 def once(task: Task) -> Mapped:
@@ -16,13 +15,13 @@ def once(task: Task) -> Mapped:
         try:
             Path(f"{task.source}.died").touch(exist_ok=False)
         except FileExistsError:
-            return work(task)
+            return map_file(task)
         os.kill(os.getpid(), signal.SIGKILL)
-    return work(task)
+    return map_file(task)
 
 
 def always(task: Task) -> Mapped:
     """Die at each file named ``killer*``."""
     if Path(task.source).name.startswith("killer"):
         os.kill(os.getpid(), signal.SIGKILL)
-    return work(task)
+    return map_file(task)

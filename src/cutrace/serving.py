@@ -16,9 +16,10 @@ import secrets
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import quote
 
 from .errors import CutraceError
@@ -38,8 +39,6 @@ _MAX_CONNECTIONS = 64
 _CHUNK = 1 << 16
 # A client that reads less than this on the loopback interface counts as stuck.
 _MIN_RATE = 1 << 20
-_REASONS = {200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
-            405: "Method Not Allowed", 408: "Request Timeout", 431: "Request Header Fields Too Large"}  # fmt: skip
 
 
 class Server:
@@ -141,9 +140,9 @@ class Server:
 
     def _status(self, request: _HttpRequest) -> int:
         hosts = (f"{_HOST}:{self.port}", f"localhost:{self.port}")
-        if request.values("host") not in [[host] for host in hosts]:
+        if request.headers.get("host") not in [[host] for host in hosts]:
             return 403
-        if request.values("origin") not in ([], [UI]):
+        if request.headers.get("origin") not in (None, [UI]):
             return 403
         if not secrets.compare_digest(request.path.encode(), self.path.encode()):
             return 404
@@ -153,7 +152,7 @@ class Server:
 
     def _send_head(self, client: socket.socket, request: _HttpRequest | None, status: int) -> None:
         lines = [
-            f"HTTP/1.1 {status} {_REASONS[status]}",
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
             "Connection: close",
             "Cache-Control: no-store",
             "X-Content-Type-Options: nosniff",
@@ -163,7 +162,7 @@ class Server:
             lines += [f"Access-Control-Allow-Origin: {UI}", "Vary: Origin", "Content-Type: application/octet-stream"]
         if status == 204 and request is not None:
             lines += [f"Access-Control-Allow-Methods: {', '.join(_METHODS)}"]
-            if request.values("access-control-request-private-network") == ["true"]:
+            if request.headers.get("access-control-request-private-network") == ["true"]:
                 lines += ["Access-Control-Allow-Private-Network: true"]
         if status == 405:
             lines += [f"Allow: {', '.join(_METHODS)}"]
@@ -190,17 +189,12 @@ class Server:
                 client.settimeout(_left(deadline))
 
 
-@dataclass(frozen=True)
-class _HttpRequest:
-    """The request of a client, with ``headers`` in lower case."""
+class _HttpRequest(NamedTuple):
+    """The request of a client, with all values of each of its ``headers`` by name, in lower case."""
 
     method: str
     path: str
-    headers: tuple[tuple[str, str], ...]
-
-    def values(self, name: str) -> list[str]:
-        """Return all values of a header."""
-        return [value for key, value in self.headers if key == name]
+    headers: dict[str, list[str]]
 
 
 class _Refused(Exception):
@@ -234,7 +228,9 @@ def _request(client: socket.socket, deadline: float) -> _HttpRequest:
         raise _Refused(431)
     if start is None or None in fields:
         raise _Refused(400)
-    headers = tuple((f[1].decode().lower(), f[2].decode()) for f in fields if f)
+    headers: dict[str, list[str]] = {}
+    for field in filter(None, fields):
+        headers.setdefault(field[1].decode().lower(), []).append(field[2].decode())
     return _HttpRequest(start[1].decode(), start[2].decode(), headers)
 
 

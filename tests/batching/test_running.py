@@ -16,7 +16,7 @@ import dying
 from captures import Capture
 from cutrace.batching import running
 from cutrace.batching.parts import PartFolder
-from cutrace.batching.time_sums import bin_end, binned
+from cutrace.batching.time_sums import binned, histogram
 
 pytest.importorskip("pyarrow")
 DATA = Path(__file__).parents[1] / "data"
@@ -192,7 +192,7 @@ def test_a_worker_that_dies_costs_its_file_one_more_try(tmp_path, monkeypatch, k
     paths = ranks(tmp_path, 5)
     paths.append(paths[2].rename(tmp_path / "killer-rank2.bin"))
     del paths[2]
-    monkeypatch.setattr(running, "work", killer)
+    monkeypatch.setattr(running, "map_file", killer)
     result = cutrace.batch("kernels", paths, tmp_path / "out", workers=2)
     monkeypatch.undo()
     if killer is dying.always:
@@ -257,5 +257,6 @@ def test_bins_are_narrow_and_hold_their_times():
     begins = binned(times)
     assert begins.tolist()[:5] == [0, 1, 15, 16, 16]
     for time, begin in zip(times.tolist()[:-1], begins.tolist()[:-1], strict=True):
-        assert begin <= time < bin_end(begin)
-        assert bin_end(begin) - begin <= max(begin / 8, 1)
+        (end,) = histogram("", [{"at_least_ns": begin, "count": 1}]).ends
+        assert begin <= time < end
+        assert end - begin <= max(begin / 8, 1)

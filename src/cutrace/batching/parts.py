@@ -36,7 +36,7 @@ class Task:
     """One file to map. ``number`` is its index among the files, ``job`` the name of its job ("" for the one of the
     file), ``stamp`` its size and time of change when the batch began."""
 
-    report: str
+    report: BatchReport
     source: str
     number: int
     job: str
@@ -45,8 +45,8 @@ class Task:
 
     def identity(self) -> dict[str, Any]:
         """What a part of this file must say of its origin to be used again."""
-        about = {"report": self.report, "source": self.source, "stamp": list(self.stamp), "cutrace": version("cutrace")}
-        return about | {"name": self.options.name, "given_job": self.job}
+        about = {"report": self.report.name, "source": self.source, "stamp": list(self.stamp)}
+        return about | {"cutrace": version("cutrace"), "name": self.options.name, "given_job": self.job}
 
 
 @dataclass(frozen=True)
@@ -65,29 +65,24 @@ def stamp(source: Path) -> tuple[int, int]:
         return 0, 0
 
 
-def map_file(task: Task, report: BatchReport) -> Mapped:
+def map_file(task: Task) -> Mapped:
     """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
     try:
         with load(task.source) as trace:
-            ranks = _ranks(trace, task)
-            tables = [(job, rank, processes, _mapped(trace, processes, report, task)) for job, rank, processes in ranks]
+            ranks = [(job, number, RankTrace(trace, processes)) for job, number, processes in _ranks(trace, task)]
+            tables = [(job, number, rank.clock, task.report.map(rank, task.options)) for job, number, rank in ranks]
             # Damage inside of blocks is known once they are read.
             damage = tuple(Quality({}, (), trace.damage, (), ()).sentences())
             about = task.identity() | {"parts": len(tables), "damage": damage}
             return Mapped(
                 tuple(
                     (job, rank, _parquet(table, about | {"job": job, "rank": rank, "clock": asdict(clock)}))
-                    for job, rank, _, (table, clock) in tables
+                    for job, rank, clock, table in tables
                 ),
                 damage,
             )
     except (CutraceError, OSError) as error:
         return Mapped(damage=(str(error),))
-
-
-def _mapped(trace: Trace, processes: tuple[int, ...], report: BatchReport, task: Task) -> tuple[Any, Alignment]:
-    rank = RankTrace(trace, processes)
-    return report.map(rank, task.options), rank.clock
 
 
 def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:

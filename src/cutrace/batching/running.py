@@ -71,7 +71,9 @@ def run(
     Raises :class:`CutraceError` if there is no such report or mode, nothing can be read, or the folder cannot be
     written.
     """
-    report, options = find(name), options or Options()
+    if name not in REPORTS:
+        raise CutraceError(f"there is no batch report {name!r}: use one of {', '.join(REPORTS)}")
+    report, options = REPORTS[name], options or Options()
     if mode not in MODES:
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
     for option, value in vars(options).items():
@@ -98,7 +100,7 @@ def run(
     for path in sources:
         first.setdefault(os.path.realpath(path), str(path.absolute()))
     paths = list(first.values())
-    tasks = [Task(name, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
+    tasks = [Task(report, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
     outcomes: dict[str, Outcome] = {}
     for task in tasks:
         damage = parts.done(task.identity())
@@ -125,18 +127,6 @@ def run(
     return report.reduce(usable, options), done
 
 
-def find(name: str) -> BatchReport:
-    """The report of this name. Raises :class:`CutraceError` if there is none."""
-    if name not in REPORTS:
-        raise CutraceError(f"there is no batch report {name!r}: use one of {', '.join(REPORTS)}")
-    return REPORTS[name]
-
-
-def work(task: Task) -> Mapped:
-    """Map a file, in a worker."""
-    return map_file(task, REPORTS[task.report])
-
-
 # Modes. Each yields a task, its result (None if each of its workers died) and the number of tries.
 
 _Done = tuple[Task, Mapped | None, int]
@@ -148,7 +138,7 @@ def _mapped(tasks: Sequence[Task], mode: str, workers: int | None, scheduler: st
     if mode == "dask":
         return _on_dask(tasks, workers, scheduler)
     if mode == "sequential":
-        return ((task, work(task), 1) for task in tasks)
+        return ((task, map_file(task), 1) for task in tasks)
     return _in_processes(tasks, min(workers or available_cores(), len(tasks)))
 
 
@@ -168,7 +158,7 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
             while running or (waiting and not broken):
                 try:
                     while waiting and not broken and len(running) < workers * _AHEAD:
-                        running[pool.submit(work, waiting[-1])] = waiting[-1]
+                        running[pool.submit(map_file, waiting[-1])] = waiting[-1]
                         waiting.pop()
                 except BrokenProcessPool:
                     broken = True
@@ -182,7 +172,7 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
         for task in suspects:
             with pool_of(1) as pool:
                 try:
-                    yield task, pool.submit(work, task).result(), 2
+                    yield task, pool.submit(map_file, task).result(), 2
                 except BrokenProcessPool:
                     yield task, None, 2
 
@@ -206,7 +196,7 @@ def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) 
         except (OSError, ValueError) as error:
             raise CutraceError(f"cannot reach the Dask scheduler {scheduler}: {error}. Is it running?") from None
         # Dask runs a task again whose worker died, as often as the scheduler is configured to.
-        futures = {client.submit(work, task, pure=False): task for task in tasks}
+        futures = {client.submit(map_file, task, pure=False): task for task in tasks}
         for future in distributed.as_completed(list(futures)):
             task = futures.pop(future)
             try:
