@@ -171,7 +171,6 @@ def _in_json(file: Carrier) -> Iterator[bytes]:
 
 
 def _in_database(file: Carrier) -> Iterator[bytes]:
-    """Yield the pieces in a table of a database."""
     with closing(sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
         try:
             table = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)).fetchone()

@@ -48,7 +48,6 @@ class Rank:
     alignment: Alignment
 
     def sentence(self) -> str:
-        """Return a sentence on the alignment, for people."""
         a = self.alignment
         where = f"{self.name} ({self.host})" if self.host else self.name
         if a.error is None:

@@ -270,7 +270,6 @@ def _stretches(trace: Trace, table: str, rows: np.ndarray) -> list[Stretch]:
 
 
 def _index(text: str) -> slice:
-    """Parse an index into the slice of ranges that it selects."""
     if text == "all":
         return slice(None)
     parts = text.split(":", 1)

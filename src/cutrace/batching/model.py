@@ -38,7 +38,6 @@ class RankTrace:
     processes: tuple[int, ...]
 
     def rows(self, table: str) -> Iterator[np.ndarray]:
-        """Yield the rows of a table, block by block."""
         for info in self.trace.block_infos(table):
             if info.process in self.processes:
                 yield self.trace.block(info)[0]

@@ -32,13 +32,11 @@ class Steps:
 
     @classmethod
     def of(cls, rank: RankTrace) -> Steps:
-        """Return the steps of the trace of a rank."""
         first, last = rank.moved(np.array([rank.trace.start, rank.trace.end])).tolist()
         return cls.covering(min(first, last), max(first, last), _STEPS)
 
     @property
     def begins(self) -> np.ndarray:
-        """The begin of each step (ns)."""
         begins: np.ndarray = self.start + self.width * np.arange(self.count)
         return begins
 
@@ -61,7 +59,6 @@ class Steps:
 
 
 def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
-    """Yield each job and its parts."""
     for job, of_job in groupby(parts, lambda part: part.job):
         yield job, list(of_job)
 

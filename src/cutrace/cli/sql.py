@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,12 +53,9 @@ def _table(schema: Any, batches: Iterable[Any]) -> Table:
     from ..analysis.tables import Column, Table
 
     columns = (Column(field.name, _unit(field.type)) for field in schema)
-    rows = (tuple(map(_cell, row)) for batch in batches for row in zip(*_values(batch), strict=True))
+    values = ([column.to_pylist() for column in batch.columns] for batch in batches)
+    rows = (tuple(map(_cell, row)) for columns_of_batch in values for row in zip(*columns_of_batch, strict=True))
     return Table("result", "Result", tuple(columns), rows, listing=True)
-
-
-def _values(batch: Any) -> Iterator[list[Any]]:
-    return (column.to_pylist() for column in batch.columns)
 
 
 def _unit(kind: Any) -> Any:

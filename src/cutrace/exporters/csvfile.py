@@ -54,7 +54,6 @@ class _Columns:
         self._format = ",".join(_FORMATS.get(f.type, "%d") for f in table.fields) + "\r\n"
 
     def header(self) -> bytes:
-        """The header line."""
         names: list[str] = []
         for field in self._table.fields:
             referred = REFERRED.get(field.type) if field.name != "id" else None
@@ -62,7 +61,6 @@ class _Columns:
         return (",".join(names) + "\r\n").encode()
 
     def lines(self, rows: np.ndarray) -> bytes:
-        """The lines of some rows."""
         columns = [self._column(field, rows[field.name]) for field in self._table.fields]
         return "".join(map(self._format.__mod__, zip(*columns, strict=True))).encode()
 

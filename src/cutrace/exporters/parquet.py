@@ -70,7 +70,6 @@ class Derived:
     readable: Callable[[str], str] = demangle
 
     def texts(self, trace: Trace, values: np.ndarray) -> list[str]:
-        """The texts for values of the field."""
         names = trace.table(self.of)["name"][values] if self.of else values
         return [self.readable(trace.strings[name]) for name in names.tolist()]
 
@@ -84,7 +83,6 @@ DERIVED = {
 
 
 def schema(table: Table) -> Any:
-    """The Arrow schema of a table's file."""
     pa = _arrow()
     columns = [column(field) for field in table.fields]
     derived = DERIVED.get(table.name)

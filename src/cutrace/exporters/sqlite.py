@@ -150,7 +150,6 @@ class Database:
         return self.process_ids(rows) | threads
 
     def texts(self, ids: np.ndarray) -> Iterator[str]:
-        """The texts of string ids."""
         known = {number: self.trace.strings[number] for number in np.unique(ids).tolist()}
         return map(known.__getitem__, ids.tolist())
 

@@ -226,11 +226,11 @@ class Config:
     image: Any
     passes: int
 
-    def must_fit_a_range(self) -> None:
-        """Raise :class:`CutraceError` when the metrics need several passes: what is in a range runs once."""
+    def must_fit_one_pass(self, because: str) -> None:
+        """Raise :class:`CutraceError` when the metrics need several passes."""
         if self.passes != 1:
             more = f" and {len(self.names) - _LISTED} more" if len(self.names) > _LISTED else ""
             raise CutraceError(
-                f"{', '.join(self.names[:_LISTED])}{more} need {self.passes} passes, but a range runs once: "
+                f"{', '.join(self.names[:_LISTED])}{more} need {self.passes} passes, but {because}: "
                 "count fewer of them together"
             )

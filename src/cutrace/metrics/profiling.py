@@ -144,7 +144,7 @@ def profile(
             with Chip(cupti, name) as chip:
                 config = chip.configure(chosen(chip, default if metrics is None else metrics))
     if ranges is not None:
-        config.must_fit_a_range()
+        config.must_fit_one_pass("a range runs once")
     with scratch() as folder:
         began = time.monotonic()
         recording = record_command(command, folder / "run.bin", completed(Options()))

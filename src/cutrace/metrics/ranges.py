@@ -76,7 +76,7 @@ class RangeCounters:
         self._chip = Chip(self._cupti, chip_of(self._cupti, self._context.device), RANGES, image.raw)
         try:
             self.config = self._chip.configure(names)
-            self.config.must_fit_a_range()
+            self.config.must_fit_one_pass("a range runs once")
             self._profiler = self._cupti.call("RangeProfilerEnable", context=handle).profiler
         except BaseException:
             self._chip.close()
@@ -93,7 +93,6 @@ class RangeCounters:
             return self._cupti.call(f"RangeProfiler{function}", profiler=self._profiler, **fields)
 
     def start(self) -> None:
-        """Begin a range."""
         image = {"size": len(self._image), "image": address(self._image)}
         self._call("CounterDataImageInitialize", **image)
         self._call(

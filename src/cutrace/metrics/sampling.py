@@ -60,7 +60,7 @@ class PmSampler:
         """Configure the sampling. Raises :class:`CutraceError` if a metric is unknown, the metrics need several passes,
         or sampling is not possible."""
         self.device, self._cupti = device, cupti
-        self.by_cycles = self.overflown = self._runs = False
+        self.by_cycles = self.overflown = self._runs = self._first = False
         size = cupti.call("PmSamplingGetCounterAvailability", device=device).size
         image = ctypes.create_string_buffer(size)
         cupti.call("PmSamplingGetCounterAvailability", device=device, size=size, image=address(image))
@@ -76,22 +76,16 @@ class PmSampler:
             self._call("Disable")
             raise
         self._image = ctypes.create_string_buffer(sized.size)
-        whole = {"image": address(self._image), "size": sized.size}
-        self._whole = whole
+        self._whole = {"image": address(self._image), "size": sized.size}
         self._values, self._evaluate = self.chip.evaluator(self._image, self.names)
         self._times, self._read_times = cupti.repeated(
-            "PmSamplingCounterDataGetSampleInfo", sampling=self._sampling, **whole
+            "PmSamplingCounterDataGetSampleInfo", sampling=self._sampling, **self._whole
         )
-        self._first = True
 
     def _choose(self, metrics: str) -> tuple[list[str], list[str]]:
         if metrics:
             named = chosen(self.chip, metrics)
-            if (passes := self.chip.configure(named).passes) != 1:
-                raise CutraceError(
-                    f"these metrics need {passes} passes on {self.chip.name}, but a sample is taken in one: sample "
-                    "fewer of them together"
-                )
+            self.chip.configure(named).must_fit_one_pass("a sample is taken in one")
             return named, []
         names: list[str] = []
         left_out: list[str] = []
@@ -120,7 +114,6 @@ class PmSampler:
         return self._cupti.call(f"PmSampling{function}", sampling=self._sampling, **fields)
 
     def start(self) -> None:
-        """Start sampling."""
         self._call("CounterDataImageInitialize", **self._whole)
         self._call("Start")
         self._first = self._runs = True
@@ -253,7 +246,8 @@ class Sampling:
         self._began = self._ended = 0
         described = {name: s.chip.describe(name) for s in samplers for name in s.names}
         meanings = {name: metric.description for name, metric in described.items()}
-        self._writer = Writer(path, file=self._file, **info, sampled=meanings, notes=list(_notes(samplers)))
+        self._notes = list(_notes(samplers))
+        self._writer = Writer(path, file=self._file, **info, sampled=meanings, notes=self._notes)
         text = self._writer.string
         self._rows = [
             CounterRows(
@@ -265,7 +259,6 @@ class Sampling:
             for s in samplers
         ]
         self._samplers = samplers
-        self._notes: list[str] = list(_notes(samplers))
         self._full = 0  # rows dropped by the size limit
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._threads = [

@@ -18,7 +18,6 @@ _CUDA = ("kernels", "memcpys", "memsets", "api_calls", "synchronizations", "devi
 
 
 def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
-    """The keys before the events."""
     values = metadata(trace)
     if any(trace.count(name) for name in _CUDA):
         values = {"schemaVersion": 1, "deviceProperties": _devices(trace)} | values | _versions(trace)
