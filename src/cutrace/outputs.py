@@ -61,27 +61,11 @@ def keep_sources(path: Path, sources: Iterable[str | os.PathLike[str]]) -> None:
             raise CutraceError(f"cannot write {path}: {source} is an input. Choose another name.")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, with its folders, that others may read as the umask allows. The file is complete or absent.
-    Text that UTF-8 cannot hold is escaped."""
-    temporary = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # The kernel applies the umask; reading it from here would change it for all threads.
-            with temporary.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-                file.write(text)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(path, error) from None
-
-
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, private: bool = True) -> Iterator[Path]:
     """Yield the name of a file or folder to write, in a private folder beside ``path``. It becomes ``path`` in one step
-    on success, and is removed on failure. If ``path`` is a link, its target is replaced.
+    on success, and is removed on failure. If ``path`` is a link, its target is replaced. Unless it is ``private``, it
+    gets the mode that the umask allows.
 
     Raises :class:`CutraceError` when ``path`` cannot be written; errors name ``path``, or the target of the link.
     """
@@ -98,35 +82,43 @@ def replacing(path: Path) -> Iterator[Path]:
             if temporary.is_dir() and target.is_dir():
                 # A folder is not replaced in one step: the old one goes into the temporary folder first.
                 target.rename(Path(folder, f"{path.name}.old"))
-            publish(temporary, target)
+            publish(temporary, target, private=private)
     except OSError as error:
         raise unwritable(path, error) from None
 
 
-def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """Write a text in pieces, with the mode of a capture. The file is complete or absent. Text that UTF-8 cannot hold
-    is escaped."""
+def write_pieces(path: Path, pieces: Iterable[str], *, private: bool = True) -> None:
+    """Write a text in pieces by :func:`replacing`. Text that UTF-8 cannot hold is escaped."""
     with (
-        replacing(path) as temporary,
+        replacing(path, private=private) as temporary,
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
         file.writelines(pieces)
 
 
-def publish(written: Path, path: Path) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, with its folders, that others may read as the umask allows."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    write_pieces(path, [text], private=False)
+
+
+def publish(written: Path, path: Path, *, private: bool = True) -> None:
     """Give a complete file the name ``path``, on the same file system. Raises :class:`CutraceError` when that is
     impossible; the file then keeps its name."""
     try:
-        _set_modes(written)
+        _set_modes(written, private)
         written.replace(path)
     except OSError as error:
         raise unwritable(path, error) from None
 
 
-def _set_modes(written: Path) -> None:
-    """Give files mode 0600 and folders 0700; what the umask allows with ``CUTRACE_UMASK=1``."""
+def _set_modes(written: Path, private: bool) -> None:
+    """Give files mode 0600 and folders 0700; what the umask allows if not private, and with ``CUTRACE_UMASK=1``."""
     mode = 0o600
-    if os.environ.get("CUTRACE_UMASK") == "1":
+    if not private or os.environ.get("CUTRACE_UMASK") == "1":
         # Only a new file shows the umask without changing it for all threads.
         probe = written.with_name(f"{written.name}.mode")
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT, 0o666))

@@ -76,7 +76,7 @@ def test_metrics_and_interval_are_chosen(fake_driver, tmp_path):
     [
         ("metrics", "PmSamplingGetCounterAvailability:35", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("metrics", "PmSamplingStart:26", "another tool holds the counters"),
-        ("metrics=speed-of-light", "", "need 6 passes on GH100, but a sample is taken in one"),
+        ("metrics=speed-of-light", "", "need 6 passes, but a sample is taken in one"),
         ("metrics=sm__nothing.sum", "", "GH100 has no metric"),
         ("metrics=nothing", "", "neither a set"),
         ("power", "", "write metrics"),
