@@ -14,7 +14,7 @@ from . import options
 
 @click.command()
 @options.output("Trace to write; see `cutrace record --help`.", default="demo.pftrace")
-def demo(output: Path) -> int:
+def demo(output: Path) -> None:
     """Record a small workload (kernels and copies on two streams, NVTX ranges) and convert it to a Perfetto trace.
 
     It needs a GPU and the packages of `pip install 'cutrace[demo]'`.
@@ -43,7 +43,6 @@ def demo(output: Path) -> int:
     capture = recording.capture
     click.echo(f"{output}  {format_size(size_of(output))}: the trace; `cutrace open {output}` shows it")
     click.echo(f"`cutrace info {capture}` shows the recording")
-    return 0
 
 
 _COMMAND = [sys.executable, "-m", "cutrace.cli.demo_workload"]

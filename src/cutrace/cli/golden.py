@@ -58,7 +58,7 @@ def create(
     ignore: tuple[str, ...],
     variant: str,
     update: str,
-) -> int:
+) -> None:
     """Write the tests in CAPTURE into golden files; without marks of tests, all of it as the test NODEID.
 
     Each CAPTURE is one run. Values on which runs differ are written as unstable.
@@ -87,7 +87,6 @@ def create(
         changes.append(gold.Change(nodeid, path, environment, entry[environment]))
     written = gold.write_changes(changes)
     click.echo(f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written")
-    return 0
 
 
 @golden.command(short_help="Find golden values whose test is gone, and damaged files.")
@@ -143,7 +142,7 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
 @click.argument("select", metavar="[TEST]...", nargs=-1)
 @_golden_dir
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
-def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> int:
+def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> None:
     """Apply the candidates in DIR, such as .cutrace/proposed. Tests that failed or had no golden value left them.
 
     TEST is an id, the begin of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
@@ -157,7 +156,6 @@ def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> 
     changed = sum(one.changed for one in accepted)
     done = "would change" if dry_run else "changed"
     click.echo(f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}")
-    return 0
 
 
 @golden.command(short_help="Show what changed between golden files.")

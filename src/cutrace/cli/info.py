@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.sources("CAPTURE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/agents.md has its schema).")
-def info(sources: tuple[Path, ...], as_json: bool) -> int:
+def info(sources: tuple[Path, ...], as_json: bool) -> None:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
     from .. import api
     from ..loading import opened
@@ -37,7 +37,6 @@ def info(sources: tuple[Path, ...], as_json: bool) -> int:
             put_json("cutrace info", **_object(summary, trace, sources, size))
         else:
             _print(summary, trace, sources, size)
-    return 0
 
 
 def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> dict[str, Any]:

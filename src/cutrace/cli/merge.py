@@ -26,7 +26,7 @@ from .output import say, say_written, target
 @options.quiet
 def merge(
     sources: tuple[Path, ...], output: Path, names: tuple[str, ...], ranks: bool, quiet: bool, **request: Any
-) -> int:
+) -> None:
     """Put FILE..., one of each rank or machine, on the timeline of the first.
 
     Files of one machine share its clock; machines are aligned by their wall clocks, if there are clock snapshots. A
@@ -42,4 +42,3 @@ def merge(
     if not quiet:
         say(*(rank.sentence() for rank in done))
         say_written(output)
-    return 0

@@ -27,7 +27,7 @@ from .output import say
     default="5m",
     help="How long to wait for the page to fetch the trace; 5m unless given.",
 )
-def open(source: Path, no_browser: bool, port: int, timeout: str) -> int:
+def open(source: Path, no_browser: bool, port: int, timeout: str) -> None:
     """Show FILE in ui.perfetto.dev, in the browser of this machine, with the plugins for GPU compute.
 
     A file that Perfetto does not read is converted first. The trace does not leave the machine: the page fetches it
@@ -37,7 +37,6 @@ def open(source: Path, no_browser: bool, port: int, timeout: str) -> int:
 
     api.open(source, browser=not no_browser, port=port, timeout=timeout, say=_say)
     say("the page has the trace")
-    return 0
 
 
 def _say(message: str) -> None:

@@ -13,7 +13,7 @@ from .output import say_written, target
 @click.command()
 @click.argument("source", metavar="FILE", type=options.SOURCE)
 @options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
-def redact(source: Path, output: Path) -> int:
+def redact(source: Path, output: Path) -> None:
     """Write FILE without command lines, host names and paths, for others.
 
     Names of kernels and NVTX texts of the program stay, except paths in them: see docs/privacy.md.
@@ -23,4 +23,3 @@ def redact(source: Path, output: Path) -> int:
     with target(output, None, "capture") as path:
         api.redact(source, path)
     say_written(output)
-    return 0

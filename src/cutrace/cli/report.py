@@ -31,7 +31,7 @@ def report() -> None:
 @click.option(
     "--name", "names", metavar="NAME", multiple=True, help="Label of a job, once for each FILE in their order."
 )
-def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> int:
+def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> None:
     """Join FILE..., the report.json of each job, in one report.
 
     The same test is kept apart by environment and job. Jobs get the names given, or the label in the report, or the
@@ -46,7 +46,6 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> in
         [(label, _moved(one, source, output)) for (label, one), source in zip(reports, sources, strict=True)]
     )
     jsonfile.write(output, jsonfile.rendered(made, _KINDS[output.suffix]))
-    return 0
 
 
 @report.command(short_help="Show what changed from one report to another.")
@@ -85,7 +84,7 @@ def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
 @options.sources()
 @options.output("The page (.html).")
 @click.option("--by-time", is_flag=True, help="Sort by the begin of the sessions, not by the order of the files.")
-def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> int:
+def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> None:
     """Draw how the totals and tests of FILE... changed, report.json files of two commits or more, oldest first."""
     from ..outputs import check_output
     from ..reports.jsonfile import write
@@ -98,7 +97,6 @@ def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> int:
     if by_time:
         reports.sort(key=lambda pair: _instant(pair[1]))
     write(output, page(reports))
-    return 0
 
 
 def _instant(one: SessionReport) -> float:

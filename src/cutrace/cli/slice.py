@@ -37,7 +37,7 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 @options.compress
 @options.table
 @options.quiet
-def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, quiet: bool, **given: Any) -> int:
+def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, quiet: bool, **given: Any) -> None:
     """Cut out of FILE, or of several as one, the rows that meet all conditions.
 
     GPU work goes with its launch: a range or a test keeps the work launched in it, whenever that ran. Conditions on GPU
@@ -56,7 +56,6 @@ def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, qu
         say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")
         if not done.rows:
             say("no row meets all of the conditions")
-    return 0
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @options.form(["table", "csv", "json", "markdown", "parquet"])
 @options.output("File to write to; else stdout.", required=False)
 @options.limit()
-def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, limit: int | None) -> int:
+def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, limit: int | None) -> None:
     """Answer QUERY, a select in the SQL of DuckDB, over the tables of FILE, or of several as one.
 
     \b
@@ -46,7 +46,6 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, l
             else:
                 put_tables("cutrace sql", [_table(schema, batches)], form, file, limit=limit, whole=True)
         say(*trace.quality.sentences())
-    return 0
 
 
 def _table(schema: Any, batches: Iterable[Any]) -> Table:

@@ -38,7 +38,7 @@ def _reports() -> list[str]:
 )
 def stats(
     sources: tuple[Path, ...], reports: tuple[str, ...], form: str, output: Path | None, limit: int | None, **how: Any
-) -> int:
+) -> None:
     """Show the time of the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one.
 
     FILE is a capture, or a trace of another tool that cutrace reads. Without --report it shows the usual reports for
@@ -56,4 +56,3 @@ def stats(
         say(*trace.quality.sentences())
     if not results:
         say("the trace has no records to count")
-    return 0
