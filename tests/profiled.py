@@ -1,11 +1,16 @@
-"""Captures with hardware metrics of kernels, as ``cutrace profile`` writes them."""
+"""Runs of ``cutrace profile`` on the fake GPU, and captures with hardware metrics of kernels as it writes them."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import cutrace
 from captures import ORIGIN, Capture
+from support.fakedriver import FakeDriver
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 FP32 = {OP.format(name): 0.0 for name in ("fadd", "fmul", "ffma")}
@@ -15,6 +20,25 @@ PEAK = ".peak_sustained_elapsed.per_second"
 
 #: A launch: the kernel, what it took (ns), and its metrics.
 Launch = tuple[str, int, Mapping[str, float]]
+
+
+class Runs:
+    """Runs of ``cutrace profile`` with the options ``always``, of ``program`` unless another one is given."""
+
+    def __init__(self, driver: FakeDriver, folder: Path, *always: str, program: str = "", **variables: str) -> None:
+        self.folder, self._always, self._program = folder, always, program
+        self.environment = driver.environment() | variables
+
+    def __call__(self, *options: str, program: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cutrace", "profile", *self._always, *options]
+        return subprocess.run(
+            [*command, "--", sys.executable, "-c", program or self._program], cwd=self.folder,
+            env=self.environment | variables, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    def rows(self, table: str = "kernel_metrics") -> list[dict[str, Any]]:
+        with cutrace.load(self.folder / "run.bin") as trace:
+            return trace.arrow(table).to_pylist()
 
 
 def profiled_capture(path: Path, *launches: Launch, **gpu: int | str) -> Path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import cutrace
 from cutrace.collect import surroundings
+from profiled import Runs
 from support.fakedriver import FakeDriver
 
 PROGRAM = """
@@ -23,24 +22,9 @@ print("done")
 """
 
 
-class Runs:
-    def __init__(self, driver: FakeDriver, folder: Path) -> None:
-        self.folder, self.environment = folder, driver.environment()
-
-    def __call__(self, *options: str, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cutrace", "profile", *options, "--", sys.executable, "-c", program]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment | variables, capture_output=True, text=True, timeout=120
-        )
-
-    def metrics(self) -> list[dict[str, object]]:
-        with cutrace.load(self.folder / "run.bin") as trace:
-            return trace.arrow("kernel_metrics").to_pylist()
-
-
 @pytest.fixture
 def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
-    return Runs(fake_driver, tmp_path)
+    return Runs(fake_driver, tmp_path, program=PROGRAM)
 
 
 def test_chosen_launches_get_their_metrics_and_keep_their_own_times(runs: Runs) -> None:
@@ -49,7 +33,7 @@ def test_chosen_launches_get_their_metrics_and_keep_their_own_times(runs: Runs) 
     assert done.stdout.count("done") == 2
     assert "of 2 launches in" in done.stderr
     assert "2 launches profiled" in done.stderr
-    rows = runs.metrics()
+    rows = runs.rows()
     assert {row["name"] for row in rows} >= {"sm__inst_executed.sum"}
     counted = [row for row in rows if row["name"] == "sm__inst_executed.sum"]
     assert [row["duration"] for row in counted] == [1001, 1002]
@@ -113,7 +97,7 @@ def test_a_launch_that_fails_does_not_shift_the_others(runs: Runs) -> None:
     done = runs("--metrics", "gpu__time_duration.sum", "--skip", "1", program=program)
     assert done.returncode == 0, done.stderr
     assert "2 launches profiled" in done.stderr
-    assert [(row["duration"], row["value"]) for row in runs.metrics()] == [(2000, 2000.0), (3000, 3000.0)]
+    assert [(row["duration"], row["value"]) for row in runs.rows()] == [(2000, 2000.0), (3000, 3000.0)]
 
 
 def test_counters_that_this_user_may_not_read_are_said_before_the_first_run(
@@ -139,7 +123,7 @@ def test_a_program_that_launches_otherwise_the_second_time_is_said(runs: Runs) -
     assert done.returncode == 0, done.stderr
     assert "no metrics for 1 launch with another grid or block in the second run" in done.stderr
     assert "1 launch of the first run did not run in the second" in done.stderr
-    assert len(runs.metrics()) == 1
+    assert len(runs.rows()) == 1
 
 
 def test_nothing_counted_is_a_failure_that_says_why(runs: Runs) -> None:
@@ -177,5 +161,5 @@ fakegpu.synchronize()
         "--metrics", "sm__inst_executed.sum", "--kernel", "^a", "--skip", "50", "--count", "100", program=program
     )
     assert done.returncode == 0, done.stderr
-    rows = runs.metrics()
+    rows = runs.rows()
     assert [row["value"] for row in rows] == [1000.0] * 100

@@ -3,8 +3,6 @@ runs ten times, and a block of 128 threads has four warps."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 import cutrace
 from cutrace.analysis.reports import tables
 from cutrace.analysis.sources import line_metrics
+from profiled import Runs
 from support.fakedriver import FakeDriver
 
 EXECUTED = "smsp__sass_inst_executed"
@@ -24,34 +23,16 @@ fakegpu.synchronize()
 """
 
 
-class Runs:
-    def __init__(self, driver: FakeDriver, folder: Path) -> None:
-        self.folder = folder
-        self.environment = driver.environment() | {"FAKE_SOURCES": "/home/me"}
-
-    def __call__(self, *options: str, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cutrace", "profile", "--lines", *options]
-        return subprocess.run(
-            [*command, "--", sys.executable, "-c", program], cwd=self.folder, env=self.environment | variables,
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-
-    def rows(self) -> list[dict[str, object]]:
-        with cutrace.load(self.folder / "run.bin") as trace:
-            assert len(trace.kernels) == 6
-            return trace.arrow("instruction_metrics").to_pylist()
-
-
 @pytest.fixture
 def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
-    return Runs(fake_driver, tmp_path)
+    return Runs(fake_driver, tmp_path, "--lines", program=PROGRAM, FAKE_SOURCES="/home/me")
 
 
 def test_instructions_of_chosen_launches_are_counted_with_their_lines(runs: Runs) -> None:
     done = runs("--kernel", "axpy", "--skip", "1", "--metrics", EXECUTED)
     assert done.returncode == 0, done.stderr
     assert "2 launches profiled" in done.stderr
-    rows = runs.rows()
+    rows = runs.rows("instruction_metrics")
     warps = 4 * (9 + 10)
     assert [(row["offset"], row["line"], row["value"]) for row in rows] == [
         (0, 10, warps), (16, 10, warps), (32, 11, warps), (48, 11, warps),
@@ -67,7 +48,10 @@ def test_each_kernel_takes_a_run(runs: Runs) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ran") == 3
     assert "of the instructions of 6 launches in 2 more runs" in done.stderr
-    assert {row["function"]: row["launches"] for row in runs.rows()} == {"_Z4axpyPfi": 3, "_Z4gemmPfS_": 3}
+    assert {row["function"]: row["launches"] for row in runs.rows("instruction_metrics")} == {
+        "_Z4axpyPfi": 3,
+        "_Z4gemmPfS_": 3,
+    }
 
 
 def test_launches_that_do_not_follow_each_other_are_left_out_and_counted(runs: Runs) -> None:
@@ -80,7 +64,7 @@ def test_launches_that_do_not_follow_each_other_are_left_out_and_counted(runs: R
     done = runs("--nvtx", "odd", "--metrics", EXECUTED, program=program)
     assert done.returncode == 0, done.stderr
     assert "left out: 1 launch." in done.stderr
-    assert {(row["launches"], row["value"]) for row in runs.rows()} == {(2, 8.0), (2, 80.0)}
+    assert {(row["launches"], row["value"]) for row in runs.rows("instruction_metrics")} == {(2, 8.0), (2, 80.0)}
 
 
 def test_only_the_longest_kernels_are_counted(runs: Runs) -> None:
@@ -108,7 +92,7 @@ def test_without_line_information_instructions_have_their_offsets(runs: Runs) ->
     del runs.environment["FAKE_SOURCES"]
     done = runs("--kernel", "gemm", "--format", "csv", "--metrics", EXECUTED)
     assert done.returncode == 0, done.stderr
-    assert {(row["file"], row["line"]) for row in runs.rows()} == {(None, 0)}
+    assert {(row["file"], row["line"]) for row in runs.rows("instruction_metrics")} == {(None, 0)}
     assert done.stdout.splitlines()[1] == f"0.384615,480.0,{EXECUTED},instructions,+0x40,,gemm,1,3"
 
 
@@ -229,7 +213,7 @@ def test_what_cupti_refuses_is_said_once(runs: Runs, failures: str, sentence: st
 def test_lines_stay_unknown_where_cupti_cannot_trace_them(runs: Runs) -> None:
     done = runs("--kernel", "axpy", FAKE_CUPTI_FAILURES="GetSassToSourceCorrelation:999")
     assert done.returncode == 0, done.stderr
-    assert {row["line"] for row in runs.rows()} == {0}
+    assert {row["line"] for row in runs.rows("instruction_metrics")} == {0}
 
 
 @pytest.mark.parametrize(

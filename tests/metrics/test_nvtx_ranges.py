@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import cutrace
+from profiled import Runs
 from support.fakedriver import FakeDriver
 
 INSTRUCTIONS = "sm__inst_executed.sum"
@@ -29,17 +29,7 @@ fakegpu.synchronize()
 )
 
 
-class Runs:
-    def __init__(self, driver: FakeDriver, folder: Path) -> None:
-        self.folder, self.environment = folder, driver.environment()
-
-    def __call__(self, *options: str, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cutrace", "profile", "--metrics", INSTRUCTIONS, "--format", "json", *options]
-        return subprocess.run(
-            [*command, "--", sys.executable, "-c", program], cwd=self.folder, env=self.environment | variables,
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-
+class RangeRuns(Runs):
     def counted(self, *options: str, program: str, **variables: str) -> list[tuple[str, int, float]]:
         """The name and number of each range, and its instructions."""
         done = self(*options, program=program, **variables)
@@ -47,17 +37,13 @@ class Runs:
         (table,) = json.loads(done.stdout)["reports"]
         return [(row["range"], row["number"], row["value"]) for row in table["rows"]]
 
-    def rows(self) -> list[dict[str, Any]]:
-        with cutrace.load(self.folder / "run.bin") as trace:
-            return trace.arrow("kernel_metrics").to_pylist()
-
 
 @pytest.fixture
-def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
-    return Runs(fake_driver, tmp_path)
+def runs(fake_driver: FakeDriver, tmp_path: Path) -> RangeRuns:
+    return RangeRuns(fake_driver, tmp_path, "--metrics", INSTRUCTIONS, "--format", "json")
 
 
-def test_a_range_has_the_counts_of_all_in_it_graphs_included(runs: Runs) -> None:
+def test_a_range_has_the_counts_of_all_in_it_graphs_included(runs: RangeRuns) -> None:
     assert runs.counted("--ranges", "step", program=STEPS) == [
         ("step", 0, 2000), ("step", 1, 3000), ("step", 2, 4000), ("step", 3, 5000),
     ]  # fmt: skip
@@ -67,13 +53,13 @@ def test_a_range_has_the_counts_of_all_in_it_graphs_included(runs: Runs) -> None
     assert {(row["range"], row["correlation"]) for row in runs.rows()} == {("step", 0)}
 
 
-def test_skip_and_count_choose_among_the_ranges(runs: Runs) -> None:
+def test_skip_and_count_choose_among_the_ranges(runs: RangeRuns) -> None:
     assert runs.counted("--ranges", "s*", "--skip", "1", "--count", "2", program=STEPS) == [
         ("step", 1, 3000), ("step", 2, 4000),
     ]  # fmt: skip
 
 
-def test_ranges_of_a_domain_and_registered_ones_are_numbered_apart(runs: Runs) -> None:
+def test_ranges_of_a_domain_and_registered_ones_are_numbered_apart(runs: RangeRuns) -> None:
     program = (
         HEAD
         + """
@@ -90,7 +76,7 @@ fakegpu.synchronize()
     ]  # fmt: skip
 
 
-def test_a_range_that_another_thread_ends_is_counted(runs: Runs) -> None:
+def test_a_range_that_another_thread_ends_is_counted(runs: RangeRuns) -> None:
     program = (
         HEAD
         + """
@@ -105,7 +91,7 @@ with ThreadPoolExecutor(1) as pool:
     assert runs.counted("--ranges", "a*", program=program) == [("a\tb\nc", 0, 1000), ("a\tb\nc", 1, 2000)]
 
 
-def test_ranges_inside_a_counted_one_are_left_out(runs: Runs) -> None:
+def test_ranges_inside_a_counted_one_are_left_out(runs: RangeRuns) -> None:
     program = (
         HEAD
         + """
@@ -122,7 +108,7 @@ fakegpu.synchronize()
     assert "left out: 2 ranges that began inside another one" in runs("--ranges", "walk", program=program).stderr
 
 
-def test_a_range_in_a_capture_is_not_counted_and_the_capture_goes_on(runs: Runs) -> None:
+def test_a_range_in_a_capture_is_not_counted_and_the_capture_goes_on(runs: RangeRuns) -> None:
     program = (
         HEAD
         + """
@@ -141,7 +127,7 @@ with nvtx.annotate("step"):
     assert [row["value"] for row in runs.rows()] == [1000, 1000]
 
 
-def test_a_range_that_ends_in_a_capture_is_not_counted_and_the_next_one_is(runs: Runs) -> None:
+def test_a_range_that_ends_in_a_capture_is_not_counted_and_the_next_one_is(runs: RangeRuns) -> None:
     program = (
         HEAD
         + """
@@ -155,7 +141,7 @@ with nvtx.annotate("step"): fakegpu.launch()
     assert [row["value"] for row in runs.rows()] == [1000]
 
 
-def test_each_process_has_its_own_ranges(runs: Runs) -> None:
+def test_each_process_has_its_own_ranges(runs: RangeRuns) -> None:
     child = (
         "import fakegpu, nvtx, sys\nfakegpu.init()\n"
         "with nvtx.annotate('step'):\n for _ in range(int(sys.argv[1])): fakegpu.launch()"
@@ -164,7 +150,7 @@ def test_each_process_has_its_own_ranges(runs: Runs) -> None:
     assert runs.counted("--ranges", "step", program=program) == [("step", 0, 1000), ("step", 0, 3000)]
 
 
-def test_a_forked_child_counts_its_ranges_from_0(runs: Runs) -> None:
+def test_a_forked_child_counts_its_ranges_from_0(runs: RangeRuns) -> None:
     program = """
 import nvtx, fakegpu, os
 for _ in range(3):
@@ -182,7 +168,7 @@ else:
     assert [row["value"] for row in runs.rows()] == [1000]
 
 
-def test_a_child_that_is_forked_inside_a_range_has_no_part_in_it(runs: Runs) -> None:
+def test_a_child_that_is_forked_inside_a_range_has_no_part_in_it(runs: RangeRuns) -> None:
     program = (
         HEAD
         + """
@@ -210,7 +196,7 @@ with nvtx.annotate("step"):
         (("--ranges", "step", "--metrics", "speed-of-light"), "passes, but a range runs once"),
     ],
 )
-def test_what_cannot_be_counted_is_an_error(runs: Runs, options: tuple[str, ...], sentence: str) -> None:
+def test_what_cannot_be_counted_is_an_error(runs: RangeRuns, options: tuple[str, ...], sentence: str) -> None:
     done = runs(*options, program=STEPS)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -226,7 +212,7 @@ def test_what_cannot_be_counted_is_an_error(runs: Runs, options: tuple[str, ...]
         ("RangeProfilerPopRange:7", "another tool may be profiling this process"),
     ],
 )
-def test_counters_that_cannot_be_read_leave_the_recording(runs: Runs, failures: str, advice: str) -> None:
+def test_counters_that_cannot_be_read_leave_the_recording(runs: RangeRuns, failures: str, advice: str) -> None:
     done = runs("--ranges", "step", program=STEPS, FAKE_CUPTI_FAILURES=failures)
     assert done.returncode == 2
     assert done.stderr.count(advice) == 1
@@ -234,7 +220,7 @@ def test_counters_that_cannot_be_read_leave_the_recording(runs: Runs, failures: 
         assert (trace.nvtx_ranges.size, trace.kernel_metrics.size) == (4, 0)
 
 
-def test_the_metrics_of_ranges_unless_somebody_says(runs: Runs) -> None:
+def test_the_metrics_of_ranges_unless_somebody_says(runs: RangeRuns) -> None:
     program = HEAD + "with nvtx.annotate('step'): fakegpu.launch()"
     cutrace_profile = (
         "import cutrace, sys; cutrace.profile([sys.executable, '-c', sys.argv[1]], 'run.bin', ranges='step')"
@@ -245,7 +231,7 @@ def test_the_metrics_of_ranges_unless_somebody_says(runs: Runs) -> None:
     assert "dram__bytes_read.sum" in {row["name"] for row in runs.rows()}
 
 
-def test_stats_and_the_trace_show_the_metrics_of_ranges(runs: Runs) -> None:
+def test_stats_and_the_trace_show_the_metrics_of_ranges(runs: RangeRuns) -> None:
     from pftrace import packets
 
     assert runs.counted("--ranges", "step", "--skip", "1", program=STEPS)
@@ -263,7 +249,7 @@ def test_stats_and_the_trace_show_the_metrics_of_ranges(runs: Runs) -> None:
     assert found == [3000.0, 4000.0, 5000.0]
 
 
-def test_a_part_of_a_capture_has_the_metrics_of_its_ranges(runs: Runs) -> None:
+def test_a_part_of_a_capture_has_the_metrics_of_its_ranges(runs: RangeRuns) -> None:
     assert runs.counted("--ranges", "step", program=STEPS)
     cutrace.slice(runs.folder / "run.bin", runs.folder / "part.bin", cutrace.Conditions(nvtx=["step"], index="2"))
     with cutrace.load(runs.folder / "part.bin") as trace:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import cutrace
+from profiled import Runs
 from support.fakedriver import FakeDriver
 
 TWO_PROCESSES = """
@@ -21,17 +21,16 @@ for name, grid in (("other", "8"), ("step", "9")):
 """
 
 
-def profile(driver: FakeDriver, folder: Path, *options: str, program: str, **given: str):
-    command = [sys.executable, "-m", "cutrace", "profile", *options, "--", sys.executable, "-c", program]
-    variables = driver.environment() | given
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
+    return Runs(fake_driver, tmp_path)
 
 
-def test_a_launch_gets_the_values_of_its_own_process(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    done = profile(fake_driver, tmp_path, "--nvtx", "step", program=TWO_PROCESSES)
+def test_a_launch_gets_the_values_of_its_own_process(runs: Runs) -> None:
+    done = runs("--nvtx", "step", program=TWO_PROCESSES)
     assert done.returncode == 0, done.stderr
     assert "another grid" not in done.stderr
-    with cutrace.load(tmp_path / "run.bin") as trace:
+    with cutrace.load(runs.folder / "run.bin") as trace:
         (pid,) = {trace.processes[row["process"]].pid for row in trace.kernel_metrics}
         (mine,) = (row for row in trace.kernels if trace.processes[row["process"]].pid == pid)
         assert trace.launches[mine["launch"]]["grid_x"] == 9
@@ -40,38 +39,38 @@ def test_a_launch_gets_the_values_of_its_own_process(fake_driver: FakeDriver, tm
 HOLDS_CUPTI = "import os, fakegpu\nif 'CUTRACE_PROFILE' in os.environ: fakegpu.hold_cupti()\nfakegpu.init()\n"
 
 
-def test_a_process_that_only_fails_takes_no_place_of_another(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    done = profile(fake_driver, tmp_path, program=HOLDS_CUPTI + TWO_PROCESSES)
+def test_a_process_that_only_fails_takes_no_place_of_another(runs: Runs) -> None:
+    done = runs(program=HOLDS_CUPTI + TWO_PROCESSES)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("CUPTI is held by another tool") == 1
     assert "another grid" not in done.stderr
-    with cutrace.load(tmp_path / "run.bin") as trace:
+    with cutrace.load(runs.folder / "run.bin") as trace:
         counted = {trace.processes[row["process"]].pid for row in trace.kernel_metrics}
         assert counted == {trace.processes[row["process"]].pid for row in trace.kernels}
         assert len(counted) == 2
 
 
-def test_processes_that_cannot_be_told_apart_get_no_values(fake_driver: FakeDriver, tmp_path: Path) -> None:
+def test_processes_that_cannot_be_told_apart_get_no_values(runs: Runs) -> None:
     fails = "import os; os.environ.update({'FAKE_CUPTI_FAILURES': 'RangeProfilerStart:35'} if '8' in sys.argv else {})"
     program = HOLDS_CUPTI + TWO_PROCESSES.replace(
         "import fakegpu, nvtx, sys", f"import sys; {fails}; import fakegpu, nvtx"
     )
-    done = profile(fake_driver, tmp_path, program=program)
+    done = runs(program=program)
     assert done.returncode == 2
     assert "some processes of the second run failed, so the others cannot be told apart" in done.stderr
-    with cutrace.load(tmp_path / "run.bin") as trace:
+    with cutrace.load(runs.folder / "run.bin") as trace:
         assert (trace.kernels.size, trace.kernel_metrics.size) == (2, 0)
 
 
 @pytest.mark.skipif(shutil.which("localedef") is None, reason="needs localedef")
-def test_values_are_read_whatever_the_locale_of_the_program(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    language = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")]
+def test_values_are_read_whatever_the_locale_of_the_program(runs: Runs) -> None:
+    language = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(runs.folder / "de_DE.UTF-8")]
     if subprocess.run(language, capture_output=True).returncode:
         pytest.skip("localedef knows no de_DE")
     program = "import fakegpu, locale\nlocale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\nfakegpu.launch('axpy')"
-    done = profile(fake_driver, tmp_path, "--metrics", "occupancy", program=program, LOCPATH=str(tmp_path))
+    done = runs("--metrics", "occupancy", program=program, LOCPATH=str(runs.folder))
     assert done.returncode == 0, done.stderr
-    with cutrace.load(tmp_path / "run.bin") as trace:
+    with cutrace.load(runs.folder / "run.bin") as trace:
         assert sorted(trace.kernel_metrics["value"].tolist()) == [0.5, 50]
 
 
@@ -84,13 +83,11 @@ def test_values_are_read_whatever_the_locale_of_the_program(fake_driver: FakeDri
         ("RangeProfilerSetConfig:7", "another tool may be profiling this process"),
     ],
 )
-def test_counters_that_cannot_be_read_leave_the_recording(
-    fake_driver: FakeDriver, tmp_path: Path, failures: str, advice: str
-) -> None:
+def test_counters_that_cannot_be_read_leave_the_recording(runs: Runs, failures: str, advice: str) -> None:
     program = "import fakegpu\nfor _ in range(3): fakegpu.launch('axpy')\nfakegpu.synchronize()"
-    done = profile(fake_driver, tmp_path, program=program, FAKE_CUPTI_FAILURES=failures)
+    done = runs(program=program, FAKE_CUPTI_FAILURES=failures)
     assert done.returncode == 2
     assert done.stderr.count(advice) == 1, "once for all launches"
     assert "Traceback" not in done.stderr
-    with cutrace.load(tmp_path / "run.bin") as trace:
+    with cutrace.load(runs.folder / "run.bin") as trace:
         assert (trace.kernels.size, trace.kernel_metrics.size) == (3, 0)
