@@ -12,7 +12,6 @@ import click
 
 from ..errors import did_you_mean
 from ..outputs import no_room, scratch
-from .output import ROWS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator = Callable[[_Function], _Function]
@@ -44,6 +43,8 @@ class _Source(click.Path):
 SOURCE = _Source(path_type=Path, readable=False)
 
 COUNT = click.IntRange(min=0)
+#: Rows of a table for people, by default.
+ROWS = 20
 
 
 class Group(click.Group):

@@ -16,14 +16,13 @@ import click
 
 from ..outputs import scratch, size_of, write_pieces
 from ..units import format_size, printable
+from .options import ROWS
 
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
 
 #: ``-`` as an output.
 STDOUT = Path("-")
-#: Rows of a table for people, by default.
-ROWS = 20
 _PIECE = 1 << 20
 # The formats that a terminal can show, by name.
 _TEXT = ("chrome", "csv", "folded", "speedscope")
