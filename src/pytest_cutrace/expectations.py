@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from cutrace.errors import CutraceError
 
 from .options import Settings
 
+#: The golden files that a session has read, or the errors, by path and test file.
+GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
 _KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "counters", "off")
 
 
@@ -47,38 +48,26 @@ class Expectation:
         return self.entry is not None or self.marked or self.limits is not None
 
 
-class Expectations:
-    """Finds the expectations of tests. Each golden file is read once. ``name`` returns the id of a test."""
-
-    def __init__(self, settings: Settings, name: Callable[[pytest.Item], str]) -> None:
-        self._settings = settings
-        self._name = name
-        self._module = functools.cache(_module)
-
-    def of(self, item: pytest.Item) -> Expectation:
-        """The expectation of a test. Raises :class:`CutraceError` or :class:`pytest.UsageError` for an invalid marker
-        or golden file."""
-        settings = self._settings
-        file, test = golden.split(self._name(item))
-        custom = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-        path = golden.golden_path(settings.golden_root, file or test) if custom is None else Path(custom)
-        expected = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
-        if expected.off or (settings.scope == "marked" and not expected.marked):
-            return expected
-        if _benchmarked(item) and not expected.marked:
-            return replace(expected, passed_over="a benchmark decides how often it runs")
-        module = self._module(path, file)
-        if isinstance(module, CutraceError):
-            raise module
-        return replace(expected, entry=module.tests.get(test), siblings=bool(module.tests))
-
-
-def _module(path: Path, file: str) -> golden.Module | CutraceError:
-    """The golden file of a test file, empty if there is none; or the error of reading it."""
-    try:
-        return golden.read(path, module=file) if path.is_file() else golden.Module(file)
-    except CutraceError as error:
-        return error
+def expectation(item: pytest.Item, nodeid: str, settings: Settings, files: GoldenFiles) -> Expectation:
+    """The expectation of a test. Raises :class:`CutraceError` or :class:`pytest.UsageError` for an invalid marker or
+    golden file."""
+    file, test = golden.split(nodeid)
+    custom = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
+    path = golden.golden_path(settings.golden_root, file or test) if custom is None else Path(custom)
+    expected = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
+    if expected.off or (settings.scope == "marked" and not expected.marked):
+        return expected
+    if _benchmarked(item) and not expected.marked:
+        return replace(expected, passed_over="a benchmark decides how often it runs")
+    if (path, file) not in files:
+        try:
+            files[path, file] = golden.existing(path, file)
+        except CutraceError as error:
+            files[path, file] = error
+    module = files[path, file]
+    if isinstance(module, CutraceError):
+        raise module
+    return replace(expected, entry=module.tests.get(test), siblings=bool(module.tests))
 
 
 def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:

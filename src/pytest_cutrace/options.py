@@ -134,14 +134,14 @@ def read(config: pytest.Config) -> Settings:
     """Read the settings of a session. Raises :class:`pytest.UsageError` with the option, or the file and line of the
     ini value, that is invalid."""
     from cutrace.errors import CutraceError
-    from cutrace.golden import Rules, parse_gate, parse_ignore, parse_tolerance, parse_update
+    from cutrace.golden import Rules, check_variant, parse_gate, parse_ignore, parse_tolerance, parse_update
 
     def get(name: str, parse: Callable[[Any], T]) -> T:
         """The parsed value of an option, or of the ini value if the option is not given."""
         value = getattr(known(config), name, None)
         try:
             return parse(config.getini(name) if value is None else value)
-        except CutraceError as error:
+        except (CutraceError, ValueError) as error:
             if value is None:
                 raise _ini_error(config, name, str(error)) from None
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from None
@@ -168,7 +168,7 @@ def read(config: pytest.Config) -> Settings:
         top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
         reports=get("cutrace_report", lambda texts: tuple(_reports(texts, directory, root))),
         golden_root=get("cutrace_golden_dir", lambda text: root / text),
-        variant=get("cutrace_variant", _variant),
+        variant=get("cutrace_variant", check_variant),
         scope=get("cutrace_scope", _choice("marked", "existing", "all", default="existing")),
         whole_item=get("cutrace_window", _choice("call", "item")) == "item",
         junit=get("cutrace_junit", _boolean),
@@ -188,19 +188,13 @@ def _ini_error(config: pytest.Config, name: str, message: str) -> pytest.UsageEr
     return pytest.UsageError(f"{place}: {name}: {message}")
 
 
-def _error(message: str) -> Exception:
-    from cutrace.errors import CutraceError
-
-    return CutraceError(message)
-
-
 def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
     """A parser of one of these words. An empty text gives the default, which is the first word unless given."""
 
     def parse(text: str) -> str:
         word = str(text).strip().lower() or default or allowed[0]
         if word not in allowed:
-            raise _error(f"{text!r} is unknown: write one of {', '.join(allowed)}")
+            raise ValueError(f"{text!r} is unknown: write one of {', '.join(allowed)}")
         return word
 
     return parse
@@ -209,22 +203,14 @@ def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
 def _boolean(text: str) -> bool:
     word = str(text).strip().lower()
     if word not in (*_YES, *_NO):
-        raise _error(f"{text!r} is unknown: write true or false")
+        raise ValueError(f"{text!r} is unknown: write true or false")
     return word in _YES
 
 
 def _number(text: str, least: int) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", str(text).strip()) or int(text) < least:
-        raise _error(f"{text!r} is not a number: write a number from {least} on")
+        raise ValueError(f"{text!r} is not a number: write a number from {least} on")
     return int(text)
-
-
-def _variant(template: str) -> str:
-    if template:
-        from cutrace.golden import check_variant
-
-        check_variant(template)
-    return template
 
 
 def _reports(texts: list[str], directory: Path, root: Path) -> Iterator[tuple[str, Path]]:
@@ -233,5 +219,5 @@ def _reports(texts: list[str], directory: Path, root: Path) -> Iterator[tuple[st
             continue
         kind, _, destination = word.partition(":")
         if kind not in _REPORTS:
-            raise _error(f"{kind!r} is not a kind of report: write one of {', '.join(_REPORTS)}")
+            raise ValueError(f"{kind!r} is not a kind of report: write one of {', '.join(_REPORTS)}")
         yield kind, root / destination if destination else directory / _REPORTS[kind]

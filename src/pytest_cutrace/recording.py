@@ -7,12 +7,10 @@ costs a listing of an empty folder.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +24,6 @@ from cutrace.outputs import unwritable
 _GRACE = 1.0
 #: Seconds after which a running process has flushed its records.
 _FLUSHED = 0.25
-#: The CUresult of the driver before cuInit().
-_NOT_INITIALISED = 3
 #: Files in /dev of a machine with a GPU. Looking for them needs no driver call.
 _NODES = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu", "nvmap")
 
@@ -68,7 +64,6 @@ class SessionRecording:
         self._options = ""
         self._variables: dict[str, str] = {}
         self._restore: dict[str, str] = {}
-        self._driver: ctypes.CDLL | None = None
         self._native: Collector | None = None
         self._number = 0
         self._paused = False
@@ -98,8 +93,7 @@ class SessionRecording:
         self._variables = {name: value for name, value in variables.items() if name not in others}
         self._restore = {name: os.environ[name] for name in self._variables if name in os.environ}
         os.environ.update(self._variables)
-        self._driver = cuda.driver()
-        started = self._used() or cuda.loaded(str(collector_path()))
+        started = cuda.initialised() or cuda.loaded(str(collector_path()))
         # The library is loaded, without starting it, to query before and after each test whether it records.
         self._native = collector()
         if started:
@@ -110,7 +104,7 @@ class SessionRecording:
 
     def close(self) -> None:
         """End the recording and restore the environment."""
-        if os.getpid() != self._pid:
+        if not self.here:
             return
         for name in self._variables:
             os.environ.pop(name, None)
@@ -134,7 +128,7 @@ class SessionRecording:
         missing = [name for name, value in self._variables.items() if os.environ.get(name) != value]
         for name in missing:
             os.environ[name] = self._variables[name]
-        if not self._recording() and self._used():
+        if not self._recording() and cuda.initialised():
             try:
                 collector().start(self._options)
             except CutraceError:
@@ -180,7 +174,7 @@ class SessionRecording:
         process that a test started was recorded, so there is a GPU."""
         if self.refusal:
             return self.refusal
-        used = self._used()
+        used = cuda.initialised()
         if self._recording():
             if not self._own_file():
                 return "cutrace.record() or cutrace.arm() holds the recording of this process"
@@ -204,23 +198,14 @@ class SessionRecording:
     def _recording(self) -> bool:
         return self._native is not None and self._native.running
 
-    def _used(self) -> bool:
-        """Whether this process has initialised CUDA."""
-        count = ctypes.c_int()
-        return self._driver is not None and self._driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED
-
     def _own_file(self) -> bool:
         """Whether the running recording of this process is this one."""
-        return any(name.startswith(f"{self._pid}-") for name in self._names())
-
-    def _names(self) -> Iterator[str]:
-        return (path.name for path in self.folder.iterdir())
+        return any(self.folder.glob(f"{self._pid}-*"))
 
     def _others(self, patient: bool) -> tuple[CaptureFile, ...]:
         """The files of other processes that have new records."""
         captures: list[CaptureFile] = []
-        names = sorted(name for name in self._names() if name.endswith(".bin"))
-        files = [self.folder / name for name in names if not name.startswith(f"{self._pid}-")]
+        files = [path for path in sorted(self.folder.glob("*.bin")) if not path.name.startswith(f"{self._pid}-")]
         writers = [self._writer(path) for path in files]
         if patient and any(writers):
             time.sleep(_FLUSHED)

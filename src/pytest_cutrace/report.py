@@ -53,9 +53,6 @@ class Reporter:
         self._proposed = ""
         self._notes: list[str] = []
 
-    def pytest_report_header(self) -> str:
-        return f"cutrace: {self._header}"
-
     # Gathering
 
     def add(self, case: Case) -> None:
@@ -92,8 +89,6 @@ class Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if getattr(self._config.option, "collectonly", False):
-            return
         self._ended_well = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         if not self._write_golden_files() and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
@@ -139,8 +134,6 @@ class Reporter:
                 yield gone_sentence(ids)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if getattr(self._config.option, "collectonly", False):
-            return
         verbosity = self._config.get_verbosity("cutrace")
         if verbosity < -1:
             return

@@ -26,7 +26,7 @@ from . import options
 from .attempt import Attempt
 from .bodies import Body, unreported
 from .capture import Captures
-from .expectations import Expectation, Expectations
+from .expectations import Expectation, GoldenFiles, expectation
 from .fixtures import Tracer
 from .options import known
 from .recording import SessionRecording, refusal
@@ -46,7 +46,7 @@ class Session:
         self.config = config
         self.settings = settings = options.read(config)
         self.recording: SessionRecording | None = None
-        self.expectations = Expectations(settings, self.nodeid)
+        self._golden_files: GoldenFiles = {}
         self._seeds = Seeds(config, self.nodeid) if settings.seed else None
         self._environment = ""
         self._variant = functools.cache(lambda cuda: variant(settings.variant, {"cuda": cuda}))
@@ -78,12 +78,11 @@ class Session:
         if self._seeds is not None:
             # Registered after the session, so that seeding is outside of windows.
             plugins.register(self._seeds, "cutrace-seeds")
-        if not self.worker:
+        if not self.worker and not self._collects_only:
             self._reporter = Reporter(self.config, self.settings, self._header(), self.refusal)
             plugins.register(self._reporter, "cutrace-reporter")
-            if not self._collects_only:
-                # Candidates belong to one session only.
-                shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
+            # Candidates belong to one session only.
+            shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
 
     def _record(self) -> None:
         if not self._collects_only:
@@ -94,6 +93,9 @@ class Session:
     @property
     def _collects_only(self) -> bool:
         return bool(known(self.config).collectonly)
+
+    def pytest_report_header(self) -> str:
+        return f"cutrace: {self._header()}"
 
     def _header(self) -> str:
         """The line about this session in pytest's header."""
@@ -175,12 +177,16 @@ class Session:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             try:
-                item.stash[_EXPECTED] = self.expectations.of(item)
+                self._expect(item)
             except (CutraceError, pytest.UsageError) as error:  # noqa: PERF203
                 self._wrong[item] = str(error)
         # A worker of pytest-xdist cannot end the session with a message, so its tests fail instead.
         if self._wrong and not self.worker:
             raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
+
+    def _expect(self, item: pytest.Item) -> Expectation:
+        found = item.stash[_EXPECTED] = expectation(item, self.nodeid(item), self.settings, self._golden_files)
+        return found
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         if items and self.worker:
@@ -245,9 +251,7 @@ class Session:
 
     def _attempt(self, item: pytest.Item) -> Attempt | None:
         """A new attempt at a test; None if it is not traced."""
-        expected = item.stash.get(_EXPECTED, None)
-        if expected is None:
-            expected = item.stash[_EXPECTED] = self.expectations.of(item)
+        expected = item.stash.get(_EXPECTED, None) or self._expect(item)
         if self.recording is None or self.recording.refusal:
             return None
         if expected.off:

@@ -42,11 +42,12 @@ def variant(template: str, facts: Mapping[str, str]) -> str:
     return _ODD.sub("_", _PLACEHOLDER.sub(value, template))
 
 
-def check_variant(template: str) -> None:
-    """Raise :class:`CutraceError` for an invalid template, or one that names a package that is not installed."""
+def check_variant(template: str) -> str:
+    """Return a template. Raises :class:`CutraceError` if it is invalid or names a package that is not installed."""
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
         raise CutraceError(f"{template!r} is not a variant: write names in braces, such as cuda{{cuda}}-torch{{torch}}")
     variant(template, {"cuda": "0"})
+    return template
 
 
 def _version(package: str) -> str:
