@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -16,6 +17,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# How long an example takes depends on what else the machine does.
+with contextlib.suppress(ImportError):  # tests of a GPU do without
+    import hypothesis
+
+    hypothesis.settings.register_profile("cutrace", deadline=None)
+    hypothesis.settings.load_profile("cutrace")
 
 
 @pytest.fixture(scope="session")

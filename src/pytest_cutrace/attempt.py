@@ -4,10 +4,8 @@ its new golden values."""
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -408,8 +406,8 @@ class Attempt(Tracer):
         metrics = self.judged[-1].metrics if self.judged else Metrics({})
         comparison = self.comparison or golden.Comparison(())
         if "artifacts" not in more and self.session.keeps(failed=True):
-            folder = Path(os.path.relpath(self.session.folder(self.item), self.session.config.invocation_params.dir))
-            more["artifacts"] = {"trace.pftrace": str(folder / "trace.pftrace")}
+            trace = self.session.folder(self.item) / "trace.pftrace"
+            more["artifacts"] = {"trace.pftrace": self.session.relative(trace)}
         known = self.expected.entry is not None or self.state is State.UPDATED
         return Case(**{
             "nodeid": self.session.nodeid(self.item),

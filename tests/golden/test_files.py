@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.analysis.definitions import METRICS, MetricClass
@@ -200,7 +200,6 @@ entries = st.dictionaries(environments, observations(), min_size=1, max_size=3)
 modules = st.builds(Module, names, st.dictionaries(names, entries, max_size=2))
 
 
-@settings(deadline=None)
 @given(golden=modules)
 def test_every_golden_file_comes_back_and_nothing_in_it_steers_a_terminal_or_breaks_a_line(tmp_path_factory, golden):
     path = tmp_path_factory.getbasetemp() / "any.toml"

@@ -34,13 +34,22 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
     ],
 )
 def test_ini_values(tmp_path: Path, line: str, told: str) -> None:
-    ini = tmp_path / "pytest.ini"
-    ini.write_text(f"[pytest]\n\n{line}\n")
     with pytest.raises(pytest.UsageError) as error:
-        # The value of cutrace decides whether the others are read.
-        options.read(pytest.Config.fromdictargs({}, ["-c", str(ini), "--rootdir", str(tmp_path)]))
-    assert str(error.value).startswith(f"{ini}:3: {line.partition(' ')[0]}: ")
+        settings(tmp_path, f"\n{line}")
+    assert str(error.value).startswith(f"{tmp_path}/pytest.ini:3: {line.partition(' ')[0]}: ")
     assert told in str(error.value)
+
+
+def test_ini_values_of_several_lines(tmp_path: Path) -> None:
+    rules = settings(tmp_path, "cutrace_ignore = kernels:soft*\ncutrace_tolerance =\n    work=100%\n    time=1%").rules
+    assert rules.ignore == ("kernel_launches:soft*",)
+    assert rules.tolerance == {"work": 1.0, "time": 0.01}
+
+
+def settings(folder: Path, lines: str) -> options.Settings:
+    ini = folder / "pytest.ini"
+    ini.write_text(f"[pytest]\n{lines}\n")
+    return options.read(pytest.Config.fromdictargs({}, ["-c", str(ini), "--rootdir", str(folder)]))
 
 
 MARKERS = {
@@ -89,6 +98,15 @@ def test_a_golden_file_of_another_module(suite: Suite) -> None:
     done = suite.run("--cutrace")
     assert done.status == 4
     assert f"{path}:3: " in done.output
+
+
+def test_a_folder_in_the_place_of_a_golden_file(suite: Suite) -> None:
+    suite.write("test_a.py", TEST)
+    path = suite.folder / "golden/test_a.toml"
+    path.mkdir(parents=True)
+    done = suite.run("--cutrace")
+    assert done.status == 4
+    assert f"cannot read the golden file {path}: it is not a file" in done.output
 
 
 def test_options(suite: Suite) -> None:

