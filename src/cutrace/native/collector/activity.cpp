@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
 #include <string_view>
 #include <utility>
 
-#include "clock.h"
 
 namespace cutrace {
 namespace {

@@ -1,6 +1,5 @@
 #include "capture.h"
 
-#include <algorithm>
 
 namespace cutrace {
 namespace {

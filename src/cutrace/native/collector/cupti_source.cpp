@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "clock.h"
-#include "driver.h"
 #include "nvtx.h"
 #include "process_info.h"
 #include "wake.h"

@@ -1,7 +1,6 @@
 #include "graph_nodes.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace cutrace {
 namespace {

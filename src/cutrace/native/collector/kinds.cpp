@@ -4,9 +4,7 @@
 #include <array>
 #include <iterator>
 #include <span>
-#include <string>
 #include <thread>
-#include <utility>
 
 #include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 

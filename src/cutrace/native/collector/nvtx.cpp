@@ -1,9 +1,7 @@
 #include "nvtx.h"
 
-#include <cstdint>
 #include <cstring>
 #include <numeric>
-#include <string_view>
 #include <utility>
 
 #include "clock.h"

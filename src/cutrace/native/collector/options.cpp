@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <utility>
 
 #include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
-#include <utility>
 
 #include "clock.h"
 #include "driver.h"
