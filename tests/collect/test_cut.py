@@ -156,6 +156,24 @@ print(native.notes())
     assert after == during
 
 
+@pytest.mark.parametrize("recording", ["cutrace.record('held.bin').start()", "cutrace.arm('held.bin')"])
+def test_a_recording_without_cupti_is_refused_with_its_reason(
+    fake_driver: FakeDriver, tmp_path: Path, recording: str
+) -> None:
+    program = f"""
+armed.stop()
+os.chdir(sys.argv[1])
+fakegpu.hold_cupti()
+try:
+    {recording}
+except cutrace.CutraceError as error:
+    print(error)
+assert "CUTRACE_OPTIONS" not in os.environ
+"""
+    assert "another tool holds CUPTI" in run(fake_driver, program, tmp_path)
+    assert not [path.name for path in tmp_path.iterdir() if "held" in path.name]
+
+
 def test_without_a_recording() -> None:
     native = collector()
     assert not native.running

@@ -8,7 +8,7 @@ import inspect
 import itertools
 import os
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -87,7 +87,7 @@ class Capture(Recorder):
             native.start(options.text(output=to.directory / "capture.bin", dump=to.dump, annotator=False))
             if options.annotate:
                 annotate.start(options.annotate, str(collector_path()))
-            _require_cupti(self._options, to.directory)
+            _require_cupti(options)
         except BaseException:
             annotate.stop()
             to.discard()
@@ -184,11 +184,7 @@ class Armed(Recorder):
         if to is None or os.getpid() != self._pid:
             return None
         atexit.unregister(self.stop)
-        for name, value in self._restore.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set_variables(self._restore)
         return self.path if _finish(to) else None
 
 
@@ -226,17 +222,26 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     to = Destination.at(path, chosen)
     variables = environment.injection(chosen, to.directory, to.dump)
     restore = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    armed = Armed(to, restore)
     try:
+        _set_variables(variables)
         # The driver and NVTX load the collector only once; if they already have, start it here.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
             collector().start(chosen.text(directory=to.directory, dump=to.dump))
-            _require_cupti(chosen, to.directory)
+            _require_cupti(chosen)
     except BaseException:
-        armed.stop()
+        _set_variables(restore)
+        to.discard()
         raise
-    return armed
+    return Armed(to, restore)
+
+
+def _set_variables(values: Mapping[str, str | None]) -> None:
+    """Set environment variables, and remove those whose value is None."""
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _refuse_a_second(started: bool = False) -> None:
@@ -273,20 +278,16 @@ def _finish(to: Destination) -> bool:
     return recording.output is not None
 
 
-def _require_cupti(options: Options, directory: Path) -> None:
+def _require_cupti(options: Options) -> None:
     """End a recording that has just started if CUDA is in use and CUPTI is not active. Raises :class:`CutraceError`
     with the collector's reason."""
     native = collector()
     if options.kinds == ("nvtx",) or native.stats().cupti_active or not cuda.initialised():
         return
     native.stop()
-    from ..runbin import Reader
-
-    notes: list[str] = []
-    for file in directory.glob("*.bin"):
-        with Reader(file) as reader:
-            notes += [str(note) for info in reader.processes for note in info.get("notes", ())]
-    raise CutraceError("; ".join(notes) or "GPU activity cannot be recorded: run `cutrace doctor`")
+    raise CutraceError(
+        "; ".join(native.notes().splitlines()) or "GPU activity cannot be recorded: run `cutrace doctor`"
+    )
 
 
 def dump(path: str | os.PathLike[str]) -> bool:
