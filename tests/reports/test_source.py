@@ -9,7 +9,7 @@ import pytest
 
 import cutrace
 from captures import Capture
-from cutrace.analysis.sources import Sources, sources
+from cutrace.analysis.sources import SAMPLES, Sources, sources
 from cutrace.reports.source import html
 from reports.page import Page
 from support import cutrace as run
@@ -64,9 +64,9 @@ def test_lines_are_summed_over_functions_and_instructions(tmp_path: Path, code: 
     assert (file.file, function.function, found.launches) == (str(code), "gemm", 3)
     heat = file.heats[10]
     assert (heat.values[EXECUTED], heat.values[THREADS], heat.functions) == (20, 640, {"axpy", "gemm"})
-    assert heat.samples == {"wait": 3, "barrier": 5}
-    assert (function.heats[16].values[EXECUTED], function.heats[16].sampled) == (7, 1)
-    assert (found.total.sampled, found.total.values[EXECUTED]) == (9, 27)
+    assert heat.stalls == {"wait": 3, "barrier": 5}
+    assert (function.heats[16].values[EXECUTED], function.heats[16].values[SAMPLES]) == (7, 1)
+    assert (found.total.values[SAMPLES], found.total.values[EXECUTED]) == (9, 27)
 
 
 def test_the_source_with_most_samples_is_first_and_metrics_decide_without_samples(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from .names import UNKNOWN, normalize_kernel
 
 #: The stall reason of warps that issued an instruction and did not wait.
 SELECTED = "selected"
+#: The name of the number of PC samples among the metrics of :class:`Sources`.
+SAMPLES = "samples"
 
 _Key = TypeVar("_Key")
 
@@ -164,16 +166,11 @@ def _sums(trace: Trace, key: Callable[..., _Key], *fields: str) -> dict[_Key, tu
 
 @dataclass
 class Heat:
-    """The measurements of a line or an instruction: ``values`` by metric and ``samples`` by stall reason."""
+    """The measurements of a line or an instruction: ``values`` by metric, and the samples by stall reason."""
 
     values: Counter[str] = field(default_factory=Counter)
-    samples: Counter[str] = field(default_factory=Counter)
+    stalls: Counter[str] = field(default_factory=Counter)
     functions: set[str] = field(default_factory=set)
-
-    @property
-    def sampled(self) -> int:
-        """The number of samples."""
-        return self.samples.total()
 
 
 @dataclass
@@ -189,17 +186,17 @@ class MeasuredSource:
 
 @dataclass
 class Sources:
-    """The sources of a trace. ``metrics`` has the units of the counted metrics, in the order of the request. Their
-    values are sums over at most ``launches``."""
+    """The sources of a trace. ``metrics`` has :data:`SAMPLES`, if there are any, and the counted metrics in the order
+    of the request, whose values are sums over at most ``launches``."""
 
     files: list[MeasuredSource] = field(default_factory=list)
     total: Heat = field(default_factory=Heat)
-    metrics: dict[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
     launches: int = 0
 
     def weight(self, heat: Heat) -> tuple[float, ...]:
-        """The sort key of the hottest code: the samples, then the metrics."""
-        return heat.sampled, *(heat.values[metric] for metric in self.metrics)
+        """The sort key of the hottest code."""
+        return tuple(heat.values[metric] for metric in self.metrics)
 
 
 def sources(trace: Trace) -> Sources:
@@ -214,13 +211,14 @@ def sources(trace: Trace) -> Sources:
         heat.functions.add(place.function)
         return heat, source.total, result.total
 
+    for line in sampled_lines(trace):
+        for heat in of(line.place):
+            heat.values[SAMPLES] += line.samples
+            heat.stalls.update(line.stalls)
     for use in line_metrics(trace):
-        result.metrics[use.metric] = use.unit
         result.launches = max(result.launches, use.launches)
         for heat in of(use.place):
             heat.values[use.metric] += use.value  # type: ignore[assignment]
-    for line in sampled_lines(trace):
-        for heat in of(line.place):
-            heat.samples.update(line.stalls)
+    result.metrics = tuple(metric for metric, value in result.total.values.items() if value or metric != SAMPLES)
     result.files = sorted(by_name.values(), key=lambda source: result.weight(source.total), reverse=True)
     return result

@@ -1,11 +1,11 @@
-"""MeasuredSource lines with their measurements, as a self-contained HTML page."""
+"""Lines of source with their measurements, as a self-contained HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from ..analysis.sources import SELECTED, Heat, MeasuredSource, Sources
+from ..analysis.sources import SAMPLES, SELECTED, Heat, MeasuredSource, Sources
 from ..units import count_of
 from .html import escaped, page, section
 from .roofline import amount
@@ -48,21 +48,19 @@ class _Tables:
     """The tables of the page."""
 
     def __init__(self, measured: Sources) -> None:
-        self._sources = measured
-        self._sampled = measured.total.sampled > 0
-        self._metrics = list(measured.metrics)
+        self._sources, self._metrics = measured, measured.metrics
+        self._sampled = SAMPLES in measured.metrics
 
     def summary(self) -> Iterator[str]:
         if self._sampled:
-            yield f"{count_of(self._sources.total.sampled, 'sample')} of warps"
-        if self._metrics:
+            yield f"{count_of(self._sources.total.values[SAMPLES], 'sample')} of warps"
+        if self._sources.launches:
             yield f"metrics are sums over {count_of(self._sources.launches, 'launch')} or fewer"
 
     # Columns
 
     def _head(self, first: str, last: str) -> str:
         columns = [(first, "", "number" if first in ("line", "offset") else "text")]
-        columns += [("samples", "", "number")] * self._sampled
         columns += [(_label(metric), metric, "number") for metric in self._metrics]
         columns += [("stalled by", "", "stalls")] * self._sampled
         cells = "".join(
@@ -74,8 +72,7 @@ class _Tables:
     def _cells(self, heat: Heat | None, code: str) -> str:
         """The cells after the first: the measurements and the code."""
         total, heat = self._sources.total, heat or Heat()
-        cells = [_share("samples", heat.sampled, total.sampled)] * self._sampled
-        cells += [_share(_label(metric), heat.values[metric], total.values[metric]) for metric in self._metrics]
+        cells = [_share(_label(metric), heat.values[metric], total.values[metric]) for metric in self._metrics]
         cells += [f"<td class=stalls>{escaped(_stalls(heat))}</td>"] * self._sampled
         return "".join([*cells, f"<td class=code>{escaped(code)}</td>"])
 
@@ -100,42 +97,38 @@ class _Tables:
     def source(self, number: int, source: MeasuredSource, text: list[str] | None) -> str:
         """A file or a function."""
         functions = sorted({name for heat in source.heats.values() for name in heat.functions})
-        title = source.file or source.function
         notes = [*self._shares(source.total)]
-        if not source.file:
-            notes.append("The lines of these instructions are not known.")
-        elif text is None:
-            notes.append("The file cannot be read: give the folder of the sources with --root.")
         if source.file:
+            if text is None:
+                notes.append("The file cannot be read: give the folder of the sources with --root.")
             notes.append(f"Functions: {', '.join(functions)}.")
-        if source.file:
             rows = list(self._lines(number, source, text))
             head = self._head("line", "source")
         else:
+            notes.append("The lines of these instructions are not known.")
             hot = sorted(source.heats, key=lambda offset: self._sources.weight(source.heats[offset]), reverse=True)
             chosen = sorted(hot[:_INSTRUCTIONS])
             rows = [self._row(number, offset, f"+{offset:#x}", "", source.heats[offset]) for offset in chosen]
             head = self._head("offset", "")
             if len(hot) > len(chosen):
                 notes.append(f"Only the hottest {len(chosen)} of {len(hot)} instructions are listed.")
-        top = f"<h2 class=mono>{escaped(title)}</h2><p class=note>{escaped(' '.join(notes))}</p>"
+        top = (
+            f"<h2 class=mono>{escaped(source.file or source.function)}</h2><p class=note>{escaped(' '.join(notes))}</p>"
+        )
         return f"<section>{top}\n{_table(head, rows)}</section>"
 
     def _shares(self, heat: Heat) -> Iterator[str]:
-        """The share of a source in all samples, or else in the first metric."""
-        if self._sampled:
-            yield f"{heat.sampled / self._sources.total.sampled:.1%} of the samples."
-        elif self._metrics:
-            metric = self._metrics[0]
+        """The share of a source in the first metric."""
+        for metric in self._metrics[:1]:
             if whole := self._sources.total.values[metric]:
-                yield f"{heat.values[metric] / whole:.1%} of {_label(metric)}."
+                yield f"{heat.values[metric] / whole:.1%} of {'the samples' if self._sampled else _label(metric)}."
 
     def _lines(self, number: int, source: MeasuredSource, text: list[str] | None) -> Iterator[str]:
         """The rows of measured lines and their context lines."""
         last = 0
         for line in _with_context(source.heats, len(text) if text is not None else 0):
             if last and line > last + 1:
-                columns = 2 + 2 * self._sampled + len(self._metrics)
+                columns = 2 + self._sampled + len(self._metrics)
                 yield f"<tr class=gap><td colspan={columns}>{line - last - 1} more</td></tr>"
             yield self._row(number, line, str(line), _text_of(text, line), source.heats.get(line))
             last = line
@@ -174,5 +167,5 @@ def _share(label: str, value: float, whole: float) -> str:
 
 def _stalls(heat: Heat) -> str:
     """The most frequent stall reasons: ``long_scoreboard 81%, wait 12%``. A selected warp does not wait."""
-    reasons = [(reason, count) for reason, count in heat.samples.most_common() if count and reason != SELECTED]
-    return ", ".join(f"{reason} {count / heat.sampled:.0%}" for reason, count in reasons[:2])
+    reasons = [(reason, count) for reason, count in heat.stalls.most_common() if count and reason != SELECTED]
+    return ", ".join(f"{reason} {count / heat.values[SAMPLES]:.0%}" for reason, count in reasons[:2])
