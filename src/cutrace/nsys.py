@@ -257,7 +257,7 @@ CONTEXTS = declare(
 STREAMS = declare(
     "TARGET_INFO_CUDA_STREAM",
     "streams",
-    "streamId=stream hwId vmId processId contextId=context priority=priority flag=type",
+    "streamId=stream hwId vmId processId contextId=context priority=priority:bits flag=type",
 )
 THREAD_NAMES = declare("ThreadNames", "threads", "nameId=name:string priority:- " + _THREAD + "source=source")
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import nsys
 from ..nsys import SqlTable
-from ..runbin import TABLES, Writer
+from ..runbin import Writer
 from .base import rows_of
-from .reading import Target, kinds
-from .tables import Kind, Tables, rows
+from .reading import Target, convert, kinds
+from .row_builder import Rows
+from .tables import Batch, Kind, Tables, rows
 
 if TYPE_CHECKING:
     from .nsys import NsysReading
@@ -64,19 +64,13 @@ def clock(reading: NsysReading, writer: Writer) -> None:
 
 def finish(reading: NsysReading) -> None:
     """Write threads, devices, contexts and streams of the processes that have events."""
-    for thread in _rows(reading, nsys.THREAD_NAMES):
-        match thread:
-            case {"globalTid": int(key), "nameId": int(name)}:
-                if target := reading.targets.get(key >> nsys.THREAD_BITS << nsys.THREAD_BITS):
-                    made = _numbers(nsys.THREAD_NAMES, thread, source=1)
-                    made["thread"] = reading.thread_numbers(np.array([key]))
-                    made["name"] = target.strings[np.array([name])][0]
-                    target.writer.rows("threads", made)
+    for table in (nsys.THREAD_NAMES, nsys.CONTEXTS, nsys.STREAMS):
+        for batch in reading.tables.batches(table.name, kinds(table)) if table.name in reading.tables.names else ():
+            for key, part, _ in batch.apart(_owners(batch)):
+                if target := reading.targets.get(key):
+                    made = _made(reading, target, table, part, source=1, compute_api=1)
+                    target.writer.rows(table.table, made.rows[made.usable])
     _devices(reading)
-    for table in (nsys.CONTEXTS, nsys.STREAMS):
-        for row in _rows(reading, table):
-            if target := _owner(reading, row):
-                target.writer.rows(table.table, _numbers(table, row, compute_api=1))
 
 
 def device_ordinals(tables: Tables) -> dict[int, int]:
@@ -95,49 +89,42 @@ def named(tables: Tables, table: str) -> dict[str, str]:
     return {name: value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
 
 
-def _rows(reading: NsysReading, table: SqlTable) -> Iterator[dict[str, object]]:
-    return rows(reading.tables, table.name, kinds(table))
+def _owners(batch: Batch) -> np.ndarray:
+    """The serialized process id of each row, by its thread or by the parts of the id."""
+    if "globalTid" in batch.columns:
+        return batch["globalTid"] >> nsys.THREAD_BITS << nsys.THREAD_BITS
+    return batch["hwId"] << 56 | batch["vmId"] << 48 | batch["processId"] << nsys.THREAD_BITS
 
 
-def _numbers(table: SqlTable, row: dict[str, object], **defaults: int) -> np.ndarray:
-    """One row of a capture with the numbers of a row of an export. Missing numbers are 0, or from ``defaults``."""
-    made = np.zeros(1, TABLES[table.table].dtype)
+def _made(reading: NsysReading, target: Target, table: SqlTable, batch: Batch, **defaults: int) -> Rows:
+    """The rows of a batch by the declared columns. Missing values are 0, or from ``defaults``."""
+    made = Rows(table.table, batch)
+    convert(reading, target, made, table)
     for column in table.columns:
-        if column.field and column.conversion in ("number", "thousand"):
-            value = row[column.name]
-            number = _fitting(defaults.get(column.field) if value is None else value, 64)
-            number //= 1000 if column.conversion == "thousand" else 1
-            made[column.field] = np.array([number], np.uint64).astype(made.dtype[column.field])
+        if column.field in defaults:
+            missing = batch.columns[column.name].null
+            made.rows[column.field] = np.where(missing, defaults[column.field], made.rows[column.field])
     return made
 
 
 def _devices(reading: NsysReading) -> None:
-    ordinals = device_ordinals(reading.tables)
-    made = []
-    for gpu in _rows(reading, nsys.DEVICES):
-        if not isinstance(gpu["id"], int):
-            continue
-        row = _numbers(nsys.DEVICES, gpu)
-        row["device"] = ordinals[gpu["id"]]
-        if not row["max_threads_per_multiprocessor"][0]:
-            threads = int(row["max_warps_per_multiprocessor"][0]) * int(row["warp_size"][0])
-            row["max_threads_per_multiprocessor"] = threads & 0xFFFFFFFF
-        row["uuid"] = np.void(_uuid(gpu["uuid"]))
-        made.append((gpu["vmId"], gpu["id"], row, str(gpu["name"] or ""), str(gpu["busLocation"] or "")))
-    machines = {machine for machine, *_ in made}
-    seen_by = _visible(reading)
-    for target in reading.targets.values():
-        own = target.key >> 48 << 48
-        visible = seen_by.get(target.key >> nsys.THREAD_BITS & nsys.THREADS, {})
-        for machine, number, row, name, bus in made:
-            if machine != own and (own in machines or reading.is_own):
-                continue
-            if visible and number not in visible:
-                continue
-            row = row.copy()
-            row["device"] = visible.get(number, row["device"])
-            row["name"], row["pci"] = target.writer.string(name), target.writer.string(bus)
-            target.writer.rows("devices", row)
+    ordinals, seen_by = device_ordinals(reading.tables), _visible(reading)
+    for batch in reading.tables.batches(nsys.DEVICES.name, kinds(nsys.DEVICES)) if ordinals else ():
+        batch = batch.select(batch.known("id"))
+        numbers, machines = batch["id"].tolist(), batch["vmId"]
+        for target in reading.targets.values():
+            own = target.key >> 48 << 48
+            visible = seen_by.get(target.key >> nsys.THREAD_BITS & nsys.THREADS, {})
+            made = _made(reading, target, nsys.DEVICES, batch)
+            rows = made.rows
+            rows["device"] = [visible.get(number, ordinals[number]) for number in numbers]
+            threads = rows["max_warps_per_multiprocessor"] * rows["warp_size"]
+            given = rows["max_threads_per_multiprocessor"]
+            rows["max_threads_per_multiprocessor"] = np.where(given > 0, given, threads)
+            chosen = np.array([not visible or number in visible for number in numbers], bool)
+            if reading.is_own or (machines == own).any():
+                chosen &= machines == own
+            target.writer.rows("devices", rows[chosen & made.usable])
 
 
 def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
@@ -149,22 +136,3 @@ def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
             case {"gpuId": int(gpu), "cudaId": int(ordinal), "pid": int(pid)} if 0 <= ordinal < 0xFFFF:
                 ordinals.setdefault(pid & nsys.THREADS, {})[gpu] = ordinal
     return ordinals
-
-
-def _owner(reading: NsysReading, row: dict[str, object]) -> Target | None:
-    """The process with events that a row names by the parts of its serialized id, None without one."""
-    hardware, machine, pid = (_fitting(row[name], 24) for name in ("hwId", "vmId", "processId"))
-    key = hardware << 56 | machine << 48 | pid << nsys.THREAD_BITS
-    return reading.targets.get(key if key < 2**63 else key - 2**64)
-
-
-def _fitting(value: object, bits: int) -> int:
-    """The lower ``bits`` bits of a number, 0 for other values."""
-    return value & (1 << bits) - 1 if isinstance(value, int) else 0
-
-
-def _uuid(value: object) -> bytes:
-    if isinstance(value, bytes):
-        return value if len(value) == 16 else bytes(16)
-    digits = re.sub(r"[^0-9a-fA-F]", "", str(value or "").removeprefix("GPU-").removeprefix("MIG-"))
-    return bytes.fromhex(digits) if len(digits) == 32 else bytes(16)

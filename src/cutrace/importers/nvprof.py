@@ -139,19 +139,18 @@ class NvprofReading(Reading):
             writer.rows("threads", rows_of("threads", len(wide), thread=wide & _THREADS, name=names, source=1))
         what = f"{_PREFIX}NAME"
         for kind, first, second, name in self._named:
-            target = self.target(first if kind in (1, 2) and first in self.targets else None)
+            writer = self.target(first if kind in (1, 2) and first in self.targets else None).writer
+            text = writer.string(name) if 1 < kind < 6 else 0
             if kind == 2:
-                text = target.writer.string(name)
-                target.writer.rows("threads", rows_of("threads", 1, thread=second, name=text, source=2))
-            elif kind in (3, 4, 5):
+                writer.rows("threads", rows_of("threads", 1, thread=second, name=text, source=2))
+            elif 2 < kind < 6:
                 object_ = {3: first, 4: second, 5: second & 0xFFFFFFFF}[kind]
                 context = second >> 32 & 0xFFFF if kind == 5 else 0
-                text = target.writer.string(name)
                 row = rows_of("resource_names", 1, name=text, kind=6 - kind, object=object_, context=context)
-                target.writer.rows("resource_names", row)
-            self.out.kept(what, 1)
-        unusable = (self.tables.count(what) or 0) - len(self._named) if what in self.tables.names else 0
-        self.out.lost(what, max(unusable, 0), why="no kind or no name")
+                writer.rows("resource_names", row)
+        self.out.kept(what, len(self._named))
+        count = self.tables.count(what) or 0 if what in self.tables.names else 0
+        self.out.lost(what, max(count - len(self._named), 0), why="no kind or no name")
 
 
 def _priority(name: str) -> tuple[int, str]:

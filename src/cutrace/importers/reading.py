@@ -5,6 +5,7 @@ A :class:`Mapping` maps a table to a table of a capture, with columns in the not
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -206,6 +207,10 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
         case "id":
             nothing = (values == -1) | (values == NOTHING)
             made.set(field, values if reading.is_own else np.where(nothing, 0, values))
+        case "thousand":
+            made.set(field, values // 1000)
+        case "uuid":
+            made.rows[field] = np.array([np.void(_uuid(value)) for value in values.tolist()], "V16")
         case "override":
             made.set(field, np.where(known, values, made.rows[field]))
         case "real":
@@ -214,3 +219,11 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
             made.set(field, values if source.missing else np.where(source.null, np.nan, values))
         case _:
             made.set(field, values)
+
+
+def _uuid(value: str | bytes) -> bytes:
+    """The 16 bytes of a UUID, zeros for other values."""
+    if isinstance(value, str):
+        digits = re.sub(r"[^0-9a-fA-F]", "", value.removeprefix("GPU-").removeprefix("MIG-"))
+        value = bytes.fromhex(digits) if len(digits) == 32 else b""
+    return value if len(value) == 16 else bytes(16)

@@ -119,7 +119,7 @@ class SelectedRows:
         the file where possible, else a copy."""
         table, process = info.table or "", self._owner(info)
         known, unknown = self._trace.block(info)
-        parts = [self._among(table, process, known, True), self._among(table, process, unknown, False)]
+        parts = [self._selected(table, process, known, True), self._selected(table, process, unknown, False)]
         return joined(TABLES[table], parts)
 
     def _infos(self, table: str) -> list[BlockInfo]:
@@ -143,7 +143,7 @@ class SelectedRows:
         known: dict[object, int] = {}
         return [known.setdefault(process.identity, process.index) for process in self._trace.processes]
 
-    def _among(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
+    def _selected(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
         """The selected rows of some rows; the same array if all are."""
         if not len(rows):
             return rows
@@ -314,7 +314,7 @@ class SelectedRows:
             for info in self._infos(table):
                 known, unknown = self._trace.block(info)
                 for rows, timed in ((known, True), (unknown, False)):
-                    yield info.process, self._among(table, info.process, rows, timed)
+                    yield info.process, self._selected(table, info.process, rows, timed)
 
 
 def _as_time(time: int) -> np.uint64:
