@@ -302,6 +302,20 @@ def test_a_process_has_the_gpus_that_it_saw(tmp_path: Path) -> None:
     assert found == {(100, 0, "B"), (200, 0, "A"), (300, 0, "A"), (300, 1, "B")}
 
 
+def test_a_stream_whose_values_do_not_fit_is_lost(tmp_path: Path) -> None:
+    stream = {"streamId": 7, "hwId": 0, "vmId": 1, "processId": 100, "contextId": 1, "priority": 2**32 - 5, "flag": 1}
+    # Of a process without events nothing is written.
+    streams = [stream, stream | {"streamId": 8, "flag": 1 << 16}, stream | {"processId": 101}]
+    path = nsys(
+        tmp_path / "a.sqlite", ["f"], CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)], TARGET_INFO_CUDA_STREAM=streams
+    )  # fmt: skip
+    trace = cutrace.load(path)
+    told = account(trace, "TARGET_INFO_CUDA_STREAM")
+
+    assert trace.streams[["stream", "priority", "type"]].tolist() == [(7, -5, 1)]
+    assert (told.kept.count, {why: tally.count for why, tally in told.lost.items()}) == (2, {"type out of range": 1})
+
+
 def test_rows_go_to_the_process_that_they_name(tmp_path: Path) -> None:
     path = nsys(
         tmp_path / "a.sqlite", ["f", "main", "worker"],

@@ -18,20 +18,22 @@ from .tables import Batch, Kind, Tables, rows
 if TYPE_CHECKING:
     from .nsys import NsysReading
 
+#: The tables whose rows belong to processes.
+_OF_PROCESSES = (nsys.THREAD_NAMES, nsys.CONTEXTS, nsys.STREAMS)
 #: The tables that are read here, and those that hold names for others.
 READ = frozenset(
     {
         "StringIds", "PROCESSES", "THREAD_NUMBERS", "META_DATA_EXPORT", "EXPORT_META_DATA",
         "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_CUDA_DEVICE",
         "TARGET_INFO_GPU_METRICS", "TARGET_INFO_SOC_METRICS", "TARGET_INFO_NETWORK_METRICS", "GENERIC_EVENT_TYPES",
-        "GENERIC_EVENT_SOURCES", *(t.name for t in (nsys.THREAD_NAMES, nsys.DEVICES, nsys.CONTEXTS, nsys.STREAMS)),
+        "GENERIC_EVENT_SOURCES", nsys.DEVICES.name, *(t.name for t in _OF_PROCESSES),
     }
 )  # fmt: skip
 
 
 def describe(reading: NsysReading) -> None:
     """Account for the tables that only describe other tables."""
-    for name in sorted(READ - {"StringIds"}):
+    for name in sorted(READ - {"StringIds", *(table.name for table in _OF_PROCESSES)}):
         if name in reading.tables.names:
             reading.out.kept(name, reading.tables.count(name) or 0)
 
@@ -64,12 +66,14 @@ def clock(reading: NsysReading, writer: Writer) -> None:
 
 def finish(reading: NsysReading) -> None:
     """Write threads, devices, contexts and streams of the processes that have events."""
-    for table in (nsys.THREAD_NAMES, nsys.CONTEXTS, nsys.STREAMS):
+    for table in _OF_PROCESSES:
         for batch in reading.tables.batches(table.name, kinds(table)) if table.name in reading.tables.names else ():
             for key, part, _ in batch.apart(_owners(batch)):
                 if target := reading.targets.get(key):
                     made = _made(reading, target, table, part, source=1, compute_api=1)
-                    target.writer.rows(table.table, made.rows[made.usable])
+                    target.writer.rows(table.table, made.settle(reading.out, table.name))
+                else:
+                    reading.out.kept(table.name, part.rows)
     _devices(reading)
 
 
