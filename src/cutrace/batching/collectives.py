@@ -121,12 +121,11 @@ class _Job:
     def each(self) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
         """Yield of each part its index, and the numbers, begins and ends of its calls."""
         for index, part in enumerate(self.parts):
-            number, start, end = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-            for name, (starts, ends) in _read(part).items():
-                number.append(np.arange(len(starts)) + self.first[name] + self.shifts[index].get(name, 0))
-                start.append(starts - self.base)
-                end.append(ends - self.base)
-            yield index, np.concatenate(number), np.concatenate(start), np.concatenate(end)
+            calls = [np.zeros((3, 0), np.int64)]
+            for name, (start, end) in _read(part).items():
+                number = np.arange(len(start)) + self.first[name] + self.shifts[index].get(name, 0)
+                calls.append(np.stack([number, start - self.base, end - self.base]))
+            yield index, *np.concatenate(calls, axis=1)
 
     def name_of(self, number: int) -> tuple[str, int]:
         """The name and the number among calls of this name."""
@@ -173,9 +172,8 @@ def _median(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _reduce(parts: Sequence[Part], options: Options) -> Result:
-    by_name: list[tuple[Cell, ...]] = []
-    by_rank: list[tuple[Cell, ...]] = []
-    by_call: list[tuple[Cell, ...]] = []
+    tables: list[list[tuple[Cell, ...]]] = [[], [], []]
+    by_name, by_rank, by_call = tables
     sentences: list[str] = []
     for job_name, of_job in by_job(parts):
         job = _Job.of(of_job)
@@ -189,7 +187,7 @@ def _reduce(parts: Sequence[Part], options: Options) -> Result:
         by_call += _longest(job, arrivals)
         sentences += _sentences(job, clocks, arrivals)
     pictures = list(_pictures(by_rank))
-    for rows, column in ((by_name, 0), (by_rank, 6), (by_call, 0)):
+    for rows, column in zip(tables, (0, 6, 0), strict=True):
         rows.sort(key=lambda row: -float(row[column] or 0))
     return Result(
         [
@@ -318,14 +316,10 @@ def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
 
 
 def _pictures(by_rank: Sequence[tuple[Cell, ...]]) -> Iterator[Picture]:
-    labels = [str(row[0]) for row in by_rank]
-    if labels:
-        yield Bars(
-            "Waits for the last rank, by rank", "ns", labels, {"waited": [float(row[1] or 0) for row in by_rank]}
-        )
-        yield Bars(
-            "Waits of others for a rank", "ns", labels, {"kept waiting": [float(row[6] or 0) for row in by_rank]}
-        )
+    labels, names = [str(row[0]) for row in by_rank], [column.name for column in _RANK_COLUMNS]
+    for title, name in (("Waits for the last rank, by rank", "waited"), ("Waits of others for a rank", "kept waiting")):
+        if labels:
+            yield Bars(title, "ns", labels, {name: [float(row[names.index(name)] or 0) for row in by_rank]})
 
 
 COLLECTIVES = BatchReport("collectives", "Collectives: who comes last, how long others wait", calls, _reduce)

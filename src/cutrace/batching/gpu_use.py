@@ -47,16 +47,13 @@ def _busy_by_time(rank: RankTrace, options: Options) -> Any:
     for device, begin, end, _ in _periods(rank):
         busy.setdefault(device, np.zeros(steps.count, np.int64))
         busy[device] += steps.covered(rank.moved(begin), rank.moved(end))
-    columns: dict[str, list[np.ndarray]] = {"device": [], "at_ns": [], "step_ns": [], "busy_ns": []}
+    parts = [np.zeros((4, 0), np.int64)]
     for device in sorted(busy):
         used = np.flatnonzero(busy[device])
         span = slice(used[0], used[-1] + 1) if len(used) else slice(0)
-        times = busy[device][span]
-        for name, values in (("device", device), ("at_ns", steps.begins[span]), ("step_ns", steps.width)):
-            columns[name].append(np.broadcast_to(values, len(times)))
-        columns["busy_ns"].append(times)
-    nothing = np.zeros(0, np.int64)
-    return pyarrow("batch").table({name: np.concatenate([nothing, *parts]) for name, parts in columns.items()})
+        parts.append(np.stack(np.broadcast_arrays(device, steps.begins[span], steps.width, busy[device][span])))
+    columns = zip(("device", "at_ns", "step_ns", "busy_ns"), np.concatenate(parts, axis=1), strict=True)
+    return pyarrow("batch").table(dict(columns))
 
 
 def _utilization(parts: Sequence[Part], options: Options) -> Result:
