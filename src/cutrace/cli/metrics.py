@@ -60,7 +60,7 @@ def list_metrics(
         if lines:
             described = [metric for metric in metrics_of(device.cupti, device.name) if expression.search(metric.name)]
         else:
-            described = [device.describe(name) for name, _ in device.all() if expression.search(name)]
+            described = [device.describe(name) for name in device.names() if expression.search(name)]
     if not described:
         raise CutraceError(f"no metric of {device.name} matches {pattern!r}: try a shorter pattern")
     put_tables(_KIND, [_table_of(device, sorted(described, key=lambda metric: metric.name))], form)

@@ -123,14 +123,11 @@ class Chip:
         """Release CUPTI's object of this chip."""
         self.cupti.call("ProfilerHostDeinitialize", host=self._host)
 
-    def names(self, kind: str) -> list[str]:
-        """The names of all metrics of a kind, without rollups."""
-        metrics = self.cupti.call("ProfilerHostGetBaseMetrics", host=self._host, type=_KINDS.index(kind))
-        return sorted(metrics.names[i].decode() for i in range(metrics.count))
-
-    def all(self) -> Iterator[tuple[str, str]]:
-        """Each metric with its kind."""
-        return ((name, kind) for kind in _KINDS for name in self.names(kind))
+    def names(self) -> Iterator[str]:
+        """The names of all metrics, without rollups."""
+        for kind in range(len(_KINDS)):
+            metrics = self.cupti.call("ProfilerHostGetBaseMetrics", host=self._host, type=kind)
+            yield from sorted(metrics.names[i].decode() for i in range(metrics.count))
 
     def describe(self, name: str) -> Metric:
         """Describe a metric, with or without rollup. Raises :class:`CutraceError` if the chip does not have it."""
@@ -209,7 +206,7 @@ class Chip:
 
     def _unknown(self, name: str) -> CutraceError:
         base, dot, rest = name.partition(".")
-        known = [metric for metric, _ in self.all()]
+        known = list(self.names())
         if base in known:
             return CutraceError(f"{base} has no .{rest}: `cutrace metrics describe {base}` lists its endings")
         hint = did_you_mean(name, [metric + dot + rest for metric in known], "`cutrace metrics list` lists all")

@@ -347,9 +347,8 @@ def _clocks() -> np.ndarray:
     """The clocks of this machine, as a row of ``clocks``."""
     row = np.zeros(1, TABLES["clocks"].dtype)
     row["boottime"] = first = _boottime()
-    row["monotonic"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    row["monotonic_raw"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-    row["realtime"] = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    for name in ("monotonic", "monotonic_raw", "realtime"):
+        row[name] = time.clock_gettime_ns(getattr(time, f"CLOCK_{name.upper()}"))
     row["spread"] = _boottime() - first
     return row
 

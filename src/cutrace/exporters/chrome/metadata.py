@@ -71,12 +71,9 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
 
 def _versions(trace: Trace) -> dict[str, Any]:
     info = next((p.info for p in trace.processes if "cupti_version" in p.info or "driver_version" in p.info), {})
-    keys = {
-        "cuda_driver_version": "driver_version",
-        "cuda_runtime_version": "runtime_version",
-        "cupti_version": "cupti_version",
-    }
-    return {key: info[name] for key, name in keys.items() if isinstance(info.get(name), int)}
+    keys = ("cuda_driver_version", "cuda_runtime_version", "cupti_version")
+    named = ((key, info.get(key.removeprefix("cuda_"))) for key in keys)
+    return {key: version for key, version in named if isinstance(version, int)}
 
 
 def _base_time(trace: Trace) -> int | None:
