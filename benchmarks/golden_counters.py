@@ -310,7 +310,7 @@ def main() -> int:
     began = time.monotonic()
     chosen = {name: body for name, body in bodies().items() if re.search(args.only, name)}
     context = Context.current()
-    ranges = RangeCounters([COUNTERS[name] for name in NAMES], context=context)
+    ranges = RangeCounters([COUNTERS[name] for name in NAMES], context)
     found: list[dict[str, Any]] = []
     for name, body in chosen.items():
         try:

@@ -373,9 +373,9 @@ def test_counters_are_free_in_a_test_that_is_off(suite: Suite) -> None:
 
         @pytest.mark.cutrace(off=True)
         def test_off():
-            from cutrace.metrics.ranges import RangeCounters
+            from cutrace.metrics.ranges import Context, RangeCounters
 
-            counters = RangeCounters(["sm__inst_executed.sum"])
+            counters = RangeCounters(["sm__inst_executed.sum"], Context.current())
             counters.start()
             fakegpu.launch("k")
             assert counters.stop() == {"sm__inst_executed.sum": 1000}

@@ -42,11 +42,11 @@ class RankTrace:
             if info.process in self.processes:
                 yield self.trace.block(info)[0]
 
-    def sweeps(self, *tables: str, joins: bool = False) -> Iterator[Sweep]:
+    def sweeps(self, *tables: str) -> Iterator[Sweep]:
         """Yield the sweep of each process over these tables."""
         infos = self.trace.infos_by_process(tables)
         for process in self.processes:
-            yield Sweep(self.trace, infos[process], joins=joins)
+            yield Sweep(self.trace, infos[process])
 
     @cached_property
     def kernels(self) -> Numbering:

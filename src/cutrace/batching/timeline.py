@@ -24,8 +24,9 @@ class Steps:
     count: int
 
     @classmethod
-    def covering(cls, first: int, last: int, most: int, width: int = 1) -> Steps:
-        """Return at most so many steps that cover the times, at least this wide."""
+    def covering(cls, first: int, last: int, most: int) -> Steps:
+        """Return at most so many steps that cover the times."""
+        width = 1
         while (last // width) - (first // width) >= most:
             width *= 2
         return cls(first // width * width, width, last // width - first // width + 1)

@@ -82,7 +82,7 @@ class Counting:
         self._lock = _GpuLock(context.uuid)
         try:
             full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
-            self._ranges = RangeCounters(full, context=context)
+            self._ranges = RangeCounters(full, context)
             self.names, self._context = tuple(names), context
             self._wait()
             self._ranges.start()

@@ -63,17 +63,15 @@ class RangeCounters:
     Graphs are counted too. The caller synchronises the context before a range begins and before it ends.
     """
 
-    def __init__(self, names: Sequence[str], cupti: Cupti | None = None, context: Context | None = None) -> None:
-        """Enable the counters. Raises :class:`CutraceError` if there is no context, a metric is unknown, or the metrics
-        need several passes."""
-        self._cupti = cupti or Cupti.found()
-        self._context = context or Context.current()
-        handle = self._context.handle
+    def __init__(self, names: Sequence[str], context: Context) -> None:
+        """Enable the counters. Raises :class:`CutraceError` if a metric is unknown, or the metrics need several
+        passes."""
+        self._cupti, self._context, handle = Cupti.found(), context, context.handle
         self._cupti.call("ProfilerInitialize")
         size = self._cupti.call("ProfilerGetCounterAvailability", context=handle).size
         image = ctypes.create_string_buffer(size)
         self._cupti.call("ProfilerGetCounterAvailability", context=handle, size=size, image=address(image))
-        self._chip = Chip(self._cupti, chip_of(self._cupti, self._context.device), RANGES, image.raw)
+        self._chip = Chip(self._cupti, chip_of(self._cupti, context.device), RANGES, image.raw)
         try:
             self.config = self._chip.configure(names)
             self.config.must_fit_one_pass("a range runs once")
