@@ -230,6 +230,23 @@ def test_functions_that_run_already_get_the_rest_of_their_time(program: Program)
     assert program.ranges() == ["main", "main/step"]
 
 
+def test_threads_that_run_already_have_ranges(program: Program) -> None:
+    program.module(
+        "train",
+        "import fakegpu, threading\n"
+        "go = threading.Event()\n"
+        "def worker():\n"
+        "    go.wait(); step()\n"
+        "def step(): pass\n"
+        "thread = threading.Thread(target=worker); thread.start()\n"
+        "fakegpu.init(); go.set(); thread.join()\n",
+    )
+    env = program.driver.environment()
+    command = ["record", "--annotate", "lib.train:*", "--", program.python, "-m", "lib.train"]
+    assert run_cutrace(*command, cwd=program.folder, env=env).returncode == 0
+    assert program.ranges() == ["worker", "worker/step"]
+
+
 def test_ranges_of_torch_modules_have_the_names_of_the_modules(program: Program) -> None:
     program.record(
         """
@@ -440,12 +457,23 @@ import sys, threading, warnings, cutrace, fakegpu
 fakegpu.init()
 def step(): inner()
 def inner(): pass
+go = threading.Semaphore(0)
+left = []
+def worker():
+    for _ in range(2):
+        go.acquire()
+        left.append(sys.getprofile())  # after calls that have no range
+thread = threading.Thread(target=worker)
+thread.start()
 for path, names in (("a.bin", "__main__.step"), ("b.bin", ["__main__:inner", "__main__:nothing"])):
     with warnings.catch_warnings(record=True) as caught, cutrace.record(path, annotate=names): step()
     print(*(warning.message for warning in caught))
     step()
     if hasattr(sys, "monitoring"): assert not any(map(sys.monitoring.get_tool, range(6)))
     else: assert sys.getprofile() is threading.getprofile() is None
+    go.release()
+thread.join()
+assert left == [None, None]
 """
     done = subprocess.run(
         [sys.executable, "-c", text], cwd=tmp_path, env=fake_driver.environment(), capture_output=True, text=True

@@ -393,26 +393,26 @@ class _Monitoring:
 
 
 class _Profile:
-    """Hooks of Python before 3.12: a profile function of the collector, for this thread and those that start later."""
+    """Hooks of Python before 3.12: a profile function of the collector, for all threads."""
 
     def __init__(self, annotator: _Annotator) -> None:
         self._annotator = annotator
         self._forget = False
-        self._active = False
         self._handler: Any = self._profiled  # the collector compares it by its address
         self._function = ctypes.cast(annotator.library.cutrace_python_profile, ctypes.c_void_p)
+        self._set_all = annotator.library.cutrace_python_profile_all
+        self._set_all.argtypes, self._set_all.restype = [ctypes.c_void_p], None
         prototype = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.py_object)
         self._set = prototype(("PyEval_SetProfile", ctypes.pythonapi))
 
     def start(self) -> None:
         if sys.getprofile() is not None or threading.getprofile() is not None:
             raise RuntimeError("another profiler is active, and Python before 3.12 has room for one")
-        self._active = True
         threading.setprofile(self._begin_thread)
-        self._set(self._function, self._handler)
+        self._set_all(id(self._handler))
 
     def stop(self) -> None:
-        self._active = False
+        self._set_all(None)
         if threading.getprofile() == self._begin_thread:
             threading.setprofile(None)
         if sys.getprofile() is self._handler:
@@ -431,9 +431,6 @@ class _Profile:
     def _profiled(self, frame: FrameType, is_call: bool) -> bool | None:
         """See ``cutrace_python_profile``."""
         try:
-            if not self._active:  # this thread has not seen the end
-                sys.setprofile(None)
-                return True
             annotator, code = self._annotator, frame.f_code
             function = annotator.functions.get(id(code))
             if function is None:

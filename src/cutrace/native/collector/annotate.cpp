@@ -68,6 +68,20 @@ std::string expression(std::string_view program, std::string_view variables) {
   return text.append(", {").append(variables).append("})");
 }
 
+// With Python's lock held, so it needs no other.
+struct Profile {
+  void* handler = nullptr;
+  // Objects of code that the handler does not want. Each is held, so that no other one gets its address.
+  std::unordered_set<void*> unwanted;
+
+  void forget() {
+    static auto* const drop = python<void(void*)>("Py_DecRef");
+    for (void* const code : unwanted) drop(code);
+    unwanted.clear();
+  }
+};
+Profile& active_profile = *new Profile;
+
 std::string own_path() {
   Dl_info info{};
   return dladdr(reinterpret_cast<const void*>(&own_path), &info) != 0 ? info.dli_fname : "";
@@ -108,36 +122,26 @@ void matched(unsigned number) {
   if (number < Options::kMostAnnotated) names_matched.fetch_or(std::uint64_t{1} << number);
 }
 
-// Called with Python's lock held, so the set needs no other.
 int profile(void* handler, void* frame, int what) {
   constexpr int kCall = 0, kReturn = 3;  // PyTrace_CALL, PyTrace_RETURN
   constexpr std::size_t kMostUnwanted = 1 << 18;  // a program may make code for ever
-  if (what != kCall && what != kReturn) return 0;
   static auto* const code_of = python<void*(void*)>("PyFrame_GetCode");
   static auto* const call = python<void*(void*, ...)>("PyObject_CallFunctionObjArgs");
   static auto* const hold = python<void(void*)>("Py_IncRef");
   static auto* const drop = python<void(void*)>("Py_DecRef");
+  static auto* const set = python<void(void*, void*)>("PyEval_SetProfile");
   static void* const yes = dlsym(RTLD_DEFAULT, "_Py_TrueStruct");
   static void* const no = dlsym(RTLD_DEFAULT, "_Py_FalseStruct");
   static void* const none = dlsym(RTLD_DEFAULT, "_Py_NoneStruct");
-  // Objects of code that the handler does not want; each is held, so that no other one gets its address.
-  static auto& unwanted = *new std::unordered_set<void*>;
-  static void* owner = nullptr;
-
-  const auto forget = [] {
-    for (void* const code : unwanted) drop(code);
-    unwanted.clear();
-  };
-  if (owner != handler) {
-    forget();
-    owner = handler;
-  }
+  auto& [active, unwanted] = active_profile;
+  if (handler != active) return set(nullptr, nullptr), 0;  // this thread has not seen the end
+  if (what != kCall && what != kReturn) return 0;
   void* const code = code_of(frame);
   int status = 0;
   if (!unwanted.contains(code)) {
     void* const wanted = call(handler, frame, what == kCall ? yes : no, nullptr);
     if (wanted == nullptr) status = -1;  // KeyboardInterrupt: the handler lets no other exception through
-    if (wanted == none || unwanted.size() >= kMostUnwanted) forget();
+    if (wanted == none || unwanted.size() >= kMostUnwanted) active_profile.forget();
     if (wanted == no) {
       unwanted.insert(code);
       hold(code);
@@ -146,6 +150,18 @@ int profile(void* handler, void* frame, int what) {
   }
   drop(code);
   return status;
+}
+
+void profile_all(void* handler, int (*function)(void*, void*, int, void*)) {
+  active_profile.forget();
+  active_profile.handler = handler;
+  if (handler == nullptr) return;
+  // As PyEval_SetProfileAllThreads() of Python 3.12 does.
+  auto* const set = python<int(void*, int (*)(void*, void*, int, void*), void*)>("_PyEval_SetProfile");
+  auto* const next = python<void*(void*)>("PyThreadState_Next");
+  void* const interpreter = python<void*()>("PyInterpreterState_Get")();
+  void* thread = python<void*(void*)>("PyInterpreterState_ThreadHead")(interpreter);
+  while (thread != nullptr && set(thread, function, handler) == 0) thread = next(thread);
 }
 
 }  // namespace cutrace::annotate

@@ -21,5 +21,8 @@ void matched(unsigned number);
 // A profile function of Python before 3.12: `handler` is called as handler(frame, is_call) for calls and returns. If it
 // returns False, it is not called for that code again; if None, it is called for all codes again.
 int profile(void* handler, void* frame, int what);
+// Sets it for all threads of the interpreter, `function` being its entry point. With null, each thread removes it at its next
+// event. On failure a Python exception is set.
+void profile_all(void* handler, int (*function)(void*, void*, int, void*));
 
 }  // namespace cutrace::annotate

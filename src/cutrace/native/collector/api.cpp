@@ -101,6 +101,7 @@ int cutrace_python_profile(void* handler, void* frame, int what, void*) {
     return 0;  // no memory to remember the code
   }
 }
+void cutrace_python_profile_all(void* handler) { annotate::profile_all(handler, cutrace_python_profile); }
 
 uint64_t cutrace_now(void) { return now_ns(); }
 

@@ -55,6 +55,8 @@ CUTRACE_EXPORT void cutrace_annotated(int number);
 CUTRACE_EXPORT void cutrace_note(const char* sentence);
 /* A Py_tracefunc for Python before 3.12, whose first argument is a callable (annotate.h). */
 CUTRACE_EXPORT int cutrace_python_profile(void* handler, void* frame, int what, void* argument);
+/* Sets it for all threads, with Python's lock held. NULL: they remove it themselves. May set a Python exception. */
+CUTRACE_EXPORT void cutrace_python_profile_all(void* handler);
 /* The capture's clock, nanoseconds of CLOCK_BOOTTIME. */
 CUTRACE_EXPORT uint64_t cutrace_now(void);
 #pragma GCC diagnostic push
