@@ -13,34 +13,24 @@ from cutrace.golden.naming import LONGEST
 
 ROOT = Path("golden")
 
-FILES = {
-    "tests/test_softmax.py::test_fwd": "tests/test_softmax.toml",
-    "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]": "tests/test_softmax.toml",
-    "x/y.z/test_a.py::test": "x/y.z/test_a.toml",
-    "test_a.b.py::test": "test_a.b.py.toml",
-    "docs/case.txt::step 1": "docs/case.txt.toml",
-}
+SOFTMAX = "tests/test_softmax.py"
+PLACES = [
+    (golden_path, f"{SOFTMAX}::test_fwd", "tests/test_softmax.toml"),
+    (golden_path, f"{SOFTMAX}::TestSoftmax::test_fwd[float16-1024x4096]", "tests/test_softmax.toml"),
+    (golden_path, "x/y.z/test_a.py::test", "x/y.z/test_a.toml"),
+    (golden_path, "test_a.b.py::test", "test_a.b.py.toml"),
+    (golden_path, "docs/case.txt::step 1", "docs/case.txt.toml"),
+    (artifact_path, f"{SOFTMAX}::test_fwd", f"{SOFTMAX}/test_fwd"),
+    (artifact_path, f"{SOFTMAX}::TestSoftmax::test_fwd", f"{SOFTMAX}/TestSoftmax.test_fwd"),
+    (artifact_path, f"{SOFTMAX}::TestA::test_fwd[float16-1024x4096]", f"{SOFTMAX}/TestA.test_fwd/float16-1024x4096"),
+    (artifact_path, "test_a.py::test[a=1,b=2.5]", "test_a.py/test/a=1,b=2.5"),
+    (artifact_path, "x/y.z/test_a.py::A::B::test", "x/y.z/test_a.py/A.B.test"),
+]
 
 
-@pytest.mark.parametrize("nodeid", FILES)
-def test_all_tests_of_a_file_have_one_golden_file(nodeid):
-    assert golden_path(ROOT, nodeid) == ROOT / FILES[nodeid]
-
-
-PLACES = {
-    "tests/test_softmax.py::test_fwd": "tests/test_softmax.py/test_fwd",
-    "tests/test_softmax.py::TestSoftmax::test_fwd": "tests/test_softmax.py/TestSoftmax.test_fwd",
-    "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]": (
-        "tests/test_softmax.py/TestSoftmax.test_fwd/float16-1024x4096"
-    ),
-    "test_a.py::test[a=1,b=2.5]": "test_a.py/test/a=1,b=2.5",
-    "x/y.z/test_a.py::A::B::test": "x/y.z/test_a.py/A.B.test",
-}
-
-
-@pytest.mark.parametrize("nodeid", PLACES)
-def test_a_plain_id_is_kept_in_the_place_of_its_artifacts(nodeid):
-    assert artifact_path(ROOT, nodeid) == ROOT / PLACES[nodeid]
+@pytest.mark.parametrize(("path", "nodeid", "place"), PLACES)
+def test_a_plain_id_is_readable_in_its_paths(path, nodeid, place):
+    assert path(ROOT, nodeid) == ROOT / place
 
 
 ODD = {

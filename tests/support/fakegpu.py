@@ -206,11 +206,6 @@ def drop(records: int) -> None:
     _cupti().fake_drop(ctypes.c_size_t(records))
 
 
-def refuse(kind: int, error: int = 27) -> None:
-    """CUPTI refuses to record this CUpti_ActivityKind (27: CUPTI_ERROR_NOT_SUPPORTED). Before ``init()``."""
-    _cupti().fake_refuse_kind(kind, error)
-
-
 def deliver_at_flush_only(on: bool = True) -> None:
     """Buffers come when CUPTI is flushed, the newest first."""
     _cupti().fake_deliver_late_and_reversed(on)

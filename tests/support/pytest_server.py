@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -28,8 +29,6 @@ class PytestServer:
     """A process in ``environment`` whose forks run pytest."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        import subprocess
-
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = theirs.fileno()

@@ -106,6 +106,6 @@ class Suite:
 @functools.cache
 def _server(libraries: str, modules: str) -> PytestServer:
     """The server for these search paths, which Python and the loader read when a process starts."""
-    return PytestServer({
-        **os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1",
-    })  # fmt: skip
+    search = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1"}
+    # NumPy starts no threads, which a fork would lack.
+    return PytestServer({**os.environ, **search, "OPENBLAS_NUM_THREADS": "1"})
