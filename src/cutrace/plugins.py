@@ -68,7 +68,7 @@ EXPORTERS = (
     Exporter(
         "speedscope", "a profile for speedscope.app", (".speedscope.json",), "cutrace.exporters.flame:write_speedscope"
     ),
-    Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.capture:write"),
+    Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.base:write_capture"),
 )
 
 #: The attributes that a format of another package needs.

@@ -255,6 +255,13 @@ def test_writing_makes_folders_replaces_in_one_step_and_leaves_an_ordinary_file(
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
 
 
+def test_a_file_that_is_a_link_stays_one(tmp_path):
+    (tmp_path / "link.toml").symlink_to("a.toml")
+    write(module(), tmp_path / "link.toml")
+    assert (tmp_path / "link.toml").is_symlink()
+    assert (tmp_path / "a.toml").read_text() == text(module())
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CutraceError, match=r"cannot write .*a\.toml: (Not a directory|File exists)"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NAMES = 5
 
 
-@click.command(short_help="Compare captures with a golden file.")
+@click.command()
 @options.sources("CAPTURE...")
 @click.option("--golden", "golden_file", type=options.FILE, required=True, help="Golden file to compare with.")
 @click.option("--test", metavar="NODEID", help="Test to compare; else all tests that the captures mark.")

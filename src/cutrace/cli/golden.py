@@ -29,7 +29,7 @@ _collected = click.option(
 )
 
 
-@click.group(short_help="Create, check, accept, prune and compare golden files.", cls=options.Group)
+@click.group(cls=options.Group)
 def golden() -> None:
     """Create, check, accept, prune and compare golden files, on any machine and without running a test."""
 

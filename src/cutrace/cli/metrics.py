@@ -33,7 +33,7 @@ def _of_a_chip(function: Callable[..., Any]) -> Callable[..., Any]:
     return chip(cupti(function))
 
 
-@click.group(short_help="List and describe the hardware metrics of a GPU.", cls=options.Group)
+@click.group(cls=options.Group)
 def metrics() -> None:
     """List and describe the hardware metrics of a GPU, with or without the GPU."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KINDS = {".json": "json", ".md": "markdown", ".html": "html"}
 
 
-@click.group(short_help="Merge and compare reports of several jobs or commits.", cls=options.Group)
+@click.group(cls=options.Group)
 def report() -> None:
     """Merge and compare report.json files, which `pytest --cutrace --cutrace-report=json` writes."""
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, cast
 
-from ..trace import Trace
+from ..trace import Trace, writing
 
 Progress = Callable[[int, int], None]
 Compression = Literal["zstd", "deflate"] | None
@@ -58,3 +58,8 @@ class Exporter:
             module, _, function = write.partition(":")
             write = cast(Write, getattr(import_module(module), function))
         write(trace, path, request)
+
+
+def write_capture(trace: Trace, path: Path, request: Request) -> None:
+    """Write a trace as a capture. Unreferenced rows, such as names of kernels that are not in it, are omitted."""
+    writing.write(trace, path, progress=request.progress)
