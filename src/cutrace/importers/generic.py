@@ -25,6 +25,12 @@ RULES = (
     Rule("slices", "X"),
 )
 
+#: Keys that the groups do not use.
+_UNUSED = {
+    "slices": ("id", "id text", "id2", "s", "bp"), "instants": ("id", "id text", "id2", "bp"),
+    "counters": ("s", "bp"), "flows": ("s", "id2"), "nested": ("id", "id text", "id2", "s", "bp"),
+    "asynchronous": ("s", "bp"),
+}  # fmt: skip
 #: Begins and ends of both kinds of asynchronous slices.
 _ASYNC_BEGINS, _ASYNC_ENDS = b"bS", b"eF"
 _ASYNCHRONOUS = 5
@@ -64,27 +70,9 @@ class Generic:
 
     def take(self, events: Events) -> None:
         """Write rows of the events of one group."""
-        outcome: np.ndarray | None = np.full(len(events), Outcome.PHASE, np.uint8)
-        unused: tuple[str, ...] = ()
-        match events.group:
-            case "slices":
-                outcome, unused = self._slices(events), ("id", "id text", "id2", "s", "bp")
-            case "instants":
-                outcome, unused = self._instants(events), ("id", "id text", "id2", "bp")
-            case "counters":
-                outcome, unused = self._counters(events), ("s", "bp")
-            case "flows":
-                outcome, unused = self._flows(events), ("s", "id2")
-            case "nested":
-                self._wait(events, self._begun)
-                outcome, unused = None, ("id", "id text", "id2", "s", "bp")
-            case "asynchronous":
-                self._wait(events, self._async)
-                outcome, unused = None, ("s", "bp")
-            case "metadata":
-                self._metadata(events)
-                outcome = None
-        self._timeline.leave_columns(events, "key", *unused)
+        self._timeline.leave_columns(events, "key", *_UNUSED.get(events.group, ()))
+        convert = getattr(self, f"_{events.group}", lambda rest: np.full(len(rest), Outcome.PHASE, np.uint8))
+        outcome = convert(events)  # None for events that are accounted for elsewhere
         if outcome is not None:
             self._timeline.account_events(events, outcome)
 
@@ -175,6 +163,12 @@ class Generic:
         return outcome
 
     # Begins and ends
+
+    def _nested(self, events: Events) -> None:
+        self._wait(events, self._begun)
+
+    def _asynchronous(self, events: Events) -> None:
+        self._wait(events, self._async)
 
     def _wait(self, events: Events, waiting: list[np.ndarray]) -> None:
         """Keep begins and ends until they are matched. They are accounted for then."""
