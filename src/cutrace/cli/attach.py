@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import click
 
 from ..collect import Attachment, Options
+from ..collect.command import signals_blocked
 from ..errors import CutraceError
 from ..units import parse_duration
 from . import options
@@ -50,7 +49,7 @@ def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
     signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))
     until = "Ctrl-C ends it" if seconds is None else f"for {duration}, or until Ctrl-C"
     try:
-        with _without_dumps():  # its handler prints, too
+        with signals_blocked({signal.SIGUSR2}):  # its handler prints, too
             say(f"recording process {pid}: {until}")
         ended = attachment.wait(seconds)
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
@@ -67,16 +66,6 @@ def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
     if recording.output is None:
         raise CutraceError(f"nothing was recorded of process {pid}: run `cutrace ps`")
     summarize(recording, recording.output)
-
-
-@contextmanager
-def _without_dumps() -> Iterator[None]:
-    """Put SIGUSR2 off."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _dump(attachment: Attachment) -> None:

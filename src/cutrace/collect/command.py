@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import CutraceError
@@ -87,13 +87,22 @@ def _ask_for_dumps(directory: Path) -> None:
                 os.kill(int(pid), signal.SIGUSR2)
 
 
+@contextmanager
+def signals_blocked(signals: Iterable[int]) -> Iterator[Iterable[int]]:
+    """Block signals in this thread, and in threads and processes that it starts. Yields those that were blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], dumping: Path | None) -> int:
     """Run a command to its end and forward signals to it. Returns the status as a shell gives it.
 
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
+    with signals_blocked(_SIGNALS) as before:
         try:
             # The command must not inherit the signals that are blocked here or ignored by Python.
             pid = os.posix_spawn(
@@ -116,5 +125,3 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
                 _ask_for_dumps(dumping)
             elif received.si_signo != signal.SIGCHLD and received.si_code != _SI_KERNEL:
                 os.kill(pid, received.si_signo)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

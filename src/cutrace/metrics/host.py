@@ -7,9 +7,7 @@ The name of a metric is a counter, a rollup and an optional submetric: ``dram__b
 from __future__ import annotations
 
 import ctypes
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -64,16 +62,6 @@ def _host_call(cupti: Cupti, function: str, **fields: Any) -> Any:
             f"{cupti.path} cannot describe metrics here: it needs libnvperf_host.so in its folder, and from 13.4 on "
             "also the driver's libcuda.so.1. CUPTI 13.0 needs no driver: `pip install nvidia-cuda-cupti==13.0.85`"
         ) from None
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Block signals in threads that CUDA starts meanwhile, so that the main thread receives them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def first_chip(cupti: Cupti) -> str | None:

@@ -8,6 +8,7 @@ libcutrace_profiler.so replays only the chosen launches, or counts the chosen ra
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 
 from ..analysis.tables import Cell, Table, columns_of
 from ..collect.checks import counters_refused
-from ..collect.command import record_command, run_command
+from ..collect.command import record_command, run_command, signals_blocked
 from ..collect.environment import CUDA, NVTX
 from ..collect.library import installed
 from ..collect.options import Options, completed
@@ -34,7 +35,7 @@ from ..trace import Trace
 from ..units import count_of
 from . import instructions, work
 from .cupti import Cupti, advised
-from .host import Chip, first_chip, undisturbed
+from .host import Chip, first_chip
 from .sets import chosen
 from .work import Launch, Range, Work, placed
 
@@ -132,7 +133,8 @@ def profile(
     installed(_LIBRARY)
     if not lines and (refused := counters_refused()):
         raise CutraceError(": ".join(refused))
-    with undisturbed():
+    # The threads that CUDA starts here would receive signals for the main thread.
+    with signals_blocked(signal.valid_signals()):
         cupti = Cupti.found()
         name = first_chip(cupti)
         if name is None:
