@@ -125,14 +125,16 @@ def test_an_update_is_a_mode_and_what_it_is_limited_to(words, update):
 
 
 def test_limits_are_counts_bytes_and_times():
-    given = {"kernel_launches": 3, "peak_memory": "64 MiB", "kernel_time": "20us", "busy_ns": 1000, "idle_share": 0.5}
-    assert parse_limits(given) == {
-        "kernel_launches": 3,
-        "peak_memory_bytes": 64 << 20,
-        "kernel_time_ns": 20_000,
-        "busy_ns": 1000,
-        "idle_share": 0.5,
+    limits = {
+        "kernel_launches": (3, "kernel_launches", 3),
+        "peak_memory": ("64 MiB", "peak_memory_bytes", 64 << 20),
+        "dram__bytes.sum": ("64 MiB", "dram__bytes.sum", 64 << 20),
+        "kernel_time": ("20us", "kernel_time_ns", 20_000),
+        "busy_ns": (1000, "busy_ns", 1000),
+        "idle_share": (0.5, "idle_share", 0.5),
     }
+    given = {name: value for name, (value, _, _) in limits.items()}
+    assert parse_limits(given) == {name: value for _, name, value in limits.values()}
 
 
 BAD = {

@@ -224,8 +224,8 @@ def _limit(metric: Metric, value: object) -> int | float:
         raise CutraceError(f"{metric.name} has counts by name and cannot be limited: limit {metric.total} instead")
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
         return value
-    if isinstance(value, str) and metric.name.endswith(("_bytes", "_ns")):
-        return (parse_size if metric.name.endswith("_bytes") else parse_duration)(value)
-    kind = {"_bytes": "bytes, or a text such as '64 MiB'", "_ns": "ns, or a text such as '20us'"}
-    what = next((unit for ending, unit in kind.items() if metric.name.endswith(ending)), "times, from 0")
+    if isinstance(value, str) and metric.unit in ("bytes", "ns"):
+        return (parse_size if metric.unit == "bytes" else parse_duration)(value)
+    units = {"bytes": "bytes, or a text such as '64 MiB'", "ns": "ns, or a text such as '20us'"}
+    what = units.get(metric.unit, "times, from 0")
     raise CutraceError(f"{value!r} is not a limit of {metric.name}: write a number of {what}")
