@@ -90,6 +90,14 @@ def test_a_further_collector_is_shown_beside_the_null_collector(report: ModuleTy
     assert "| 1.05 pass | - | - | - | 1.10 fail |".replace("-", "not measured") in text
 
 
+def test_a_capture_of_a_graph_is_compared_without_the_nodes(report: ModuleType) -> None:
+    made = result(none=[1000], null=[2000], cutrace=[3000], cutrace_no_nvtx=[2020], cutrace_kernels=[1500])
+    for row in made["measurements"]:
+        row["workload"] = "graph_capture"
+    (row,) = (line for line in report.ratio_table(report.Overheads(made)) if line.startswith("| captured"))
+    assert row.split(" | ")[1:3] == ["1.02 pass (without NVTX)", "not measured"]
+
+
 def test_what_was_not_measured_does_not_pass(report: ModuleType) -> None:
     made = result(none=[1])
     assert {t.verdict for t in report.targets(made)} == {"not measured"}
