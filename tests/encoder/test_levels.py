@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace._native import Levels, count_memory
+from cutrace._native import Levels, MemoryTotals
 
 FIRST, LAST = 1000, 1999
 NONE = 2**32 - 1
@@ -137,11 +137,13 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_memory_is_counted_by_group() -> None:
-    totals = np.zeros((2, 6), np.int64)
+    totals = MemoryTotals()
     groups, operations = np.array([0, 1, 0, 0, 0], np.uint32), np.array([1, 2, 1, 2, 9], np.uint8)
     sizes = np.array([5, 7, 6, 4, 100], np.uint64)
     for _ in range(2):
-        count_memory(groups, operations, sizes, totals.reshape(-1))
-    assert totals.tolist() == [[4, 22, 2, 8, 18, 14], [0, 0, 2, 14, 0, -14]]
-    with pytest.raises(IndexError):
-        count_memory(np.array([2], np.uint32), operations[:1], sizes[:1], totals.reshape(-1))
+        totals.add(groups, operations, sizes)
+    assert totals.rows() == [(4, 22, 2, 8, 18, 14), (0, 0, 2, 14, 0, -14)]
+    totals.add(np.array([2], np.uint32), np.array([1], np.uint8), np.array([2**64 - 1], np.uint64))
+    assert totals.rows()[2] == (1, 2**63 - 1, 0, 0, 2**63 - 1, 2**63 - 1)
+    with pytest.raises(ValueError, match="equal lengths"):
+        totals.add(groups, operations, sizes[:1])

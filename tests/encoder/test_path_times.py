@@ -40,7 +40,7 @@ def found(times: PathTimes) -> tuple[Counter, Counter, Counter]:
     """Operations and GPU time by path and label of work, and the time of threads by path."""
     paths: list[tuple[int, ...]] = [()]
     operations, gpu, cpu = Counter(), Counter(), Counter()
-    for node, (parent, label, *use) in enumerate(zip(*(c.tolist() for c in times.nodes()), strict=True)):
+    for node, (parent, label, *use) in enumerate(times.nodes()):
         if node:
             paths.append((*paths[parent], label))
         operations[paths[-1]] += use[0]
@@ -93,7 +93,7 @@ def test_paths_beyond_the_limit_count_for_the_range_around_them():
     times.add_ranges(np.zeros(count, np.uint32), start, start + 1, label)
     times.add_work(*columns([(0, 2 * (count - 1), True, 0, 3)], WORK_TYPES))
     times.finish()
-    parents, _, operations, gpu, _ = times.nodes()
+    parents, _, operations, gpu, _ = map(np.array, zip(*times.nodes(), strict=True))
     assert len(parents) == 1 << 17
     assert (operations[0], gpu[0]) == (1, 3)
 

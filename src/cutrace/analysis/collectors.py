@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import BusyParts, GpuTimes, InnerTimes, Levels, PathTimes, StreamTimes, count_memory
+from .._native import BusyParts, GpuTimes, InnerTimes, Levels, MemoryTotals, PathTimes, StreamTimes
 from ..errors import CutraceError
 from ..runbin import labels
 from ..runbin.labels import known_label
@@ -381,7 +381,7 @@ class Paths(StatsCollector):
     def result(self) -> Iterator[stats.PathUse]:
         paths: list[tuple[str, ...]] = [()]
         texts = list(self._labels)
-        for node, (parent, label, *use) in enumerate(zip(*(c.tolist() for c in self._times.nodes()), strict=True)):
+        for node, (parent, label, *use) in enumerate(self._times.nodes()):
             kind = "range"
             if label & PathTimes.WORK:
                 kind, name = self._work.values[label - PathTimes.WORK]
@@ -605,19 +605,16 @@ class Memory(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._groups = Groups()
-        self._totals = np.zeros(0, np.int64)  # six of each group
+        self._groups, self._totals = Groups(), MemoryTotals()
 
     def add(self, batch: Batch) -> None:
         if rows := batch.tables.get("allocations"):
             group = self._groups.of(rows["device"], rows["memory"])
-            self._totals = grown(self._totals, 6 * len(self._groups.values))
-            count_memory(group, rows["operation"], rows["bytes"], self._totals)
+            self._totals.add(group, rows["operation"], rows["bytes"])
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:
-        for (device, memory), totals in zip(self._groups.values, self._totals.reshape(-1, 6), strict=True):
-            sums, levels = totals[:4].view(np.uint64).tolist(), totals[4:].tolist()
-            yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *sums, *levels)
+        for (device, memory), totals in zip(self._groups.values, self._totals.rows(), strict=True):
+            yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *totals)
 
 
 def _changes(rows: Columns) -> np.ndarray:

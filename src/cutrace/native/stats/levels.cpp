@@ -3,7 +3,6 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -111,28 +110,41 @@ nb::tuple values(Levels& levels, std::uint32_t series) {
 }
 
 // Sums of damaged captures wrap around.
-void count_memory(Column<std::uint32_t> groups, Column<std::uint8_t> operations, Column<std::uint64_t> sizes,
-                  Writable<std::uint64_t> totals) {
-  enum Total { kAllocations, kAllocated, kReleases, kReleased, kHighest, kLevel, kTotals };
-  constexpr std::uint8_t kAllocate = 1, kRelease = 2;
-  constexpr auto kMost = static_cast<std::uint64_t>(INT64_MAX);
-  need_rows(groups.size, operations, sizes);
-  nb::gil_scoped_release release;
-  std::vector<std::array<std::uint64_t, kTotals>> sums(totals.size / kTotals);
-  for (std::size_t i = 0; i < sums.size() * kTotals; ++i) sums[i / kTotals][i % kTotals] = totals[i];
-  for (std::size_t row = 0; row < groups.size; ++row) {
-    auto& sum = sums.at(groups[row]);
-    const std::uint8_t operation = operations[row];
-    if (operation != kAllocate && operation != kRelease) continue;
-    const bool allocates = operation == kAllocate;
-    const std::uint64_t size = std::min(sizes[row], kMost);
-    ++sum[allocates ? kAllocations : kReleases];
-    sum[allocates ? kAllocated : kReleased] += size;
-    sum[kLevel] += allocates ? size : 0 - size;
-    if (static_cast<std::int64_t>(sum[kLevel]) > static_cast<std::int64_t>(sum[kHighest])) sum[kHighest] = sum[kLevel];
+class MemoryTotals {
+ public:
+  void add(Column<std::uint32_t> groups, Column<std::uint8_t> operations, Column<std::uint64_t> sizes) {
+    constexpr std::uint8_t kAllocate = 1, kRelease = 2;
+    need_rows(groups.size, operations, sizes);
+    nb::gil_scoped_release release;
+    for (std::size_t row = 0; row < groups.size; ++row) {
+      if (groups[row] >= totals_.size()) totals_.resize(std::size_t{groups[row]} + 1);
+      Totals& of = totals_[groups[row]];
+      const std::uint8_t operation = operations[row];
+      if (operation != kAllocate && operation != kRelease) continue;
+      const std::uint64_t size = std::min(sizes[row], static_cast<std::uint64_t>(INT64_MAX));
+      const bool allocates = operation == kAllocate;
+      ++(allocates ? of.allocations : of.releases);
+      (allocates ? of.allocated : of.released) += size;
+      of.level += allocates ? size : 0 - size;
+      of.highest = std::max(of.highest, static_cast<std::int64_t>(of.level));
+    }
   }
-  for (std::size_t i = 0; i < sums.size() * kTotals; ++i) totals.set(i, sums[i / kTotals][i % kTotals]);
-}
+
+  nb::list rows() const {
+    nb::list out;
+    for (const Totals& of : totals_)
+      out.append(nb::make_tuple(of.allocations, of.allocated, of.releases, of.released, of.highest,
+                                static_cast<std::int64_t>(of.level)));
+    return out;
+  }
+
+ private:
+  struct Totals {
+    std::uint64_t allocations = 0, allocated = 0, releases = 0, released = 0, level = 0;
+    std::int64_t highest = 0;
+  };
+  std::vector<Totals> totals_;  // by group
+};
 
 }  // namespace
 
@@ -148,9 +160,12 @@ void bind_levels(nb::module_& m) {
            nb::arg("amounts"), "Raise counter ``series[keys[i]]`` by ``amounts[i]`` from begin to end.")
       .def("values", &values, nb::arg("series"),
            "(times, values, highest, exact): all values if exact, else means over equal parts of the time.");
-  m.def("count_memory", &count_memory, nb::arg("groups"), nb::arg("operations"), nb::arg("sizes"), nb::arg("totals"),
-        "Add allocations and releases of bytes to six totals of each group: allocations, their bytes, releases, their bytes,\n"
-        "the highest level, and the level.");
+  nb::class_<MemoryTotals>(m, "MemoryTotals", "Allocated and released memory by group.")
+      .def(nb::init<>())
+      .def("add", &MemoryTotals::add, nb::arg("groups"), nb::arg("operations"), nb::arg("sizes"),
+           "Add allocations (operation 1) and releases (2) of bytes in the order of time.")
+      .def("rows", &MemoryTotals::rows,
+           "By group: (allocations, their bytes, releases, their bytes, the highest level, the level).");
 }
 
 }  // namespace cutrace

@@ -9,10 +9,8 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
-#include "common/arrays.h"
 #include "common/column.h"
 #include "common/table.h"
 
@@ -73,7 +71,11 @@ class PathTimes {
     threads_ = {};
   }
 
-  const std::vector<Node>& nodes() const { return nodes_; }
+  nb::list nodes() const {
+    nb::list out;
+    for (const Node& node : nodes_) out.append(nb::make_tuple(node.parent, node.label, node.operations, node.gpu, node.cpu));
+    return out;
+  }
 
  private:
   // Limits for captures whose ranges overlap without nesting, which make ever deeper and ever new paths.
@@ -191,13 +193,6 @@ class PathTimes {
   Map<std::uint32_t> created_;  // results of inside() by the node of the launch and the number of the creation
 };
 
-template <typename T>
-nb::object column(const PathTimes& times, T PathTimes::Node::*field) {
-  std::vector<T> out;
-  for (const PathTimes::Node& node : times.nodes()) out.push_back(node.*field);
-  return to_array(std::move(out));
-}
-
 }  // namespace
 
 void bind_path_times(nb::module_& m) {
@@ -213,13 +208,8 @@ void bind_path_times(nb::module_& m) {
            "outermost first, the same at each call; ``created`` has the index there for each row. They are below the\n"
            "ranges of the launch, without those up to the innermost one that is around the launch too.")
       .def("finish", &PathTimes::finish, "End all ranges, before those of another process.")
-      .def("nodes",
-           [](const PathTimes& self) {
-             using Node = PathTimes::Node;
-             return nb::make_tuple(column(self, &Node::parent), column(self, &Node::label), column(self, &Node::operations),
-                                   column(self, &Node::gpu), column(self, &Node::cpu));
-           },
-           "The tree: (parents, labels, operations, GPU times, times of threads); times are those of the path itself, in ns.\n"
+      .def("nodes", &PathTimes::nodes,
+           "The tree: (parent, label, operations, GPU time, time of threads) of each path; times are its own, in ns.\n"
            "Node 0 is the root. Parents precede their children. Labels of work have the bit WORK.");
 }
 
