@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.units import count_of, format_duration, format_size, parse_duration, parse_size
+from cutrace.units import count_of, format_duration, format_size, parse_duration, parse_size, parse_words
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,8 @@ def test_figures_are_written_for_people():
     assert [count_of(1, "process"), count_of(2, "process"), count_of(3, "copy"), count_of(4000, "kernel")] == [
         "1 process", "2 processes", "3 copies", "4,000 kernels",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), [("a", ["a"]), (" a, b,,a ", ["a", "b"]), ("", []), (",", [])])
+def test_words(text, words):
+    assert parse_words(text) == words

@@ -41,6 +41,11 @@ def parse_duration(text: str) -> int:
     return _scaled(text, _TIMES, "time", "1.5s, 200ms, 30us or 7ns")
 
 
+def parse_words(text: str) -> list[str]:
+    """Parse ``a,b, c`` into its words, each once."""
+    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+
+
 def format_size(size: int) -> str:
     """Format a size for people: ``999 B``, ``1.5 MiB``."""
     value = float(size)

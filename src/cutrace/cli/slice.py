@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..units import parse_words
 from . import options
 from .output import say, say_written, target
 
@@ -48,7 +49,7 @@ def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, qu
     from ..slicing import Conditions, cut
 
     request = Request(**{name: given.pop(name) for name in ("format", "compress", "table")})
-    conditions = Conditions(**given, tables=_words(tables), without=_words(without))
+    conditions = Conditions(**given, tables=parse_words(tables), without=parse_words(without))
     with target(output, request.format, "capture") as path:
         done = cut(sources, path, conditions, request=request)
     if not quiet:
@@ -56,7 +57,3 @@ def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, qu
         say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")
         if not done.rows:
             say("no row meets all of the conditions")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

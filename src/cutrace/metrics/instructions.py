@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from ..errors import CutraceError, did_you_mean
+from ..units import parse_words
 from .cupti import Cupti, CuptiError, SassMetric, address
 from .host import Config, Metric
 
@@ -39,7 +40,7 @@ def configure(cupti: Cupti, chip: str, text: str) -> Config:
     """The configuration to count the metrics ``NAME,...`` together. Raises :class:`CutraceError` for a name that the
     chip lacks, or without names."""
     known = {metric.name: metric for metric in metrics_of(cupti, chip)}
-    names = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    names = parse_words(text)
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known, "`cutrace metrics list --lines` lists all")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import CutraceError, did_you_mean
+from ..units import parse_words
 from .host import Chip
 
 _PCT = ".avg.pct_of_peak_sustained"
@@ -213,7 +214,7 @@ def chosen(chip: Chip, text: str) -> list[str]:
     metrics of the chip.
     """
     names: list[str] = []
-    for word in filter(None, map(str.strip, text.split(","))):
+    for word in parse_words(text):
         if word in SETS:
             metrics = in_set(chip, word)
             if not metrics:
