@@ -15,6 +15,8 @@
 
 // LeakSanitizer reports memory of forked children that only the parent's threads refer to.
 extern "C" int __lsan_is_turned_off() { return 1; }
+// ThreadSanitizer lets other threads go on for this time when a process ends, of which some tests start twenty.
+extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=100"; }
 
 namespace {
 

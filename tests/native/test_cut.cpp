@@ -287,9 +287,9 @@ TEST(work_that_is_not_over_is_in_the_next_file) {
   Program program;
   program.begin();
   launch("done");
-  launch("late", 1000, 30'000'000, kFakeDetached);
+  launch("late", 1000, 300'000'000, kFakeDetached);
   CHECK(kernel_names(program.cut(0)) == std::set<std::string>{"done"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  std::this_thread::sleep_for(std::chrono::milliseconds(310));
   CHECK(kernel_names(program.cut(1)) == std::set<std::string>{"late"});
   CHECK_EQUAL(program.collector.stop(), 0);
 }

@@ -68,7 +68,7 @@ TEST(dropped_rows_are_counted) {
   const auto [kernels, gone] = program.left();
   CHECK(kernels > 0 && gone > 0);
   CHECK_EQUAL(kernels + gone, launched);
-  CHECK(program.folder.captures().size() > 2);
+  CHECK(program.folder.captures().size() > 1);
 }
 
 TEST(losses_survive_the_file_of_their_time) {

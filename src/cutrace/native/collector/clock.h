@@ -9,6 +9,8 @@
 
 namespace cutrace {
 
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+
 inline std::uint64_t read_clock(clockid_t id) {
   timespec t{};
   clock_gettime(id, &t);

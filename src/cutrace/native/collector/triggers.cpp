@@ -6,17 +6,18 @@
 #include <limits>
 #include <utility>
 
+#include "clock.h"
+
 namespace cutrace {
 namespace {
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::size_t kMostNames = 4096;    // of ranges
 constexpr std::size_t kMostGaps = 4096;     // of a device that are not evaluated yet
 constexpr std::size_t kMostChanges = 1 << 16;  // of memory that are not evaluated yet
 constexpr std::size_t kMostLaunches = 1 << 17;    // without work yet, and as much work without a launch
 // How long the work of a launch is waited for. Beside a capture it may have none. Otherwise a bound is needed only for what
 // CUPTI never reports.
-constexpr std::uint64_t kLongestWork = 3600 * kSecond, kLongestBesideCapture = 60 * kSecond;
+constexpr std::uint64_t kLongestWork = 3600 * kSecondNs, kLongestBesideCapture = 60 * kSecondNs;
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kMostSeen = 8;        // names in a note
 
@@ -30,7 +31,7 @@ std::string duration(std::uint64_t ns) {
   const auto value = static_cast<double>(ns);
   if (ns < 1000) return std::to_string(ns) + " ns";
   if (ns < 1'000'000) return number("%.1f us", value / 1e3);
-  if (ns < kSecond) return number("%.2f ms", value / 1e6);
+  if (ns < kSecondNs) return number("%.2f ms", value / 1e6);
   return number("%.3f s", value / 1e9);
 }
 
@@ -57,8 +58,8 @@ Triggers::Triggers(const std::vector<Condition>& conditions, std::uint64_t limit
     : limit_(limit),
       pause_(pause),
       kept_(kept),
-      delay_(kept != 0 ? std::min(kept / 4, 5 * kSecond) : kSecond),
-      patience_(kept != 0 ? kept / 2 : 2 * kSecond) {
+      delay_(kept != 0 ? std::min(kept / 4, 5 * kSecondNs) : kSecondNs),
+      patience_(kept != 0 ? kept / 2 : 2 * kSecondNs) {
   for (const Condition& condition : conditions) {
     triggers_.emplace_back().condition = condition;
     switch (condition.kind) {

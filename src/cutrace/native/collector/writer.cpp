@@ -13,11 +13,10 @@
 namespace cutrace {
 namespace {
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
-constexpr std::uint64_t kNameInterval = 2 * kSecond;
+constexpr std::uint64_t kNameInterval = 2 * kSecondNs;
 constexpr std::uint32_t kSpareBuffers = 16;
 // More than the GPU's clock is off, and than a thread takes from its request for a buffer to the launch.
-constexpr std::uint64_t kSettling = kSecond / 10;
+constexpr std::uint64_t kSettling = kSecondNs / 10;
 constexpr std::string_view kGraphNote =
     " kernels of CUDA graphs came without times: CUPTI ran out of buffers on the GPU, because version 13.0 "
     "does not reuse them after graphs; record with graph=graph, or raise device_buffers";
@@ -71,7 +70,7 @@ bool Writer::open(std::string& error) {
 
 void Writer::write_clocks(std::uint64_t now) {
   capture_.add(clock_snapshot());
-  next_clock_ = now + kSecond;
+  next_clock_ = now + kSecondNs;
 }
 
 void Writer::drain() {
@@ -328,7 +327,7 @@ void Writer::keep_newest() {
   std::string error;
   if ((old || file_is_full()) && now >= next_rotation_ && !rotate_out(error)) {
     if (next_rotation_ == 0) notes_.add("older rows cannot be deleted: " + error);
-    next_rotation_ = now + kSecond;
+    next_rotation_ = now + kSecondNs;
   }
   std::vector<Segment> expired;
   while (!kept_.empty() && ((window != 0 && kept_.front().end + window < newest) || (room != 0 && kept_bytes_ > room - room / kParts))) {

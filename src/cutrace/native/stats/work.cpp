@@ -24,7 +24,7 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
-constexpr std::int64_t kNever = -1;
+constexpr std::int64_t kUnset = -1;
 constexpr std::size_t kTables = 4;  // of GPU work; the first is that of kernels
 using Times = Column<std::int64_t>;
 using Counts = std::array<std::uint64_t, kTables>;
@@ -36,7 +36,7 @@ std::uint8_t table_of(std::uint8_t table) {
 
 // The length of the union of intervals that come in the order of their start.
 struct Union {
-  std::int64_t reached = kNever;
+  std::int64_t reached = kUnset;
   std::int64_t length = 0;
 
   void add(std::int64_t start, std::int64_t end) {
@@ -146,13 +146,13 @@ class StreamTimes {
   };
   struct Stream {
     Counts counts{};
-    std::int64_t first = kNever;
+    std::int64_t first = kUnset;
     Union ran;
     std::array<std::int64_t, kReasons> idle{};
     std::uint64_t gaps = 0;
     std::uint32_t correlation = 0;
     std::deque<std::int64_t> begins;  // of the work in the queue after the last launch, which is included
-    std::int64_t first_queued = kNever, queued = kNever, begun = kNever;
+    std::int64_t first_queued = kUnset, queued = kUnset, begun = kUnset;
     unsigned __int128 waited = 0;  // the sum of the times between queueing and start
     std::int64_t full = 0;
   };
@@ -163,7 +163,7 @@ class StreamTimes {
       ends_.pop();
     }
     if (work.end > work.start) ends_.push(work.end);
-    if (s.first == kNever) {
+    if (s.first == kUnset) {
       s.first = s.ran.reached = work.start;
     } else if (work.start > s.ran.reached) {
       ++s.gaps;
@@ -185,7 +185,7 @@ class StreamTimes {
   // decrease. Clocks differ, so a queueing time is limited to the start of its work.
   std::int64_t queue(Stream& s, const Work& work) {
     s.queued = std::max(s.queued, std::min(work.called, work.start));
-    if (s.first_queued == kNever) s.first_queued = s.queued;
+    if (s.first_queued == kUnset) s.first_queued = s.queued;
     s.begun = work.start;
     s.waited += static_cast<std::uint64_t>(work.start - s.queued);
     s.begins.push_back(work.start);
@@ -206,7 +206,7 @@ class StreamTimes {
   std::vector<Stream> streams_;
   // Ends of running work, and the latest end of finished work.
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> ends_;
-  std::int64_t latest_ = kNever;
+  std::int64_t latest_ = kUnset;
 };
 
 class GpuTimes {
@@ -222,7 +222,7 @@ class GpuTimes {
       const std::uint8_t table = table_of(tables[row]), kind = kinds[row];
       ++gpu->counts[table];
       gpu->spent[table] += static_cast<std::uint64_t>(stop - begin);
-      if (gpu->first == kNever) gpu->first = begin;
+      if (gpu->first == kUnset) gpu->first = begin;
       gpu->last = std::max(gpu->last, stop);
       for (std::size_t set = 1; set < kSets; ++set)
         if (set & kind) gpu->times[set].add(begin, stop);
@@ -243,7 +243,7 @@ class GpuTimes {
   static constexpr std::size_t kSets = 16;  // sets of the four kinds, as bits
   struct Device {
     Counts counts{}, spent{};
-    std::int64_t first = kNever, last = 0;
+    std::int64_t first = kUnset, last = 0;
     std::array<Union, kSets> times;
   };
 
