@@ -7,7 +7,6 @@
 
 #include "clock.h"
 #include "nvtx.h"
-#include "process_info.h"
 #include "wake.h"
 
 namespace cutrace {
@@ -48,24 +47,24 @@ void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, st
   writer_wake.signal();
 }
 
-bool CuptiSource::subscribe(const Options& options, Attachment& report) {
+bool CuptiSource::subscribe(const Options& options, Notes& notes) {
   std::string holder;
   library_.sharing.store(nullptr);
   if (options.share && subscribe_as_one_of_several(holder)) return true;
   const CUptiResult result = library_.Subscribe(&subscriber_, on_callback, nullptr);
   if (result == CUPTI_SUCCESS) {
-    if (options.share) report.notes.push_back("CUPTI serves no other tool during this recording, because it or its driver cannot share");
+    if (options.share) notes.add("CUPTI serves no other tool during this recording, because it or its driver cannot share");
     return true;
   }
   if (result != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && result != CUPTI_ERROR_MAX_LIMIT_REACHED) {
-    report.notes.push_back("GPU activity is not recorded: CUPTI refused a subscriber (" + library_.error_name(result) +
+    notes.add("GPU activity is not recorded: CUPTI refused a subscriber (" + library_.error_name(result) +
                            "); run `cutrace doctor`");
     return false;
   }
   // The other tool may share CUPTI.
   if (!options.share && subscribe_as_one_of_several(holder)) return true;
   for (const std::string& tool : likely_cupti_holders()) holder += (holder.empty() ? "" : ", ") + tool;
-  report.notes.push_back("GPU activity is not recorded: another tool holds CUPTI in this process" +
+  notes.add("GPU activity is not recorded: another tool holds CUPTI in this process" +
                          (holder.empty() ? holder : " (found here: " + holder + ")") +
                          "; CUPTI serves one tool at a time, so stop the other tool first");
   return false;
@@ -147,54 +146,52 @@ void CuptiSource::prepare(const Options& options) {
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
 
-CuptiSource::Attachment CuptiSource::attach(const Options& options, bool before_cuda) {
-  Attachment report;
+std::optional<KindSet> CuptiSource::attach(const Options& options, bool before_cuda, Notes& notes) {
   std::string error;
   if (active()) {
-    report.notes.push_back("GPU activity is not recorded: CUPTI has not yet ended the previous recording");
-    return report;
+    notes.add("GPU activity is not recorded: CUPTI has not yet ended the previous recording");
+    return std::nullopt;
   }
   if (!loaded_ && !library_.load(options.cupti, error)) {
-    report.notes.push_back("GPU activity is not recorded: " + error);
-    return report;
+    notes.add("GPU activity is not recorded: " + error);
+    return std::nullopt;
   }
   loaded_ = true;
   finalize_ = options.finalize && !options.sample_pc;
   const std::size_t buffer_size = options.buffer_size != 0 ? options.buffer_size : BufferPool::kDefaultBufferSize;
   if (!pool_.open(buffer_size, options.max_memory / 2)) {
-    report.notes.push_back("GPU activity is not recorded: no address space for buffers; lower max_memory");
-    return report;
+    notes.add("GPU activity is not recorded: no address space for buffers; lower max_memory");
+    return std::nullopt;
   }
   pool_.discard_completed();
-  if (!subscribe(options, report)) return report;
+  if (!subscribe(options, notes)) return std::nullopt;
   try {
-    enable(options, before_cuda, report);
+    const std::optional<KindSet> kinds = enable(options, before_cuda, notes);
+    if (!kinds) library_.Unsubscribe(subscriber_);
+    return kinds;
   } catch (const std::exception&) {
-    report.active = false;
     active_.store(true);  // so that detach() runs
     detach(false, false, nullptr, [] { return false; });
     throw;
   }
-  if (!report.active) library_.Unsubscribe(subscriber_);
-  return report;
 }
 
-void CuptiSource::enable(const Options& options, bool before_cuda, Attachment& report) {
+std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_cuda, Notes& notes) {
   prepare(options);
   library_.on_realtime.store(!conventions_.clock);
   if (!conventions_.clock)
-    report.notes.push_back(
+    notes.add(
         "GPU times were taken on the REALTIME clock and converted, because CUPTI takes no other " +
         std::string(library_.sharing.load() != nullptr ? "while another tool records" : "before 12.0") +
         "; setting the clock meanwhile changes them");
   if (!conventions_.threads)
-    report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
+    notes.add("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
   pool_.set_open(true);
   const CUptiResult registered = register_buffers();
   if (registered != CUPTI_SUCCESS) {
-    report.notes.push_back("GPU activity is not recorded: CUPTI took no buffers (" + library_.error_name(registered) + ")");
+    notes.add("GPU activity is not recorded: CUPTI took no buffers (" + library_.error_name(registered) + ")");
     pool_.set_open(false);
-    return;
+    return std::nullopt;
   }
   // Records dropped since an earlier recording do not belong to this one.
   std::size_t earlier = 0;
@@ -207,15 +204,13 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Attachment& r
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const KindSet kinds = enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
                   before_cuda && library_.sharing.load() == nullptr, options.sample_pc);
-  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
-    if (kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
   std::string error;
   if (options.sample_pc && pc_sampling_.start(library_, subscriber_, options.sample_period,
                                               before_cuda ? std::vector<CUcontext>() : known_contexts(), error))
     pc_sampling_.read(enabler_.settled());
-  if (!error.empty()) report.notes.push_back("program counters were not sampled: " + error);
-  report.active = true;
+  if (!error.empty()) notes.add("program counters were not sampled: " + error);
   active_.store(true, std::memory_order_release);
+  return kinds;
 }
 
 // Where nodes are created. Replays make no such callback.

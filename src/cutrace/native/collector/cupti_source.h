@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "options.h"
 #include "pc_sampling.h"
 #include "pool.h"
+#include "process_info.h"
 
 namespace cutrace {
 
@@ -22,13 +24,9 @@ class CuptiSource {
  public:
   static CuptiSource& instance();
 
-  struct Attachment {
-    bool active = false;
-    std::vector<std::string> kinds;
-    std::vector<std::string> notes;  // sentences about what cannot be recorded
-  };
-  // Subscribes and enables kinds. Complete buffers wake the writer. `before_cuda`: inside cuInit().
-  Attachment attach(const Options& options, bool before_cuda);
+  // Subscribes and enables kinds. Complete buffers wake the writer. `before_cuda`: inside cuInit(). Returns the kinds that are
+  // recorded, nullopt when CUPTI records nothing. Notes say what cannot be recorded.
+  std::optional<KindSet> attach(const Options& options, bool before_cuda, Notes& notes);
 
   // Any thread of the collector but the writer: flush() and detach() may wait for locks inside CUPTI.
   void flush();
@@ -74,11 +72,11 @@ class CuptiSource {
   }
   void on_graph(CUpti_CallbackId id, const void* data) noexcept;
   void watch_graphs();
-  bool subscribe(const Options& options, Attachment& report);
+  bool subscribe(const Options& options, Notes& notes);
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);
   CUptiResult register_buffers();
-  void enable(const Options& options, bool before_cuda, Attachment& report);
+  std::optional<KindSet> enable(const Options& options, bool before_cuda, Notes& notes);
   void unsubscribe(const std::function<bool()>& is_read);
   void finalize();
   void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }

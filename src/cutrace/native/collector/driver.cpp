@@ -118,6 +118,13 @@ int device_count(const Driver* d) {
 
 bool driver_is_loaded() { return driver() != nullptr; }
 
+bool is_captured(CUstream stream) {
+  const Driver* const d = driver();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return d != nullptr && d->IsCapturing != nullptr && d->IsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 void* current_context() {
   const Driver* d = driver();
   CUcontext context = nullptr;

@@ -69,6 +69,8 @@ struct DeviceInfo {
 };
 
 bool driver_is_loaded();
+// Whether the program is capturing a stream.
+bool is_captured(CUstream stream);
 // The current context of the calling thread, null when there is none.
 void* current_context();
 // The UUID of a device as 32 hexadecimal digits; empty when the driver does not tell.

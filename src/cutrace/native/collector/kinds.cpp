@@ -145,7 +145,12 @@ void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 
 }  // namespace
 
-const char* kind_name(Kind kind) { return kNames[static_cast<std::size_t>(kind)]; }
+std::vector<std::string> kind_names(KindSet kinds) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (kinds >> i & 1) names.emplace_back(kNames[i]);
+  return names;
+}
 
 bool parse_kinds(std::string_view list, KindSet& kinds) {
   kinds = 0;

@@ -34,7 +34,7 @@ inline constexpr KindSet kDefaultKinds =
 
 enum class ApiFilter { launch, all, none };
 
-const char* kind_name(Kind kind);
+std::vector<std::string> kind_names(KindSet kinds);
 bool parse_kinds(std::string_view list, KindSet& kinds);  // comma-separated names; "default" means kDefaultKinds
 bool parse_api_filter(std::string_view text, ApiFilter& filter);
 

@@ -89,17 +89,15 @@ void Recording::attach_cupti(bool before_cuda) {
     attach_ = Attach::trying;
   }
   try {
-    CuptiSource::Attachment report = source_.attach(options_, before_cuda);
-    if (report.active) writer_.use_cupti();
-    if (nvtx::armed.load() != 0) report.kinds.push_back(kind_name(Kind::nvtx));
+    const std::optional<KindSet> attached = source_.attach(options_, before_cuda, notes_);
+    if (attached) writer_.use_cupti();
     JsonObject json;
-    json.texts("kinds", report.kinds);
+    json.texts("kinds", kind_names(attached.value_or(0) | (nvtx::armed.load() != 0 ? bit(Kind::nvtx) : 0)));
     if (source_.library().version != 0) {
       json.number("cupti_version", source_.library().version);
       json.text("cupti_path", source_.library().path);
     }
     notes_.set(json);
-    for (const std::string& note : report.notes) notes_.add(note);
   } catch (const std::exception&) {
     fail();
     flusher_wake.signal();

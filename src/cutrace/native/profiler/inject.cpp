@@ -8,7 +8,6 @@
 // offset, line, sums of the metrics and file of each instruction.
 //
 // A planned launch runs alone: it holds a lock exclusively that all other launches share.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -83,7 +82,6 @@ class Profiler {
 
  private:
   void on_module(const CUpti_ModuleResourceData& module);
-  bool is_captured(CUstream stream) const;
   ContextCounter* counter_of(CUcontext context);
   void enter(const LaunchCall& call, const CUpti_CallbackData& data);
   void leave(const CUpti_CallbackData& data);
@@ -96,7 +94,6 @@ class Profiler {
   const bool of_instructions_ = session.subject == "instructions";
   std::unordered_map<std::string, Kernel> kernels_;
   std::atomic<std::size_t> left_{0};  // planned launches that have not run
-  decltype(&cuStreamIsCapturing) stream_is_capturing_ = nullptr;
   SourceLines lines_{session.cupti};
   std::shared_mutex launching_;
   // Under launching_, alone.
@@ -131,8 +128,7 @@ void Profiler::start() {
     planned[launch.number] = true;
     left_.fetch_add(1);
   }
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  stream_is_capturing_ = reinterpret_cast<decltype(stream_is_capturing_)>(driver ? dlsym(driver, "cuStreamIsCapturing") : nullptr);
+  driver_is_loaded();  // loads it for is_captured(), which runs inside callbacks
   const auto callback = [](void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     static_cast<Profiler*>(self)->on_callback(domain, id, data);
   };
@@ -198,12 +194,6 @@ void Profiler::write_instructions(std::size_t launches) {
     for (const std::uint64_t value : sum.values) std::fprintf(file.get(), "\t%lu", static_cast<unsigned long>(value));
     std::fprintf(file.get(), "\t%s\n", sum.source.file.c_str());
   }
-}
-
-bool Profiler::is_captured(CUstream stream) const {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return stream_is_capturing_ != nullptr && stream_is_capturing_(stream, &status) == CUDA_SUCCESS &&
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
