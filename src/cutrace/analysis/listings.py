@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -50,23 +49,22 @@ class GpuEvent:
 
 def gpu_events(trace: Trace, options: StatsOptions) -> Iterator[GpuEvent]:
     """All GPU work, in the order of begin."""
-    return _in_order(trace, (*GPU_WORK, "api_calls"), partial(_gpu_events, CollectorContext(trace, options)))
+    return _in_order(CollectorContext(trace, options), (*GPU_WORK, "api_calls"), _gpu_events)
 
 
 def calls(trace: Trace) -> Iterator[ApiCall]:
     """All API calls, in the order of begin."""
-    return _in_order(trace, ("api_calls",), partial(_calls, CollectorContext(trace, DEFAULTS)))
+    return _in_order(CollectorContext(trace, DEFAULTS), ("api_calls",), _calls)
 
 
 _Event = TypeVar("_Event", ApiCall, GpuEvent)
 
 
 def _in_order(
-    trace: Trace, tables: tuple[str, ...], events: Callable[[int, Sweep], Iterator[_Event]]
+    c: CollectorContext, tables: tuple[str, ...], events: Callable[[CollectorContext, int, Sweep], Iterator[_Event]]
 ) -> Iterator[_Event]:
-    joins = len(tables) > 1
-    sweeps = [Sweep(trace, infos, joins=joins) for infos in trace.infos_by_process(tables)]
-    return heapq.merge(*(events(*each) for each in enumerate(sweeps)), key=lambda event: event.start)
+    sweeps = [Sweep(c.trace, infos, joins=len(tables) > 1) for infos in c.trace.infos_by_process(tables)]
+    return heapq.merge(*(events(c, *each) for each in enumerate(sweeps)), key=lambda event: event.start)
 
 
 def _functions(c: CollectorContext) -> tuple[list[str], list[int]]:

@@ -190,7 +190,7 @@ def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
         if len(tables) > 1:
             yield f"# {table.name}\r\n"
         heads = [tuple(key(column) for column in table.columns)]
-        for rows in _pieces(chain(heads, _limited(table, limit))):
+        for rows in _pieces(chain(heads, islice(table.rows, limit or None))):
             text = io.StringIO()
             csv.writer(text).writerows([_plain(value) for value in row] for row in rows)
             yield text.getvalue()
@@ -207,16 +207,12 @@ def _json(tables: Sequence[Table], limit: int, about: Mapping[str, object]) -> I
         head = {"name": table.name, "title": table.title, "columns": columns}
         yield ("," * bool(number)) + "\n" + json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": ['
         separator = "\n"
-        for rows in _pieces(_limited(table, limit)):
+        for rows in _pieces(islice(table.rows, limit or None)):
             objects = (dict(zip(keys, map(_number, row), strict=True)) for row in rows)
             yield separator + ",\n".join(json.dumps(o, ensure_ascii=False, allow_nan=False) for o in objects)
             separator = ",\n"
         yield "]}"
     yield "]}\n"
-
-
-def _limited(table: Table, limit: int) -> Iterable[tuple[Cell, ...]]:
-    return islice(table.rows, limit) if limit else table.rows
 
 
 def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]]:
