@@ -172,6 +172,7 @@ def test_a_trend_needs_nothing_from_elsewhere_and_lets_nothing_else_run():
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert not re.search(r"(?:https?:)?//[a-z]", made)
     assert not [a for _, a in page.tags if {"src", "style"} & set(a)]
+    assert [a["id"] for tag, a in page.tags if tag == "button"] == ["theme"]
 
 
 @given(st.text(), st.text())

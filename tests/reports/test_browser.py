@@ -1,4 +1,4 @@
-"""The page of a capture in Chromium: needs the playwright package and a browser, which CHROMIUM may name."""
+"""Pages in Chromium: needs the playwright package and a browser, which CHROMIUM may name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cutrace
+from cutrace.analysis.tables import Table
+from cutrace.analysis.windows import whole
+from cutrace.batching.model import HeatMap, Result
+from cutrace.reports.batch import html as batch_html
+from cutrace.reports.html import html
+from cutrace.reports.model import Case, SessionReport
+from cutrace.reports.timeline import pictured
+from cutrace.reports.trend import trend
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -31,6 +40,13 @@ def pages(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     cutrace.view(KINETO, folder / "one.html")
     cutrace.view(DATA / "torch_step.bin", folder / "two.html", other=DATA / "triton.bin")
+    with cutrace.load(DATA / "triton.bin") as trace:
+        case = pictured(Case("t.py::first", values={"kernel_launches": 3}), trace, whole(trace))
+    report = SessionReport((case, Case("t.py::second", values={"kernel_launches": 5})))
+    (folder / "tests.html").write_text(html(report))
+    (folder / "trend.html").write_text(trend([("a", report), ("b", report)]))
+    heat = HeatMap("busy", "1", ["rank 0", "rank 1"], 10**18, 1 << 20, np.array([[0.0, np.nan], [1.0, 0.5]]))
+    (folder / "batch.html").write_text(batch_html(Result([Table("t", "Ranks", (), [])], [], [heat]), "2 files"))
     return folder
 
 
@@ -47,7 +63,7 @@ def opened(browser, pages):
         tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         tab.goto((pages / name).as_uri())
         drawn(tab)
-        assert height(tab) > 20
+        assert tab.query_selector("canvas") is None or height(tab) > 20
         return tab
 
     yield open
@@ -96,6 +112,36 @@ def test_a_click_fills_the_width_and_escape_goes_back(opened):
     tab.keyboard.press("Escape")
     assert about(tab).startswith("all\n")
     assert height(tab) == whole
+
+
+@pytest.mark.parametrize("name", ["tests.html", "trend.html", "batch.html", "one.html"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_button_changes_between_light_and_dark(opened, name, scheme):
+    tab = opened(name, scheme=scheme)
+    colours = []
+    for _ in range(3):
+        drawn(tab)
+        colours.append(tab.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+        tab.click("#theme")
+    both = ["rgb(246, 247, 249)", "rgb(18, 21, 26)"]
+    assert colours == [*(both if scheme == "light" else both[::-1]), colours[0]]
+
+
+@pytest.mark.parametrize("name", ["tests.html", "trend.html"])
+def test_a_search_keeps_the_tests_that_it_finds(opened, name):
+    tab = opened(name)
+    tab.keyboard.press("/")
+    tab.keyboard.type("second t.py")
+    assert tab.locator("#tests :is(li, tbody tr):visible").count() == 1
+    tab.fill("#search", "no such test")
+    assert tab.locator("#tests :is(li, tbody tr):visible").count() == 0
+
+
+def test_a_heat_map_has_the_colours_of_its_scale(opened):
+    tab = opened("batch.html")
+    assert (pixel(tab, 0, 0), pixel(tab, 1, 0), pixel(tab, 0, 1)) == ([236, 239, 243, 255], [0] * 4, [31, 95, 191, 255])
+    tab.click("#theme")
+    assert pixel(tab, 0, 1) == [127, 176, 255, 255]
 
 
 def test_arrows_go_from_frame_to_frame(opened):
