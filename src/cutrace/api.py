@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import pyarrow
     from perfetto.trace_processor import TraceProcessor
 
-    from .batching.running import Outcome
+    from .batching.running import FileOutcome
 
 Source = StrPath | Sequence[StrPath] | Trace
 Names = Literal["stable", "full"]
@@ -309,7 +309,7 @@ class Batch:
 
     reports: list[Report]
     sentences: list[str]
-    files: list[Outcome]
+    files: list[FileOutcome]
 
     @property
     def failed(self) -> bool:
@@ -350,14 +350,14 @@ def batch(
 
     Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
     """
-    from .batching.model import Options
+    from .batching.model import BatchOptions
     from .batching.running import run
     from .reports.batch import html
 
     before = [Path(path).absolute() for path in baseline]
     page = Path(destination) / f"{report}.html"
     keep_sources(page, [*before, *sources])
-    options = Options(name=name, baseline=tuple(map(str, before)))
+    options = BatchOptions(name=name, baseline=tuple(map(str, before)))
     result, files = run(
         report,
         [*before, *map(Path, sources)],

@@ -12,7 +12,7 @@ from cutrace.collect import cuda
 from cutrace.errors import CutraceError
 from cutrace.metrics import cupti as module
 from cutrace.metrics.cupti import Cupti, CuptiError
-from cutrace.metrics.host import SAMPLES, Chip, Metric, chips, first_chip
+from cutrace.metrics.host import SAMPLES, Chip, ChipMetric, chips, first_chip
 from cutrace.metrics.sets import SETS, chosen, in_set
 
 INSTRUCTIONS = "sm__inst_executed"
@@ -127,7 +127,7 @@ def test_no_first_chip_without_a_driver(cupti, monkeypatch):
 
 
 def test_metrics_are_described(chip):
-    assert chip.describe("dram__bytes_read.sum") == Metric(
+    assert chip.describe("dram__bytes_read.sum") == ChipMetric(
         "dram__bytes_read.sum", "counter", "# of bytes", "dram", "byte"
     )
     assert chip.describe("lts__t_sector_hit_rate").kind == "ratio"

@@ -15,8 +15,8 @@ import pytest
 from cutrace.errors import CutraceError
 from cutrace.metrics import sampling
 from cutrace.metrics.cupti import CuptiError
-from cutrace.metrics.host import Metric
-from cutrace.metrics.sampling import BoottimeClock, CounterRows, PmSampler, Samples, Sampling
+from cutrace.metrics.host import ChipMetric
+from cutrace.metrics.sampling import BoottimeClock, CounterRows, GpuSampling, PmSampler, Samples
 from cutrace.metrics.sets import SAMPLED
 from cutrace.trace import load
 
@@ -252,7 +252,7 @@ class TestChoice:
         ],
     )
     def test_units(self, name, dimension, unit):
-        assert Metric(name, "counter", "", "", dimension).values_in == unit
+        assert ChipMetric(name, "counter", "", "", dimension).values_in == unit
 
 
 class TestReading:
@@ -305,10 +305,10 @@ class TestReading:
         assert "PmSamplingStart" not in cupti.calls
 
 
-def run(cupti: FakeCupti, path: Path, devices: int = 1, **options: int) -> Sampling:
+def run(cupti: FakeCupti, path: Path, devices: int = 1, **options: int) -> GpuSampling:
     samplers = [sampler(cupti, device=device) for device in range(devices)]
     info = {"pid": 5, "sample_interval": INTERVAL}
-    return Sampling(samplers, path, info, **options)
+    return GpuSampling(samplers, path, info, **options)
 
 
 def now() -> int:
@@ -320,7 +320,7 @@ class TestCapture:
         monkeypatch.setattr(sampling, "visible_gpus", lambda: 2)
         cupti = FakeCupti(2)
         samplers = sampling._prepared(cupti, "", INTERVAL)  # type: ignore[arg-type]
-        made = Sampling(samplers, tmp_path / "samples.bin", {"pid": 5, "sample_interval": INTERVAL})
+        made = GpuSampling(samplers, tmp_path / "samples.bin", {"pid": 5, "sample_interval": INTERVAL})
         begin = now()
         for device in range(2):
             # The first sample is left out.
@@ -407,7 +407,7 @@ class TestCapture:
         """60,000 samples of 10 ms, read every 50 ms."""
         cupti, length = FakeCupti(), 10**7
         names = ",".join(SAMPLED[:3])
-        made = Sampling([sampler(cupti, names)], tmp_path / "samples.bin", {"pid": 5, "sample_interval": length})
+        made = GpuSampling([sampler(cupti, names)], tmp_path / "samples.bin", {"pid": 5, "sample_interval": length})
         (found,), (rows,) = made._samplers, made._rows
         found.start()
         begin, held = now() - 600 * 10**9, []

@@ -18,7 +18,7 @@ from ..analysis.gpu import communicates
 from ..analysis.tables import Cell, Table, columns_of
 from ..trace.arrow import pyarrow
 from ..units import count_of, format_duration
-from .model import Bars, BatchReport, Options, Part, Picture, RankTrace, Result
+from .model import Bars, BatchOptions, BatchReport, Part, Picture, RankTrace, Result
 from .stragglers import OUTSTANDING, robust_scores
 from .timeline import by_job
 
@@ -46,7 +46,7 @@ _CALL_COLUMNS = columns_of("waited: ns, spread: ns, last rank: text, ranks, afte
 _Calls = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
-def calls(rank: RankTrace, options: Options) -> Any:
+def calls(rank: RankTrace, options: BatchOptions) -> Any:
     """Each call of a collective: its name, number, begin and end on the wall clock (ns)."""
     names = rank.kernels
     collective = np.array([communicates(name) and not _POINT_TO_POINT.search(name) for name in names.names], bool)
@@ -171,7 +171,7 @@ def _median(values: np.ndarray, axis: int) -> np.ndarray:
     return middle
 
 
-def _reduce(parts: Sequence[Part], options: Options) -> Result:
+def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     tables: list[list[tuple[Cell, ...]]] = [[], [], []]
     by_name, by_rank, by_call = tables
     sentences: list[str] = []

@@ -15,7 +15,7 @@ from ..analysis.stats import DEFAULTS
 from ..analysis.tables import Cell, Table, columns_of
 from ..trace.arrow import pyarrow
 from ..trace.quality import GPU_WORK
-from .model import BatchReport, Options, Part, RankTrace, Result
+from .model import BatchOptions, BatchReport, Part, RankTrace, Result
 from .stragglers import stragglers
 from .time_sums import TimeSums, binned, histogram
 from .timeline import Steps, by_job, heat_map
@@ -41,7 +41,7 @@ def _periods(rank: RankTrace) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.
 # Busy time by rank and time
 
 
-def _busy_by_time(rank: RankTrace, options: Options) -> Any:
+def _busy_by_time(rank: RankTrace, options: BatchOptions) -> Any:
     steps = Steps.of(rank)
     busy: dict[int, np.ndarray] = {}
     for device, begin, end, _ in _periods(rank):
@@ -56,7 +56,7 @@ def _busy_by_time(rank: RankTrace, options: Options) -> Any:
     return pyarrow("batch").table(dict(columns))
 
 
-def _utilization(parts: Sequence[Part], options: Options) -> Result:
+def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
     rows: list[tuple[float, int, int, str]] = []
     pictures = []
     for job, of_job in by_job(parts):
@@ -82,14 +82,14 @@ def _utilization(parts: Sequence[Part], options: Options) -> Result:
 # Idle time by length and rank
 
 
-def _gap_lengths(rank: RankTrace, options: Options) -> Any:
+def _gap_lengths(rank: RankTrace, options: BatchOptions) -> Any:
     sums = TimeSums("device", "at_least_ns")
     for device, _, _, gaps in _periods(rank):
         sums.add(gaps, device, binned(gaps))
     return sums.table()
 
 
-def _gaps(parts: Sequence[Part], options: Options) -> Result:
+def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
     lengths, rows = TimeSums("at_least_ns"), []
     for part in parts:
         table, own = part.table(), TimeSums("device")
@@ -126,7 +126,7 @@ def _gaps(parts: Sequence[Part], options: Options) -> Result:
 _TIMES = ("busy", "compute", "communication", "hidden_communication", "copies", "hidden_copies")
 
 
-def _overlap_times(rank: RankTrace, options: Options) -> Any:
+def _overlap_times(rank: RankTrace, options: BatchOptions) -> Any:
     context = CollectorContext(rank.trace, DEFAULTS)
     times: dict[int, np.ndarray] = {}
     for sweep in rank.sweeps(*GPU_WORK):
@@ -143,7 +143,7 @@ def _overlap_times(rank: RankTrace, options: Options) -> Any:
     return pyarrow("batch").table({"device": np.array(devices, np.int64)} | named)
 
 
-def _overlap(parts: Sequence[Part], options: Options) -> Result:
+def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
     rows: list[tuple[Cell, ...]] = []
     exposed = {}
     for part in parts:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..analysis.gpu import communicates
 from ..analysis.tables import Table, columns_of
-from .model import BatchReport, Options, Part, RankTrace, Result
+from .model import BatchOptions, BatchReport, Part, RankTrace, Result
 from .stragglers import stragglers
 from .time_sums import TimeSums, binned, histogram
 
@@ -17,7 +17,7 @@ from .time_sums import TimeSums, binned, histogram
 _DRAWN = 6
 
 
-def times(rank: RankTrace, options: Options) -> Any:
+def times(rank: RankTrace, options: BatchOptions) -> Any:
     """The times of kernels by name and bin."""
     names, sums = rank.kernels, TimeSums("kernel", "at_least_ns")
     for rows in rank.rows("kernels"):
@@ -34,7 +34,7 @@ def by_name(table: Any) -> dict[str, tuple[int, int, int, int]]:
     return dict(zip(name, zip(*values, strict=True), strict=True))
 
 
-def _reduce(parts: Sequence[Part], options: Options) -> Result:
+def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     bins, of_parts = TimeSums("kernel", "at_least_ns"), []
     for part in parts:
         table = part.table()

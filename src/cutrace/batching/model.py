@@ -22,7 +22,7 @@ from ..units import printable
 
 
 @dataclass(frozen=True)
-class Options:
+class BatchOptions:
     """What the user asked for: ``name`` is a pattern of names (:func:`cutrace.slicing.matcher`), another one needs new
     parts. ``baseline`` are the sources that the others are compared with; only reducers read it."""
 
@@ -154,10 +154,10 @@ class Result:
 class BatchReport:
     """A report. ``map`` returns a small Arrow table for a rank; its size depends on names, bins and collective calls,
     not on the number of rows. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
-    ``needs`` are the fields of :class:`Options` that must be given; others must not."""
+    ``needs`` are the fields of :class:`BatchOptions` that must be given; others must not."""
 
     name: str
     title: str
-    map: Callable[[RankTrace, Options], Any]
-    reduce: Callable[[Sequence[Part], Options], Result]
+    map: Callable[[RankTrace, BatchOptions], Any]
+    reduce: Callable[[Sequence[Part], BatchOptions], Result]
     needs: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ import numpy as np
 from ..analysis.tables import Table, columns_of
 from ..errors import CutraceError
 from ..slicing import matcher
-from .model import BatchReport, Options, Part, RankTrace, Result
+from .model import BatchOptions, BatchReport, Part, RankTrace, Result
 from .stragglers import stragglers
 from .time_sums import TimeSums
 from .timeline import Steps, by_job, heat_map
@@ -19,7 +19,7 @@ from .timeline import Steps, by_job, heat_map
 _KINDS = {"kernels": "kernel", "nvtx_ranges": "range", "host_slices": "slice"}
 
 
-def _durations(rank: RankTrace, options: Options) -> Any:
+def _durations(rank: RankTrace, options: BatchOptions) -> Any:
     matches, kernels = matcher(options.name), rank.kernels
     of_launch = np.array([matches(name) for name in kernels.names], bool)[kernels.numbers]
     of_string = np.fromiter((matches(text) for text in rank.trace.strings), bool)
@@ -33,7 +33,7 @@ def _durations(rank: RankTrace, options: Options) -> Any:
     return sums.table(kind=list(_KINDS.values()))
 
 
-def _reduce(parts: Sequence[Part], options: Options) -> Result:
+def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     rows, pictures, sentences = [], [], []
     named = options.name.replace("{", "{{").replace("}", "}}")
     for kind in _KINDS.values():

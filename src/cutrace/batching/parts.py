@@ -25,7 +25,7 @@ from ..trace.alignment import Alignment
 from ..trace.arrow import package
 from ..trace.quality import GPU_WORK, Quality
 from ..units import printable
-from .model import BatchReport, Options, Part, RankTrace, removed, short
+from .model import BatchOptions, BatchReport, Part, RankTrace, removed, short
 
 _METADATA = b"cutrace.batch"
 _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -40,7 +40,7 @@ class Task:
     source: str
     number: int
     job: str
-    options: Options
+    options: BatchOptions
     stamp: tuple[int, int]
 
     def identity(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..trace.arrow import package, pyarrow
 from .collectives import COLLECTIVES
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
-from .model import BatchReport, Options, Result
+from .model import BatchOptions, BatchReport, Result
 from .pace import PACE
 from .parts import Mapped, PartFolder, Task, map_file, stamp
 from .runs import OUTLIERS, REGRESSIONS
@@ -38,7 +38,7 @@ _AHEAD = 2
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FileOutcome:
     """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``damaged`` (a part of it, or
     all, could not be read) or ``failed`` (each of its workers died). ``notes`` are sentences. ``retried`` if a worker
     died."""
@@ -63,9 +63,9 @@ def run(
     workers: int | None = None,
     scheduler: str | None = None,
     job: str = "",
-    options: Options | None = None,
+    options: BatchOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Result, list[Outcome]]:
+) -> tuple[Result, list[FileOutcome]]:
     """Map the sources into ``folder`` and reduce them. Returns the result, and what became of each source, in order.
 
     Raises :class:`CutraceError` if there is no such report or mode, nothing can be read, or the folder cannot be
@@ -73,7 +73,7 @@ def run(
     """
     if name not in REPORTS:
         raise CutraceError(f"there is no batch report {name!r}: use one of {', '.join(REPORTS)}")
-    report, options = REPORTS[name], options or Options()
+    report, options = REPORTS[name], options or BatchOptions()
     if mode not in MODES:
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
     for option, value in vars(options).items():
@@ -101,20 +101,20 @@ def run(
         first.setdefault(os.path.realpath(path), str(path.absolute()))
     paths = list(first.values())
     tasks = [Task(report, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, FileOutcome] = {}
     for task in tasks:
         damage = parts.done(task.identity())
         if damage is not None:
-            outcomes[task.source] = Outcome(task.source, "skipped", damage)
+            outcomes[task.source] = FileOutcome(task.source, "skipped", damage)
     parts.keep(set(paths))
     left = [task for task in tasks if task.source not in outcomes]
     for task, mapped, tries in _mapped(left, mode, workers, scheduler):
         parts.add(task, mapped or Mapped())
         if mapped is None:
-            outcomes[task.source] = Outcome(task.source, "failed", (_DIED,), True)
+            outcomes[task.source] = FileOutcome(task.source, "failed", (_DIED,), True)
         else:
             state = "damaged" if mapped.damage else "done"
-            outcomes[task.source] = Outcome(task.source, state, mapped.damage, tries > 1)
+            outcomes[task.source] = FileOutcome(task.source, state, mapped.damage, tries > 1)
         if progress:
             progress(len(outcomes), len(tasks))
     done = [outcomes[path] for path in paths]

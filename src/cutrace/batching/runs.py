@@ -17,7 +17,7 @@ from ..analysis.gpu import communicates
 from ..analysis.tables import Cell, Table, columns_of
 from ..errors import CutraceError
 from ..trace.arrow import pyarrow
-from .model import Bars, BatchReport, Options, Part, RankTrace, Result, short
+from .model import Bars, BatchOptions, BatchReport, Part, RankTrace, Result, short
 from .stragglers import OUTSTANDING, robust_scores
 from .time_sums import TimeSums
 
@@ -34,7 +34,7 @@ _DRAWN = 20
 _Key = tuple[str, str]
 
 
-def uses(rank: RankTrace, options: Options) -> Any:
+def uses(rank: RankTrace, options: BatchOptions) -> Any:
     """The times of kernels and NVTX ranges by name. Numbers in names of ranges become ``#``."""
     names, strings = rank.kernels, rank.trace.strings
     kernels, ranges = TimeSums("name"), TimeSums("name")
@@ -104,7 +104,7 @@ def _jobs(parts: Sequence[Part]) -> int:
 # Two sets of runs
 
 
-def _regressions(parts: Sequence[Part], options: Options) -> Result:
+def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     known = set(options.baseline)
     sets = [part for part in parts if part.source in known], [part for part in parts if part.source not in known]
     if not all(sets):
@@ -165,7 +165,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float,
 # Each run and all others
 
 
-def _outliers(parts: Sequence[Part], options: Options) -> Result:
+def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
     runs = _Runs.of(parts, by_job=False)
     rows: list[tuple[Cell, ...]] = []
     of_run: dict[str, list[tuple[float, str]]] = {}

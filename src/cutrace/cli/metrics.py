@@ -17,7 +17,7 @@ from . import options
 from .output import put_tables
 
 if TYPE_CHECKING:
-    from ..metrics.host import Chip, Metric
+    from ..metrics.host import Chip, ChipMetric
 
 _KIND = "cutrace metrics"
 _form = options.form(["table", "csv", "json", "markdown"])
@@ -121,7 +121,7 @@ def _chip(name: str | None, path: Path | None, *, sampled: bool = False) -> Iter
         yield chip
 
 
-def _table_of(chip: Chip, described: list[Metric], more: str = "") -> Table:
+def _table_of(chip: Chip, described: list[ChipMetric], more: str = "") -> Table:
     columns = columns_of("name: text, kind: text, unit: text, dimension: text, description: text")
     rows = [(m.name, m.kind, m.unit, m.dimension, m.description) for m in described]
     return Table("metrics", f"Metrics of {chip.name}{more}", columns, rows)

@@ -26,7 +26,7 @@ _LISTED = 3
 
 
 @dataclass(frozen=True)
-class Metric:
+class ChipMetric:
     """A metric of a chip. ``kind`` is counter, ratio or throughput; ``unit`` is the part of the chip that counts;
     ``dimension`` is CUPTI's name of the quantity."""
 
@@ -117,13 +117,13 @@ class Chip:
             metrics = self.cupti.call("ProfilerHostGetBaseMetrics", host=self._host, type=kind)
             yield from sorted(metrics.names[i].decode() for i in range(metrics.count))
 
-    def describe(self, name: str) -> Metric:
+    def describe(self, name: str) -> ChipMetric:
         """Describe a metric, with or without rollup. Raises :class:`CutraceError` if the chip does not have it."""
         properties = self._properties(name)
         if properties is None:
             raise self._unknown(name)
         texts = [(text or b"").decode() for text in (properties.description, properties.unit, properties.dimension)]
-        return Metric(name, _KINDS[properties.type], *texts)
+        return ChipMetric(name, _KINDS[properties.type], *texts)
 
     def has(self, name: str) -> bool:
         """Whether the chip has a metric of this name."""

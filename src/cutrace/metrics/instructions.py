@@ -7,7 +7,7 @@ import ctypes
 from ..errors import CutraceError, did_you_mean
 from ..units import parse_words
 from .cupti import Cupti, CuptiError, SassMetric, address
-from .host import Config, Metric
+from .host import ChipMetric, Config
 
 #: The default metrics.
 DEFAULT = "smsp__sass_inst_executed,smsp__sass_thread_inst_executed"
@@ -18,7 +18,7 @@ _COUNTED = {
 }  # fmt: skip
 
 
-def metrics_of(cupti: Cupti, chip: str) -> list[Metric]:
+def metrics_of(cupti: Cupti, chip: str) -> list[ChipMetric]:
     """The instruction metrics of a chip, sorted by name. Raises :class:`CutraceError` if CUPTI cannot list them."""
     try:
         cupti.call("ProfilerInitialize")
@@ -32,7 +32,8 @@ def metrics_of(cupti: Cupti, chip: str) -> list[Metric]:
         ) from error
     described = [(metric.name.decode(), (metric.description or b"").decode()) for metric in metrics]
     return [
-        Metric(name, "instruction", text, name.partition("__")[0], _counted(name)) for name, text in sorted(described)
+        ChipMetric(name, "instruction", text, name.partition("__")[0], _counted(name))
+        for name, text in sorted(described)
     ]
 
 

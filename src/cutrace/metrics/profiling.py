@@ -37,7 +37,7 @@ from . import instructions, work
 from .cupti import Cupti, advised
 from .host import Chip, first_chip
 from .sets import chosen
-from .work import Launch, Range, Work, placed
+from .work import CountedWork, Launch, Range, placed
 
 #: The default metrics of kernels, and of ranges.
 DEFAULT, DEFAULT_OF_RANGES = "speed-of-light,occupancy", "overview"
@@ -48,7 +48,7 @@ _PLAN = "CUTRACE_PROFILE"
 #: The information about a process that the metrics have in common with the first run.
 _WHO = ("pid", "parent_pid", "host", "boot_id", "command", "executable", "started", "cupti_version")
 
-_Work = TypeVar("_Work", bound=Work)
+_Counted = TypeVar("_Counted", bound=CountedWork)
 _Result = TypeVar("_Result")
 
 
@@ -75,7 +75,7 @@ class Profile:
 
     names: tuple[str, ...]
     units: tuple[str, ...]
-    values: list[tuple[Work, tuple[float, ...]]] = field(default_factory=list)
+    values: list[tuple[CountedWork, tuple[float, ...]]] = field(default_factory=list)
     instructions: list[CountedInstruction] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
@@ -284,8 +284,8 @@ def _count(command: Sequence[str], ranges: Sequence[Range], places: int, done: P
 
 
 def _matched(
-    done: Profile, chosen: Sequence[_Work], results: Sequence[dict[Any, _Result]], what: str
-) -> list[tuple[_Work, _Result]]:
+    done: Profile, chosen: Sequence[_Counted], results: Sequence[dict[Any, _Result]], what: str
+) -> list[tuple[_Counted, _Result]]:
     """Work with its result in the second run. ``results`` has those of each process, by place and key. Work without
     one becomes a note."""
     found = ((one, results[one.place].get(one.key)) for one in chosen if one.place < len(results))
@@ -327,7 +327,7 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
                     to.rows("instruction_metrics", _rows_of_instructions(to, done, of_instructions))
 
 
-def _rows(to: Writer, done: Profile, counted: Sequence[tuple[Work, tuple[float, ...]]]) -> np.ndarray:
+def _rows(to: Writer, done: Profile, counted: Sequence[tuple[CountedWork, tuple[float, ...]]]) -> np.ndarray:
     rows = np.zeros((len(counted), len(done.names)), TABLES["kernel_metrics"].dtype)
     for row, (one, values) in zip(rows, counted, strict=True):
         for column, value in {"start": one.row["start"], "end": one.row["end"], **one.columns(to)}.items():

@@ -233,7 +233,7 @@ class CounterRows:
         return rows.reshape(-1)
 
 
-class Sampling:
+class GpuSampling:
     """Samples all GPUs to a separate file, with one thread for each GPU, until :meth:`stop`."""
 
     def __init__(
@@ -431,7 +431,7 @@ def main(arguments: Sequence[str]) -> int:
         cupti = Cupti(Path(options["cupti"])) if options["cupti"] else Cupti.found()
         samplers = _prepared(cupti, options["metrics"], options["interval_ns"])
         info = _description(cupti, options["interval_ns"])
-        sampling = Sampling(samplers, Path(options["file"]), info, options["max_size"])
+        sampling = GpuSampling(samplers, Path(options["file"]), info, options["max_size"])
         sampling.start()
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.readline()

@@ -24,7 +24,7 @@ from ..units import count_of
 
 
 @dataclass(frozen=True)
-class Work:
+class CountedWork:
     """A launch or a range. ``row`` is its row of the trace, ``place`` the index of its process among the processes that
     count work in its run, sorted by process id."""
 
@@ -55,7 +55,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Launch(Work):
+class Launch(CountedWork):
     """A launch of a kernel, outside of CUDA graphs. ``names`` has its mangled name, ``shape`` its grid and block."""
 
     shape: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class Launch(Work):
 
 
 @dataclass(frozen=True)
-class Range(Work):
+class Range(CountedWork):
     """An NVTX range. ``names`` are its domain and its name; ``device`` is the GPU that counted it."""
 
     device: int = 0
@@ -78,7 +78,7 @@ class Range(Work):
         return {"device": self.device, "range": to.string(self.names[-1])}
 
 
-_Work = TypeVar("_Work", bound=Work)
+_Counted = TypeVar("_Counted", bound=CountedWork)
 
 
 def choose_launches(
@@ -127,7 +127,7 @@ def choose_ranges(trace: Trace, pattern: str, skip: int, count: int | None) -> t
     return *placed(trace, _some(found, skip, count, met), everything), inside
 
 
-def placed(trace: Trace, chosen: Sequence[_Work], everything: Iterable[Work]) -> tuple[list[_Work], int]:
+def placed(trace: Trace, chosen: Sequence[_Counted], everything: Iterable[CountedWork]) -> tuple[list[_Counted], int]:
     """The chosen work of one run with its places, and the number of places. Each process with work of these keys counts
     it, also if the work was chosen in another process."""
     keys = {one.key for one in chosen}
@@ -161,9 +161,9 @@ def _ranges(trace: Trace, pattern: str) -> Iterator[Range]:
         seen[process, names] += 1
 
 
-def _some(found: Iterable[_Work], skip: int, count: int | None, met: str) -> list[_Work]:
+def _some(found: Iterable[_Counted], skip: int, count: int | None, met: str) -> list[_Counted]:
     """In each process at most ``count`` after the first ``skip``. Raises :class:`CutraceError` if nothing is left."""
-    by_process: dict[int, list[_Work]] = defaultdict(list)
+    by_process: dict[int, list[_Counted]] = defaultdict(list)
     for one in found:
         by_process[one.process].append(one)
     last = None if count is None else skip + count
