@@ -18,6 +18,7 @@ from ..analysis.marks import ALL_PROCESSES, Window
 from ..analysis.metrics import DIRECTIONS, belonging
 from ..analysis.names import normalize_kernel
 from ..analysis.work import Index, WorkSelection, index_of
+from ..runbin.labels import MEMORY_KINDS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..units import count_of
@@ -30,7 +31,6 @@ LIMIT = 600
 _LANES, _DEPTH = 48, 10
 #: Maximum length of a full name.
 _FULL_NAME = 240
-_MEMORY = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class _Maker:
         def style(key: tuple[int, ...]) -> int:
             kind, count, source, target = key
             direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
-            memory = [name for memory in (source, target) if (name := _MEMORY.get(memory))]
+            memory = [name for of in (source, target) if of and (name := MEMORY_KINDS.get(of))]
             return self.style(f"copy {direction}", ", ".join([size(count), " to ".join(memory)]), "copy")
 
         return _each(rows[["kind", "bytes", "source_memory", "destination_memory"]], style)
