@@ -268,7 +268,7 @@ def test_what_goes_wrong_leaves_nothing(tmp_path, name):
     ):
         with pytest.raises(CutraceError, match=sentence):
             merge(sources, tmp_path / name)
-    with pytest.raises(CutraceError, match="1 names for 2 files"):
+    with pytest.raises(CutraceError, match="1 name for 2 files"):
         merge([good, good], tmp_path / name, names=["a"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.bin", "1.bin"]
 

@@ -25,7 +25,7 @@ from .analysis.roofline import Roofline, rooflines
 from .analysis.stats import Stats, StatsOptions
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
-from .errors import CutraceError
+from .errors import CutraceError, did_you_mean
 from .golden.captures import (
     PARTS,
     CaptureComparison,
@@ -162,7 +162,8 @@ def stats(
     if sort is not None:
         known = dict.fromkeys(column.name for one in results for column in one.columns)
         if results and sort not in known:
-            raise CutraceError(f"no report has a column {sort!r}: there are {', '.join(known)}")
+            among = f"there are {', '.join(known)}"
+            raise CutraceError(f"no report has a column {sort!r}: {did_you_mean(sort, known, among)}")
         results = [replace(one, rows=one.sorted(sort).rows) for one in results]
     return results[0] if isinstance(report, str) else results
 

@@ -30,7 +30,7 @@ from .runbin.reader import Reader
 from .trace import Process, Trace
 from .trace import load as load_capture
 from .trace.alignment import Alignment
-from .units import format_duration
+from .units import count_of, format_duration
 
 _ARCHIVE = ".tar"
 _MANIFEST = "perfetto_manifest.json"
@@ -78,7 +78,7 @@ def merge(
     if not paths:
         raise CutraceError("there is nothing to merge: name two files or more")
     if names and len(names) != len(paths):
-        raise CutraceError(f"{len(names)} names for {len(paths)} files: give each file one")
+        raise CutraceError(f"{count_of(len(names), 'name')} for {count_of(len(paths), 'file')}: give each file one")
     format = request.format if request else None
     exporter = None
     if format or destination.suffix.lower() != _ARCHIVE:

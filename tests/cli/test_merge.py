@@ -43,7 +43,7 @@ def test_bad_usage_is_one_sentence(tmp_path):
     machine(tmp_path / "0.bin", 0)
     for arguments, sentence in (
         (["0.bin", "-o", "all.bin", "--name", "a", "--ranks"], "--name and --ranks exclude each other"),
-        (["0.bin", "-o", "all.bin", "--name", "a", "--name", "b"], "2 names for 1 files"),
+        (["0.bin", "-o", "all.bin", "--name", "a", "--name", "b"], "2 names for 1 file"),
         (["0.bin", "0.bin", "-o", "all.bin"], "choose"),
         (["0.bin", "-o", "all.xyz"], "cannot tell the format of all.xyz"),
     ):

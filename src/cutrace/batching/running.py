@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from ..outputs import available_cores, check_output, keep_sources, write_text
 from ..slicing import matcher
 from ..trace.arrow import package, pyarrow
@@ -72,7 +72,8 @@ def run(
     written.
     """
     if name not in REPORTS:
-        raise CutraceError(f"there is no batch report {name!r}: use one of {', '.join(REPORTS)}")
+        hint = did_you_mean(name, REPORTS, f"use one of {', '.join(REPORTS)}")
+        raise CutraceError(f"there is no batch report {name!r}: {hint}")
     report, options = REPORTS[name], options or BatchOptions()
     if mode not in MODES:
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")

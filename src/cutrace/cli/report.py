@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import CutraceError
+from ..units import count_of
 from . import options
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Sess
     from ..reports.jsonfile import read_report
 
     if names and len(names) != len(sources):
-        raise click.UsageError(f"{len(names)} names for {len(sources)} files: give each file one, in their order")
+        many = f"{count_of(len(names), 'name')} for {count_of(len(sources), 'file')}"
+        raise click.UsageError(f"{many}: give each file one, in their order")
     reports = [read_report(path) for path in sources]
     usual = [path.resolve().parent.name if path.stem == "report" else path.stem for path in sources]
     labels = names or [one.job or label for one, label in zip(reports, usual, strict=True)]
