@@ -108,10 +108,10 @@ class Endings:
         self.cupti: int | None = None
         self._environment = {k: v for k, v in os.environ.items() if k not in (environment.CUDA, environment.NVTX)}
         self._environment["ENDINGS_LIBRARY"] = str(build_endings(folder))
-        if args.fake:
+        if args.fake is not None:
             from support import fakedriver
 
-            self._environment = fakedriver.build(folder / "fake").environment(self._environment)
+            self._environment = fakedriver.build(Path(args.fake or folder / "fake")).environment(self._environment)
 
     def run(self, name: str) -> tuple[list[Row], list[str]]:
         """Return the processes of a program, and the faults of the program itself."""
@@ -258,7 +258,9 @@ def _print(rows: list[Row], faults: dict[str, list[str]]) -> None:
 def main() -> int:
     parser = options.parser(__doc__, out=None, only=[])
     parser.add_argument("--flush", type=int, default=250, help="milliseconds allowed for a flush (default 250)")
-    parser.add_argument("--fake", action="store_true", help="on the fake GPU of the tests")
+    parser.add_argument(
+        "--fake", nargs="?", const="", metavar="CACHE", help="take the fake GPU of the tests, built in CACHE"
+    )
     args = parser.parse_args()
     rows: list[Row] = []
     faults: dict[str, list[str]] = {}
@@ -280,7 +282,7 @@ def main() -> int:
             "command": sys.argv,
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "machine": machine.facts(),
-            "gpu": "fake" if args.fake else "real",
+            "gpu": "fake" if args.fake is not None else "real",
             "versions": {"cutrace": cutrace.__version__, "driver": cuda.version_text(cuda.driver_version()),
                          "cupti": cuda.cupti_version_text(endings.cupti)},
             "flush_ms_allowed": args.flush,

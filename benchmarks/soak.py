@@ -96,14 +96,14 @@ class Outcome:
 class Soak:
     """The machine of the test, real or fake."""
 
-    def __init__(self, folder: Path, quick: bool, arch: str) -> None:
-        self._folder, self._quick = folder, quick
+    def __init__(self, folder: Path, quick: str | None, arch: str) -> None:
+        self._folder, self._quick = folder, quick is not None
         self._environment = dict(os.environ)
         self._libraries = "fake"
-        if quick:
+        if quick is not None:
             from support import fakedriver
 
-            self._environment = fakedriver.build(folder / "fake").environment()
+            self._environment = fakedriver.build(Path(quick or folder / "fake")).environment()
         else:
             build_loops(folder / "build", arch)
             self._libraries = str(folder / "build")
@@ -196,11 +196,13 @@ def _print(outcomes: list[Outcome]) -> None:
 
 def main() -> int:
     parser = options.parser(__doc__, out=None, arch="native")
-    parser.add_argument("--quick", action="store_true", help="a little of each, on the fake GPU")
+    parser.add_argument(
+        "--quick", nargs="?", const="", metavar="CACHE", help="a little of each, on the fake GPU, built in CACHE"
+    )
     parser.add_argument("--only", help="parts to run, with commas between")
     parser.add_argument("--folder", type=Path, help="where the captures go: 4 GB on a disk that keeps up")
     args = parser.parse_args()
-    parts = [p for p in (QUICK if args.quick else FULL) if not args.only or p.name in args.only.split(",")]
+    parts = [p for p in (FULL if args.quick is None else QUICK) if not args.only or p.name in args.only.split(",")]
     outcomes: list[Outcome] = []
     failures: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="soak.", dir=args.folder) as folder:
@@ -222,7 +224,7 @@ def main() -> int:
             "command": sys.argv,
             "machine": machine.facts(),
             "versions": {"cutrace": cutrace.__version__},
-            "gpu": "fake" if args.quick else "real",
+            "gpu": "real" if args.quick is None else "fake",
             "parts": [asdict(o) | {"faults": o.faults} for o in outcomes],
             "failures": failures,
         }

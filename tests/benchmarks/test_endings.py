@@ -17,7 +17,8 @@ ENDINGS = ROOT / "benchmarks" / "endings.py"
 
 def test_programs_balance(fake_driver: FakeDriver, tmp_path: Path) -> None:
     out = tmp_path / "endings.json"
-    command = [sys.executable, str(ENDINGS), "--fake", "--only", "normal,SIGKILL,64,spawn", "--out", str(out)]
+    command = [sys.executable, str(ENDINGS), "--fake", str(fake_driver.directory.parent), "--out", str(out)]
+    command += ["--only", "normal,SIGKILL,64,spawn"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(out.read_text())["rows"]

@@ -19,7 +19,7 @@ SOAK = ROOT / "benchmarks" / "soak.py"
 @pytest.fixture(scope="module")
 def result(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     out = tmp_path_factory.mktemp("soak") / "soak.json"
-    command = [sys.executable, str(SOAK), "--quick", "--out", str(out)]
+    command = [sys.executable, str(SOAK), "--quick", str(fake_driver.directory.parent), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert out.exists(), done.stderr
     said = json.loads(out.read_text())
