@@ -473,7 +473,8 @@ def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """A mask of the wanted that are among the keys, which ascend."""
     if not len(keys):
         return np.zeros(len(wanted), bool)
-    mask: np.ndarray = keys.take(np.searchsorted(keys, wanted), mode="clip") == wanted
+    at = np.searchsorted(keys, wanted) if len(keys) > 1 else [0]  # often one device or stream
+    mask: np.ndarray = keys.take(at, mode="clip") == wanted
     return mask
 
 

@@ -189,11 +189,9 @@ class Trace:
     @cached_property
     def processes(self) -> tuple[Process, ...]:
         """The processes of the capture, in the order of the file."""
-        infos = self._reader.processes
-        first = np.unique(self._reader.process_of, return_index=True)[1].tolist()
+        infos = zip(self._reader.processes, self._reader.recordings, strict=True)
         return tuple(
-            describe(p, int(self._reader.headers["pid"][first[p]]), infos[p], self._alignments[p], self.clock)
-            for p in range(len(infos))
+            describe(p, pid, info, self._alignments[p], self.clock) for p, (info, (_, pid)) in enumerate(infos)
         )
 
     @cached_property
