@@ -159,8 +159,9 @@ def profile(
             if ranges is None:
                 launches, omitted = work.choose_launches(trace, kernel, nvtx, skip, count)
                 apart = stretches(launches)[:KERNELS] if lines else [launches]
-                counted, everything = "instructions" if lines else "launches", list(work.launches(trace))
-                runs = [partial(_replay, command, *placed(trace, some, everything), done, counted) for some in apart]
+                counted = "instructions" if lines else "launches"
+                in_places = [placed(trace, some, work.launches(trace)) for some in apart]
+                runs = [partial(_replay, command, *some, done, counted) for some in in_places]
                 what, number, of = "launch", sum(map(len, apart)), "the instructions of " if lines else ""
                 why = "inside CUDA graphs, which cannot be replayed one by one"
                 if more := len(launches) - number:

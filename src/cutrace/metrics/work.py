@@ -130,6 +130,8 @@ def choose_ranges(trace: Trace, pattern: str, skip: int, count: int | None) -> t
 def placed(trace: Trace, chosen: Sequence[_Counted], everything: Iterable[CountedWork]) -> tuple[list[_Counted], int]:
     """The chosen work of one run with its places, and the number of places. Each process with work of these keys counts
     it, also if the work was chosen in another process."""
+    if len(trace.processes) == 1:
+        return list(chosen), 1
     keys = {one.key for one in chosen}
     counting = {one.process for one in everything if one.key in keys}
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
