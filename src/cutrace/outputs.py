@@ -43,6 +43,8 @@ def check_output(
         raise unwritable(path, error) from None
     if occupied:
         raise CutraceError(f"cannot write {path}: it is not a {'folder' if folder else 'file'}. Choose another name.")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise CutraceError(f"cannot write {path}: {path.parent} is not a folder. Choose another place.")
     if not path.parent.is_dir():
         raise CutraceError(f"cannot write {path}: the folder {path.parent} does not exist. Create it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):

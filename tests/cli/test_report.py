@@ -131,6 +131,7 @@ def test_a_trend_is_in_the_order_of_the_files_or_of_time(tmp_path):
         (["merge", "a.json", "-o", "x.xyz"], "cannot tell the format of x.xyz"),
         (["merge", "a.json", "-o", "none/x.json"], "the folder none does not exist"),
         (["merge", "a.json", "b.json", "-o", "x.json", "--name", "a"], "1 name for 2 files"),
+        (["merge", "a.json", "-o", "b.json/x.json"], "b.json is not a folder"),
         (["merge", "a.json", "b.json", "-o", "x.json", "--name", "a", "--name", "a"], "two files are named 'a'"),
         (["compare", "a.json", "none.json"], "cannot read none.json"),
         (["trend", "a.json", "-o", "x.html"], "a trend needs two reports or more"),

@@ -451,6 +451,16 @@ def test_a_program_that_is_not_python_is_noted(fake_driver: FakeDriver, tmp_path
     assert "no function is annotated: the process is no Python program" in done.stderr
 
 
+def test_an_old_python_is_noted(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    old = next(iter(Path("~/.pyenv/versions").expanduser().glob("3.9*/bin/python3.9")), None)
+    if old is None:
+        pytest.skip("there is no Python 3.9")
+    command = [str(old), "-c", "import fakegpu; fakegpu.init(); fakegpu.launch()"]
+    done = run_cutrace("record", "--annotate", "a.b", "--", *command, cwd=tmp_path, env=fake_driver.environment())
+    assert "cutrace: no function is annotated: Python is older than 3.10\n" in done.stderr
+    assert "the hooks could not be set, as the program's stderr says; they need Python 3.10 or newer" in done.stderr
+
+
 def test_a_recording_in_the_process_takes_its_hooks_out(fake_driver: FakeDriver, tmp_path: Path) -> None:
     text = """
 import sys, threading, warnings, cutrace, fakegpu

@@ -233,13 +233,14 @@ def refused(advice: str, **options: Any) -> None:
 
 
 def test_conditions_that_make_no_sense_are_refused() -> None:
-    refused("newest rows", dump_when="gpu idle > 1s", last=None)
+    refused("such as --last 30s", dump_when="gpu idle > 1s", last=None)
     refused("needs a condition", dump_limit=3)
     refused("1 or more", dump_when="gpu idle > 1s", dump_limit=0)
     refused("pause between dumps", dump_when="gpu idle > 1s", dump_pause=-1)
     refused("Did you mean gpu idle > 500ms", dump_when="gpu idel > 1s")
     refused("Did you mean nvtx:NAME > 1.5s", dump_when=["gpu idle > 1s", "nvtxx:step > 1s"])
-    refused("Write nvtx:NAME > 1.5s", dump_when="power > 700W")
+    for unread in ("power > 700W", "nvtx:step > 5x", "gpu idle > 5 parsecs", "memory > 70GiBs"):
+        refused(f"'{unread}' cannot be read. Write nvtx:NAME > 1.5s, nvtx:NAME > 3x median", dump_when=unread)
     refused("semicolons", dump_when="nvtx:a;b > 1s")
     refused("kind of activity 'nvtx'", dump_when="nvtx:step > 1s", nvtx=False)
     refused("kind of activity 'kernel'", dump_when="gpu idle > 1s", kinds="nvtx,memcpy")

@@ -371,7 +371,7 @@ def test_a_second_attacher_is_told_of_the_first(arm: Arm, tmp_path: Path) -> Non
         done = run("attach", program.pid, "-o", "second.bin", "--for", "1ms", cwd=tmp_path)
         assert done.returncode == 2
         assert (
-            f"cutrace: process {program.pid}: it is being recorded by the attach of process {os.getpid()} since"
+            f"cutrace: process {program.pid}: it is being recorded by the attach of process {os.getpid()} for "
             in done.stderr
         )
         program.launch(3)

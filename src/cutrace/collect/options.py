@@ -255,7 +255,9 @@ def _conditions(options: Options) -> tuple[str, ...]:
     if options.dump_limit is not None and options.dump_limit < 1:
         raise CutraceError(f"the limit of dumps cannot be {options.dump_limit}: give 1 or more")
     if conditions and not options.keeps_newest:
-        raise CutraceError("only a recording of the newest rows is dumped: say how much it keeps, such as the last 30s")
+        raise CutraceError(
+            'only a recording of the newest rows is dumped: say how much it keeps, such as --last 30s (last="30s")'
+        )
     off = [] if options.records_nvtx else ["nvtx"]
     off += ["api"] if options.api == "none" else []
     for condition in conditions:
@@ -274,12 +276,14 @@ def _kind_of(condition: str) -> str:
         raise CutraceError(_unreadable(condition))
     what, bound = match[1], match[2].strip()
     kind = what[:4] if what.startswith("nvtx:") else what.split()[0]
-    if kind == "memory":
-        _within(condition, parse_size(bound), _TOO_MUCH)
-    elif kind == "nvtx" and (medians := _MEDIANS.fullmatch(bound)):
+    if kind == "nvtx" and (medians := _MEDIANS.fullmatch(bound)):
         _within(condition, float(medians[1]), _MOST_MEDIANS)
-    else:
-        _within(condition, parse_duration(bound), _LONGEST)
+        return kind
+    try:
+        value, most = (parse_size(bound), _TOO_MUCH) if kind == "memory" else (parse_duration(bound), _LONGEST)
+    except CutraceError:
+        raise CutraceError(_unreadable(condition)) from None
+    _within(condition, value, most)
     return kind
 
 

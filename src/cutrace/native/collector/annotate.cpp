@@ -18,6 +18,7 @@ namespace {
 // Of the recording that began last. No lock: a fork could leave it locked in the child.
 std::atomic<std::uint64_t> names_matched{0};
 std::atomic<bool> is_in_place{false};
+std::atomic<bool> has_run{false};  // the file was tried
 
 // A function of the interpreter, null in programs without one.
 template <typename Function>
@@ -32,6 +33,7 @@ bool interpreter_runs() {
 
 // The interpreter calls it with its lock held.
 int run_program(void* text) {
+  has_run.store(true);
   if (auto* const run = python<int(const char*)>("PyRun_SimpleString")) run(static_cast<const char*>(text));
   std::free(text);
   return 0;
@@ -50,6 +52,7 @@ constexpr std::string_view kLoad =
     "import sys, types\n"
     "module = sys.modules.get('_cutrace_annotate')\n"
     "try:\n"
+    "    if sys.version_info < (3, 10): raise RuntimeError('Python is older than 3.10')\n"
     "    if module is None:\n"
     "        module = types.ModuleType('_cutrace_annotate')\n"
     "        with open(path, 'rb') as file:\n"
@@ -92,6 +95,7 @@ std::string own_path() {
 void begin(const Options& options, Notes& notes) {
   names_matched.store(0);
   is_in_place.store(false);
+  has_run.store(false);
   if (options.annotator.empty() || !interpreter_runs()) return;  // end() says so
   std::string names;
   for (const std::string& name : options.annotate) names += json_quoted(name) + ",";
@@ -109,9 +113,12 @@ void end(const Options& options, Notes& notes, bool at_exit) {
     for (std::size_t i = 0; i < options.annotate.size(); ++i)
       if (names_matched.load() >> i & 1) names.push_back(options.annotate[i]);
     json.texts("annotated", names);
+  } else if (python<int()>("Py_IsInitialized") == nullptr) {
+    json.text("not_annotated", "the process is no Python program");
   } else {
-    json.text("not_annotated", python<int()>("Py_IsInitialized") != nullptr
-        ? "the main thread of Python ran no code after the first CUDA or NVTX call" : "the process is no Python program");
+    json.text("not_annotated", has_run.load()
+        ? "the hooks could not be set, as the program's stderr says; they need Python 3.10 or newer"
+        : "the main thread of Python ran no code after the first CUDA or NVTX call");
   }
   notes.set(json);
   if (!options.annotator.empty() && !at_exit && interpreter_runs()) schedule(expression(kUnload, ""));

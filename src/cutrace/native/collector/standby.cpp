@@ -304,8 +304,8 @@ void Standby::answer(Connection& connection, std::string_view request) {
 JsonObject Standby::start(Connection& connection, std::string_view options) {
   if (owner_ != nullptr) {
     const std::string who = owner_->peer != 0 ? "process " + std::to_string(owner_->peer) : "a process of another container";
-    return failure("it is being recorded by the attach of " + who + " since " +
-                   std::to_string((unix_time() - recording_since_) / 1'000'000'000) + " s ago; wait or stop it");
+    return failure("it is being recorded by the attach of " + who + " for " +
+                   std::to_string((unix_time() - recording_since_) / 1'000'000'000) + " s; wait or stop it");
   }
   if (process::current() != nullptr) return failure("the program itself is recording (cutrace.record()); wait until it has ended");
   if (process::guarded([&] { return process::start_now((defaults_ + std::string(options)).c_str()); }) != 0)
