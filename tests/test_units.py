@@ -42,15 +42,11 @@ def test_what_is_not_a_time_is_refused_with_an_example(text):
 
 
 def test_figures_are_written_for_people():
-    assert [format_size(n) for n in (0, 999, 1024, 5 << 20, 3 << 40)] == [
-        "0 B",
-        "999 B",
-        "1.0 KiB",
-        "5.0 MiB",
-        "3.0 TiB",
-    ]
-    assert [format_duration(n) for n in (7, 12_300, 4_560_000, 1_234_000_000, 90 * 10**9)] == [
-        "7 ns", "12.3 us", "4.56 ms", "1.234 s", "90.000 s",
+    assert [format_size(n) for n in (0, 999, 1024, 5 << 20, (1 << 30) - 1, 3 << 40)] == [
+        "0 B", "999 B", "1 KiB", "5 MiB", "1 GiB", "3 TiB",
+    ]  # fmt: skip
+    assert [format_duration(n) for n in (7, 12_300, 999_949, 999_960, 4_560_000, 1_234_000_000, 90 * 10**9)] == [
+        "7 ns", "12.3 us", "999.9 us", "1.00 ms", "4.56 ms", "1.234 s", "90.000 s",
     ]  # fmt: skip
     assert [count_of(1, "process"), count_of(2, "process"), count_of(3, "copy"), count_of(4000, "kernel")] == [
         "1 process", "2 processes", "3 copies", "4,000 kernels",

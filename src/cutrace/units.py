@@ -46,22 +46,23 @@ def parse_words(text: str) -> list[str]:
     return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
 
 
-def format_size(size: int) -> str:
-    """Format a size for people: ``999 B``, ``1.5 MiB``."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1000:
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+def format_size(size: float) -> str:
+    """Format a size for people: ``999 B``, ``64 MiB``, ``1.5 GiB``."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while abs(round(size, 1)) >= 1024 and len(units) > 1:
+        size /= 1024
+        del units[0]
+    return f"{size:.1f}".removesuffix(".0") + f" {units[0]}"
 
 
-def format_duration(ns: int) -> str:
+def format_duration(ns: float, separator: str = " ") -> str:
     """Format a time for people: ``850 ns``, ``12.3 us``, ``4.56 ms``, ``1.234 s``."""
-    for scale, unit, digits in ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2)):
-        if ns < 1000 * scale:
-            return f"{ns / scale:.{digits}f} {unit}"
-    return f"{ns / 10**9:.3f} s"
+    units = [(1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 3)]
+    # Rounding may carry into the next unit: 999,960 ns are 1.00 ms.
+    while abs(round(ns / units[0][0], units[0][2])) >= 1000 and len(units) > 1:
+        del units[0]
+    scale, unit, digits = units[0]
+    return f"{ns / scale:.{digits}f}{separator}{unit}"
 
 
 def count_of(number: int, noun: str) -> str:

@@ -75,7 +75,7 @@ CHANGED = {
         "memcpy_count",
         "+ h2d (new), - d2h (gone)",
     ),
-    "a greater copy": ({"memcpy_d2h_bytes": 1028}, "memcpy_bytes", "d2h 4 B -> 1.0 KiB"),
+    "a greater copy": ({"memcpy_d2h_bytes": 1028}, "memcpy_bytes", "d2h 4 B -> 1 KiB"),
     "a graph": ({"graph_launches": 1}, "graph_launches", ""),
     "another fill": ({"memset_count": 2}, "memset_count", ""),
     "no GPU work at all": (NOTHING, "memset_count", "no GPU work was seen"),

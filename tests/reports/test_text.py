@@ -248,7 +248,7 @@ def test_the_tests_with_the_most_kernel_time():
         ("kernel_time_ns", 850, "850ns"),
         ("kernel_time_ns", Interval(1, 18700, 3, 4), "18.7us"),
         ("busy_ns", 999_960, "1.00ms"),
-        ("busy_ns", 2_000_000_000, "2.00s"),
+        ("busy_ns", 2_000_000_000, "2.000s"),
         ("peak_memory_bytes", 64 << 20, "64 MiB"),
         ("net_memory_bytes", -(3 << 19), "-1.5 MiB"),
         ("memcpy_bytes", 0, "0 B"),

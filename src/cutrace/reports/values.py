@@ -8,14 +8,12 @@ from fractions import Fraction
 
 from ..analysis.definitions import METRICS, hardware, is_full_name
 from ..golden.model import Interval, Span, amount, text_of
-from ..units import printable
+from ..units import format_duration, format_size, printable
 
 #: The text of a missing value.
 NOTHING = "-"
 #: Numbers above this are written as powers of two, because Python may refuse to write all digits.
 _HUGE = 10**18
-_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_TIMES = ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 2))
 
 
 def unit_of(name: str) -> str:
@@ -78,26 +76,17 @@ def pair(name: str, golden: object, now: object) -> tuple[str, str]:
 
 
 def duration(ns: float) -> str:
-    """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.23s``."""
-    if not math.isfinite(ns) or abs(ns) >= _HUGE:
-        return value_text("", ns)
-    text = ""
-    for scale, unit, digits in _TIMES:
-        text = f"{ns / scale:.{digits}f}{unit}"
-        # Rounding may carry into the next unit: 999.96 us are 1.00ms.
-        if abs(round(ns / scale, digits)) < 1000:
-            break
-    return text
+    """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.234s``."""
+    return value_text("", ns) if _is_huge(ns) else format_duration(ns, "")
 
 
 def size(count: float) -> str:
     """A number of bytes: ``4 B``, ``64 MiB``, ``1.5 GiB``."""
-    if not math.isfinite(count) or abs(count) >= _HUGE:
-        return value_text("", count)
-    value, unit = float(count), 0
-    while abs(round(value, 1)) >= 1024 and unit < len(_SIZES) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f}".removesuffix(".0") + f" {_SIZES[unit]}"
+    return value_text("", count) if _is_huge(count) else format_size(count)
+
+
+def _is_huge(value: float) -> bool:
+    return not math.isfinite(value) or abs(value) >= _HUGE
 
 
 def short(text: str, width: int = 60) -> str:
