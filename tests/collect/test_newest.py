@@ -267,8 +267,8 @@ print(count, largest)
         ({"last": -1}, "1ms or more"),
         ({"last": "soon"}, "write 1.5s"),
         ({"rotate": True}, "maximum size"),
-        ({"rotate": True, "max_size": "1MiB"}, "16.0 MiB or more"),
-        ({"last": "30s", "max_size": "1MiB"}, "16.0 MiB or more"),
+        ({"rotate": True, "max_size": "1MiB"}, "16 MiB or more"),
+        ({"last": "30s", "max_size": "1MiB"}, "16 MiB or more"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object], advice: str) -> None:
