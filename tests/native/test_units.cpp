@@ -658,16 +658,28 @@ TEST(inner_graph_nodes_have_no_origin_where_they_could_be_others) {
   }
 }
 
+// A recording can end between the two callbacks for a copy, and still record its work.
+TEST(nodes_have_no_origin_before_their_original_is_known) {
+  GraphNodes nodes(1 << 20);
+  nodes.created(node_id(1, 0), 5, 1, "[\"a\"]");
+  nodes.created(node_id(2, 0), 9, 1, "[\"instantiate\"]");
+  CHECK(nodes.first_use(node_id(2, 0), 1) == nullptr);
+  nodes.copied(node_id(2, 0), node_id(1, 0), 1);
+  const GraphNodes::Node* const node = nodes.first_use(node_id(2, 0), 1);
+  CHECK(node != nullptr && node->ranges->first == "[\"a\"]");
+}
+
 TEST(graphs_in_use_keep_their_origins) {
   GraphNodes nodes(64 << 10);
   nodes.created(node_id(1, 0), 5, 1, "[\"kept\"]");
+  copy_node(nodes, node_id(5000, 0), node_id(1, 0));
   for (std::uint32_t graph = 2; graph < 1000; ++graph) {
     for (std::uint32_t i = 0; i < 20; ++i) nodes.created(node_id(graph, i), 5, 1, "[\"step " + std::to_string(graph) + "\"]");
-    CHECK(nodes.first_use(node_id(1, 0), graph) != nullptr);
+    CHECK(nodes.first_use(node_id(5000, 0), graph) != nullptr);
     CHECK(nodes.memory() <= 64 << 10);
   }
   CHECK(nodes.first_use(node_id(2, 0), 1) == nullptr);
-  CHECK_EQUAL(nodes.take_dropped(), std::uint64_t{0});  // none was executable
+  CHECK_EQUAL(nodes.take_dropped(), std::uint64_t{0});  // none of them was executable
   for (std::uint32_t i = 0; i < 10'000; ++i) nodes.created(node_id(2000, i), 5, 1, "");
   CHECK(nodes.take_dropped() != 0);  // one graph is larger than the limit
 }

@@ -94,9 +94,6 @@ void GraphNodes::instantiated(std::uint32_t id, bool complete) {
   const auto graph = graphs_.find(id);
   if (graph == graphs_.end()) return;
   graph->second.executable = true;
-  // The driver adds nodes of its own. The ranges around the instantiation are not those of the program's work.
-  for (Node& node : graph->second.nodes)
-    if (node.original == 0) node.created = 0;
   if (complete) place_inner_nodes(id);
 }
 
@@ -136,7 +133,7 @@ void GraphNodes::make_room(std::uint32_t kept) {
     const auto it = graphs_.find(recent_.front());
     Graph& graph = it->second;
     for (Node& node : graph.nodes) {
-      if (graph.executable && node.created != 0 && node.file == 0) ++dropped_;
+      if (graph.executable && has_origin(node) && node.file == 0) ++dropped_;
       set_ranges(node, nullptr);
     }
     bytes_ -= graph.nodes.capacity() * sizeof(Node) + kPerGraph;
@@ -153,7 +150,7 @@ void GraphNodes::make_room(std::uint32_t kept) {
 
 const GraphNodes::Node* GraphNodes::first_use(std::uint64_t node, std::uint32_t file) {
   Node* const used = find(node);
-  return used != nullptr && used->created != 0 && std::exchange(used->file, file) != file ? used : nullptr;
+  return used != nullptr && has_origin(*used) && std::exchange(used->file, file) != file ? used : nullptr;
 }
 
 }  // namespace cutrace

@@ -67,6 +67,10 @@ class GraphNodes {
   static constexpr std::uint32_t graph_of(std::uint64_t node) { return static_cast<std::uint32_t>(node >> 32); }
   static constexpr std::uint32_t index_of(std::uint64_t node) { return static_cast<std::uint32_t>(node); }
 
+  // Work names copies. Nodes without an original were added by the driver, or their copying was not seen because the recording
+  // ended: the ranges around the instantiation are not those of the program's work.
+  static bool has_origin(const Node& node) { return node.created != 0 && node.original != 0; }
+
   Node* find(std::uint64_t node);
   // The entry of a node, without ranges.
   Node& entry(std::uint64_t node, std::uint32_t thread);

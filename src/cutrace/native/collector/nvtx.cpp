@@ -182,9 +182,8 @@ void graph_instantiated(std::uint32_t graph) {
   if (ring == nullptr) return;
   Event e(EventType::graph_exec);
   e.id = graph;
-  e.flags = kId;
   if (std::exchange(ring->lost_graph_nodes, false)) e.flags |= kIncomplete;
-  put(*ring, e, now_ns());
+  emit_graph_node(*ring, e);
 }
 
 void cutrace_mark(std::string_view text) {
