@@ -39,6 +39,19 @@ def test_a_trace_without_creations_has_no_origins(tmp_path):
         assert trace.origins is None
 
 
+def test_a_damaged_block_of_nodes_gives_no_origins(tmp_path):
+    path = captures.replays(tmp_path / "run.bin")
+    with cutrace.load(path) as trace:
+        [block] = trace.block_infos("graph_nodes")
+    data = bytearray(path.read_bytes())
+    data[block.offset + 64] ^= 1  # the payload is behind a header of 64 bytes
+    path.write_bytes(data)
+    with cutrace.load(path) as trace:
+        assert trace.origins is None
+        assert trace.quality.damage
+    cutrace.convert(path, tmp_path / "run.pftrace")
+
+
 def test_work_outside_of_graphs_is_distinct_from_work_of_unrecorded_nodes(trace):
     numbers = trace.origins.nodes(0, np.array([0, 12345, 1], np.uint64))
     assert numbers[:2].tolist() == [OUTSIDE, UNRECORDED]

@@ -214,7 +214,7 @@ class Trace:
     @cached_property
     def origins(self) -> Origins | None:
         """Where the graph nodes of the trace were created; None if no creation was recorded."""
-        return Origins(self) if self.count("graph_nodes") else None
+        return Origins(self) if len(self.graph_nodes) else None  # a damaged block has a count and no rows
 
     # The capture as a whole
 
