@@ -719,6 +719,7 @@ TEST(a_fork_during_a_cut_leaves_the_child_no_file) {
     fault_slow_writes(20'000);
     std::thread cutter([&] { CHECK_EQUAL(collector.cut((folder.path + "/cut" + std::to_string(round)).c_str()), 0); });
     CHECK(becomes_true(5000, [&] { return folder.captures().size() > files; }));  // the next one is there already
+    sleep_ms(20);  // a child that is forked before the writer notes the new descriptor keeps it until exec()
     const pid_t child = fork_child([&] {
       for (int fd = 0; fd < 256; ++fd) {
         std::error_code gone;
