@@ -214,7 +214,8 @@ class Trace:
     @cached_property
     def origins(self) -> Origins | None:
         """Where the graph nodes of the trace were created; None if no creation was recorded."""
-        return Origins(self) if len(self.graph_nodes) else None  # a damaged block has a count and no rows
+        # A damaged block has a count and no rows.
+        return Origins(self) if self.count("graph_nodes") and len(self.graph_nodes) else None
 
     # The capture as a whole
 
