@@ -151,6 +151,7 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=30))
 @example("void void f")
+@example("void void $1")
 @example("__nv_static_99999999999999_x")
 def test_folding_a_folded_name_changes_nothing(name):
     folded = normalize_kernel(name)

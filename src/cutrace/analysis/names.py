@@ -67,7 +67,7 @@ def normalize_kernel(name: str) -> str:
     """
     name = name.strip()
     for _ in range(_ROUNDS):
-        folded = _generated(_qualified(_readable(name)))
+        folded = _generated(_qualified(_readable(name))).strip()
         if not folded or folded == name:
             break
         name = folded
