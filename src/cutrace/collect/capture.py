@@ -236,7 +236,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
 
 
 def _set_variables(values: Mapping[str, str | None]) -> None:
-    """Set environment variables, and remove those whose value is None."""
+    """Set environment variables. None removes a variable."""
     for name, value in values.items():
         if value is None:
             os.environ.pop(name, None)

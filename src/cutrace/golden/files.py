@@ -84,8 +84,8 @@ def read(path: Path, *, module: str | None = None) -> Module:
 
 
 def existing(path: Path, module: str) -> Module:
-    """The golden file of the test file ``module``, without tests if there is none. Raises :class:`CutraceError` if it
-    cannot be read."""
+    """The golden file of the test file ``module``. A missing file has no tests. Raises :class:`CutraceError` for a
+    file that cannot be read."""
     with contextlib.suppress(OSError):  # read() has the reason
         if not path.exists():
             return Module(module)

@@ -6,6 +6,7 @@ order of its begins. So the program must do the same work in each run.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from ..units import count_of
 
 
 @dataclass(frozen=True)
-class CountedWork:
+class CountedWork(ABC):
     """A launch or a range. ``row`` is its row of the trace, ``place`` the index of its process among the processes that
     count work in its run, sorted by process id."""
 
@@ -49,9 +50,9 @@ class CountedWork:
         """Its name, for people."""
         return self.names[-1].decode("utf-8", "replace")
 
+    @abstractmethod
     def columns(self, to: Writer) -> dict[str, int]:
         """The columns of ``kernel_metrics`` that identify it."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -363,7 +363,7 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
 
 @dataclass(frozen=True)
 class HostColumns:
-    """The columns of the host tables. ``waits`` is None when the export has no derived data."""
+    """The columns of the host tables. Without derived data, ``waits`` is None."""
 
     annotations: Annotations
     range_metrics: RangeMetrics

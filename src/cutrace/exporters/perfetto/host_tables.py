@@ -583,7 +583,7 @@ class HostEvents:
 @dataclass(frozen=True)
 class HostRows:
     """Some rows of a block. ``kinds`` numbers their combinations in order of appearance, and ``first`` has the first
-    row of each. Both are None for rows with arguments of the source: those are numbered later, in order."""
+    row of each. Rows with arguments of the source have neither: their combinations are numbered later, in order."""
 
     events: HostEvents
     rows: np.ndarray

@@ -171,8 +171,8 @@ class BufferPool {
 
   // Writer thread, often: what time it is, for buffers requested from now on. Launching threads do not read a clock.
   void set_time(std::uint64_t now) { time_.store(now, std::memory_order_relaxed); }
-  // Writer thread: the unread buffers, and when the oldest was requested, by set_time(). All records of launches before are
-  // read. `now` when there is none; ignores buffers from before `since`, an earlier recording.
+  // Writer thread: the unread buffers, and when the oldest was requested, by set_time(). All records of launches before
+  // that time are read. Without unread buffers the time is `now`. Buffers from before `since` belong to an earlier recording.
   struct Unread {
     std::uint64_t count, oldest;
   };
