@@ -101,10 +101,14 @@ def exporter(path: Path, name: str | None = None) -> Exporter:
         names = [e.name for e in known]
         hint = did_you_mean(name.lower(), names, f"it can be {', '.join(names)}", most=2)
         raise CutraceError(f"there is no format {name!r}: {hint}")
-    endings = [suffix for e in known for suffix in e.suffixes]
     examples = ", ".join(dict.fromkeys(e.suffixes[0] for e in known))
-    hint = did_you_mean(path.suffix.lower(), endings, f"let its name end with one of {examples}", most=2)
+    hint = _similar_endings(path, known) or f"let its name end with one of {examples}"
     raise CutraceError(f"cannot tell the format of {path}: {hint}")
+
+
+def misspelt(path: Path) -> str:
+    """Return ``did you mean .pftrace?`` for an output whose ending is unknown and similar to a known one, else ""."""
+    return "" if _fitting(EXPORTERS, path, None) else _similar_endings(path, EXPORTERS)
 
 
 @cache
@@ -148,6 +152,10 @@ def _fitting(exporters: Iterable[Exporter], path: Path, name: str | None) -> Exp
         return next((e for e in exporters if name == e.name or f".{name}" in e.suffixes), None)
     fitting = [(len(suffix), e) for e in exporters for suffix in e.suffixes if path.name.lower().endswith(suffix)]
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def _similar_endings(path: Path, exporters: Iterable[Exporter]) -> str:
+    return did_you_mean(path.suffix.lower(), [suffix for e in exporters for suffix in e.suffixes], "", most=2)
 
 
 def _warn(what: str, error: Exception) -> None:

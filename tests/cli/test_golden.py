@@ -210,11 +210,14 @@ def test_diff_shows_what_changed_and_says_so_by_its_status(project):
 BAD = {
     "no golden files": (["check", "--golden-dir", "absent"], "name it with --golden-dir"),
     "no tests": (["check", "--rootdir", "absent"], "name the root folder of the tests with --rootdir"),
-    "no list": (["check", "--collected", "absent"], "cannot read the list of tests absent"),
+    "no list": (
+        ["check", "--collected", "absent"],
+        "cannot read the list of tests absent: No such file or directory. Check",
+    ),
     "an empty list": (["check", "--collected", "-"], "pytest --collect-only -q"),
     "a list where the answer would come from": (["prune", "--collected", "-"], "add --yes"),
     "no candidates": (["accept", "absent"], "there is no folder absent"),
-    "no such file": (["diff", "absent.toml", "absent.toml"], "cannot read the golden file absent.toml"),
+    "no such file": (["diff", "absent.toml", "absent.toml"], "absent.toml: No such file or directory. Check"),
     "a file and a folder": (["diff", "golden", "tests/test_a.py"], "two golden files or two folders"),
     "no golden file": (["diff", "tests/test_a.py", "tests/test_a.py"], "test_a.py:1: "),
     "no capture": (["create", "absent.bin"], "absent.bin"),

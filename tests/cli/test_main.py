@@ -55,6 +55,13 @@ def test_a_command_with_verbs_shows_its_help_where_none_is_given(arguments):
     assert done.stderr == cutrace(*arguments, "--help").stdout
 
 
+def test_help_of_a_verb_has_two_spellings():
+    assert cutrace("help").stdout == cutrace("--help").stdout
+    for words in (["stats"], ["golden", "accept"]):
+        assert cutrace("help", *words).stdout == cutrace(*words, "--help").stdout
+    assert cutrace("golden", "help", "accept").stdout == cutrace("golden", "accept", "--help").stdout
+
+
 BAD = {
     "no such verb": (["fly"], "No such command 'fly'. See `cutrace --help`."),
     "a verb misspelt": (["recrod"], "No such command 'recrod': did you mean record? See `cutrace --help`."),
@@ -65,6 +72,11 @@ BAD = {
     ),
     "an ending misspelt": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftarce"], "did you mean .pftrace"),
     "no command": (["record"], "Missing argument"),
+    "no report": (["batch", "{tmp}/good.bin", "-o", "{tmp}/out"], "Name a report and then files"),
+    "no query": (["sql", "{tmp}/good.bin"], "cutrace sql run.bin 'show tables'"),
+    "no output": (["convert", "{tmp}/good.bin"], "Missing option '-o' / '--output'. See `cutrace convert --help`."),
+    "a recording to stdout": (["record", "-o", "-", "--", "true"], "A recording cannot go to stdout"),
+    "hardware metrics into a trace": (["profile", "-o", "{tmp}/a.pftrace", "--", "true"], "ends in .bin"),
     "unknown option": (["info", "--wrong"], "No such option"),
     "unknown command": (["record", "-o", "{tmp}/r.bin", "--", "no-such-command"], "command not found: no-such-command"),
     "unknown kind": (["record", "-o", "{tmp}/r.bin", "--kinds", "warp", "--", "true"], "unknown kind of activity"),
@@ -142,6 +154,8 @@ OVER_AN_INPUT = {
     "view": ["view run.html -o run.html", "view other.bin run.html -o run.html"],
 }
 NO_INPUT = {"attach", "demo", "profile", "record"}
+# What these write without -o: a file with a default name, or text to stdout.
+NO_OUTPUT = {"attach", "demo", "diff", "golden create", "profile", "record", "report trend", "sql", "stats", "view"}
 
 
 def test_every_verb_that_writes_is_tried_with_an_input_as_output():
@@ -149,6 +163,17 @@ def test_every_verb_that_writes_is_tried_with_an_input_as_output():
     assert {name for name, verb in verbs.items() if any(p.name == "output" for p in verb.params)} == (
         set(OVER_AN_INPUT) | NO_INPUT
     )
+
+
+def test_a_verb_that_needs_an_output_asks_for_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, lines in OVER_AN_INPUT.items():
+        if name not in NO_OUTPUT:
+            words = shlex.split(lines[0])
+            at = words.index("-o")
+            done = cutrace(*words[:at], *words[at + 2 :])
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == f"cutrace: Missing option '-o' / '--output'. See `cutrace {name} --help`.\n"
 
 
 def _commands(group, prefix):

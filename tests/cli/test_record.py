@@ -75,6 +75,17 @@ def test_one_step_leads_from_a_program_to_a_trace(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run.bin", "run.json", "run.pftrace"]
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"), [("run.pftrac", "did you mean .pftrace or"), ("run.Pftrace", ""), ("run", ""), ("run.1", "")]
+)
+def test_a_misspelt_ending_is_named_before_the_command_runs(tmp_path, name, hint):
+    done = cutrace("record", "-o", name, "--", *recorded("print('ran', file=sys.stderr); capture()"), cwd=tmp_path)
+    before, _, after = done.stderr.partition("ran\n")
+    assert (f"{name} will be a capture: {hint}" in before) if hint else before == ""
+    assert f"cutrace: {name}: 1 process" in after
+    assert (tmp_path / name).is_file()
+
+
 def test_dumps_of_a_recording_that_is_converted_are_captures(tmp_path):
     program = "print(options['dump'])\ncapture()"
     done = cutrace("record", "--last", "1s", "-o", "run.json", "--", *recorded(program), cwd=tmp_path)

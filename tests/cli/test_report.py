@@ -125,7 +125,10 @@ def test_a_trend_is_in_the_order_of_the_files_or_of_time(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["merge", "none.json", "-o", "x.json"], "cannot read none.json"),
+        (
+            ["merge", "none.json", "-o", "x.json"],
+            "cannot read none.json: No such file or directory. Check its name and permissions.",
+        ),
         (["merge", "bad.json", "-o", "x.json"], "bad.json is not JSON"),
         (["merge", "odd.json", "-o", "x.json"], "odd.json is not a cutrace report"),
         (["merge", "a.json", "-o", "x.xyz"], "cannot tell the format of x.xyz"),
@@ -133,7 +136,10 @@ def test_a_trend_is_in_the_order_of_the_files_or_of_time(tmp_path):
         (["merge", "a.json", "b.json", "-o", "x.json", "--name", "a"], "1 name for 2 files"),
         (["merge", "a.json", "-o", "b.json/x.json"], "b.json is not a folder"),
         (["merge", "a.json", "b.json", "-o", "x.json", "--name", "a", "--name", "a"], "two files are named 'a'"),
-        (["compare", "a.json", "none.json"], "cannot read none.json"),
+        (
+            ["compare", "a.json", "none.json"],
+            "cannot read none.json: No such file or directory. Check its name and permissions.",
+        ),
         (["trend", "a.json", "-o", "x.html"], "a trend needs two reports or more"),
         (["trend", "a.json", "b.json", "-o", "x.json"], "ends in .html"),
         (["trend", "a.json", "b.json", "-o", "x.html", "--by-time"], "leave out --by-time"),

@@ -106,7 +106,7 @@ def test_a_folder_in_the_place_of_a_golden_file(suite: Suite) -> None:
     path.mkdir(parents=True)
     done = suite.run("--cutrace")
     assert done.status == 4
-    assert f"cannot read the golden file {path}: it is not a file" in done.output
+    assert f"cannot read the golden file {path}: it is not a file. Move it away" in done.output
 
 
 def test_options(suite: Suite) -> None:

@@ -17,7 +17,7 @@ from ..units import parse_duration
 from . import options
 from .arm import arm
 from .output import say
-from .record import arguments_of, record, summarize
+from .record import arguments_of, check_name, record, summarize
 
 
 def _shared() -> list[click.Parameter]:
@@ -44,6 +44,7 @@ def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
     """
     seconds = None if duration is None else parse_duration(duration) / 1e9
     attachment = Attachment(pid, output, Options.of(**arguments_of(given)))
+    check_name(output)
     attachment.start()
     # A dump is for recordings of the newest rows, which `cutrace arm` may have asked for.
     signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))

@@ -22,7 +22,7 @@ def _reports() -> list[str]:
 
 @click.command()
 @click.argument("report")
-@options.sources()
+@options.sources(required=False)
 @options.output("Folder for the parts of the report and its page.")
 @options.list_reports(_reports)
 @click.option(
@@ -53,6 +53,8 @@ def batch(
     """
     from .. import api
 
+    if not sources:  # the only word can be REPORT or FILE
+        raise click.UsageError("Name a report and then files: --list-reports lists the reports")
     with progress("reading", enabled=not quiet) as advance:
         result = api.batch(report, sources, output, progress=advance, **how)
     put_tables("cutrace batch", result.reports, form, limit=limit, report=report, sentences=result.sentences)

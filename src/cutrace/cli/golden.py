@@ -181,7 +181,8 @@ def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
         if collected is not None:
             listed = sys.stdin.read() if collected == "-" else Path(collected).read_text("utf-8", "surrogateescape")
     except OSError as error:
-        raise CutraceError(f"cannot read the list of tests {collected}: {error.strerror}") from None
+        reason = f"{error.strerror}. Check its name and permissions."
+        raise CutraceError(f"cannot read the list of tests {collected}: {reason}") from None
     result = gold.check(root, tests, None if listed is None else gold.collected_ids(listed))
     say(*result.damaged)
     for one in result.stale:

@@ -48,12 +48,15 @@ ROWS = 20
 
 
 class Group(click.Group):
-    """A command with verbs. Alone it shows its help; an unknown verb gets a similar name."""
+    """A command with verbs. Alone it shows its help, ``help VERB`` shows that of a verb, and an unknown verb gets a
+    similar name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(2)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
 
     def resolve_command(
@@ -66,18 +69,16 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def sources(metavar: str = "FILE...") -> Decorator[Any]:
+def sources(metavar: str = "FILE...", *, required: bool = True) -> Decorator[Any]:
     """Return an argument of one file or several, to be opened as one trace."""
-    return click.argument("sources", nargs=-1, required=True, metavar=metavar, type=SOURCE)
+    return click.argument("sources", nargs=-1, required=required, metavar=metavar, type=SOURCE)
 
 
 def output(help: str, *, required: bool = True, default: str | None = None) -> Decorator[Any]:
     """Return the option of the file to write."""
-    has_default = default is not None
-    required = required and not has_default
-    return click.option(
-        "-o", "--output", type=FILE, required=required, default=default, show_default=has_default, help=help
-    )
+    # A default of None would count as a default: the option would not be required.
+    optional = {"required": required} if default is None else {"default": default, "show_default": True}
+    return click.option("-o", "--output", type=FILE, help=help, **optional)
 
 
 def form(choice: Sequence[str]) -> Decorator[Any]:

@@ -19,7 +19,7 @@ from ..errors import CutraceError
 from ..outputs import size_of
 from ..units import count_of, format_size
 from . import options
-from .output import say, say_written
+from .output import STDOUT, say, say_written
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -88,6 +88,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
     chosen = completed(Options.of(**arguments_of(given)))
+    check_name(output)
     warn_of_others()
     recording = record_command(command, output, chosen)
     say(*(f"process {pid} still runs: {output} has what it had written by now" for pid in recording.running))
@@ -104,6 +105,16 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
             say("the command made no CUDA or NVTX call that could be seen: there are only samples")
         summarize(recording, recording.output)
     return recording.status
+
+
+def check_name(output: Path) -> None:
+    """Refuse stdout as the output. Say that an output will be a capture, if its ending is nearly that of a format."""
+    from ..plugins import misspelt
+
+    if output == STDOUT:
+        raise click.UsageError("A recording cannot go to stdout: name a file with -o")
+    if hint := misspelt(output):
+        say(f"{output} will be a capture: {hint}")
 
 
 def warn_of_others() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.sources()
+@options.sources(required=False)
 @click.argument("query")
 @options.form(["table", "csv", "json", "markdown", "parquet"])
 @options.output("File to write to; else stdout.", required=False)
@@ -34,6 +34,8 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, l
     from ..outputs import check_output
     from ..queries import answered
 
+    if not sources:  # click would call QUERY the FILE that is missing
+        raise click.UsageError("Name files and then a query: cutrace sql run.bin 'show tables'")
     file = None if output == STDOUT else output
     if file is not None:
         check_output(file, sources)

@@ -72,9 +72,11 @@ def read(path: Path, *, module: str | None = None) -> Module:
         # Reading a pipe would block.
         data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
     except OSError as error:
-        raise CutraceError(f"cannot read the golden file {path}: {error.strerror}") from None
+        raise CutraceError(
+            f"cannot read the golden file {path}: {error.strerror}. Check its name and permissions."
+        ) from None
     if data is None:
-        raise CutraceError(f"cannot read the golden file {path}: it is not a file")
+        raise CutraceError(f"cannot read the golden file {path}: it is not a file. Move it away, or name another.")
     try:
         source = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:

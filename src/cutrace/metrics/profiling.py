@@ -129,7 +129,7 @@ def profile(
     if ranges is not None and (lines or kernel or nvtx):
         raise CutraceError("ranges are counted as a whole: give them alone, without lines, kernel and nvtx")
     output = Path(output)
-    check_output(output, ())
+    check_output(output, (), endings=(".bin",))
     installed(_LIBRARY)
     if not lines and (refused := counters_refused()):
         raise CutraceError(": ".join(refused))

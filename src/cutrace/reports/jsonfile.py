@@ -55,7 +55,7 @@ def _made(make: Callable[[dict[str, Any]], Any], path: Path, kind: str) -> Any:
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise CutraceError(f"cannot read {path}: {error.strerror}") from None
+        raise CutraceError(f"cannot read {path}: {error.strerror}. Check its name and permissions.") from None
     except ValueError as error:
         raise CutraceError(f"{path} is not JSON: {error}. Was it written by cutrace?") from None
     if not isinstance(data, dict) or data.get("kind") != kind:
