@@ -135,7 +135,7 @@ def test_parquet_has_all_rows_and_types(tmp_path, capture):
     from pyarrow import parquet
 
     query, out = "select name, duration, sum(duration) over () as total from kernels", tmp_path / "out.parquet"
-    assert sql(capture, query, "--format", "parquet", "-o", out) == ""
+    assert sql(capture, query, "-o", out) == ""
     assert parquet.read_table(out).to_pylist() == cutrace.sql(capture, query).to_pylist()
     assert "name a file with -o" in refused(capture, query, "--format", "parquet")
 

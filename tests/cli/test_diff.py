@@ -49,7 +49,7 @@ def test_json_is_for_programs(captures):
 
 def test_markdown_is_for_job_summaries(captures, tmp_path):
     out = tmp_path / "out.md"
-    done = cutrace("diff", *captures, "--format", "markdown", "-o", out)
+    done = cutrace("diff", *captures, "-o", out)
     assert (done.returncode, done.stdout) == (1, "")
     assert out.read_text().startswith("### Kernels\n\n| count A | count B |")
 

@@ -66,11 +66,24 @@ def test_all_reports_are_listed():
 
 def test_csv_markdown_and_output(tmp_path):
     path, out = training_steps(tmp_path / "a.bin"), tmp_path / "out.csv"
-    assert stats(path, "--report", "cuda_gpu_kern_sum", "--format", "csv", "-o", out) == ""
+    assert stats(path, "--report", "cuda_gpu_kern_sum", "-o", out) == ""
     found = list(csv.DictReader(io.StringIO(out.read_text())))
     assert {row["name"] for row in found} == {"kernel::gemm", "add"}
     assert sum(int(row["count"]) for row in found) == 20 * 8 * 2
     assert stats(path, "--report", "cuda_gpu_kern_sum", "--format", "markdown").startswith("### Kernels\n\n| share |")
+
+
+def test_the_ending_of_the_output_decides_the_format(tmp_path):
+    path = small_capture(tmp_path / "a.bin")
+    for name, begin in {"a.JSON": "{", "a.md": "###", "a.txt": "GPUs", "a": "GPUs"}.items():
+        assert stats(path, "-o", tmp_path / name) == ""
+        assert (tmp_path / name).read_text().startswith(begin)
+    assert stats(path, "-o", tmp_path / "b.csv", "--format", "table") == ""
+    assert (tmp_path / "b.csv").read_text().startswith("GPUs")
+    done = cutrace("stats", path, "-o", tmp_path / "a.parquet")
+    assert done.returncode == 2
+    assert "name a file that ends in .csv or .json or .md, or give --format" in done.stderr
+    assert not (tmp_path / "a.parquet").exists()
 
 
 def test_limit_and_sort(tmp_path):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("b", metavar="B", type=options.SOURCE)
 @click.option("--with-a", multiple=True, type=options.FILE, metavar="FILE", help="Another file of A; may be repeated.")
 @click.option("--with-b", multiple=True, type=options.FILE, metavar="FILE", help="Another file of B; may be repeated.")
-@options.form(["text", "json", "markdown"])
+@options.form(["text", "json", "markdown"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
 @click.option(
     "--fail-on",

@@ -78,14 +78,32 @@ def output(help: str, *, required: bool = True, default: str | None = None) -> D
     """Return the option of the file to write."""
     # A default of None would count as a default: the option would not be required.
     optional = {"required": required} if default is None else {"default": default, "show_default": True}
-    return click.option("-o", "--output", type=FILE, help=help, **optional)
+    # Eager: the option of a format looks at it.
+    return click.option("-o", "--output", type=FILE, help=help, is_eager=True, **optional)
 
 
-def form(choice: Sequence[str]) -> Decorator[Any]:
-    """Return the option of the format of printed tables; the first choice is the default."""
-    return click.option(
-        "--format", "form", type=click.Choice(choice), default=choice[0], show_default=True, help="What to write."
-    )
+def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
+    """Return the option of the format of printed tables. The default is the format for the ending of the output, if
+    ``by_ending``, or else the first choice."""
+
+    def default(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+        output: Path = ctx.params["output"] or Path()
+        chosen = value or _ENDINGS.get(output.suffix.lower(), choice[0])
+        if chosen not in choice:
+            ctx.fail(f"No table can be written to {output}: name a file that ends in {endings}, or give --format")
+        return chosen
+
+    if not by_ending:
+        return click.option(
+            "--format", "form", type=click.Choice(choice), default=choice[0], show_default=True, help="What to write."
+        )
+    endings = " or ".join(ending for ending, name in _ENDINGS.items() if name in choice)
+    help = f"What to write; else the ending of -o decides: {endings}.  [default: {choice[0]}]"
+    return click.option("--format", "form", type=click.Choice(choice), callback=default, help=help)
+
+
+#: Formats of tables by the ending of a file.
+_ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
 
 
 def limit(default: int | None = None) -> Decorator[Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.sources(required=False)
 @click.argument("query")
-@options.form(["table", "csv", "json", "markdown", "parquet"])
+@options.form(["table", "csv", "json", "markdown", "parquet"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
 @options.limit()
 def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, limit: int | None) -> None:

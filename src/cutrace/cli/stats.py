@@ -21,7 +21,7 @@ def _reports() -> list[str]:
 @options.sources()
 @click.option("--report", "reports", multiple=True, metavar="NAME", help="Show this report; may be repeated.")
 @options.list_reports(_reports)
-@options.form(["table", "csv", "json", "markdown"])
+@options.form(["table", "csv", "json", "markdown"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
 @options.limit()
 @click.option("--sort", metavar="COLUMN", help="Sort by this column, e.g. count, mean, name.")
