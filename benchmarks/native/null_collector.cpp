@@ -19,7 +19,7 @@
 
 #include "../../src/cutrace/native/collector/cupti_library.cpp"
 #include "../../src/cutrace/native/collector/kinds.cpp"
-#include "../../src/cutrace/native/collector/conditions.cpp"
+#include "../../src/cutrace/native/common/conditions.cpp"
 #include "../../src/cutrace/native/collector/options.cpp"
 
 #include <time.h>

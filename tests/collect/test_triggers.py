@@ -250,42 +250,8 @@ def test_conditions_that_make_no_sense_are_refused() -> None:
     assert Options.of(last=1, dump_when=" memory > 1GiB ", kinds="memory").dump_when == ("memory > 1GiB",)
 
 
-CONDITIONS = [
-    "nvtx:step > 1.5s", "nvtx:step>1.5s", "nvtx: a > b > 2ms", "nvtx:x > 30µs", "nvtx:x > 3x median",
-    "nvtx:x > 3.5 x  median", "nvtx:x > .5x median", "nvtx:x > 3x", "nvtx:x > 3x medians", "nvtx: > 1s",
-    "nvtx:x > 0s", "nvtx:x > -1s", "nvtx:x > 1e3s", "nvtx:x > 1 s", "nvtx:x > 2", "nvtx:x > 2M", "nvtx:x > 1.5.5s",
-    "nvtx:x > 1.s", "nvtx:x > .s", "nvtx:x", "nvtx:x < 1s", "nvtx:x >", "nvtx:x > 9000000h", "NVTX:x > 1s",
-    "gpu idle > 500ms", "gpu  idle>1s", "gpuidle > 1s", "gpu idle > 3x median", "gpu idle > 1GiB", "gpu > 1s",
-    "memory > 70GiB", "memory > 70 gib", "memory > 1.5G", "memory > 100", "memory > 0", "memory > 1s",
-    "memory > 9000TiB", "memory>2GB", "> 1s", "", "power > 5",
-]  # fmt: skip
-
-
-def test_the_collector_reads_the_same_conditions(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    """The collector names a condition that it cannot read, and else the folder that is not there."""
-    program = """
-import ctypes, json, sys
-from cutrace.collect.library import collector_path
-library = ctypes.CDLL(str(collector_path()))
-library.cutrace_last_error.restype = ctypes.c_char_p
-def reads(condition):
-    options = f"output=/nowhere/at/all/x.bin\\nlast_ms=9\\ndump=/tmp/x.bin\\ndump_when={condition}"
-    assert library.cutrace_start(options.encode()) != 0
-    return b"dump condition" not in library.cutrace_last_error()
-print(json.dumps([reads(condition) for condition in json.loads(sys.argv[1])]))
-"""
-    import json
-
-    def reads(condition: str) -> bool:
-        try:
-            return bool(Options.of(last="1s", dump_when=condition))
-        except CutraceError:
-            return False
-
-    done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(CONDITIONS)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    told = dict(zip(CONDITIONS, json.loads(done.stdout), strict=True))
-    assert told == {condition: reads(condition) for condition in CONDITIONS}
-    assert sum(told.values()) > 10
+def test_the_collector_decides_what_can_be_read() -> None:
+    for condition in ("nvtx: a > b > 2ms", "nvtx:x > 3.5 x  median", "nvtx:x > 30µs", "gpu \t idle>1s", "memory>1 gib"):
+        assert Options.of(last="1s", dump_when=condition).dump_when == (condition,)
+    for condition in ("nvtx:x > 0s", "nvtx:x > .5x median", "nvtx:x > 9000000h", "memory > 9000TiB"):
+        refused("times are 1ns to a year, sizes up to 8000TiB", dump_when=condition)

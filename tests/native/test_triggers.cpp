@@ -77,8 +77,9 @@ TEST(conditions_are_read) {
   CHECK(parse_condition("nvtx:median > 3 x  median")->kind == Condition::Kind::median);
   for (const char* bad : {"", "nvtx:step", "nvtx:step >", "nvtx: > 1s", "nvtx:step > 1 fortnight", "nvtx:step > 3x", "nvtx:step > 3 median",
                           "nvtx:step > 0.5x median", "nvtx:step > -1s", "nvtx:step > 1e3s", "nvtx:step > 0s", "nvtx:step > 1..5s",
-                          "nvtx:step > .s", "gpuidle > 1s", "gpu idle > 3x median", "gpu > 1s", "memory > 70GiBs", "memory > 0",
-                          "memory > 9000TiB", "nvtx:step > 9000000h", "power > 5", "nvtx:step < 1s"})
+                          "nvtx:step > .s", "gpu idle > 3x median", "gpu > 1s", "memory > 70GiBs", "memory > 0",
+                          "memory > 9000TiB", "nvtx:step > 9000000h", "power > 5", "nvtx:step < 1s",
+                          "nvtx:step > 3x medians", "NVTX:step > 1s", "> 1s", "gpuidle > 1s", "memory > 1s"})
     if (parse_condition(bad)) check::failed(__FILE__, __LINE__, bad);
 }
 

@@ -48,10 +48,7 @@ _LEAST_ROTATED = 16 << 20
 # The default size limit of the newest rows, so that they do not fill the disk.
 _NEWEST_SIZE = 4 << 30
 _LONGEST = 365 * 24 * 3600 * 10**9
-# The conditions of the collector (native/collector/conditions.cpp), and the kinds of activity that each needs.
-_CONDITION = re.compile(r"(nvtx:[ \t]*[^ \t].*?|gpu[ \t]+idle|memory)[ \t]*>[ \t]*([^>]+)")
-_MEDIANS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)[ \t]*x[ \t]*median")
-_MOST_MEDIANS = 10**6
+# The kinds of activity that a condition needs, by its first word.
 _NEEDED = {"nvtx": ("nvtx",), "gpu": ("kernel", "api"), "memory": ("memory",)}
 _MS = 10**6
 # CUPTI 13.0 chooses 2048 on an H200, and needs longer than the program to decode so many samples.
@@ -247,6 +244,8 @@ def _milliseconds(what: str, time: float | str) -> int:
 
 def _conditions(options: Options) -> tuple[str, ...]:
     """The conditions for dumps. Raises :class:`CutraceError` for those that cannot be read or cannot become true."""
+    from .._native import is_condition
+
     given = (options.dump_when,) if isinstance(options.dump_when, str) else options.dump_when
     conditions = tuple(dict.fromkeys(condition.strip() for condition in given))
     for name in ("dump_limit", "dump_pause_ms"):
@@ -261,37 +260,14 @@ def _conditions(options: Options) -> tuple[str, ...]:
     off = [] if options.records_nvtx else ["nvtx"]
     off += ["api"] if options.api == "none" else []
     for condition in conditions:
-        for kind in _NEEDED[_kind_of(condition)]:
+        if not is_condition(condition) or ";" in condition or "\n" in condition:
+            raise CutraceError(_unreadable(condition))
+        for kind in _NEEDED[re.split("[: \t>]", condition)[0]]:
             if kind in off or not {kind, "default"} & set(options.kinds or ("default",)):
                 raise CutraceError(
                     f"the dump condition {condition!r} needs the kind of activity {kind!r}: record it too"
                 )
     return conditions
-
-
-def _kind_of(condition: str) -> str:
-    """``nvtx``, ``gpu`` or ``memory``. Raises :class:`CutraceError` when a condition cannot be read."""
-    match = _CONDITION.fullmatch(condition)
-    if match is None or ";" in condition or "\n" in condition:
-        raise CutraceError(_unreadable(condition))
-    what, bound = match[1], match[2].strip()
-    kind = what[:4] if what.startswith("nvtx:") else what.split()[0]
-    if kind == "nvtx" and (medians := _MEDIANS.fullmatch(bound)):
-        _within(condition, float(medians[1]), _MOST_MEDIANS)
-        return kind
-    try:
-        value, most = (parse_size(bound), _TOO_MUCH) if kind == "memory" else (parse_duration(bound), _LONGEST)
-    except CutraceError:
-        raise CutraceError(_unreadable(condition)) from None
-    _within(condition, value, most)
-    return kind
-
-
-def _within(condition: str, value: float, most: int) -> None:
-    if not 1 <= value <= most:
-        raise CutraceError(
-            f"the dump condition {condition!r} has a bound that is too small or too large: choose another"
-        )
 
 
 def _unreadable(condition: str) -> str:
@@ -303,7 +279,7 @@ def _unreadable(condition: str) -> str:
     meant = f" Did you mean {forms[close[0]]}?" if close and close[0] != words else ""
     return (
         f"the dump condition {condition!r} cannot be read.{meant} Write nvtx:NAME > 1.5s, nvtx:NAME > 3x median, "
-        "gpu idle > 500ms or memory > 70GiB, without semicolons."
+        "gpu idle > 500ms or memory > 70GiB, without semicolons; times are 1ns to a year, sizes up to 8000TiB."
     )
 
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "conditions.h"
+#include "../common/conditions.h"  // a relative path, because the benchmarks build this file without the include folders
 #include "kinds.h"
 
 namespace cutrace {

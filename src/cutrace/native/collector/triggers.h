@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "conditions.h"
+#include "common/conditions.h"
 #include "cutrace/rows.h"
 #include "interning.h"
 

@@ -1,6 +1,7 @@
-// Checksums, checks of columns, demangling and tables of pieces for Python.
+// Checksums, checks of columns and of texts, demangling and tables of pieces for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -9,6 +10,7 @@
 
 #include "common/blobs.h"
 #include "common/column.h"
+#include "common/conditions.h"
 #include "common/crc32c.h"
 #include "common/demangle.h"
 
@@ -57,6 +59,8 @@ void bind_common(nb::module_& m) {
   m.def("demangle", &demangle, nb::arg("name"),
         "The C++ name of an Itanium-ABI mangled name. Returns any other name unchanged, and a name whose plain form would be\n"
         "too large.");
+  m.def("is_condition", [](std::string_view text) { return parse_condition(text).has_value(); }, nb::arg("text"),
+        "Whether the collector can read a condition for dumps.");
   nb::class_<Blobs>(m, "Blobs", "Encoded pieces by id, for the operation that copies pieces into rows.")
       .def(nb::init<>())
       .def("add", [](Blobs& self, nb::bytes piece) { return self.add(piece.c_str(), piece.size()); }, nb::arg("piece"),

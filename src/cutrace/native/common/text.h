@@ -1,11 +1,17 @@
-// Words, UTF-8 and JSON strings.
+// Words, numbers, UTF-8 and JSON strings.
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
+#ifndef __cpp_lib_to_chars
+#include <locale>
+#include <sstream>
+#endif
 
 namespace cutrace {
 
@@ -22,6 +28,19 @@ inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
   const std::size_t first = text.find_first_not_of(kBlanks);
   return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+// Reads a decimal number that is the whole text; false for another text, and for a number beyond the range of a double.
+inline bool read_double(std::string_view text, double& value) {
+#ifdef __cpp_lib_to_chars
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return status == std::errc() && end == text.data() + text.size();
+#else
+  // Apple's library has no from_chars for doubles. Other functions depend on the locale of the program.
+  std::istringstream in{std::string{text}};
+  in.imbue(std::locale::classic());
+  return in >> value && in.peek() == std::istringstream::traits_type::eof();
+#endif
 }
 
 // The length of the UTF-8 sequence at the start of `text`, 0 for an invalid one. `text` is not empty.

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cstring>
-#include <locale>
-#include <sstream>
+
+#include "common/text.h"
 
 namespace cutrace {
 
@@ -18,18 +17,6 @@ constexpr std::size_t kPage = std::size_t{256} << 10;
 // The keys of all events, in the order of BuiltIn. They are the first texts after the empty one.
 constexpr std::string_view kBuiltIn[] = {"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"};
 enum BuiltIn : std::uint32_t { kPh = 1, kCat, kName, kPid, kTid, kTs, kDur, kArgs };
-
-// The value of a JSON number; false for one beyond the range of a double.
-bool read_double(std::string_view text, double& value) {
-#ifdef __cpp_lib_to_chars
-  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{};
-#else
-  // Apple's library has no from_chars for doubles. Other functions depend on the locale of the program.
-  std::istringstream in{std::string{text}};
-  in.imbue(std::locale::classic());
-  return static_cast<bool>(in >> value);
-#endif
-}
 
 }  // namespace
 

@@ -1,9 +1,8 @@
 #include "conditions.h"
 
-#include <charconv>
 #include <cstddef>
 
-#include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
+#include "text.h"
 
 namespace cutrace {
 namespace {
@@ -12,8 +11,7 @@ namespace {
 std::optional<double> take_number(std::string_view& text) {
   const std::string_view digits = text.substr(0, text.find_first_not_of("0123456789."));
   double value = 0;
-  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (status != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  if (!read_double(digits, value)) return std::nullopt;
   text = trimmed(text.substr(digits.size()));
   return value;
 }
