@@ -40,7 +40,7 @@ def installed(name: str) -> Path:
     )
 
 
-class Stats(ctypes.Structure):
+class CollectorStats(ctypes.Structure):
     """Counters of the collector, from the start of the capture."""
 
     _fields_ = [
@@ -63,7 +63,7 @@ class Collector:
             self._library.cutrace_mark.argtypes = [ctypes.c_char_p]
             self._library.cutrace_cut.argtypes = [ctypes.c_char_p]
             self._library.cutrace_notes.restype = ctypes.c_char_p
-            self._library.cutrace_stats.argtypes = [ctypes.POINTER(Stats), ctypes.c_size_t]
+            self._library.cutrace_stats.argtypes = [ctypes.POINTER(CollectorStats), ctypes.c_size_t]
             self._library.cutrace_now.restype = ctypes.c_uint64
             self._library.cutrace_last_error.restype = ctypes.c_char_p
             self._library.cutrace_version.restype = ctypes.c_char_p
@@ -118,8 +118,8 @@ class Collector:
         """Nanoseconds of the clock that a capture uses (BOOTTIME)."""
         return int(self._library.cutrace_now())
 
-    def stats(self) -> Stats:
-        stats = Stats(size=ctypes.sizeof(Stats))
+    def stats(self) -> CollectorStats:
+        stats = CollectorStats(size=ctypes.sizeof(CollectorStats))
         self._check(self._library.cutrace_stats(ctypes.byref(stats), ctypes.sizeof(stats)))
         return stats
 
