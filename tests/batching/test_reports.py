@@ -13,7 +13,6 @@ from captures import ORIGIN, Capture
 from cutrace.analysis.collectors import collect
 from cutrace.batching.model import BatchOptions, RankTrace
 from cutrace.batching.running import run
-from cutrace.batching.timeline import Steps
 
 pq = pytest.importorskip("pyarrow.parquet")
 DATA = Path(__file__).parents[1] / "data"
@@ -74,21 +73,6 @@ def test_busy_time_is_at_its_time_on_the_wall_clock(tmp_path):
         begins = [WALL + ORIGIN + 100 * MS * step for step in range(10)]
         overlaps = (min(row["at_ns"] + width, b + 40 * MS) - max(row["at_ns"], b) for b in begins)
         assert row["busy_ns"] == sum(max(overlap, 0) for overlap in overlaps)
-
-
-def test_wider_steps_are_sums_of_narrower_ones():
-    random = np.random.default_rng(1)
-    edges = np.sort(random.choice(1 << 20, 400, replace=False)) + 12_345
-    begins, ends = edges[::2], edges[1::2]
-    narrow = Steps.covering(12_345, 12_345 + (1 << 20), 5000)
-    wide = Steps.covering(12_345, 12_345 + (1 << 20), 100)
-    assert narrow.width < wide.width
-    fine, coarse = narrow.covered(begins, ends), wide.covered(begins, ends)
-    assert fine.sum() == coarse.sum() == (ends - begins).sum()
-    sums = np.zeros(wide.count, np.int64)
-    np.add.at(sums, wide.of_times(narrow.begins), fine)
-    assert (sums == coarse).all()
-    assert fine.max() <= narrow.width
 
 
 def test_a_rank_with_an_idle_gpu_is_named_and_nobody_else(tmp_path):

@@ -1,17 +1,20 @@
 """The use of GPUs over all ranks: busy time by time, idle time by length, communication and copies behind computation.
 
-A GPU is busy while any work runs on it: a kernel, a copy, a fill, or a graph that was traced as a whole.
+A GPU is busy while any work runs on it: a kernel, a copy, a fill, or a graph that was traced as a whole. Each process
+counts for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .._native import BusyParts
 from ..analysis.collectors import CollectorContext, GpuUses
 from ..analysis.stats import DEFAULTS
+from ..analysis.sweep import Groups
 from ..analysis.tables import Cell, Table, columns_of
 from ..trace.arrow import pyarrow
 from ..trace.quality import GPU_WORK
@@ -20,33 +23,19 @@ from .stragglers import stragglers
 from .time_sums import TimeSums, binned, histogram
 from .timeline import Steps, by_job, heat_map
 
-
-def _periods(rank: RankTrace) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield device, begins and ends (ns) of busy periods that do not overlap, and the lengths of the gaps between
-    them. Each process counts for itself."""
-    for sweep in rank.sweeps(*GPU_WORK):
-        ends: dict[int, int] = {}
-        for batch in sweep:
-            work = batch.work
-            for device in np.unique(work.device).tolist():
-                of_device = work.device == device
-                start, end = work.start[of_device], work.end[of_device]
-                before = np.maximum.accumulate(np.append(ends.get(device, start[0]), end))
-                ends[device] = int(before[-1])
-                begin = np.maximum(start, before[:-1])
-                gaps = start - before[:-1]
-                yield device, begin, np.maximum(begin, end), gaps[gaps > 0]
-
-
 # Busy time by rank and time
 
 
 def _busy_by_time(rank: RankTrace, options: BatchOptions) -> Any:
     steps = Steps.of(rank)
     busy: dict[int, np.ndarray] = {}
-    for device, begin, end, _ in _periods(rank):
-        busy.setdefault(device, np.zeros(steps.count, np.int64))
-        busy[device] += steps.covered(rank.moved(begin), rank.moved(end))
+    for sweep in rank.sweeps(*GPU_WORK):
+        devices, times = Groups(), BusyParts(0, steps.width * steps.count - 1, steps.count)
+        for batch in sweep:
+            begin, end = (rank.moved(time) - steps.start for time in (batch.work.start, batch.work.end))
+            times.add(devices.of(batch.work.device), begin, end)
+        for (device,), of_process in zip(devices.values, times.busy().reshape(-1, steps.count), strict=True):
+            busy[device] = busy.get(device, 0) + of_process
     parts = [np.zeros((4, 0), np.int64)]
     for device in sorted(busy):
         used = np.flatnonzero(busy[device])
@@ -84,8 +73,18 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
 
 def _gap_lengths(rank: RankTrace, options: BatchOptions) -> Any:
     sums = TimeSums("device", "at_least_ns")
-    for device, _, _, gaps in _periods(rank):
-        sums.add(gaps, device, binned(gaps))
+    for sweep in rank.sweeps(*GPU_WORK):
+        ends: dict[int, int] = {}
+        for batch in sweep:
+            work = batch.work
+            for device in np.unique(work.device).tolist():
+                of_device = work.device == device
+                start, end = work.start[of_device], work.end[of_device]
+                before = np.maximum.accumulate(np.append(ends.get(device, start[0]), end))
+                ends[device] = int(before[-1])
+                gaps = start - before[:-1]
+                gaps = gaps[gaps > 0]
+                sums.add(gaps, device, binned(gaps))
     return sums.table()
 
 

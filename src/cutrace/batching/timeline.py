@@ -46,18 +46,6 @@ class Steps:
         index: np.ndarray = np.clip((times - self.start) // self.width, 0, self.count - 1)
         return index
 
-    def covered(self, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return for each step how much of it (ns) these intervals cover; they do not overlap."""
-        first, last = self.of_times(begins), self.of_times(ends)
-        # The difference from step to step: whole steps up to that of the end.
-        steps = np.zeros(self.count, np.int64)
-        np.add.at(steps, first, self.width)
-        np.add.at(steps, last, -self.width)
-        covered = np.cumsum(steps)
-        np.add.at(covered, first, -(begins - self.start - first * self.width))
-        np.add.at(covered, last, ends - self.start - last * self.width)
-        return covered
-
 
 def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
     for job, of_job in groupby(parts, lambda part: part.job):
