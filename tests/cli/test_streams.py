@@ -24,6 +24,23 @@ def piped(*arguments: object, data: bytes = b"", cwd: Path | None = None) -> sub
     return subprocess.run(command, input=data, capture_output=True, cwd=cwd, timeout=60)
 
 
+def test_closed_streams_are_empty(capture):
+    for words in ("stats {0}", "convert {0} -o -", "diff {0} {0}", "stats -"):
+        command = f"exec {sys.executable} -m cutrace {words.format(capture)} <&- >&-"
+        done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode == (2 if words == "stats -" else 0)
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["stats"], ["info", "--json"], ["convert", "-o", "-"]])
+def test_a_stdout_that_is_full_is_named(capture, words):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "cutrace", *words, capture]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == b"cutrace: cannot write to stdout: No space left on device. Redirect it to another place.\n"
+
+
 @pytest.mark.parametrize(
     "verb",
     [("info",), ("stats",), ("convert", "-o", "out.pftrace"), ("slice", "-o", "out.bin"), ("redact", "-o", "out.bin")],

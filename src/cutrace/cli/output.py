@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import CutraceError
 from ..outputs import scratch, size_of, write_pieces
 from ..units import format_size, printable
 from .options import ROWS
@@ -56,12 +57,9 @@ def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
     with scratch() as folder:
         path = folder / f"stdout{chosen.suffixes[0]}"
         yield path
-        try:
-            with path.open("rb") as file:
-                shutil.copyfileobj(file, sys.stdout.buffer)
+        with path.open("rb") as file, _to_stdout():
+            shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.flush()
-        except BrokenPipeError:
-            _ignore_stdout()
 
 
 @contextmanager
@@ -89,11 +87,9 @@ def put(pieces: Iterable[str], output: Path | None = None) -> None:
     if output is not None and output != STDOUT:
         write_pieces(output, pieces)
         return
-    try:
+    with _to_stdout():
         for piece in pieces:
             click.echo(piece, nl=False)
-    except BrokenPipeError:
-        _ignore_stdout()
 
 
 def put_json(kind: str, **values: object) -> None:
@@ -135,9 +131,18 @@ def put_tables(
             put(iter(lambda: file.read(_PIECE), ""))
 
 
-def _ignore_stdout() -> None:
-    # Otherwise Python would report the closed pipe again when it closes stdout.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    """Ignore a closed stdout. Raise :class:`CutraceError` when it cannot be written otherwise."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename:  # a file that is read meanwhile
+            raise
+        # Otherwise Python would report the error again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise CutraceError(f"cannot write to stdout: {error.strerror}. Redirect it to another place.") from None
 
 
 def terminal_width() -> int | None:
