@@ -57,7 +57,9 @@ def test_few_runs_are_compared_but_nothing_is_said(tmp_path):
 
 def test_regressions_need_two_sets(tmp_path):
     paths = runs(tmp_path / "runs", [10_000] * 2)
-    with pytest.raises(cutrace.CutraceError, match="regressions needs --baseline"):
+    with pytest.raises(
+        cutrace.CutraceError, match=r"regressions needs --baseline: for example --baseline old/rank0\.bin"
+    ):
         cutrace.batch("regressions", paths, tmp_path / "out", mode="sequential")
     with pytest.raises(cutrace.CutraceError, match="no file that could be read"):
         cutrace.batch("regressions", paths, tmp_path / "out", baseline=paths, mode="sequential")

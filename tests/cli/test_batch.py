@@ -39,7 +39,17 @@ def test_a_batch_prints_its_report_and_says_what_became_of_the_files(tmp_path, c
     status, _, err = run(capsys, "batch", "kernels", DATA / "ranks.bin", bad, *more)
     assert status == 1
     assert f"cutrace: {bad}: " in err
-    assert "1 skipped, 1 damaged" in err
+    assert "1 skipped (unchanged), 1 damaged" in err
+
+
+@pytest.mark.parametrize("report", ["kernels", "collectives", "overlap"])
+def test_tables_fit_a_terminal_of_80_columns(tmp_path, capsys, monkeypatch, report):
+    monkeypatch.setattr("cutrace.cli.output.terminal_width", lambda: 80)
+    for process in (2793, 2794):
+        run(capsys, "slice", DATA / "ranks.bin", "--process", process, "-o", tmp_path / f"rank{process}.bin")
+    files = sorted(tmp_path.glob("rank*.bin"))
+    _, out, _ = run(capsys, "batch", report, *files, "-o", tmp_path / "out", "--mode", "sequential")
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_unknown_reports_and_missing_folders_are_explained(tmp_path, capsys):

@@ -33,12 +33,12 @@ _CLOCK_NS, _LATE = 100_000, 0.01
 _FEWEST = 4
 
 _COLUMNS = columns_of(
-    "waited: ns, time: ns, wait share: 1, calls, ranks, spread: ns, transfer: ns, most often last: text, "
-    "last share: 1, job: text spare, collective: text"
+    "waited: ns, time: ns spare, wait share: 1, calls, ranks: spare, spread: ns spare, transfer: ns spare, "
+    "most often last: text, last share: 1, job: text spare, collective: text"
 )
 _RANK_COLUMNS = columns_of(
-    "rank: text, waited: ns, time: ns, wait share: 1, calls, last, kept waiting: ns, late: change, "
-    "clock ahead: change, clock error: ns"
+    "rank: text, waited: ns, time: ns spare, wait share: 1, calls: spare, last, kept waiting: ns, late: change, "
+    "clock ahead: change spare, clock error: ns spare"
 )
 _CALL_COLUMNS = columns_of("waited: ns, spread: ns, last rank: text, ranks, after: ns, call, collective: text")
 

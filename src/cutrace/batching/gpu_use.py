@@ -155,7 +155,8 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
             if communication:
                 exposed[label] = communication - hidden
     columns = columns_of(
-        "busy: ns, compute: ns, communication: ns, hidden: 1, exposed: ns, copies: ns, hidden copies: 1, GPU: text"
+        "busy: ns, compute: ns, communication: ns, hidden: 1, exposed: ns, copies: ns spare, "
+        "hidden copies: 1 spare, GPU: text"
     )
     table = Table("overlap", "Communication and copies behind computation", columns, rows)
     sentence = "{rank}: communication that no computation hides takes {ratio:.2f} times as long as on the median GPU"

@@ -53,7 +53,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         mean, slowest = max(means, key=lambda pair: pair[0])
         rows.append((spent / total, spent, count, spent / count, least, most, len(means), mean, slowest, name))
     columns = columns_of(
-        "share: 1, total: ns, count, mean: ns, min: ns spare, max: ns spare, ranks, slowest mean: ns, "
+        "share: 1, total: ns, count, mean: ns, min: ns spare, max: ns spare, ranks: spare, slowest mean: ns, "
         "slowest rank: text, kernel: text"
     )
     sentence = "{rank}: its kernels take {ratio:.2f} times as long as those of the median rank"

@@ -33,6 +33,7 @@ REPORTS: dict[str, BatchReport] = {
 MODES = ("processes", "sequential", "dask")
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
+_EXAMPLES = {"name": "--name 'step *'", "baseline": "--baseline old/rank0.bin"}
 # Tasks that a worker has beside the current one, so that it does not wait for the next one.
 _AHEAD = 2
 
@@ -79,7 +80,7 @@ def run(
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
     for option, value in vars(options).items():
         if option in report.needs and not value:
-            raise CutraceError(f"{name} needs --{option}: docs/batch.md shows an example")
+            raise CutraceError(f"{name} needs --{option}: for example {_EXAMPLES[option]}")
         if value and option not in report.needs:
             users = ", ".join(r.name for r in REPORTS.values() if option in r.needs)
             raise CutraceError(f"{name} does not use --{option}: leave it out, or ask for {users}")

@@ -12,6 +12,7 @@ from .output import progress, put_tables, say
 
 # The most sentences about what stands out, and about files.
 _SENTENCES, _FILES = 12, 5
+_SHOWN = {"skipped": "skipped (unchanged)"}
 
 
 def _reports() -> list[str]:
@@ -68,5 +69,6 @@ def batch(
         say(f"{len(bad) - _FILES:,} more files could not be read: {output / f'{report}.manifest.json'} lists them")
     if not quiet:
         states = [file.state for file in result.files]
-        say(f"{output}: {', '.join(f'{states.count(state):,} {state}' for state in dict.fromkeys(states))}")
+        counts = (f"{states.count(state):,} {_SHOWN.get(state, state)}" for state in dict.fromkeys(states))
+        say(f"{output}: {', '.join(counts)}")
     return 1 if bad else 0
