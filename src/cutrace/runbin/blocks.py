@@ -8,11 +8,11 @@ the next magic and reports it as :class:`Damage`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import BinaryIO
 
 import numpy as np
 
 from .._native import crc32c
+from ..outputs import read_at
 
 MAGIC = b"\x89CUTR\r\n\x1a"
 HEADER_SIZE = 64
@@ -27,9 +27,6 @@ HEADER = np.dtype(
     ]
 )  # fmt: skip
 assert HEADER.itemsize == HEADER_SIZE
-
-# Bytes of one read: several small blocks, or the header of a large one.
-_BUFFER = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -95,31 +92,25 @@ def scan(fd: int, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
     offsets: list[int] = []
     damage: list[Damage] = []
     at = 0
-    with open(fd, "rb", _BUFFER, closefd=False) as file:
-        while at < size:
-            block = _header_at(file, at, size)
-            if isinstance(block, bytes):
-                headers += block
-                offsets.append(at)
-                at += HEADER_SIZE + padded(int.from_bytes(block[16:20], "little"))
-                continue
-            resume = _next_magic(file, at + 1, size)
-            if damage and damage[-1].offset + damage[-1].size == at:
-                # Adjacent damage is one entry, with the reason of the first.
-                last = damage.pop()
-                block = Damage(last.offset, 0, last.reason, last.rows + block.rows)
-            damage.append(replace(block, size=resume - block.offset))
-            at = resume
+    while at < size:
+        block = _header_at(fd, at, size)
+        if isinstance(block, bytes):
+            headers += block
+            offsets.append(at)
+            at += HEADER_SIZE + padded(int.from_bytes(block[16:20], "little"))
+            continue
+        resume = _next_magic(fd, at + 1, size)
+        if damage and damage[-1].offset + damage[-1].size == at:
+            # Adjacent damage is one entry, with the reason of the first.
+            last = damage.pop()
+            block = Damage(last.offset, 0, last.reason, last.rows + block.rows)
+        damage.append(replace(block, size=resume - block.offset))
+        at = resume
     return np.frombuffer(bytes(headers), HEADER), np.array(offsets, np.int64), damage
 
 
-def _read(file: BinaryIO, at: int, count: int) -> bytes:
-    file.seek(at)
-    return file.read(count)
-
-
-def _header_at(file: BinaryIO, at: int, size: int) -> bytes | Damage:
-    raw = _read(file, at, HEADER_SIZE)
+def _header_at(fd: int, at: int, size: int) -> bytes | Damage:
+    raw = read_at(fd, HEADER_SIZE, at)
     if len(raw) < HEADER_SIZE:
         return Damage(at, 0, "torn block header")
     if raw[:8] != MAGIC:
@@ -133,20 +124,20 @@ def _header_at(file: BinaryIO, at: int, size: int) -> bytes | Damage:
     if at + HEADER_SIZE + payload > size:
         return Damage(at, 0, "torn block", rows)
     end = at + HEADER_SIZE + padded(payload)
-    if end < size and _read(file, end, len(MAGIC)) != MAGIC[: size - end]:
+    if end < size and read_at(fd, len(MAGIC), end) != MAGIC[: size - end]:
         # Either this block is torn and an appended capture follows inside its size, or the next block is damaged.
-        inside = _next_magic(file, at + HEADER_SIZE, min(end, size))
+        inside = _next_magic(fd, at + HEADER_SIZE, min(end, size))
         if inside < min(end, size):
             return Damage(at, 0, "torn block", rows)
     return raw
 
 
-def _next_magic(file: BinaryIO, start: int, size: int) -> int:
+def _next_magic(fd: int, start: int, size: int) -> int:
     """The offset of the next magic at or after ``start``, else ``size``."""
     # Start with a small chunk: in a file full of invalid headers, large chunks would be read again for each of them.
     chunk, at = 1 << 12, start
     while at < size:
-        data = _read(file, at, min(chunk, size - at) + len(MAGIC) - 1)
+        data = read_at(fd, min(chunk, size - at) + len(MAGIC) - 1, at)
         offset = data.find(MAGIC)
         if offset >= 0:
             return min(at + offset, size)
