@@ -45,7 +45,6 @@ class Submissions:
     def end(self) -> int: ...
 
 class Lanes:
-    END: int
     def __init__(self) -> None: ...
     def add(
         self,
@@ -59,10 +58,10 @@ class Lanes:
         inside: np.ndarray | None = None,
     ) -> None: ...
     def close(self, until: int) -> None: ...
+    def groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]: ...
     def take(
-        self, joins: bytes, most_joined: int
+        self, joins: bytes, most_joined: int, tracks: np.ndarray
     ) -> tuple[
-        tuple[np.ndarray, np.ndarray, np.ndarray],
         tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
         tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     ]: ...

@@ -147,7 +147,7 @@ def test_segments_streams_and_small_buffers(times: list[list[int]], room: int) -
     times = [sorted(t) for t in times]
     flat = np.array([t for segment in times for t in segment], np.uint64)
     offsets = np.cumsum([0, *map(len, times)]).astype(np.uint32)
-    which = (np.arange(len(flat)) % 2).astype(np.uint8)
+    which = (np.arange(len(flat)) % 2).astype(np.uint16)
     rows = np.arange(len(flat), dtype=np.uint32)[::-1].copy()
     prefixes = Blobs()
     for i in range(len(times)):
@@ -228,7 +228,7 @@ class TestRefusals:
 
     def test_a_stream_that_is_not_there(self) -> None:
         with pytest.raises(IndexError, match="no stream 3"):
-            self.encode({"v": np.zeros(2, np.uint32)}, which=np.array([0, 3], np.uint8))
+            self.encode({"v": np.zeros(2, np.uint32)}, which=np.array([0, 3], np.uint16))
 
     def test_a_piece_that_is_not_there(self) -> None:
         template = packet(track_event={"pieces": Piece("ids", "pieces")})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,19 @@ from hypothesis import strategies as st
 
 from cutrace._native import Lanes
 
+#: By stream, whether its events join others. The number of streams is that of the events that end a slice.
+JOINS = bytes(4)
+END = len(JOINS)
+
 SLICES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=40)
+
+
+def take(lanes: Lanes, joins: bytes = JOINS, most_joined: int = 0) -> tuple[Any, Any, Any]:
+    """The groups of a window (number, events, lanes), its events and the joined ones; tracks are numbers of lanes."""
+    *groups, first = lanes.groups()
+    events, joined = lanes.take(joins, most_joined, np.arange(groups[2].sum(), dtype=np.uint32))
+    assert first == min(events[2].tolist(), default=2**64 - 1)
+    return groups, events, joined
 
 
 def replay(slices: list[tuple[int, int, int]], cuts: list[int]) -> tuple[list[tuple[int, int, int, int]], Lanes]:
@@ -22,7 +36,7 @@ def replay(slices: list[tuple[int, int, int]], cuts: list[int]) -> tuple[list[tu
     for until in [*sorted(cuts), 2**64 - 1]:
         lanes.add(3, groups, starts, ends, begin, until)
         lanes.close(until)
-        (touched, counts, used), (streams, rows, times, tracks), joined = lanes.take(b"", 0)
+        (touched, counts, used), (streams, rows, times, tracks), joined = take(lanes)
         assert counts.sum() == len(times)
         assert not len(joined[0])
         keys = [(group, lane) for group, n in zip(touched.tolist(), used.tolist(), strict=True) for lane in range(n)]
@@ -30,7 +44,7 @@ def replay(slices: list[tuple[int, int, int]], cuts: list[int]) -> tuple[list[tu
             key = keys[tracks[e]]
             assert time >= last
             last = time
-            if streams[e] == Lanes.END:
+            if streams[e] == END:
                 seen.append((*key, stacks[key].pop(), time))
             else:
                 assert streams[e] == 3
@@ -79,8 +93,8 @@ def test_instants_lie_inside_the_slices_that_begin_with_them() -> None:
     lanes.add(1, group, time, None)
     lanes.add(0, group, time, time + np.uint64(2))
     lanes.close(100)
-    streams, _, times, _ = lanes.take(b"", 0)[1]
-    assert list(zip(streams.tolist(), times.tolist(), strict=True)) == [(0, 5), (1, 5), (Lanes.END, 7)]
+    streams, _, times, _ = take(lanes)[1]
+    assert list(zip(streams.tolist(), times.tolist(), strict=True)) == [(0, 5), (1, 5), (END, 7)]
 
 
 def test_rows_outside_the_window_wait() -> None:
@@ -88,7 +102,7 @@ def test_rows_outside_the_window_wait() -> None:
     start = np.array([1, 5, 9, 7], np.uint64)
     lanes.add(0, np.zeros(4, np.uint32), start, start, 2, 6)
     lanes.close(6)
-    assert lanes.take(b"", 0)[1][1].tolist() == [1, 0]
+    assert take(lanes)[1][1].tolist() == [1, 0]
 
 
 def test_windows_are_taken_in_the_order_in_which_they_were_closed() -> None:
@@ -98,10 +112,10 @@ def test_windows_are_taken_in_the_order_in_which_they_were_closed() -> None:
         lanes.add(number, group, start + np.uint64(10 * number), start + np.uint64(10 * number + 5))
         lanes.close(10 * number + 3)
     lanes.close(2**64 - 1)
-    taken = [lanes.take(b"", 0)[1][0].tolist() for _ in range(4)]
-    assert taken == [[0], [Lanes.END, 1], [Lanes.END, 2], [Lanes.END]]
+    taken = [take(lanes)[1][0].tolist() for _ in range(4)]
+    assert taken == [[0], [END, 1], [END, 2], [END]]
     with pytest.raises(ValueError, match="no window"):
-        lanes.take(b"", 0)
+        lanes.groups()
 
 
 def test_rows_may_name_their_group_by_a_table() -> None:
@@ -109,7 +123,7 @@ def test_rows_may_name_their_group_by_a_table() -> None:
     starts, ends = np.array([1, 2, 3], np.uint64), np.array([9, 9, 9], np.uint64)
     lanes.add(0, np.array([0, 1, 2], np.uint32), starts, ends, group_of=np.array([5, 0, 5], np.uint32))
     lanes.close(4)
-    (groups, counts, _), (_, rows, _, tracks), _ = lanes.take(b"", 0)
+    (groups, counts, _), (_, rows, _, tracks), _ = take(lanes)
     assert groups.tolist() == [0, 5]
     assert counts.tolist() == [1, 2]
     assert rows.tolist() == [0, 1, 2]
@@ -120,7 +134,7 @@ def test_events_at_one_time_are_in_the_order_of_groups() -> None:
     lanes = Lanes()
     lanes.add(0, np.array([2, 0, 1], np.uint32), np.full(3, 4, np.uint64), None)
     lanes.close(5)
-    assert lanes.take(b"", 0)[1][1].tolist() == [1, 2, 0]
+    assert take(lanes)[1][1].tolist() == [1, 2, 0]
 
 
 def test_events_join_the_first_event_at_their_time() -> None:
@@ -129,9 +143,9 @@ def test_events_join_the_first_event_at_their_time() -> None:
         starts = np.array(times, np.uint64)
         lanes.add(stream, np.full(len(starts), stream, np.uint32), starts, None)
     lanes.close(9)
-    _, (streams, rows, times, tracks), (joined, joined_rows, offsets, joined_tracks) = lanes.take(b"\0\1", 1)
+    _, (streams, rows, times, tracks), (joined, joined_rows, offsets, joined_tracks) = take(lanes, b"\0\1\0", 1)
     # The second value at time 3 is one too many, and nothing else is at time 5.
-    assert list(zip(times.tolist(), streams.tolist(), strict=True)) == [(3, 0), (3, 1), (3, 2), (5, 1), (7, 0)]
+    assert list(zip(times.tolist(), streams.tolist(), strict=True)) == [(3, 4), (3, 1), (3, 2), (5, 1), (7, 4)]
     assert (rows.tolist(), tracks.tolist()) == ([0, 1, 0, 2, 1], [0, 1, 2, 1, 0])
     assert offsets.tolist() == [0, 1, 1, 1, 1, 2]
     assert (joined.tolist(), joined_rows.tolist(), joined_tracks.tolist()) == ([1, 1], [0, 3], [1, 1])
@@ -144,8 +158,8 @@ def test_instants_outside_all_slices_are_left_out() -> None:
     inside = np.array([True, True, True, False, True])
     lanes.add(1, groups, np.array([1, 2, 6, 7, 3], np.uint64), None, inside=inside)
     lanes.close(9)
-    groups, (streams, rows, *_), _ = lanes.take(b"", 0)
-    assert list(zip(streams.tolist(), rows.tolist(), strict=True)) == [(0, 0), (1, 1), (Lanes.END, 0), (1, 3)]
+    groups, (streams, rows, *_), _ = take(lanes)
+    assert list(zip(streams.tolist(), rows.tolist(), strict=True)) == [(0, 0), (1, 1), (END, 0), (1, 3)]
     assert groups[0].tolist() == [0]
     assert lanes.outside == 3
 

@@ -160,3 +160,13 @@ def test_what_a_device_says_of_itself(tmp_path: Path) -> None:
         "SM clock": "Hz", "memory clock": "Hz", "temperature": "°C", "power": "W", "power limit": "W", "fan": "%",
     }  # fmt: skip
     assert all(c.categories[0] == "cutrace.derived" for c in decoded.counters)
+
+
+def test_a_device_that_is_read_for_minutes(tmp_path: Path) -> None:
+    with Capture(tmp_path / "environment.bin") as c:
+        for second in range(120):  # one small block for each second
+            for kind in (1, 2, 3, 4):
+                c.add("environment", time=ORIGIN + 1_000_000_000 * second + kind, kind=kind, values=second)
+            c.flush()
+    found = [c.value for c in convert(tmp_path / "environment.bin").counters if c.name == "temperature, device 0"]
+    assert found == list(range(120))

@@ -89,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     pieces.push_back(static_cast<std::uint32_t>(input.below(nb::len(blobs) + (input.below(16) == 0))));
   }
   const std::size_t events = offsets.back();
-  nb::object which = input.flip() ? memory.column(input, 'B', events) : nb::object(nb::none());
+  nb::object which = input.flip() ? memory.column(input, 'H', events) : nb::object(nb::none());
   nb::object row_of = nb::none();
   if (input.flip()) {
     std::vector<std::uint32_t> chosen(events);

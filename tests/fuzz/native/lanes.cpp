@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::map<std::tuple<std::uint32_t, std::uint32_t>, std::vector<std::uint64_t>> open;
   std::size_t begun = 0, ended = 0, shown = 0;
   std::uint64_t from = 0, last = 0;
-  const nb::bytes joins("\0\0\1", input.flip() ? 3 : 0);
+  const nb::bytes joins(input.flip() ? "\0\0\1" : "\0\0\0", 3);
   for (int window = 0; window < 4 && from != kNever; ++window) {
     const std::uint64_t step = input.number<std::uint16_t>() % 200;
     const std::uint64_t until = window == 3 || from + step < from ? kNever : from + step;
@@ -65,29 +65,34 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     });
     if (!added) return 0;
     lanes.attr("close")(until);
-    const auto taken = nb::cast<nb::tuple>(lanes.attr("take")(joins, 2));
-    const auto of_groups = nb::cast<nb::tuple>(taken[0]), events = nb::cast<nb::tuple>(taken[1]);
-    const auto joined = nb::cast<nb::tuple>(taken[2]);
+    const auto of_groups = nb::cast<nb::tuple>(lanes.attr("groups")());
     const auto groups = numbers<std::uint32_t>(of_groups[0]), lanes_of = numbers<std::uint32_t>(of_groups[2]);
-    const auto streams = numbers<std::uint8_t>(events[0]);
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> keys;
+    std::vector<std::uint32_t> key_numbers;
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      for (std::uint32_t lane = 0; lane < lanes_of[g]; ++lane) {
+        key_numbers.push_back(static_cast<std::uint32_t>(keys.size()));
+        keys.emplace_back(groups[g], lane);
+      }
+    const auto taken = nb::cast<nb::tuple>(lanes.attr("take")(joins, 2, memory.column(key_numbers, 'I')));
+    const auto events = nb::cast<nb::tuple>(taken[0]), joined = nb::cast<nb::tuple>(taken[1]);
+    const auto streams = numbers<std::uint16_t>(events[0]);
     const auto of = numbers<std::uint32_t>(events[1]), tracks = numbers<std::uint32_t>(events[3]);
     const auto times = numbers<std::uint64_t>(events[2]);
     const auto joined_rows = numbers<std::uint32_t>(joined[1]), offsets = numbers<std::uint32_t>(joined[2]);
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> keys;
-    for (std::size_t g = 0; g < groups.size(); ++g)
-      for (std::uint32_t lane = 0; lane < lanes_of[g]; ++lane) keys.emplace_back(groups[g], lane);
     require(offsets.size() == times.size() + 1 && offsets.back() == joined_rows.size(), "each event has its joined events");
     for (std::size_t e = 0; e < times.size(); ++e) {
       require(times[e] >= last, "events are in the order of time");
       require(times[e] < until || until == kNever, "events are those of the window");
       last = times[e];
+      require((streams[e] > 3) == (offsets[e] < offsets[e + 1]), "events with joined ones have streams of their own");
       auto& stack = open[keys.at(tracks[e])];
-      if (streams[e] == 1) {
+      if (streams[e] % 4 == 1) {
         require(slices.start[of[e]] == times[e], "a slice begins when it does");
         require(stack.empty() || stack.back() >= slices.end[of[e]], "slices of a lane nest");
         stack.push_back(slices.end[of[e]]);
         ++begun;
-      } else if (streams[e] == 2) {
+      } else if (streams[e] % 4 == 2) {
         require(instants.start[of[e]] == times[e], "an instant is when it is");
         ++shown;
       } else {

@@ -173,7 +173,7 @@ class Descriptors:
     def __init__(self, trace: Trace) -> None:
         self.trace, self.pids = trace, pids(trace)
         self.devices = Devices(trace, self.pids)
-        self.counters: dict[tuple[int, int], dict[str, Any]] = {}  # tracks of derived counters, by process and number
+        self.counters: list[dict[str, Any]] = []  # tracks of derived counters, by number
         # The last name of a thread wins, and names from NVTX win over those from the operating system.
         self._threads = {
             (int(row["process"]), int(row["thread"])): trace.strings[int(row["name"])]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._native import Lanes, Submissions
+from ..._native import Blobs, Lanes, Program, Submissions
 from ...errors import CutraceError
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
@@ -27,12 +27,12 @@ from ..base import Progress, Request
 from ..rows import payload_columns
 from . import gpu_events, host_tables
 from .annotations import TEXT, Annotations
-from .derived.counters import CounterValues, MemoryCounters, WorkCounters
+from .derived.counters import MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex, ReadBlock
 from .derived.projection import Projection
 from .derived.replays import Replays
 from .derived.waits import CallWaits, Waits
-from .descriptors import DERIVED, Descriptors, counter, write_header, write_missing
+from .descriptors import Descriptors, write_header, write_missing
 from .flows import Flows, needs_slice
 from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, GpuRows, KeyIndex, Lists, StyleIndex
 from .host_tables import (
@@ -78,8 +78,8 @@ _MOST_EXTRA = 8
 #: The largest number of windows that wait for a thread.
 _WINDOWS_AHEAD = 2
 
-#: The largest number of chunks in a window: the native code numbers them with one byte.
-_CHUNKS = 200
+#: The largest number of blocks to read for a window, and to keep in memory for later windows.
+_BLOCKS, _BLOCKS_KEPT = 100, 50
 
 NEVER = (1 << 64) - 1
 
@@ -125,6 +125,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     free_id = 0
     for group in groups([blocks.rows(process) for process in range(len(uuids))]):
         columns: dict[int, HostColumns] = {}
+        memory: dict[int, MemoryCounters] = {}
         pending: list[BlockInfo | SpoolBlock] = []
         with Spool() as derived_rows, Spool() as blocks.still_open:
             for process in group:
@@ -133,15 +134,16 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                 derived = _write_work(process, blocks, output, descriptors, submissions, spool)
                 waits = derived.waits.of_calls() if derived else None
                 if derived:
+                    count = sum(info.rows for info in blocks.of(process, "allocations"))
+                    memory[process] = MemoryCounters(descriptors, process, (trace.start, trace.end), count)
                     moved.update({_UNSOUGHT: derived.waits.dropped, _UNLOOKED: derived.projection.dropped})
                 columns[process] = HostColumns(annotations, range_metrics, flows, submissions, waits)
                 pending += _write_samples(process, blocks, output, descriptors)
                 free_id = submissions.end
-            host = HostWriter(blocks, columns, HostTracks(output, descriptors, uuids), output)
+            host = HostWriter(blocks, columns, memory, HostTracks(output, descriptors, uuids), output)
             blocks.read_ahead([block for block in pending if isinstance(block, BlockInfo)], host.prepare)
-            pending += derived_rows.blocks
-            host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
-            host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
+            host.write(host_tables.TABLES, [*pending, *derived_rows.blocks])
+            host.write(host_tables.OPEN_TABLES, blocks.still_open.blocks)
         moved.update({_SPILLED: host.spilled, _DETACHED: host.detached})
     write_kernel_metrics(trace, output, descriptors)
     write_missing(output, trace, blocks.unknown, moved)
@@ -161,13 +163,16 @@ def _write_work(
     indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
     events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
     with output.file.thread(_WINDOWS_AHEAD) as thread:
-        derived = DerivedWork(blocks, process, queues, derived_rows, thread) if derived_rows else None
+        span = blocks.trace.start, blocks.trace.end
+        counters = WorkCounters(descriptors, process, queues, span)
+        derived = DerivedWork(blocks, process, queues, counters, derived_rows, thread) if derived_rows else None
         blocks.read_ahead(blocks.of(process, *_GPU_TABLES), lambda info, rows: events[info.table or ""].prepare(rows))
         _write_gpu(process, blocks, events, derived)
         thread.wait()
     if derived and derived_rows:
-        values = derived.values([descriptors.devices.queue_name(process, *key) for key in queues.keys])
-        _spool_counters(values, derived_rows, descriptors, process)
+        for rows in counters.rows([descriptors.devices.queue_name(process, *key) for key in queues.keys]):
+            for begin in range(0, len(rows), _SPOOLED):
+                derived_rows.add(COUNTED, rows[begin : begin + _SPOOLED])
     return derived
 
 
@@ -268,19 +273,24 @@ class DerivedWork:
     """The data derived from the GPU work of one process. Projected ranges are put into a spool.
 
     Events of GPU work need only the waits. ``thread`` derives the rest at the same time, so the rest is complete when
-    that thread is done. A thread of the file adds the allocations, which can be most of a capture.
+    that thread is done.
     """
 
-    def __init__(self, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, thread: OrderedThread) -> None:
-        trace = blocks.trace
-        span, self._thread = (trace.start, trace.end), thread
+    def __init__(
+        self,
+        blocks: Blocks,
+        process: int,
+        queues: KeyIndex,
+        counters: WorkCounters,
+        projected: Spool,
+        thread: OrderedThread,
+    ) -> None:
+        trace, self._counters, self._thread = blocks.trace, counters, thread
         read = blocks.ahead(blocks.of(process, "api_calls", "nvtx_ranges"))
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
         self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
         self._replays = Replays(trace.origins, process, queues, projected) if trace.origins else None
         self.waits = Waits(trace, process, queues)
-        self.counters = WorkCounters(queues, span)
-        self._memory = blocks.file.submit(_memory_counters, trace, blocks.of(process, "allocations"), span)
 
     def window(self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]) -> list[Lists | None]:
         """Add the work of a window, and blocks of ``calls`` that may have launched it. Returns the event ids that the
@@ -289,10 +299,6 @@ class DerivedWork:
         self._thread.run(self._derive, until, calls, parts, queues)
         return self.waits.window(parts, queues)
 
-    def values(self, queue_names: Sequence[str]) -> list[CounterValues]:
-        """All counters, after the thread is done. ``queue_names`` has the names of the streams."""
-        return [*self.counters.values(queue_names), *self._memory.result().values()]
-
     def _derive(
         self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
     ) -> None:
@@ -300,39 +306,16 @@ class DerivedWork:
             self.launches.read(info)
         self.projection.advance(until)
         for part, queue in zip(parts, queues, strict=True):
-            self.counters.add(part)
+            self._counters.add(part)
             if self.launches.known:
                 rows, wanted = part.rows, self.projection.active
                 columns = rows["correlation"], rows["start"], rows["end"], queue
-                self.launches.calls.launch(*columns, *self.counters.depth, wanted)
+                self.launches.calls.launch(*columns, *self._counters.depth, wanted)
         self.projection.settle(until)
         if self._replays:
             self._replays.add(parts, queues)
             if until == NEVER:
                 self._replays.finish()
-
-
-def _memory_counters(trace: Trace, allocations: Iterable[BlockInfo], span: tuple[int, int]) -> MemoryCounters:
-    counters = MemoryCounters(span)
-    for info in allocations:
-        counters.add(trace.block(info)[0])
-    return counters
-
-
-def _spool_counters(counters: Sequence[CounterValues], spool: Spool, descriptors: Descriptors, process: int) -> None:
-    """Put the values of derived counters into a spool, in rising time."""
-    rows = np.zeros(sum(len(c.times) for c in counters), COUNTED.dtype)
-    rows["process"] = process
-    begin = 0
-    for number, c in enumerate(counters):
-        descriptor = {"name": c.name, "description": c.description, "counter": counter(c.unit, DERIVED)}
-        descriptors.counters[process, number] = descriptor
-        part = rows[begin : begin + len(c.times)]
-        part["time"], part["value"], part["counter"] = c.times, c.values, number
-        begin += len(part)
-    rows = rows[np.argsort(rows["time"], kind="stable")]
-    for begin in range(0, len(rows), _SPOOLED):
-        spool.add(COUNTED, rows[begin : begin + _SPOOLED])
 
 
 def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], derived: DerivedWork | None) -> None:
@@ -432,7 +415,8 @@ class _Slices(NamedTuple):
 
 
 class HostWriter:
-    """Writes the host events of some processes. ``columns`` computes their columns, by process.
+    """Writes the host events of some processes. By process, ``columns`` computes their columns, and ``memory`` gets the
+    allocations and returns the values of counters.
 
     The slices of a thread come from several tables, in any order, and are written as begin and end events that nest. A
     pass goes over the processes in windows of time. It reads the blocks of the window, lays out the rows that begin in
@@ -446,13 +430,22 @@ class HostWriter:
     slice, which are not written.
     """
 
-    def __init__(self, blocks: Blocks, columns: Mapping[int, HostColumns], tracks: HostTracks, output: Output) -> None:
-        self._blocks, self._columns, self._tracks, self._output = blocks, columns, tracks, output
+    def __init__(
+        self,
+        blocks: Blocks,
+        columns: Mapping[int, HostColumns],
+        memory: Mapping[int, MemoryCounters],
+        tracks: HostTracks,
+        output: Output,
+    ) -> None:
+        self._blocks, self._columns, self._memory, self._tracks, self._output = blocks, columns, memory, tracks, output
         self._lanes = Lanes()
         self._events: dict[tuple[int, str], list[HostEvents]] = {}
         self.spilled, self.detached = 0, 0
 
-    def write(self, tables: Iterable[HostTable], pending: list[_Block]) -> None:
+    def write(self, tables: Iterable[HostTable], sources: Iterable[BlockInfo | SpoolBlock]) -> None:
+        """Write the events of some blocks, as ``tables`` describe them."""
+        pending = [_Block(source.first_time, source) for source in sources]
         while pending:
             # Each pass needs new tracks, because an earlier pass used its tracks up to the end of the capture.
             self._lanes, self._events = Lanes(), {}
@@ -476,9 +469,9 @@ class HostWriter:
         live: list[_Block] = []
         heapq.heapify(pending)
         begin = 0
-        while pending or live:
+        while begin < NEVER:
             size, first = 0, pending[0].time if pending else NEVER
-            while pending and len(live) < _CHUNKS // 2 and (size < HOST_WINDOW or pending[0].time <= first):
+            while pending and len(live) < _BLOCKS and (size < HOST_WINDOW or pending[0].time <= first):
                 block = heapq.heappop(pending)
                 size += block.source.payload_size
                 block.chunks = self._load(block, begin, late)
@@ -487,9 +480,12 @@ class HostWriter:
             until = pending[0].time if pending else NEVER
             if until <= begin and live:
                 until = begin + 1  # many blocks begin at one time, which is written in parts
-            slices = [
-                _Slices(chunk, block.written, self._tracks.of(chunk.events)) for block in live for chunk in block.chunks
-            ]
+            chunks = [(chunk, block.written) for block in live for chunk in block.chunks]
+            for process, memory in self._memory.items():
+                if len(rows := memory.rows(until)):
+                    parts = self._select(process, COUNTED.name, rows)
+                    chunks += [(chunk, begin) for chunk in self._chunks(process, parts)]
+            slices = [_Slices(chunk, written, self._tracks.of(chunk.events)) for chunk, written in chunks]
             layout.run(self._close_window, slices, until, self._tracks.news(), writing)
             for block in live:
                 block.written = until
@@ -504,18 +500,24 @@ class HostWriter:
         return late
 
     def _load(self, block: _Block, begin: int, late: list[_Block]) -> list[HostChunk]:
-        source, columns = block.source, self._columns[block.source.process]
+        source = block.source
         parts = self.prepare(source, source.read()) if isinstance(source, SpoolBlock) else self._blocks.read(source)
         if not parts:
             return []
+        if source.table == "allocations" and source.process in self._memory and not block.written:
+            for part in parts:
+                self._memory[source.process].add(part.rows)
         block.starts = np.concatenate([part.starts for part in parts])
         block.last = int(block.starts.max())
         if not block.written and begin:
             first = int(block.starts.min())
             if first < begin:
-                late.append(_Block(first, source))
+                late.append(_Block(first, source, written=1))  # no row begins earlier
                 return []
-        chunks: list[HostChunk] = []
+        return self._chunks(source.process, parts)
+
+    def _chunks(self, process: int, parts: Iterable[HostRows]) -> list[HostChunk]:
+        chunks, columns = [], self._columns[process]
         for part in parts:
             table, rows = part.events.table, part.rows
             submitted = columns.submitted(table, rows)
@@ -524,7 +526,10 @@ class HostWriter:
 
     def prepare(self, source: BlockInfo | SpoolBlock, rows: np.ndarray) -> list[HostRows]:
         """The rows of a block for each :class:`HostTable` that selects some; thread-safe."""
-        parts = [events.select(rows) for events in self._events[source.process, source.table or ""]]
+        return self._select(source.process, source.table or "", rows)
+
+    def _select(self, process: int, table: str, rows: np.ndarray) -> list[HostRows]:
+        parts = [events.select(rows) for events in self._events[process, table]]
         return [part for part in parts if len(part.rows)]
 
     def _close_window(
@@ -542,26 +547,31 @@ class HostWriter:
         at their time."""
         self._tracks.add(news)
         joins = bytes(chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks)
-        groups, (which, rows, times, tracks), joined = self._lanes.take(joins, _MOST_EXTRA)
+        uuids = self._tracks.prepare(*self._lanes.groups())
+        (which, rows, times, tracks), (extra, extra_rows, offsets, extra_tracks) = self._lanes.take(
+            joins, _MOST_EXTRA, uuids
+        )
         if not len(times):
             return
-        uuids = self._tracks.prepare(*groups, int(times[0]))
-        by_event: Columns = {"time": times, "track": uuids[tracks], "bare_prefixes": self._output.bare_prefixes}
-        extra, extra_rows, offsets, extra_tracks = joined
+        by_event: Columns = {"time": times, "track": tracks, "bare_prefixes": self._output.bare_prefixes}
+        streams = _streams(chunks, by_event)
         if len(extra):
-            extra_uuids = uuids[extra_tracks]
-            extra_uuids[extra_uuids == 0] = self._tracks.default
-            by_event |= {"extra_tracks": extra_uuids, "extra_values": _values(chunks, extra, extra_rows)}
-            by_event["extra_offsets"] = offsets
-        streams = [chunk.bind(by_event) for chunk in chunks]
-        streams.append(end_template(bool(len(extra))).bind(by_event))
-        which, edges = np.minimum(which, len(chunks)), np.array([0, len(times)], np.uint32)
+            extra_tracks[extra_tracks == 0] = self._tracks.default
+            by_event |= {"extra_tracks": extra_tracks, "extra_values": _values(chunks, extra, extra_rows)}
+            streams += _streams(chunks, by_event | {"extra_offsets": offsets})
+        edges = np.array([0, len(times)], np.uint32)
         self._output.events(streams, [self._tracks.sequence], edges, times, which=which, rows=rows)
+
+
+def _streams(chunks: Sequence[HostChunk], by_event: Columns) -> list[tuple[Program, list[np.ndarray | Blobs]]]:
+    """The programs of the events of chunks, and of the ends of slices."""
+    ends = end_template("extra_offsets" in by_event).bind(by_event)
+    return [*(chunk.bind(by_event) for chunk in chunks), ends]
 
 
 def _too_many(live: Sequence[_Block]) -> bool:
     """Whether some blocks must leave the memory."""
-    return sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _CHUNKS // 4
+    return sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _BLOCKS_KEPT
 
 
 def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:

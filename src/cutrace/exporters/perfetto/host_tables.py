@@ -95,7 +95,7 @@ COUNTED = Table(
     (
         Field("time", "u64", "ns", "begin of the value"),
         Field("value", "f64", "", "value"),
-        Field("counter", "u32", "", "number of the counter in the process"),
+        Field("counter", "u32", "", "number of the counter in the trace"),
         SHARED["process"],
     ),
 )
@@ -307,7 +307,7 @@ def _replay_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) 
 
 
 def _counted_track(descriptors: Descriptors, process: int, number: int) -> dict[str, Any]:
-    return descriptors.counters[process, number]
+    return descriptors.counters[number]
 
 
 def _moments_track(descriptors: Descriptors, process: int, scope: int) -> dict[str, Any]:
@@ -695,6 +695,8 @@ class HostTracks:
         """Write the descriptors and interned entries for a window from the time ``first`` (ns), whose tracks ``groups``
         have ``counts`` events on so many ``lanes``. Returns the uuids of all these lanes, 0 for the default, which is
         the track with the most events."""
+        if not len(groups):
+            return np.zeros(0, np.uint32)
         if self.sequence.time < 0:
             self.sequence.anchor(first)
         tracks = [self.tracks[group] for group in groups.tolist()]

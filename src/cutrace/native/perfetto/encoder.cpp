@@ -120,7 +120,7 @@ std::size_t own_bound(const Bound& bound, std::size_t event, std::size_t row, st
 nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
                  std::vector<std::pair<const Program*, std::vector<AnyColumn>>> streams, Column<std::uint32_t> offsets,
                  Column<std::uint32_t> pieces, Writable<std::uint64_t> lasts, std::size_t first_event,
-                 std::optional<Column<std::uint8_t>> which, std::optional<Column<std::uint32_t>> rows) {
+                 std::optional<Column<std::uint16_t>> which, std::optional<Column<std::uint32_t>> rows) {
   const std::size_t segments = pieces.size;
   if (offsets.size != segments + 1 || lasts.size != segments)
     throw std::invalid_argument("each segment needs a piece, a last value and an offset, plus one final offset");

@@ -20,7 +20,7 @@
 
 #include "common/arrays.h"
 #include "common/column.h"
-#include "perfetto/runs.h"
+#include "common/runs.h"
 
 namespace nb = nanobind;
 
@@ -36,7 +36,7 @@ struct Entry {
   std::uint64_t start;
   std::uint64_t end;
   std::uint32_t row;
-  std::uint8_t stream;
+  std::uint16_t stream;
   bool instant;
   bool inside;  // left out where no slice is open on the first lane
 };
@@ -129,36 +129,37 @@ struct Group {
 struct TrackEvent {
   std::uint64_t time;
   std::uint32_t row;
-  std::uint32_t track;  // first the lane, at last the index among all lanes of the window
+  std::uint32_t lane;
   std::uint32_t group;  // the index among the groups of the window
-  std::uint8_t stream;
+  std::uint16_t stream;
 };
 
-// Events for Python, as columns.
+// Up to so many events for Python, as columns.
 struct Events {
-  std::vector<std::uint8_t> streams;
-  std::vector<std::uint32_t> rows, tracks;
-  std::vector<std::uint64_t> times;
+  Array<std::uint16_t> streams;
+  Array<std::uint32_t> rows, tracks;
+  Array<std::uint64_t> times;
+  std::size_t count = 0;
 
-  void reserve(std::size_t most) {
-    streams.reserve(most);
-    rows.reserve(most);
-    tracks.reserve(most);
-    times.reserve(most);
+  explicit Events(std::size_t most) : streams(most), rows(most), tracks(most), times(most) {}
+
+  void add(const TrackEvent& event, std::uint16_t stream, std::uint32_t track) {
+    streams[count] = stream;
+    rows[count] = event.row;
+    tracks[count] = track;
+    times[count++] = event.time;
   }
 
-  void add(const TrackEvent& event) {
-    streams.push_back(event.stream);
-    rows.push_back(event.row);
-    tracks.push_back(event.track);
-    times.push_back(event.time);
+  void shrink() {
+    streams.shrink(count);
+    rows.shrink(count);
+    tracks.shrink(count);
+    times.shrink(count);
   }
 };
 
 class Lanes {
  public:
-  static constexpr unsigned kEnd = 255;
-
   Lanes() = default;
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
@@ -166,7 +167,7 @@ class Lanes {
   void add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
            std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
            std::optional<Column<std::uint32_t>> group_of, std::optional<Column<std::uint8_t>> inside) {
-    if (stream >= kEnd) throw std::invalid_argument("the number of a stream must be below 255");
+    if (stream >= kEnd) throw std::invalid_argument("the number of a stream is too large");
     const bool instant = !given_ends;
     const Column<std::uint64_t> ends = given_ends.value_or(starts);
     need_rows(starts.size, groups, ends);
@@ -186,7 +187,7 @@ class Lanes {
       }
       const std::uint64_t stop = ends[row];
       if (stop < begin || stop == kNever) throw std::invalid_argument("a slice ends before it begins, or never");
-      added_[g].push_back({begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant,
+      added_[g].push_back({begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint16_t>(stream), instant,
                            inside && (*inside)[row] != 0});
     }
   }
@@ -211,6 +212,7 @@ class Lanes {
           window.lanes.pop_back();
           continue;
         }
+        window.first = std::min(window.first, window.events[before].time);
         window.groups.push_back(static_cast<std::uint32_t>(g));
         window.counts.push_back(static_cast<std::uint32_t>(window.events.size() - before));
       }
@@ -218,51 +220,61 @@ class Lanes {
     closed_.push_back(std::move(window));
   }
 
-  nb::tuple take(Column<std::uint8_t> joins, std::size_t most_joined) {
-    if (closed_.empty()) throw std::invalid_argument("no window is closed");
+  nb::tuple groups() const {
+    const Window& window = oldest();
+    return nb::make_tuple(to_array(std::vector(window.groups)), to_array(std::vector(window.counts)),
+                          to_array(std::vector(window.lanes)), window.first);
+  }
+
+  nb::tuple take(Column<std::uint8_t> joins, std::size_t most_joined, Column<std::uint32_t> tracks) {
+    const std::vector<std::uint32_t>& lanes = oldest().lanes;
+    if (joins.size >= kEnd || tracks.size != std::accumulate(lanes.begin(), lanes.end(), std::size_t{0}))
+      throw std::invalid_argument("each stream needs an entry, and each lane a track");
     Window window = std::move(closed_.front());
     closed_.pop_front();
+    Events alone(window.events.size()), joined(window.events.size());
     std::vector<std::uint32_t> offsets;
-    Events alone, joined;
     {
       nb::gil_scoped_release release;
-      std::vector<std::uint32_t> first;  // track of each group
+      std::vector<std::size_t> first;  // lane of each group
       std::vector<Run> runs;
-      std::size_t begin = 0;
-      std::uint32_t tracks = 0;
+      std::vector<std::size_t> hosts;  // of the joined events
+      std::size_t begin = 0, lane = 0;
       for (std::size_t i = 0; i < window.groups.size(); ++i) {
-        first.push_back(tracks);
-        tracks += window.lanes[i];
+        first.push_back(lane);
+        lane += window.lanes[i];
         runs.push_back({begin, begin + window.counts[i]});
         begin = runs.back().end;
       }
-      alone.reserve(window.events.size());
-      offsets.reserve(window.events.size() + 1);
-      offsets.push_back(0);
+      const auto ends = static_cast<std::uint16_t>(joins.size);
       std::size_t host = 0;  // the first event at a time, from 1
-      std::uint32_t guests = 0;
-      in_order(window.events, runs, [&](TrackEvent event) {
-        event.track += first[event.group];
+      std::size_t guests = 0;
+      in_order(window.events, runs, [&](const TrackEvent& event) {
+        const std::uint32_t track = tracks[first[event.group] + event.lane];
         const bool again = host > 0 && alone.times[host - 1] == event.time;
-        if (again && guests < most_joined && event.stream < joins.size && joins[event.stream] != 0) {
-          joined.add(event);
-          ++offsets[host];
-          ++guests;
-          return;
+        if (event.stream == kEnd) {
+          alone.add(event, ends, track);
+        } else if (event.stream >= ends) {
+          throw std::invalid_argument("each stream needs an entry, and each lane a track");
+        } else if (again && guests < most_joined && joins[event.stream] != 0) {
+          joined.add(event, event.stream, track);
+          hosts.push_back(host);
+          if (guests++ == 0) alone.streams[host - 1] += ends + 1;
+        } else {
+          alone.add(event, event.stream, track);
         }
-        alone.add(event);
-        offsets.push_back(0);
         if (again) return;
-        host = alone.times.size();
+        host = alone.count;
         guests = 0;
       });
-      std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
+      alone.shrink();
+      joined.shrink();
+      offsets.resize(alone.count + 1);
+      for (const std::size_t at : hosts) ++offsets[at];
+      if (!hosts.empty()) std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
     }
-    auto groups = nb::make_tuple(to_array(std::move(window.groups)), to_array(std::move(window.counts)),
-                                 to_array(std::move(window.lanes)));
     spare_.push_back(std::move(window));
     return nb::make_tuple(
-        std::move(groups),
         nb::make_tuple(to_array(std::move(alone.streams)), to_array(std::move(alone.rows)), to_array(std::move(alone.times)),
                        to_array(std::move(alone.tracks))),
         nb::make_tuple(to_array(std::move(joined.streams)), to_array(std::move(joined.rows)), to_array(std::move(offsets)),
@@ -278,20 +290,25 @@ class Lanes {
   std::uint64_t outside() const { return outside_; }
 
  private:
-  // The events of a window, group by group: the numbers of the groups, and of events and lanes of each.
+  static constexpr std::uint16_t kEnd = INT16_MAX;  // the stream of events that end a slice
+
+  // The events of a window, group by group: the numbers of the groups, and of events and lanes of each. `first` is the earliest
+  // time.
   struct Window {
     std::vector<TrackEvent> events;
     std::vector<std::uint32_t> groups, counts, lanes;
+    std::uint64_t first = kNever;
 
     void clear() {
       for (auto* numbers : {&groups, &counts, &lanes}) numbers->clear();
       events.clear();
+      first = kNever;
     }
 
-    void add(std::uint64_t time, std::uint32_t row, std::size_t lane, std::uint32_t group, std::uint8_t stream) {
-      const auto track = static_cast<std::uint32_t>(lane);
-      lanes.back() = std::max(lanes.back(), track + 1);
-      events.push_back({time, row, track, group, stream});
+    void add(std::uint64_t time, std::uint32_t row, std::size_t lane, std::uint32_t group, std::uint16_t stream) {
+      const auto number = static_cast<std::uint32_t>(lane);
+      lanes.back() = std::max(lanes.back(), number + 1);
+      events.push_back({time, row, number, group, stream});
     }
   };
 
@@ -299,6 +316,11 @@ class Lanes {
   struct Run {
     std::size_t next, end;
   };
+
+  const Window& oldest() const {
+    if (closed_.empty()) throw std::invalid_argument("no window is closed");
+    return closed_.front();
+  }
 
   // Calls put() with the events of all runs in the order of time. `heap` has one run for each group. An event is often followed
   // by more of its group, so a run stays at the top while it is the earliest.
@@ -367,7 +389,6 @@ class Lanes {
 void bind_lanes(nb::module_& m) {
   nb::class_<Lanes>(m, "Lanes", "Lays out slices as begin and end events of nested stacks, window by window.")
       .def(nb::init<>())
-      .def_prop_ro_static("END", [](nb::handle) { return Lanes::kEnd; }, "The stream of events that end a slice.")
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
            nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
            nb::arg("inside") = nb::none(),
@@ -375,12 +396,14 @@ void bind_lanes(nb::module_& m) {
            "``group_of``, the group of a row is ``group_of[groups[row]]``. Instants where ``inside`` is true are left out, and counted, unless a slice of\n"
            "their group is open on the first lane.")
       .def("close", &Lanes::close, nb::arg("until"), "End the window and lay out its slices, which begin before ``until``.")
-      .def("take", &Lanes::take, nb::arg("joins"), nb::arg("most_joined"),
-           "The oldest closed window that was not taken: its groups (number, events, lanes), its events in the order of\n"
-           "time (stream, row, time, track), and joined events (stream, row, offsets, track). Stream END ends a slice.\n"
-           "A track is an index into all lanes of all these groups. An event of a stream that ``joins`` has no place of\n"
-           "its own at the time of an earlier event: those from offsets[i] to offsets[i + 1], ``most_joined`` at most,\n"
-           "join event i, the first at their time.")
+      .def("groups", &Lanes::groups,
+           "Of the oldest closed window: its groups, the numbers of their events and lanes, and the earliest time.")
+      .def("take", &Lanes::take, nb::arg("joins"), nb::arg("most_joined"), nb::arg("tracks"),
+           "Remove the oldest closed window. Returns its events in the order of time (stream, row, time, track), and joined\n"
+           "events (stream, row, offsets, track). ``tracks`` has the track of each lane of each group. ``joins`` has an entry\n"
+           "for each stream; stream ``len(joins)`` ends a slice. An event of a stream that ``joins`` has no place of its own\n"
+           "at the time of an earlier event: those from offsets[i] to offsets[i + 1], ``most_joined`` at most, join event i,\n"
+           "the first at their time. The stream of such an event is higher by ``len(joins) + 1``.")
       .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.")
       .def_prop_ro("outside", &Lanes::outside, "How many instants were left out.");
 }

@@ -11,6 +11,7 @@
 
 #include "common/arrays.h"
 #include "common/column.h"
+#include "common/runs.h"
 
 namespace nb = nanobind;
 
@@ -45,7 +46,7 @@ void Levels::values(std::uint32_t series, std::vector<std::uint64_t>& times, std
     const auto earlier = [](const Change& a, const Change& b) {
       return a.series != b.series ? a.series < b.series : a.time < b.time;
     };
-    if (!sorted_) std::stable_sort(changes_.begin(), changes_.end(), earlier);
+    if (!sorted_) sort_runs(changes_.begin(), changes_.end(), earlier);
     sorted_ = true;
     for (auto at = std::lower_bound(changes_.begin(), changes_.end(), Change{series, 0, 0}, earlier);
          at != changes_.end() && at->series == series; ++at) {

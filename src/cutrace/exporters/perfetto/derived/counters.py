@@ -11,37 +11,46 @@ up to ``2**BITS`` equal parts, and each counter has one value for each part: the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from ...._native import Levels
 from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
+from ..descriptors import DERIVED, Descriptors, counter
 from ..gpu_events import GpuPart, KeyIndex
+from ..host_tables import COUNTED
 
 BITS = 12
 EXACT = 1 << 16
 
 _NONE = (1 << 32) - 1
-
-
-class CounterValues(NamedTuple):
-    """One counter: name, description, unit, and the values that begin at ``times`` (ns, rising)."""
-
-    name: str
-    description: str
-    unit: str
-    times: np.ndarray
-    values: np.ndarray
+_NEVER = (1 << 64) - 1
 
 
 class CounterSet:
-    """Counters of one sort, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from ``Levels.MOST`` have
-    no counter."""
+    """Counters of one sort of a process, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from
+    ``Levels.MOST`` have no counter. With ``peaks``, the value of a part of the time is the highest one, not the
+    mean. ``changes`` is their number if it is known."""
 
-    def __init__(self, span: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        descriptors: Descriptors,
+        process: int,
+        span: tuple[int, int],
+        description: str,
+        unit: str = "",
+        *,
+        peaks: bool = False,
+        changes: int = 0,
+    ) -> None:
+        self._descriptors, self._process = descriptors, process
+        self._text = {"description": description, "counter": counter(unit, DERIVED)}
+        self._peaks, self._until = peaks, 0
         self._numbers = np.zeros(0, np.uint32)
-        self.levels = Levels(*span, BITS, EXACT)
+        # By number, the number of the counter in the trace, and the last returned value.
+        self._tracks: dict[int, int] = {}
+        self._last: dict[int, float] = {}
+        self.levels = Levels(*span, BITS, EXACT if changes <= EXACT else 0)
 
     def numbers(self, count: int) -> np.ndarray:
         """By number, the counter of :attr:`levels` (2**32 - 1 for none), for at least ``count`` numbers."""
@@ -50,28 +59,55 @@ class CounterSet:
             self._numbers = np.where(numbers < Levels.MOST, numbers, np.uint32(_NONE))
         return self._numbers
 
-    def values(
-        self, names: Sequence[str], description: str, unit: str = "", *, peaks: bool = False
-    ) -> Iterator[CounterValues]:
-        """The counters; ``names`` are by number. With ``peaks``, a value of a part of the time is the highest one, not
-        the mean."""
-        for number, name in enumerate(names[: min(len(self._numbers), Levels.MOST)]):
-            times, values, highest, exact = self.levels.values(number)
-            if not exact and len(times):
-                values = highest if peaks else values
-                # A value holds until the next one.
-                kept = np.append(values[0] != 0, values[1:] != values[:-1])
-                times, values = times[kept], values[kept]
-            if len(times):
-                yield CounterValues(name, description, unit, times, values)
+    def rows(self, names: Sequence[str], until: int = _NEVER) -> np.ndarray:
+        """The values before ``until`` (ns), after all changes before it, that no earlier call returned: rows of
+        :data:`COUNTED` in rising time. ``names`` are by number."""
+        parts = [np.zeros(0, COUNTED.dtype)]
+        for number, name in enumerate(names[: min(len(self._numbers), Levels.MOST)] if until > self._until else ()):
+            times, values = self._values(number, until)
+            if not len(times):
+                continue
+            if number not in self._tracks:
+                self._tracks[number] = len(self._descriptors.counters)
+                self._descriptors.counters.append({"name": name, **self._text})
+            parts.append(np.empty(len(times), COUNTED.dtype))
+            parts[-1]["time"], parts[-1]["value"] = times, values
+            parts[-1]["counter"], parts[-1]["process"] = self._tracks[number], self._process
+        self._until = max(self._until, until)
+        rows = np.concatenate(parts)
+        return rows[np.argsort(rows["time"], kind="stable")]
+
+    def _values(self, number: int, until: int) -> tuple[np.ndarray, np.ndarray]:
+        times, means, highest, exact = self.levels.values(number)
+        window = np.array([self._until, until], np.uint64)
+        if exact:
+            chosen = slice(*np.searchsorted(times, window))
+            if chosen.stop > chosen.start:
+                self._last[number] = means[chosen.stop - 1]
+            return times[chosen], means[chosen]
+        # The value of a part is known when the part is over.
+        begin, end = np.maximum(np.searchsorted(times, window, "right") - 1, 0)
+        chosen = slice(begin, len(times) if until == _NEVER else end)
+        # A part that began earlier counts from the begin of this window. An event can begin then, so add 1 ns: packets
+        # with an event and a value take longer to encode.
+        times = np.maximum(times[chosen], min(self._until + 1, until - 1))
+        values = (highest if self._peaks else means)[chosen]
+        if not len(values):
+            return times, values
+        # A value holds until the next one.
+        changed = np.diff(values, prepend=self._last.get(number, 0.0)) != 0
+        self._last[number] = values[-1]
+        return times[changed], values[changed]
 
 
 class WorkCounters:
     """The counters of the GPU work of one process. ``queues`` numbers its streams."""
 
-    def __init__(self, queues: KeyIndex, span: tuple[int, int]) -> None:
+    def __init__(self, descriptors: Descriptors, process: int, queues: KeyIndex, span: tuple[int, int]) -> None:
         self._queues, self._copies = queues, KeyIndex("device", "kind")
-        self._depth, self._bandwidth = CounterSet(span), CounterSet(span)
+        of = descriptors, process, span
+        self._depth = CounterSet(*of, "Work that is launched and not finished")
+        self._bandwidth = CounterSet(*of, "The sum over the copies that run", "bytes/s")
 
     @property
     def depth(self) -> tuple[Levels, np.ndarray]:
@@ -85,19 +121,21 @@ class WorkCounters:
             counters = self._bandwidth.numbers(len(self._copies.keys))
             self._bandwidth.levels.add_stretches(kinds, counters, rows["start"], rows["end"], bandwidth)
 
-    def values(self, queue_names: Sequence[str]) -> Iterator[CounterValues]:
-        """All counters. ``queue_names`` has the names of the streams."""
-        queues = [f"launch queue, {name}" for name in queue_names]
-        yield from self._depth.values(queues, "Work that is launched and not finished")
-        copies = [f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}" for device, kind in self._copies.keys]
-        yield from self._bandwidth.values(copies, "The sum over the copies that run", "bytes/s")
+    def rows(self, queue_names: Sequence[str]) -> Iterator[np.ndarray]:
+        """All values of each sort, as rows of :data:`COUNTED`. ``queue_names`` has the names of the streams."""
+        yield self._depth.rows([f"launch queue, {name}" for name in queue_names])
+        yield self._bandwidth.rows(
+            [f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}" for device, kind in self._copies.keys]
+        )
 
 
 class MemoryCounters:
-    """The memory that a process holds, by device and kind."""
+    """The memory that a process holds, by device and kind. ``count`` is the number of its allocations and releases."""
 
-    def __init__(self, span: tuple[int, int]) -> None:
-        self._counters, self._kinds = CounterSet(span), KeyIndex("device", "memory", "operation")
+    def __init__(self, descriptors: Descriptors, process: int, span: tuple[int, int], count: int) -> None:
+        description = "Bytes allocated since the capture began and not released"
+        self._counters = CounterSet(descriptors, process, span, description, "bytes", peaks=True, changes=count)
+        self._kinds = KeyIndex("device", "memory", "operation")
         self._held: dict[tuple[int, int], int] = {}  # the number of each device and kind
         self._numbers: list[int] = []  # by kind of row
         self._factors: list[int] = []
@@ -111,7 +149,7 @@ class MemoryCounters:
         counters, factors = self._counters.numbers(len(self._held))[self._numbers], np.array(self._factors, np.int64)
         self._counters.levels.add(kinds, counters, factors, rows["time"], rows["bytes"])
 
-    def values(self) -> Iterator[CounterValues]:
+    def rows(self, until: int) -> np.ndarray:
+        """The values before ``until`` (ns) that no earlier call returned, as rows of :data:`COUNTED`."""
         names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held]
-        description = "Bytes allocated since the capture began and not released"
-        yield from self._counters.values(names, description, "bytes", peaks=True)
+        return self._counters.rows(names, until)
