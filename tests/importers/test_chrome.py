@@ -163,6 +163,20 @@ class TestOthers:
 
 
 class TestTruncation:
+    @pytest.mark.parametrize("between", ["", "\n", " \r\n\t"])
+    def test_several_arrays_in_a_row_are_one_trace(self, tmp_path: Path, between: str) -> None:
+        path = tmp_path / "a.json"
+        pieces = [
+            json.dumps([x(name="a")]),
+            json.dumps({"traceEvents": [x(name="b")]}),
+            "[]",
+            json.dumps([x(name="c")]),
+        ]
+        path.write_text(between.join(pieces) + "\n}")
+        trace = cutrace.load(path)
+        assert [name for name, _, _ in slices(trace)] == ["a", "b", "c"]
+        assert trace.imports[0].lost == 0
+
     def test_an_array_without_its_end(self, tmp_path: Path) -> None:
         path = tmp_path / "cut.json"
         whole = json.dumps([x(name=str(i)) for i in range(5)])

@@ -158,17 +158,23 @@ bool EventScanner::start(bool final) {
   const char* p = json::skip_space(at(begin_));
   begin_ = static_cast<std::size_t>(p - at(0));
   if (p >= end()) return false;
-  if (*p == '[') {
-    state_ = State::kArray;
-    has_array_ = true;
-  } else if (*p == '{') {
-    state_ = State::kObject;
-    in_object_ = true;
-  } else {
-    end(Ended::kNothing);
+  if (*p != '[' && *p != '{') {
+    end(ended_ == Ended::kNot ? Ended::kNothing : ended_);
     return true;
   }
+  ended_ = Ended::kNot;
+  in_object_ = *p == '{';
+  has_array_ |= !in_object_;
+  state_ = in_object_ ? State::kObject : State::kArray;
   ++begin_;
+  return true;
+}
+
+// The value is closed. Another one may follow: Proton writes an object with events for each stream.
+bool EventScanner::closed() {
+  ++begin_;
+  ended_ = Ended::kWhole;
+  state_ = State::kStart;
   return true;
 }
 
@@ -177,10 +183,7 @@ bool EventScanner::object(bool final) {
   while (json::is_space(*p) || *p == ',') ++p;
   begin_ = static_cast<std::size_t>(p - at(0));
   if (p >= end()) return false;
-  if (*p == '}') {
-    end(Ended::kWhole);
-    return true;
-  }
+  if (*p == '}') return closed();
   std::string_view name;
   Read read = key(p, name);
   if (read == Read::kOk) {
@@ -238,9 +241,9 @@ bool EventScanner::array(bool final) {
   begin_ = static_cast<std::size_t>(p - at(0));
   if (p >= end()) return false;
   if (*p == ']') {
+    if (!in_object_) return closed();
     ++begin_;
-    if (in_object_) state_ = State::kObject;
-    else end(Ended::kWhole);
+    state_ = State::kObject;
     return true;
   }
   const bool is_object = *p == '{';

@@ -1,9 +1,9 @@
 // Trace events of JSON files, as columns.
 //
-// A trace is an array of events, or an object with one under "traceEvents". An EventScanner reads its bytes in pieces of any
-// size. It knows the keys of all events (ph, cat, name, pid, tid, ts, dur, args); rules name further keys and their types.
-// Texts become ids, the threads of events become indices, times become nanoseconds. Other keys and arguments stay as the
-// text of a JSON object, so nothing is lost.
+// A trace is an array of events, or an object with one under "traceEvents", or several of these in a row. An EventScanner
+// reads its bytes in pieces of any size. It knows the keys of all events (ph, cat, name, pid, tid, ts, dur, args); rules name
+// further keys and their types. Texts become ids, the threads of events become indices, times become nanoseconds. Other keys
+// and arguments stay as the text of a JSON object, so nothing is lost.
 //
 // An unreadable event is counted by reason, and scanning goes on at the next event. Memory is bounded by the largest event
 // (kLargest at most), the texts, and the events not yet taken. No Python here.
@@ -185,6 +185,7 @@ class EventScanner {
   bool unfinished(bool final);
   bool failed(json::Read read, bool final, Ended inside);
   void end(Ended how);
+  bool closed();
 
   json::Read event(const char*& p);
   json::Read event_value(const char*& p, std::string_view key);
