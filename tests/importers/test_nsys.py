@@ -14,6 +14,7 @@ import pytest
 
 import cutrace
 from cutrace import BadCapture, Trace
+from cutrace.nsys import NOTHING
 from cutrace.trace.imported import Account
 from databases import NSYS, global_pid, global_tid, kernel, nsys, spans
 
@@ -112,6 +113,20 @@ def test_a_wait_is_what_its_ids_say() -> None:
     trace = cutrace.load(NSYS)
 
     assert trace.synchronizations[["type", "stream", "event"]].tolist() == [(4, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "event", "kind"), [(NOTHING, 2, 1), (13, 2, 2), (13, NOTHING, 3), (NOTHING, NOTHING, 4)]
+)
+def test_the_ids_of_a_wait_say_its_kind_in_versions_with_other_numbers(
+    tmp_path: Path, stream: int, event: int, kind: int
+) -> None:
+    # A version of 2022 wrote 2 for cudaEventSynchronize() and for cudaStreamSynchronize().
+    wait = {"start": 10, "end": 20, "globalPid": global_pid(100), "contextId": 1, "correlationId": 3, "syncType": 2}
+    path = nsys(
+        tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION=[wait | {"streamId": stream, "eventId": event}]
+    )
+    assert cutrace.load(path).synchronizations["type"].tolist() == [kind]
 
 
 def test_a_real_export_converts(tmp_path: Path) -> None:

@@ -80,7 +80,9 @@ def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
     of_event = batch.known("eventId") & (batch["eventId"] & NOTHING != NOTHING)
     kind, both = batch["syncType"], batch.known("streamId") & batch.known("eventId")
     fits = np.select(
-        [kind == 1, kind == 2, kind == 3], [of_event, of_event, of_stream & ~of_event], ~of_stream & ~of_event
+        [kind == 1, kind == 2, kind == 3],
+        [of_event, of_event & of_stream, of_stream & ~of_event],
+        ~of_stream & ~of_event,
     )
     by_ids = np.select([of_stream & of_event, of_event, of_stream], [2, 1, 3], 4)
     made.set("type", np.where(both & ~fits, by_ids, kind))
