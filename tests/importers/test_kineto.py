@@ -323,6 +323,12 @@ class TestRecords:
         assert [p.pid for p in trace.processes] == [10]
         assert trace.kernels["correlation"] == trace.api_calls["correlation"] == 5
 
+    def test_work_is_of_the_process_that_made_calls(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            {"ph": "X", "cat": "user_annotation", "name": "a", "pid": 3, "tid": 3, "ts": 1, "dur": 1}, KERNEL, CALL
+        )
+        assert [trace.processes[p].pid for p in trace.kernels["process"]] == [10]
+
     def test_waits(self, load: Callable[..., Trace]) -> None:
         wait = {"ph": "X", "cat": "cuda_sync", "pid": 0, "tid": 7, "ts": 2e9, "dur": 1}
         common = {"stream": 7, "correlation": 9, "device": 0, "context": 1}
@@ -500,6 +506,24 @@ def test_rocm_has_a_name_of_its_own_for_shared_memory(load: Callable[..., Trace]
 
     assert trace.devices["shared_per_multiprocessor"].tolist() == [65536]
     assert list(trace.imports[0].leftovers()) == []
+
+
+def test_proton_writes_an_object_for_each_stream(tmp_path: Path) -> None:
+    event = {"args": {"call_stack": ["ROOT", "k"]}, "cat": "kernel", "dur": 1.5, "name": "k", "ph": "X"}
+    lines = [
+        json.dumps({"displayTimeUnit": "us", "traceEvents": [event | {"tid": stream, "ts": ts} for ts in (0.0, 9.0)]})
+        for stream in (7, 13, 15)
+    ]
+    path = tmp_path / "proton.chrome_trace"
+    path.write_text("\n".join(lines) + "\n")
+    trace = cutrace.load(path)
+    assert Counter(trace.kernels["stream"].tolist()) == {7: 2, 13: 2, 15: 2}
+    assert trace.imports[0].lost == 0
+
+    path.write_text("\n".join(lines)[:-30])
+    trace = cutrace.load(path)
+    assert trace.count("kernels") == 5
+    assert any("cut off: it ends inside an event" in note for note in trace.quality.notes)
 
 
 def test_files_are_found_by_content(tmp_path: Path) -> None:

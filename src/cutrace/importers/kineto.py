@@ -115,8 +115,9 @@ _GPU_GROUPS = {
     "annotations": "gpu_slices",
 }
 _HOST_KINDS = {"operators": 1, "user": 2, "python": 3}
-#: Groups whose process is the one that the profiler ran in.
-_OF_HOST = ("runtime", "driver", "operators", "user", "python")
+#: Groups whose process is the one that the profiler ran in: calls, and in files without calls these.
+_CALLS = ("runtime", "driver")
+_OF_HOST = tuple(_HOST_KINDS)
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds)"\s*:')
 _CATEGORIES = re.compile(
@@ -180,7 +181,9 @@ class Kineto(Generic):
         if self._gpus is None:
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
         if self._host is None:
-            threads = [events.threads for events in batch if events.group in _OF_HOST]
+            # Edited files have operators of other processes, too.
+            callers = [events.threads for events in batch if events.group in _CALLS]
+            threads = callers or [events.threads for events in batch if events.group in _OF_HOST]
             indices = np.unique(np.concatenate(threads)).tolist() if threads else []  # in the order of the file
             pids = (self._timeline.reader.threads[i][0] for i in indices)
             self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
