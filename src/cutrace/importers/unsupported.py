@@ -29,6 +29,26 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"{", "is JSON without trace events: give it a list of them under the key traceEvents"),
     (b"[", "is JSON without trace events, which are objects with a phase (ph)"),
 )
+#: The same by a pattern.
+_PATTERNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    # Its first byte is white space, so it is not in the head.
+    (
+        re.compile(rb".{1,5}\x12./(?:host|device):", re.DOTALL),
+        "is a profile of XLA (xplane.pb): open the .trace.json.gz that JAX and TensorFlow write beside it",
+    ),
+    (
+        re.compile(rb'\{\s*"rocprofiler-sdk-tool"'),
+        "has records of rocprofv3: write a trace for Perfetto with its option --output-format pftrace",
+    ),
+    (
+        re.compile(rb'\{\s*"schema"\s*:\s*"[^"]*chakra'),
+        "is an execution trace of PyTorch, without times on the GPU: open the trace that torch.profiler wrote",
+    ),
+    (
+        re.compile(rb'\[\s*\{\s*"(?:children|frame)"\s*:'),
+        'has sums of Proton or Hatchet, without a timeline: make a trace with proton.start(..., data="trace")',
+    ),
+)
 # Bytes that text does not contain: control characters, and bytes that UTF-8 does not use.
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\xc0\xc1\xf5-\xff]")
 
@@ -52,7 +72,8 @@ def _explanation(source: SourceFile) -> str:
         return f"is compressed with {source.packed}, and empty or damaged: create it again"
     if source.head[257:262] == b"ustar":
         return "is a TAR archive: unpack it, and name a trace inside"
-    known = next((text for begin, text in _KNOWN if head.startswith(begin)), "")
+    of_pattern = (text for pattern, text in _PATTERNS if pattern.match(head))
+    known = next(of_pattern, "") or next((text for begin, text in _KNOWN if head.startswith(begin)), "")
     if not known and head and not _NO_TEXT.search(head):
         return "is text, not a trace: name a capture, or a trace that docs/importers.md lists"
     return known
