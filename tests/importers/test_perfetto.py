@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,42 @@ def test_counters_in_the_packet_of_another_event(maker, tmp_path):
         assert found == [(10, "memory", -4.0, "bytes"), (10, "rate", 30.0, "Hz"), (10, "rate", 35.0, "Hz")]
 
 
+def test_counters_of_all_events_of_a_sequence(maker, tmp_path):
+    track = maker.packet(2).track_descriptor
+    track.uuid, track.parent_uuid = 7, MAIN
+    track.counter.type, track.counter.is_incremental = protos.CounterDescriptor.COUNTER_THREAD_TIME_NS, True
+    defaults = maker.packet(2).trace_packet_defaults.track_event_defaults
+    defaults.track_uuid = MAIN
+    defaults.extra_counter_track_uuids.extend([7, USED])
+    defaults.extra_double_counter_track_uuids.append(CUSTOM)
+    for time, cleared in ((10, False), (20, False), (30, True), (40, False)):
+        packet = maker.packet(2, timestamp=S + time, incremental_state_cleared=cleared)
+        event = packet.track_event
+        event.type, event.name = INSTANT, "m"
+        event.extra_counter_values.extend([5, 1] if time < 40 else [5])
+        event.extra_double_counter_values.append(0.5)
+        # Descriptors come again at any time.
+        maker.packet(2).track_descriptor.CopyFrom(track)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        found = rows(trace, "counters", "name", "time", "value")
+        assert [row for row in found if row[0] == "thread_time"] == [
+            ("thread_time", time, value) for time, value in ((10, 5), (20, 10), (30, 5), (40, 10))
+        ]
+        assert [row[1:] for row in found if row[0] == "memory"] == [(10, 1), (20, 1), (30, 1)]
+        assert len([row for row in found if row[0] == "frames" and row[2] == 0.5]) == 4
+        assert trace.imports[0].lost == 0
+
+
+def test_counter_values_without_a_track_and_old_times_are_lost(maker, tmp_path):
+    maker.event(INSTANT, MAIN, 10, "m", extra_counter_track_uuids=[USED], extra_counter_values=[4, 3, 2])
+    maker.event(INSTANT, MAIN, 11, "old", timestamp_absolute_us=5)
+    maker.event(INSTANT, MAIN, 12, "other", thread_time_absolute_us=7)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert rows(trace, "instants", "name") == [("m",), ("other",)]
+        assert trace.imports[0].lost == 3
+        assert list(trace.imports[0].leftovers()) == ["1 field 17 of track events left out"]
+
+
 def test_flows_connect_slices(maker, tmp_path):
     for time, flows in ((10, {"flow_ids": [9]}), (20, {"flow_ids": [9]}), (30, {"terminating_flow_ids": [9]})):
         maker.event(INSTANT, MAIN, time, "m", **flows)
@@ -212,12 +249,18 @@ def test_gpu_work_of_another_tool(maker, tmp_path):
         packet.interned_data.gpu_specifications.add(iid=iid, name=name)
     event = packet.gpu_render_stage_event
     event.duration, event.gpu_id, event.context, event.submission_id = 5, 1, 8, 33
-    event.hw_queue_iid, event.stage_iid = 1, 2
+    event.hw_queue_iid, event.stage_iid, event.command_buffer_handle = 1, 2, 7
+    event.extra_data.add(name="pass", value="shadows")
+    for name, value in (("a", 4), ("b", 5)):
+        event.launch.args.add(name=name, uint_value=value)
     maker.event(INSTANT, MAIN, 5, "m")
     with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
         fields = ("start", "end", "name", "device", "stream", "correlation", "process")
         assert rows(trace, "gpu_slices", *fields) == [(10, 15, "Fragment", 1, 4, 33, 0)]
         assert len(trace.processes) == 1
+        (arguments,) = rows(trace, "gpu_slices", "arguments")[0]
+        assert json.loads(arguments) == {"pass": "shadows", "a": 4, "b": 5}
+        assert list(trace.imports[0].leftovers()) == ["1 field 12 of GPU events left out"]
 
 
 def test_an_end_without_a_begin_and_a_begin_without_an_end(maker, tmp_path):

@@ -27,13 +27,13 @@ from .timeline import Timeline
 CLOCKS, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, THREAD, DEFLATED, GPU_EVENT, CLOCK, DEFAULTS, TRACK = (
     6, 8, 10, 11, 12, 13, 44, 50, 53, 58, 59, 60,
 )  # fmt: skip
-ATTRIBUTES, GPU_INFO, ZSTD, CUTRACE_TABLE = 126, 128, 133, 50161
+CLEARED, ATTRIBUTES, GPU_INFO, ZSTD, CUTRACE_TABLE = 41, 126, 128, 133, 50161
 #: One of the first packets of any trace has one of these fields.
 _SURE = frozenset((SEQUENCE, DEFLATED, ZSTD))
 #: The first bytes of a packet with a group of packets.
 _GROUPS = (b"\x92\x03", b"\xaa\x08")
 #: Fields of TracePacket without data of their own.
-_ABOUT = frozenset((3, 36, 41, 42, 43, 44, 58, 79, 87, 89, 98, CLOCKS, DEFAULTS, TRACK, ATTRIBUTES, GPU_INFO))
+_ABOUT = frozenset((3, 36, CLEARED, 42, 43, 44, 58, 79, 87, 89, 98, CLOCKS, DEFAULTS, TRACK, ATTRIBUTES, GPU_INFO))
 #: The contents of other fields of TracePacket.
 _HOLDS = {
     1: "ftrace events", 2: "process trees", 5: "events of old Chrome", 7: "system statistics", 9: "process statistics",
@@ -47,6 +47,17 @@ _CATEGORY, _NAME, _ARGUMENT, _CONTEXT, _STAGE, _STRING, _KERNEL, _KERNEL_ARGUMEN
 BOOTTIME, REALTIME, FIRST_OF_SEQUENCE = 6, 1, 64
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _UNITS = {1: "ns", 2: "", 3: "bytes"}
+#: Names of counters whose type gives their name.
+_COUNTERS = {1: "thread_time", 2: "thread_instruction_count"}
+#: Fields of TrackEvent and of GpuRenderStageEvent that are read.
+_READ = {
+    TRACK_EVENT: frozenset((1, 3, 4, 6, 9, 10, 11, 12, 16, 22, 23, 30, 31, 36, 42, 44, 45, 46, 47, 48)),
+    GPU_EVENT: frozenset((1, 2, 3, 5, 6, 10, 11, 13, 14, 17, 19, 20, 21)),
+}
+#: Fields of TrackEvent with a time in microseconds.
+_OLD_TIMES = frozenset((1, 16))
+#: Fields of TrackEvent with further counters: their tracks and their values.
+_EXTRA = ((31, 12), (45, 46))
 _PHASES = {
     "B": "slices", "E": "slices", "X": "slices", "i": "instants", "C": "counter values", "s": "flows", "t": "flows",
     "f": "flows", "M": "names of tracks",
@@ -145,6 +156,10 @@ class _Sequence:
     contexts: dict[int, int] = field(default_factory=dict)
     clock: int = BOOTTIME
     track: int = 0
+    # The default tracks of further counters, by field of TrackEvent.
+    extra: dict[int, list[int]] = field(default_factory=dict)
+    # Tracks of counters with differences.
+    differences: set[int] = field(default_factory=set)
     # By clock: a time of BOOTTIME, the same time of the clock, whether the clock is incremental, and its unit in ns.
     clocks: dict[int, tuple[int, int, bool, int]] = field(default_factory=dict)
 
@@ -229,9 +244,11 @@ class _Translation:
     def _packet(self, fields: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
         values = dict(fields)
         sequence = self._sequences.setdefault(_number(values.get(SEQUENCE)), _Sequence())
-        if _number(values.get(FLAGS)) & 1:
+        if _number(values.get(FLAGS)) & 1 or _number(values.get(CLEARED)):
             sequence.texts.clear()
             sequence.kernels.clear()
+            for uuid in sequence.differences:
+                self._tracks[uuid].total = 0
         for number, value in fields:
             if isinstance(value, int):
                 continue
@@ -240,12 +257,13 @@ class _Translation:
             elif number == DEFAULTS:
                 defaults = dict(_fields(value))
                 sequence.clock = _number(defaults.get(CLOCK)) or sequence.clock
-                of_events = dict(_fields(_bytes(defaults.get(11))))
-                sequence.track = _number(of_events.get(11)) or sequence.track
+                of_events = _fields(_bytes(defaults.get(11)))
+                sequence.track = _number(dict(of_events).get(11)) or sequence.track
+                sequence.extra = {tracks: _numbers(of_events, tracks) for tracks, _ in _EXTRA}
             elif number == CLOCKS:
                 self._snapshot(sequence, value)
             elif number == TRACK:
-                self._describe(value)
+                self._describe(sequence, value)
             elif number == GPU_INFO:
                 names = (_text(dict(_fields(_bytes(gpu))).get(1)) for n, gpu in _fields(value) if n == 1)
                 self._devices = [{"id": i, "name": name} for i, name in enumerate(names)]
@@ -256,10 +274,15 @@ class _Translation:
         for number, make in ((TRACK_EVENT, self._track_event), (GPU_EVENT, self._gpu_event)):
             if number in values:
                 time = self._time(sequence, values)
+                what = "track events" if number == TRACK_EVENT else "GPU events"
                 if time is None:
-                    self._lose("track events" if number == TRACK_EVENT else "GPU events", "its clock is not known")
+                    self._lose(what, "its clock is not known")
                 else:
-                    yield from make(sequence, time, _bytes(values[number]))
+                    event = _fields(_bytes(values[number]))
+                    for unread, _ in event:
+                        if unread not in _READ[number]:
+                            self.unsupported[f"field {unread} of {what}"] += 1
+                    yield from make(sequence, time, event)
 
     def _lose(self, what: str, why: str) -> None:
         self._out.lost(what, 1, why=why)
@@ -278,7 +301,7 @@ class _Translation:
             elif isinstance(values.get(2), bytes):
                 sequence.texts[number, iid] = _text(values[2])
 
-    def _describe(self, data: bytes) -> None:
+    def _describe(self, sequence: _Sequence, data: bytes) -> None:
         values = dict(_fields(data))
         uuid, parent = _number(values.get(1)), self._tracks.get(_number(values.get(5)))
         track = self._tracks.setdefault(uuid, _Track())
@@ -297,7 +320,11 @@ class _Translation:
             counter = _fields(_bytes(values[8]))
             properties = dict(counter)
             track.unit = _text(properties.get(6)) or _UNITS.get(_number(properties.get(3)), "")
-            track.multiplier, track.total = _signed(properties.get(4)) or 1, 0 if properties.get(5) else None
+            track.name = track.name or _COUNTERS.get(_number(properties.get(1)), "")
+            track.multiplier = _signed(properties.get(4)) or 1
+            if properties.get(5):
+                track.total = track.total or 0
+                sequence.differences.add(uuid)
             track.derived = any(n == 2 and _text(category) in _DERIVED for n, category in counter)
 
     def _snapshot(self, sequence: _Sequence, data: bytes) -> None:
@@ -333,14 +360,18 @@ class _Translation:
 
     # Events
 
-    def _track_event(self, sequence: _Sequence, time: int, data: bytes) -> Iterator[dict[str, Any]]:
-        fields = _fields(data)
+    def _track_event(self, sequence: _Sequence, time: int, fields: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
         values = dict(fields)
         kind = _number(values.get(9))
-        for tracks, numbers, read in ((31, 12, _signed), (45, 46, _double)):
-            uuids = [_number(value) for number, value in fields if number == tracks]
-            for uuid, found in zip(uuids, (value for number, value in fields if number == numbers), strict=False):
-                yield from self._counter_value(self._tracks.setdefault(uuid, _Track()), time, read(found))
+        if values.keys() & _OLD_TIMES:
+            self._lose("track events", "their times have a form of before 2020")
+            return
+        for (tracks, counts), read in zip(_EXTRA, (_signed, _double), strict=True):
+            uuids, found = _numbers(fields, tracks) or sequence.extra.get(tracks, []), _numbers(fields, counts)
+            for uuid, value in zip(uuids, found, strict=False):
+                yield from self._counter_value(self._tracks.setdefault(uuid, _Track()), time, read(value))
+            for _ in found[len(uuids) :]:
+                self._lose("counter values", "without a track")
         track = self._tracks.setdefault(_number(values.get(11)) or sequence.track, _Track())
         categories = [
             _text(v) if n == 22 else sequence.texts.get((_CATEGORY, _number(v)), "") for n, v in fields if n in (3, 22)
@@ -416,8 +447,7 @@ class _Translation:
                 event[key] = _signed(legacy[number])
         yield event
 
-    def _gpu_event(self, sequence: _Sequence, time: int, data: bytes) -> Iterator[dict[str, Any]]:
-        fields = _fields(data)
+    def _gpu_event(self, sequence: _Sequence, time: int, fields: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
         values = dict(fields)
         launch = _fields(_bytes(values.get(21)))
         kernel, constant = sequence.kernels.get(_number(values.get(19)), ("", {}))
@@ -429,6 +459,8 @@ class _Translation:
         shared = [arguments.pop(f"shared_mem_{kind}", 0) for kind in ("static", "dynamic")]
         if any(isinstance(size, int) and size for size in shared):
             arguments["shared memory"] = sum(size for size in shared if isinstance(size, int))
+        extra = (dict(_fields(_bytes(value))) for number, value in fields if number == 6)
+        arguments |= {_text(pair.get(1)): _text(pair.get(2)) for pair in extra}
         context = _number(values.get(5))
         arguments = {_KINETO.get(key, key): value for key, value in arguments.items()}
         arguments = {"device": _number(values.get(11)), "context": context} | arguments
@@ -463,7 +495,9 @@ class _Translation:
     def _argument(self, sequence: _Sequence, data: bytes, table: int = _ARGUMENT) -> tuple[str, Any]:
         fields = _fields(data)
         values = dict(fields)
-        name = _text(values.get(10)) or sequence.texts.get((table, _number(values.get(1))), "")
+        name = _text(values.get(10 if table == _ARGUMENT else 2)) or sequence.texts.get(
+            (table, _number(values.get(1))), ""
+        )
         value: Any = None
         for number, raw in fields:
             if number in _VALUES[table]:
@@ -565,6 +599,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _number(value: Value | None) -> int:
     return value if isinstance(value, int) else 0
+
+
+def _numbers(fields: list[tuple[int, Value]], of: int) -> list[int]:
+    return [_number(value) for number, value in fields if number == of]
 
 
 def _signed(value: Value | None) -> int:
