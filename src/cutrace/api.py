@@ -45,7 +45,7 @@ from .reports.tables import cell, key, render
 from .reports.view import PARTS as VIEWED
 from .reports.view import flame_html
 from .reports.view import html as viewed
-from .serving import PORT, UI, Server
+from .serving import PORT, Server
 from .trace import Trace, arrow
 from .units import count_of, format_duration, html_table, parse_duration
 
@@ -419,8 +419,8 @@ def open(
             say("no browser could be started: open the link yourself")
         if port != PORT:
             say(
-                f"{UI} fetches from port {port} only while its flag 'Relax Content Security Policy for 127.0.0.1:*' "
-                "is on"
+                f"the page fetches from port {port} only while its flag 'Relax Content Security Policy for "
+                "127.0.0.1:*' is on"
             )
         if not server.serve(patience / 1e9):
             raise CutraceError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
+from cutrace.plugins import EXPORTERS
 from cutrace.runbin import Writer
 from support import cutrace, rows, small_capture
 
@@ -35,6 +37,12 @@ def test_the_trace_has_the_kernels_and_one_line_says_its_size(tmp_path):
     assert kernels(tmp_path / "a.pftrace") == [100, 150]
     assert said == f"cutrace: {tmp_path / 'a.pftrace'}: {(tmp_path / 'a.pftrace').stat().st_size / 1024:.1f} KiB\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin", "a.pftrace"]
+
+
+def test_the_help_names_all_formats():
+    help = " ".join(cutrace("convert", "--help").stdout.split())
+    named = help.partition("selects the format: ")[2].partition(". [required]")[0]
+    assert re.split(", | or ", named) == [exporter.suffixes[0] for exporter in EXPORTERS]
 
 
 def test_several_captures_become_one_trace(tmp_path):

@@ -57,6 +57,8 @@ def test_a_capture_is_converted_served_once_and_nothing_is_left(tmp_path, monkey
     with cutrace.load(tmp_path / "run.bin") as trace:
         assert len(decode(tmp_path / "got.pftrace").gpu) == sum(map(trace.count, ("kernels", "memcpys", "memsets")))
     assert address.endswith("/run.pftrace")
+    assert program.stdout is not None
+    assert program.stdout.read() == ""  # only the link is for programs
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

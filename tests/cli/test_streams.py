@@ -72,8 +72,10 @@ def test_stdin_is_read_once(capture):
 def test_what_stdin_holds_is_looked_at_as_a_file_is(capture):
     done = piped("info", "-", data=b"no capture")
     assert done.returncode == 2
-    assert b"stdin" in done.stderr
+    assert done.stderr.startswith(b"cutrace: stdin is text, not a trace")
     assert done.stderr.count(b"\n") == 1
+    assert piped("info", "-", data=b"").stderr.startswith(b"cutrace: stdin is empty")
+    assert piped("info", "-", data=capture.read_bytes()).stdout.startswith(b"stdin  ")
 
 
 @pytest.mark.parametrize("form", ["perfetto", "chrome", "sqlite", "capture"])

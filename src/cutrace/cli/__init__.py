@@ -15,7 +15,7 @@ import click
 
 from ..errors import CutraceError
 from ..outputs import no_room
-from .options import Group
+from .options import Group, shown
 
 #: The verbs, each with its line in --help.
 VERBS = {
@@ -96,7 +96,7 @@ def _status(arguments: list[str] | None) -> int:
     color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
     def complain(message: object, *_: object, **__: object) -> int:
-        click.echo(f"{click.style('cutrace:', fg='red')} {message}", err=True, color=color)
+        click.echo(f"{click.style('cutrace:', fg='red')} {shown(str(message))}", err=True, color=color)
         return 2
 
     with warnings.catch_warnings():

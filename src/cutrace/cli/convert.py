@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.sources("CAPTURE...")
-@options.output("Trace to write; its ending selects the format: .pftrace, .pftrace.gz, ... (docs/cli.md lists all).")
+@options.output(
+    "Trace to write; its ending selects the format: .pftrace, .parquet, .sqlite, .csv, .json, .folded, "
+    ".speedscope.json or .bin."
+)
 @options.format
 @click.option("--start", metavar="TIME", help="Leave out rows that end before: 1.5s after the begin, or @ns.")
 @click.option("--end", metavar="TIME", help="Leave out rows that start at this time or later.")

@@ -84,7 +84,7 @@ _VERSIONS = ("producer", "driver_version", "runtime_version", "cupti_version", "
 
 def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> None:
     """Print the page for people. Outside a terminal, lines are not shortened."""
-    title = str(sources[0]) if len(sources) == 1 else f"{len(sources)} captures"
+    title = options.shown(str(sources[0])) if len(sources) == 1 else f"{len(sources)} captures"
     span = f"{format_size(size)}, {format_duration(summary.span)}{_when(trace)}"
     reasons = [f"Dumped because: {printable(reason)}\n" for p in summary.processes for reason in p.dumped_because]
     put([f"{click.style(printable(title), bold=True)}  {span}\n\n", *reasons, "\n" * bool(reasons)])

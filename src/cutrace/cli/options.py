@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,11 @@ class _Source(click.Path):
         except OSError as error:
             raise no_room(error.strerror) from None
         return path
+
+
+def shown(text: str) -> str:
+    """A text for people: the temporary copy of stdin is called stdin."""
+    return re.sub(r"(?<!\S)\S*[/\\]cutrace\.\w+[/\\]stdin\b", "stdin", text)
 
 
 SOURCE = _Source(path_type=Path, readable=False)
