@@ -33,7 +33,11 @@ struct Bound {
     if (columns.size() < program->columns()) throw std::invalid_argument("the program needs more columns");
     if (columns.empty()) columns.emplace_back();  // operations without a column refer to the first one
     for (const Op& op : program->ops()) check(op, events);
-    for (const Op& op : program->ops()) steps.push_back(step(op));
+    const std::vector<Op>& ops = program->ops();
+    for (const Op& op : ops) steps.push_back(step(op));
+    for (std::size_t i = 0; i + 2 < ops.size(); ++i)
+      if (ops[i].kind == OpKind::kOpen && ops[i + 1].kind == OpKind::kVarint && !ops[i + 1].optional && ops[i + 2].kind == OpKind::kClose)
+        steps[i].code = steps::code_of(OpKind::kMessage, columns[ops[i + 1].column].type, ops[i + 1].per_event);
     steps.push_back({{}, steps::end});
   }
 

@@ -24,6 +24,7 @@ enum class OpKind : std::uint8_t {
   kInteger,       // the number in a column, as text
   kMicroseconds,  // nanoseconds in a column, as microseconds with three decimals
   kReal,          // a double as the shortest text; null for NaN and infinities
+  kMessage,       // replaces kOpen, kVarint, kClose; not in programs
 };
 
 struct Op {

@@ -98,18 +98,25 @@ struct Group {
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
   std::uint64_t spilled = 0;
-  Tree tree;
+  Tree tree;  // of two lanes or more
 
   // Opens a slice on the first lane on which it nests, or on a new lane. Returns the lane.
   std::size_t push(std::uint64_t end) {
-    const std::size_t lane = tree.first_with_room(end);
-    if (lane >= lanes.size()) lanes.resize(lane + 1);
+    const bool one = lanes.size() == 1;
+    const std::size_t lane = one ? (keys(0).room < end ? 1 : 0) : tree.first_with_room(end);
+    if (lane >= lanes.size()) {
+      lanes.resize(lane + 1);
+      if (one) note(0);
+    }
     lanes[lane].push_back(end);
     ++open;
     spilled += lane > 0;
     note(lane);
     return lane;
   }
+
+  // The first lane whose innermost slice ends first.
+  std::size_t next_end() const { return lanes.size() == 1 ? 0 : tree.next_end(); }
 
   std::uint64_t pop(std::size_t lane) {
     const std::uint64_t end = lanes[lane].back();
@@ -120,9 +127,13 @@ struct Group {
   }
 
  private:
-  void note(std::size_t lane) {
+  Tree::Lane keys(std::size_t lane) const {
     const std::uint64_t ends = lanes[lane].empty() ? kNever : lanes[lane].back();
-    tree.set(lane, {ends, lanes[lane].size() < kDeepest ? ends : 0});
+    return {ends, lanes[lane].size() < kDeepest ? ends : 0};
+  }
+
+  void note(std::size_t lane) {
+    if (lanes.size() > 1) tree.set(lane, keys(lane));
   }
 };
 
@@ -370,7 +381,7 @@ class Lanes {
   // Ends slices up to and including a time: a slice that ends when another begins is not its parent.
   static void close_before(Group& group, std::uint64_t moment, std::uint32_t number, Window& window) {
     while (group.open > 0) {
-      const std::size_t lane = group.tree.next_end();
+      const std::size_t lane = group.next_end();
       if (group.lanes[lane].back() > moment) return;
       window.add(group.pop(lane), 0, lane, number, kEnd);
     }

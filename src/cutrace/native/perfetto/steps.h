@@ -159,6 +159,15 @@ struct Of {
     return std::isfinite(number) ? put_text(at, number) : std::copy_n("null", 4, at);
   }
 
+  // A message with one field, which three steps describe: kOpen, kVarint, kClose. Most arguments are such messages.
+  static std::uint8_t* message(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    static_assert(sizeof(Op::tag) + kVarintMax < 128);  // so the length takes one byte
+    std::uint8_t* const body = put_tag(at, *s) + 1;
+    at = put_varint(put_tag(body, s[1]), value(s + 1, row, p));
+    body[-1] = static_cast<std::uint8_t>(at - body);
+    return go_on(s + 3, at, row, p);
+  }
+
   static std::uint8_t* unless(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     return go_on(s + 1 + (value(s, row, p) == s->sentinel ? s->skip : 0), at, row, p);
   }
@@ -181,6 +190,7 @@ Step::Code code_of(OpKind kind) {
     case OpKind::kInteger: return run<S::integer>;
     case OpKind::kMicroseconds: return run<S::microseconds>;
     case OpKind::kReal: return run<S::real>;
+    case OpKind::kMessage: return S::message;
   }
   return end;
 }
