@@ -11,7 +11,7 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, awkward, join, training_steps
-from cutrace.analysis.definitions import COPY_KINDS, METRICS, MetricClass, Metrics
+from cutrace.analysis.definitions import METRICS, MetricClass, Metrics
 from cutrace.analysis.marks import begin, end
 from cutrace.analysis.metrics import measure
 from cutrace.analysis.windows import whole, windows
@@ -110,22 +110,6 @@ def test_graphs_that_were_traced_whole_count_once(measured):
     assert found.without_launch == 1
 
 
-def test_copies_are_counted_by_direction(measured):
-    def write(c):
-        for number, kind in enumerate((1, 2, 2, 8, 9, 10, 3, 0, 77)):
-            c.api("cudaMemcpyAsync", 200 + number, 201 + number, correlation=number + 1)
-            c.memcpy(300 + number, 310 + number, 10**number, kind=kind, correlation=number + 1)
-
-    found = measured(write).values
-    counts = {kind: (found[f"memcpy_{kind}_count"], found[f"memcpy_{kind}_bytes"]) for kind in COPY_KINDS}
-    assert counts == {
-        "h2d": (2, 1_000_001), "d2h": (2, 110), "d2d": (1, 1_000), "h2h": (1, 10_000), "p2p": (1, 100_000),
-        "other": (2, 110_000_000),
-    }  # fmt: skip
-    assert (found["memcpy_count"], found["memcpy_bytes"]) == (9, 111_111_111)
-    assert found["copy_bandwidth"] == round(111_111_111 * 1e9 / 90)
-
-
 def test_waits_are_counted_by_function(measured):
     def write(c):
         c.api("cudaStreamSynchronize", 200, 300)
@@ -138,19 +122,6 @@ def test_waits_are_counted_by_function(measured):
     found = measured(write).values
     assert found["syncs"] == {"cudaDeviceSynchronize": 1, "cudaMemcpy": 1, "cudaStreamSynchronize": 2}
     assert found["sync_calls"] == 4
-
-
-def test_a_driver_call_inside_a_runtime_call_counts_once(measured):
-    def write(c):
-        c.api("cuStreamSynchronize", 205, 295, domain=1, correlation=9)
-        c.api("cudaStreamSynchronize", 200, 300, correlation=9)
-        c.api("cuGraphLaunch", 400, 500, domain=1, correlation=10)
-        c.api("cudaGraphLaunch", 400, 500, correlation=10)
-
-    found = measured(write).values
-    assert found["syncs"] == {"cudaStreamSynchronize": 1}
-    assert found["graph_launches"] == 1
-    assert found["api_time_ns"] == 200
 
 
 def test_memory_is_that_of_devices_from_the_begin_of_the_window_on(measured):
@@ -187,15 +158,6 @@ def test_allocations_are_known_by_the_function_that_took_them(measured):
     assert found["allocators"] == {"(unknown call)": 1, "cudaMalloc": 1}
 
 
-def test_giving_back_what_was_there_before_makes_no_peak(measured):
-    def write(c):
-        c.add("allocations", time=ORIGIN + 200, bytes=100, operation=2, memory=3, context=1)
-        c.add("allocations", time=ORIGIN + 300, bytes=40, operation=1, memory=3, context=1)
-
-    found = measured(write).values
-    assert (found["peak_memory_bytes"], found["net_memory_bytes"]) == (0, -60)
-
-
 def test_streams_are_those_of_a_context(measured):
     def write(c):
         launched(c, "k", 200, correlation=1, stream=7)
@@ -206,37 +168,7 @@ def test_streams_are_those_of_a_context(measured):
     assert measured(write).values["streams_used"] == 3
 
 
-def test_times_add_up_and_overlap(measured):
-    def write(c):
-        for number, (start, stop) in enumerate(((300, 400), (350, 450), (600, 700))):
-            c.api("cudaLaunchKernel", 200 + 10 * number, 205 + 10 * number, correlation=number + 1)
-            c.kernel(c.launch("k"), start, stop, stream=number, correlation=number + 1)
-        # Another thread at the same moment, and a call within a call.
-        c.api("cudaMalloc", 200, 240, thread=101)
-        c.api("cuLibraryLoadData", 210, 230, thread=101, domain=1)
-
-    found = measured(write).values
-    assert found["kernel_time_ns"] == 300
-    assert (found["busy_ns"], found["gpu_span_ns"]) == (250, 400)
-    assert found["idle_share"] == pytest.approx(150 / 400)
-    assert found["api_time_ns"] == 15 + 40
-    assert found["launch_latency_ns"] == 140  # of 100, 140 and 380
-
-
 # What belongs to a window
-
-
-def test_work_belongs_to_the_window_that_launched_it_whenever_it_ran(measured):
-    def write(c):
-        launched(c, "before", 50, correlation=1, start=500)
-        launched(c, "begin", 100, correlation=2)
-        launched(c, "late", 990, correlation=3, start=5_000)
-        launched(c, "end", 1_000, correlation=4)
-        launched(c, "thread", 300, correlation=5, thread=777)
-
-    found = measured(write)
-    assert found.values["kernels"] == {"begin": 1, "late": 1, "thread": 1}
-    assert found.without_launch == 0
 
 
 def test_work_whose_launch_was_not_recorded_counts_by_its_start(measured):
@@ -269,14 +201,6 @@ def child(path: Path, name: str, at: int, **info: Any) -> Path:
         c.device()
         launched(c, name, at, correlation=1)
     return path
-
-
-def test_children_count_with_the_test_that_ran_meanwhile(measured, tmp_path):
-    more = (child(tmp_path / "1.bin", "early", 50), child(tmp_path / "2.bin", "child", 500, pid=201))
-    found = measured(lambda c: launched(c, "own", 200, correlation=1), more=more)
-    assert found.values["kernels"] == {"child": 1, "own": 1}
-    assert found.values["streams_used"] == 2
-    assert found.problems == ()
 
 
 def test_a_worker_with_tests_of_its_own_does_not_count_with_others(measured, tmp_path):
@@ -378,7 +302,7 @@ def test_the_devices_that_were_used_are_named(measured):
 
 def test_a_device_that_two_processes_used_is_named_once(measured, tmp_path):
     found = measured(lambda c: launched(c, "own", 200, correlation=1), more=(child(tmp_path / "1.bin", "k", 500),))
-    assert found.gpus == ("NVIDIA H200",)
+    assert (found.gpus, found.problems, found.values["streams_used"]) == (("NVIDIA H200",), (), 2)
 
 
 # Problems that make numbers unreliable

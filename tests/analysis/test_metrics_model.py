@@ -17,14 +17,9 @@ from cutrace.analysis.metrics import measure
 from cutrace.analysis.windows import windows
 
 FUNCTIONS = [
-    "cudaLaunchKernel",
-    "cudaGraphLaunch",
-    "cudaMemcpy",
-    "cudaMemcpyAsync",
-    "cudaStreamSynchronize",
-    "cudaFree",
-]
-DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 9: "h2h", 10: "p2p", 0: "other"}
+    "cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpy", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaFree",
+]  # fmt: skip
+DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 9: "h2h", 10: "p2p", 3: "h2d", 0: "other", 77: "other"}
 TIMES = st.integers(1, 60)
 
 

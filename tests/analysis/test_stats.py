@@ -284,13 +284,6 @@ def _rounded(row):
     return row
 
 
-def test_real_captures_in_small_blocks_say_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "_BATCH_ROWS", 20)
-    other = plain.rewritten(DATA / "cpp_streams.bin", tmp_path / "b.bin", rows=4, order=np.arange)
-    check_streams(other)
-    check_gpus(other)
-
-
 # Random captures
 
 TIME = st.integers(1, 400)
@@ -382,28 +375,6 @@ def test_idle_time_is_a_dependency_when_work_of_another_stream_ended_just_before
     # Too long after it, or not yet launched when it ended: it did not wait for that.
     assert only_stream(capture("b.bin", 20, 60_001)).idle.other == 58_001
     assert only_stream(capture("c.bin", 50_001, 52_000)).idle.other == 50_000
-
-
-def test_a_graph_is_one_launch_in_the_queue(tmp_path):
-    with Capture(tmp_path / "a.bin") as c:
-        node = c.launch("node", graph=1, graph_node=5)
-        c.api("cudaGraphLaunch", 0, 50, correlation=1)
-        for at in (100, 200, 300):
-            c.kernel(node, at, at + 50, correlation=1)
-    queue = only_stream(tmp_path / "a.bin").queue
-    assert (queue.at_launch.count, queue.at_launch.max) == (1, 1)
-
-
-def test_a_full_queue_is_timed(tmp_path):
-    with Capture(tmp_path / "a.bin") as c:
-        k = c.launch("k")
-        for i in range(10):
-            c.api("cudaLaunchKernel", 10 * i, 10 * i + 5, correlation=i + 1)
-            c.kernel(k, 1_000 + 100 * i, 1_090 + 100 * i, correlation=i + 1)
-    queue = only_stream(tmp_path / "a.bin", full_queue=4).queue
-    assert queue.at_launch.max == 10
-    # From the fourth launch until the seventh kernel begins, which leaves three.
-    assert queue.full == 1_600 - 30
 
 
 def test_runtime_calls_stand_for_the_driver_calls_within_them(tmp_path):
