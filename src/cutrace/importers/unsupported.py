@@ -16,6 +16,9 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"NVR\x00", "is a report of Nsight Compute, which has no timeline: record one with `cutrace record`"),
     (b"<?xml", "is XML. A session of the Visual Profiler holds no data: open the database that nvprof -o wrote"),
     (b"version https://git-lfs", "is a pointer to a file in Git LFS: fetch it with `git lfs pull`"),
+    (b"\x89HDF", "is HDF5: export the report with `nsys export --type sqlite`"),
+    (b"PAR1", "is one table (Parquet): name the folder with all tables"),
+    (b"ARROW1", "is one table (Arrow): name the folder with all tables"),
     (b"PK\x03\x04", "is a ZIP archive: unpack it first"),
     (b"7z\xbc\xaf\x27\x1c", "is a 7-Zip archive: unpack it first"),
     (b"Rar!\x1a\x07", "is a RAR archive: unpack it first"),
@@ -39,6 +42,10 @@ _PATTERNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         re.compile(rb'\{\s*"rocprofiler-sdk-tool"'),
         "has records of rocprofv3: write a trace for Perfetto with its option --output-format pftrace",
+    ),
+    (
+        re.compile(rb'\{.*"(?:Cuda|Nvtx|TraceProcess)Event"\s*:\s*\{', re.DOTALL),
+        "has JSON of Nsight Systems: export the report with `nsys export --type sqlite`",
     ),
     (
         re.compile(rb'\{\s*"schema"\s*:\s*"[^"]*chakra'),
