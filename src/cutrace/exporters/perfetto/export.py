@@ -506,7 +506,9 @@ class HostWriter:
             return []
         if source.table == "allocations" and source.process in self._memory and not block.written:
             for part in parts:
-                self._memory[source.process].add(part.rows)
+                assert part.kinds is not None
+                assert part.first is not None
+                self._memory[source.process].add(part.rows, part.kinds, part.first)
         block.starts = np.concatenate([part.starts for part in parts])
         block.last = int(block.starts.max())
         if not block.written and begin:

@@ -26,6 +26,9 @@ EXACT = 1 << 16
 _NONE = (1 << 32) - 1
 _NEVER = (1 << 64) - 1
 
+#: By operation of an allocation, the change of the memory in use for each byte.
+_FACTORS = {1: 1, 2: -1}
+
 
 class CounterSet:
     """Counters of one sort of a process, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from
@@ -135,18 +138,15 @@ class MemoryCounters:
     def __init__(self, descriptors: Descriptors, process: int, span: tuple[int, int], count: int) -> None:
         description = "Bytes allocated since the capture began and not released"
         self._counters = CounterSet(descriptors, process, span, description, "bytes", peaks=True, changes=count)
-        self._kinds = KeyIndex("device", "memory", "operation")
         self._held: dict[tuple[int, int], int] = {}  # the number of each device and kind
-        self._numbers: list[int] = []  # by kind of row
-        self._factors: list[int] = []
 
-    def add(self, rows: np.ndarray) -> None:
-        """Add rows of ``allocations``."""
-        kinds = self._kinds.of(rows)
-        for device, memory, operation in self._kinds.keys[len(self._numbers) :]:
-            self._numbers.append(self._held.setdefault((device, memory), len(self._held)))
-            self._factors.append({1: 1, 2: -1}.get(operation, 0))
-        counters, factors = self._counters.numbers(len(self._held))[self._numbers], np.array(self._factors, np.int64)
+    def add(self, rows: np.ndarray, kinds: np.ndarray, first: np.ndarray) -> None:
+        """Add rows of ``allocations``. ``kinds`` numbers kinds of rows, which have one device, kind of memory and
+        operation each, and ``first`` has a row of each."""
+        keys = [tuple(row.tolist()) for row in rows[["device", "memory", "operation"]][first]]
+        held = [self._held.setdefault((device, memory), len(self._held)) for device, memory, _ in keys]
+        factors = np.array([_FACTORS.get(operation, 0) for *_, operation in keys], np.int64)
+        counters = self._counters.numbers(len(self._held))[held]
         self._counters.levels.add(kinds, counters, factors, rows["time"], rows["bytes"])
 
     def rows(self, until: int) -> np.ndarray:
