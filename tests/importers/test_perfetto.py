@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,28 @@ def test_other_tracks_are_threads_with_their_name(maker, tmp_path):
         assert (start, end, name) == (10, 20, "frame")
         assert rows(trace, "instants", "time", "thread", "name", "category") == [(15, thread, "vsync", "gfx")]
         assert (thread, "frames") in rows(trace, "threads", "thread", "name")
+
+
+@pytest.mark.parametrize("events", [2, 3000])
+def test_descriptors_may_come_behind_the_first_events(maker, tmp_path, events):
+    for time in range(events):
+        maker.event(BEGIN, 21, 10 * time, "a")
+        maker.event(END, 21, 10 * time + 3)
+        maker.event(INSTANT, 22, 10 * time, "b")
+    for uuid, parent in ((21, 23), (22, 23), (23, 24)):
+        track = maker.packet().track_descriptor
+        track.uuid, track.parent_uuid, track.name = uuid, parent, f"t{uuid}"
+    process = maker.packet().track_descriptor
+    process.uuid, process.process.pid = 24, 90
+    maker.event(INSTANT, 22, 10 * events, "b")
+    maker.event(INSTANT, 99, 1, "never described")
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert [row[1] for row in rows(trace, "host_slices", "start", "end")] == [10 * i + 3 for i in range(events)]
+        of = Counter(trace.processes[p].pid for (p,) in rows(trace, "instants", "process"))
+        # A descriptor that does not come is not waited for without end.
+        assert of[90] == (3 if events == 2 else 1)
+        assert of.total() == events + 2
+        assert trace.imports[0].lost == 0
 
 
 def test_counters_have_values_and_units(maker, tmp_path):

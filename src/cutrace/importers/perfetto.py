@@ -67,6 +67,8 @@ _RULES = tuple(rule for rule in kineto.RULES if rule.group in ("kernels", "annot
 _KINETO = {"registers_per_thread": "registers per thread", "graph": "graph id", "graph_node": "graph node id"}
 _DERIVED = ("cutrace.derived", "cutrace.missing")
 
+#: The most nested tracks, and the most events that wait for a descriptor.
+_DEEPEST, _MOST_WAITING = 64, 1024
 _CHUNK, _LARGEST, _BATCH = 4 << 20, 64 << 20, 4096
 
 Value = int | bytes
@@ -141,8 +143,12 @@ class _Track:
     unit: str = ""
     multiplier: int = 1
     total: float | None = None
+    parent: int = 0
     derived: bool = False
     named: bool = False
+    # Whether the descriptors of the track and of its parents are read.
+    described: bool = False
+    ready: bool = False
     # Begins of slices without an end so far.
     open: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
@@ -172,6 +178,8 @@ class _Translation:
         self._sequences: dict[int, _Sequence] = {}
         self._tracks: dict[int, _Track] = {}
         self._processes: dict[int, str] = {}
+        # Events that come before the descriptor of their track or of a parent, by the id in the descriptor.
+        self._waiting: dict[int, list[tuple[_Sequence, int, list[tuple[int, Value]]]]] = {}
         self._clocks: dict[int, int] = {}
         self._flows: set[int] = set()
         self._devices: list[dict[str, Any]] = []
@@ -219,6 +227,8 @@ class _Translation:
                 yield from self._of_packets(iter(lambda: file.read(_CHUNK), b""))
         except _DAMAGED as error:
             self._out.damaged("the file", str(error) or "its compression is damaged")
+        while self._waiting:
+            yield from self._release(next(iter(self._waiting)))
         for track in self._tracks.values():
             for time, event in track.open:
                 yield {"ph": "B", "ts": time, **event}
@@ -242,7 +252,7 @@ class _Translation:
                         self._out.damaged("a group of packets", str(error))
 
     def _packet(self, fields: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
-        values = dict(fields)
+        values, described = dict(fields), 0
         sequence = self._sequences.setdefault(_number(values.get(SEQUENCE)), _Sequence())
         if _number(values.get(FLAGS)) & 1 or _number(values.get(CLEARED)):
             sequence.texts.clear()
@@ -263,7 +273,7 @@ class _Translation:
             elif number == CLOCKS:
                 self._snapshot(sequence, value)
             elif number == TRACK:
-                self._describe(sequence, value)
+                described = self._describe(sequence, value)
             elif number == GPU_INFO:
                 names = (_text(dict(_fields(_bytes(gpu))).get(1)) for n, gpu in _fields(value) if n == 1)
                 self._devices = [{"id": i, "name": name} for i, name in enumerate(names)]
@@ -271,6 +281,8 @@ class _Translation:
                 self._of_cutrace = True
             elif number not in _ABOUT and number not in (TRACK_EVENT, GPU_EVENT, DEFLATED, ZSTD):
                 self.unsupported[_HOLDS.get(number, f"packets with field {number}")] += 1
+        if described in self._waiting:
+            yield from self._release(described)
         for number, make in ((TRACK_EVENT, self._track_event), (GPU_EVENT, self._gpu_event)):
             if number in values:
                 time = self._time(sequence, values)
@@ -301,10 +313,12 @@ class _Translation:
             elif isinstance(values.get(2), bytes):
                 sequence.texts[number, iid] = _text(values[2])
 
-    def _describe(self, sequence: _Sequence, data: bytes) -> None:
+    def _describe(self, sequence: _Sequence, data: bytes) -> int:
+        """Read a descriptor. Returns the id of its track."""
         values = dict(_fields(data))
-        uuid, parent = _number(values.get(1)), self._tracks.get(_number(values.get(5)))
+        uuid = _number(values.get(1))
         track = self._tracks.setdefault(uuid, _Track())
+        track.described, track.ready, track.parent = True, False, 0
         track.name = next((_text(values[n]) for n in (2, 10, 13) if n in values), track.name)
         if 4 in values:
             thread = dict(_fields(_bytes(values[4])))
@@ -315,7 +329,7 @@ class _Translation:
             track.pid = _number(process.get(1))
             self._processes[track.pid] = _text(process.get(6))
         else:
-            track.pid, track.tid = parent.pid if parent else 0, f"track {uuid}"
+            track.tid, track.parent = f"track {uuid}", _number(values.get(5))
         if 8 in values:
             counter = _fields(_bytes(values[8]))
             properties = dict(counter)
@@ -326,6 +340,35 @@ class _Translation:
                 track.total = track.total or 0
                 sequence.differences.add(uuid)
             track.derived = any(n == 2 and _text(category) in _DERIVED for n, category in counter)
+        return uuid
+
+    def _missing(self, uuid: int, depth: int = 0) -> int:
+        """The first of a track and its parents whose descriptor is not read; 0 if none is, and then the track has its
+        process id."""
+        track = self._tracks.get(uuid)
+        if uuid == 0 or (track is not None and track.ready):
+            return 0
+        if track is None or not track.described:
+            return uuid
+        if track.parent and depth < _DEEPEST:
+            if missing := self._missing(track.parent, depth + 1):
+                return missing
+            track.pid = self._tracks[track.parent].pid
+        track.ready = True
+        return 0
+
+    def _release(self, uuid: int) -> Iterator[dict[str, Any]]:
+        """The events that wait for a descriptor, which is read, or will not come."""
+        self._tracks.setdefault(uuid, _Track()).described = True
+        for event in self._waiting.pop(uuid):
+            yield from self._undamaged(self._track_event(*event))
+
+    def _undamaged(self, events: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            return list(events)
+        except (_Malformed, RecursionError):
+            self._lose("packets", "damaged")
+            return []
 
     def _snapshot(self, sequence: _Sequence, data: bytes) -> None:
         read = [dict(_fields(_bytes(clock))) for number, clock in _fields(data) if number == 1]
@@ -362,17 +405,23 @@ class _Translation:
 
     def _track_event(self, sequence: _Sequence, time: int, fields: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
         values = dict(fields)
-        kind = _number(values.get(9))
+        kind, uuid = _number(values.get(9)), _number(values.get(11)) or sequence.track
+        if missing := self._missing(uuid):
+            waiting = self._waiting.setdefault(missing, [])
+            waiting.append((sequence, time, fields))
+            if len(waiting) == _MOST_WAITING:
+                yield from self._release(missing)
+            return
         if values.keys() & _OLD_TIMES:
             self._lose("track events", "their times have a form of before 2020")
             return
         for (tracks, counts), read in zip(_EXTRA, (_signed, _double), strict=True):
             uuids, found = _numbers(fields, tracks) or sequence.extra.get(tracks, []), _numbers(fields, counts)
-            for uuid, value in zip(uuids, found, strict=False):
-                yield from self._counter_value(self._tracks.setdefault(uuid, _Track()), time, read(value))
+            for of, value in zip(uuids, found, strict=False):
+                yield from self._counter_value(self._tracks.setdefault(of, _Track()), time, read(value))
             for _ in found[len(uuids) :]:
                 self._lose("counter values", "without a track")
-        track = self._tracks.setdefault(_number(values.get(11)) or sequence.track, _Track())
+        track = self._tracks.setdefault(uuid, _Track())
         categories = [
             _text(v) if n == 22 else sequence.texts.get((_CATEGORY, _number(v)), "") for n, v in fields if n in (3, 22)
         ]
