@@ -191,6 +191,15 @@ def test_bad_queries_end_with_one_sentence(capture, query, said):
     assert re.search(said, refused(capture, query))
 
 
+def test_ctrl_c_during_a_query_is_not_an_error_of_cutrace(capture, monkeypatch):
+    def interrupted(*_):
+        raise RuntimeError("Query interrupted")  # DuckDB's answer to KeyboardInterrupt
+
+    monkeypatch.setattr("cutrace.queries._check", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cutrace.sql(capture, "select 1")
+
+
 def test_errors_name_what_is_missing(capture, monkeypatch):
     with pytest.raises(cutrace.CutraceError, match="Did you mean"):
         cutrace.sql(capture, "select * from kernel")

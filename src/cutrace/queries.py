@@ -46,6 +46,10 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
             yield schema, (_cast(batch, schema) for batch in result)
         except (duckdb.Error, pa.ArrowException) as error:
             raise CutraceError(_sentence(str(error), query)) from None
+        except RuntimeError as error:
+            if "interrupted" in str(error):  # how DuckDB passes a signal on
+                raise KeyboardInterrupt from None
+            raise
         finally:
             connection.close()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,26 @@ def test_unknown_reports_and_missing_folders_are_explained(tmp_path, capsys):
     status, _, err = run(capsys, "batch", "kernels", DATA / "triton.bin", "-o", tmp_path / "no" / "out")
     assert (status, "Create it first" in err) == (2, True)
     assert "kernels" in run(capsys, "batch", "--list-reports")[1]
+
+
+def test_ctrl_c_while_a_worker_starts_ends_the_batch(tmp_path):
+    program = (
+        "import signal, sys\n"
+        "from multiprocessing import util\n"
+        "from cutrace.cli import main\n"
+        "spawn = util.spawnv_passfds\n"
+        "def interrupted(path, words, *rest):\n"
+        "    pid = spawn(path, words, *rest)\n"
+        "    if any('spawn_main' in str(word) for word in words):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    return pid\n"
+        "util.spawnv_passfds = interrupted\n"
+        "main(sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-c", program, "batch", "kernels", DATA / "ranks.bin", "-o", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
 
 
 def test_many_sentences_are_left_to_the_page(tmp_path, capsys, monkeypatch):

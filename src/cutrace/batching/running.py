@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ..errors import CutraceError, did_you_mean
@@ -147,9 +149,18 @@ def _mapped(tasks: Sequence[Task], mode: str, workers: int | None, scheduler: st
 def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
     """A worker that dies breaks its pool, and the files in flight are tried again, each alone."""
 
-    def pool_of(count: int) -> ProcessPoolExecutor:
-        # Ctrl-C ends this process, which then ends its workers.
-        return ProcessPoolExecutor(count, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    @contextmanager
+    def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
+        # Ctrl-C ends this process, which then ends its workers after the file that each is at.
+        pool = ProcessPoolExecutor(count, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def submit(pool: ProcessPoolExecutor, task: Task) -> Future[Mapped]:
+        with _signals_later():
+            return pool.submit(map_file, task)
 
     waiting = list(reversed(tasks))
     while waiting:
@@ -160,7 +171,7 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
             while running or (waiting and not broken):
                 try:
                     while waiting and not broken and len(running) < workers * _AHEAD:
-                        running[pool.submit(map_file, waiting[-1])] = waiting[-1]
+                        running[submit(pool, waiting[-1])] = waiting[-1]
                         waiting.pop()
                 except BrokenProcessPool:
                     broken = True
@@ -174,9 +185,30 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
         for task in suspects:
             with pool_of(1) as pool:
                 try:
-                    yield task, pool.submit(map_file, task).result(), 2
+                    yield task, submit(pool, task).result(), 2
                 except BrokenProcessPool:
                     yield task, None, 2
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Handle signals that end this process afterwards. A worker whose start is interrupted would wait for its first
+    message forever, and this process for the worker."""
+    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+        yield
+        return
+    numbers = (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    received: list[tuple[int, FrameType | None]] = []
+    for number in handlers:
+        signal.signal(number, lambda *signaled: received.append(signaled))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received:
+            handlers[number](number, frame)
 
 
 def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) -> Iterator[_Done]:
