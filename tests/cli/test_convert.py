@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from cutrace.plugins import EXPORTERS
 from cutrace.runbin import Writer
-from support import cutrace, rows, small_capture
+from support import cutrace, on_a_terminal, rows, small_capture
 
 
 def kernels(path: Path) -> list[int]:
@@ -83,15 +80,6 @@ def test_an_existing_trace_is_replaced_in_one_step(tmp_path):
     assert kernels(tmp_path / "a.pftrace") == [100, 150]
 
 
-def test_the_capture_is_never_overwritten(tmp_path):
-    capture = small_capture(tmp_path / "a.pftrace")
-    before = capture.read_bytes()
-    done = cutrace("convert", capture, "-o", capture)
-    assert done.returncode == 2
-    assert "is an input" in done.stderr
-    assert capture.read_bytes() == before
-
-
 def test_a_torn_capture_is_converted_as_far_as_it_goes_with_a_notice(tmp_path):
     capture = small_capture(tmp_path / "a.bin")
     with Writer(tmp_path / "b.bin", pid=2) as writer:
@@ -130,16 +118,6 @@ def test_quiet_says_nothing(tmp_path):
 
 
 def test_a_terminal_sees_a_progress_bar(tmp_path):
-    capture = small_capture(tmp_path / "a.bin")
-    control, terminal = pty.openpty()
-    command = [sys.executable, "-m", "cutrace", "convert", str(capture), "-o", str(tmp_path / "a.pftrace")]
-    program = subprocess.Popen(command, stderr=terminal, env={**os.environ, "TERM": "xterm-256color"})
-    os.close(terminal)
-    shown = ""
-    with suppress(OSError):  # the end of a terminal
-        while data := os.read(control, 1 << 16):
-            shown += data.decode(errors="replace")
-    os.close(control)
-    assert program.wait(timeout=60) == 0
+    shown = on_a_terminal("convert", small_capture(tmp_path / "a.bin"), "-o", tmp_path / "a.pftrace", TERM="xterm")
     assert "converting" in shown
     assert "100%" in shown

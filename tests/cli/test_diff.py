@@ -77,28 +77,6 @@ def test_each_side_may_be_several_files(tmp_path):
     assert cutrace("diff", a, b, "--with-b", c).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--fail-on", "speed"], "'speed' is not an aspect"),
-        (["--tolerance", "time"], "'time' is not a tolerance"),
-        (["-o", "/nowhere/at/all.txt"], "does not exist"),
-        (["--format", "csv"], "'csv' is not one of"),
-    ],
-)
-def test_bad_use_ends_with_status_2_and_one_sentence(captures, arguments, said):
-    done = cutrace("diff", *captures, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_missing_file_ends_with_status_2(captures, tmp_path):
-    done = cutrace("diff", captures[0], tmp_path / "none.bin")
-    assert done.returncode == 2
-    assert "No such file" in done.stderr
-
-
 def test_losses_of_either_side_are_said(captures, tmp_path):
     with Capture(tmp_path / "c.bin") as c:
         c.loss(1, 42)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 
 from cutrace.runbin import Writer
-from support import cutrace, rows, small_capture
+from support import cutrace, on_a_terminal, rows, small_capture
 
 
 def info(*arguments) -> dict:
@@ -81,13 +77,7 @@ def test_the_page_for_people_has_processes_gpus_and_tables(tmp_path):
 
 
 def test_a_terminal_of_80_columns_shows_each_gpu_in_one_line(tmp_path):
-    capture = small_capture(tmp_path / "a.bin")
-    control, terminal = pty.openpty()
-    environ = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
-    subprocess.run([sys.executable, "-m", "cutrace", "info", capture], stdout=terminal, env=environ, check=True)
-    os.close(terminal)
-    shown = os.read(control, 1 << 16).decode().splitlines()
-    os.close(control)
+    shown = on_a_terminal("info", small_capture(tmp_path / "a.bin"), COLUMNS="80", TERM="dumb").splitlines()
     (gpu,) = (line.split() for line in shown if "H200" in line)
     assert gpu == ["NVIDIA", "H200", "GPU-01010101", "2", "250ns", "200ns", "200ns", "80.0%"]
 

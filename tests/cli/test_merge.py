@@ -37,20 +37,3 @@ def test_names_are_given_in_the_order_of_the_files(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     with cutrace.load(tmp_path / "all.bin") as trace:
         assert [(p.name, p.host) for p in trace.processes] == [("b", "node1"), ("a", "node0")]
-
-
-def test_bad_usage_is_one_sentence(tmp_path):
-    machine(tmp_path / "0.bin", 0)
-    for arguments, sentence in (
-        (["0.bin", "-o", "all.bin", "--name", "a", "--ranks"], "--name and --ranks exclude each other"),
-        (["0.bin", "-o", "all.bin", "--name", "a", "--name", "b"], "2 names for 1 file"),
-        (["0.bin", "0.bin", "-o", "all.bin"], "choose"),
-        (["0.bin", "-o", "all.xyz"], "cannot tell the format of all.xyz"),
-    ):
-        done = run("merge", *arguments, cwd=tmp_path)
-        if arguments[:2] == ["0.bin", "0.bin"]:
-            sentence = "hold the same recording"
-        assert (done.returncode, done.stdout) == (2, "")
-        assert sentence in done.stderr
-        assert done.stderr.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["0.bin"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cutrace.metrics.sets import SETS
-from support import cutrace
+from support import cutrace, refused
 from support.fakedriver import FakeDriver
 
 
@@ -28,13 +28,6 @@ def fake(fake_driver: FakeDriver):
     return run
 
 
-def fails(done, sentence: str) -> None:
-    assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert done.stderr.startswith("cutrace: ")
-    assert done.stderr.count("\n") == 1, "one sentence, no traceback"
-
-
 def tables(done) -> list[list[dict]]:
     assert (done.returncode, done.stderr) == (0, "")
     return [table["rows"] for table in json.loads(done.stdout)["reports"]]
@@ -46,9 +39,9 @@ def test_metrics_of_instructions(fake):
         ("smsp__sass_inst_executed", "instruction", "instruction"),
         ("smsp__sass_thread_inst_executed", "instruction", "instruction"),
     ]
-    fails(fake("list", "--lines", "nothing_like_it"), "no metric of GH100 matches 'nothing_like_it'")
-    fails(fake("list", "--lines", "--sampled"), "ask for one of them")
-    fails(fake("list", "--lines", failures="SassMetricsGetMetrics:999"), "install the NVIDIA driver")
+    refused(fake("list", "--lines", "nothing_like_it"), "no metric of GH100 matches 'nothing_like_it'")
+    refused(fake("list", "--lines", "--sampled"), "ask for one of them")
+    refused(fake("list", "--lines", failures="SassMetricsGetMetrics:999"), "install the NVIDIA driver")
 
 
 def test_sets_with_their_passes(fake):
@@ -65,7 +58,7 @@ def test_a_chip_that_lacks_a_set_has_the_others(fake):
     by_name = {row["set"]: (row["metrics"], row["passes"]) for row in rows}
     assert by_name["branches"] == (0, 0)
     assert by_name["occupancy"] == (2, 1)
-    fails(fake("sets", "branches", "--chip", "TU102"), "TU102 has no metric of the set branches")
+    refused(fake("sets", "branches", "--chip", "TU102"), "TU102 has no metric of the set branches")
 
 
 def test_a_set_has_its_metrics_and_formulas(fake):
@@ -92,7 +85,7 @@ def test_describing_counts_passes_or_lists_endings(fake):
     assert [row["name"] for row in endings] == [f"lts__t_sector_hit_rate{e}" for e in (".max_rate", ".pct", ".ratio")]
     sass = "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"
     assert fake("describe", sass).returncode == 0
-    fails(fake("describe", sass, "--sampled"), f"GH100 has no metric {sass}")
+    refused(fake("describe", sass, "--sampled"), f"GH100 has no metric {sass}")
 
 
 def test_the_chip_is_that_of_the_first_gpu(fake_driver):
@@ -116,7 +109,7 @@ def test_the_chip_is_that_of_the_first_gpu(fake_driver):
     ],
 )
 def test_wrong_words(fake, arguments, sentence):
-    fails(fake(*arguments), sentence)
+    refused(fake(*arguments), sentence)
 
 
 @pytest.mark.parametrize(
@@ -129,19 +122,19 @@ def test_wrong_words(fake, arguments, sentence):
     ],
 )
 def test_failures_of_cupti(fake, failures, sentence):
-    fails(fake("sets", failures=failures), sentence)
+    refused(fake("sets", failures=failures), sentence)
 
 
 def test_libraries_that_do_not_serve(tmp_path):
     text = tmp_path / "libcupti.so.13"
     text.write_text("no library")
-    fails(cutrace("metrics", "sets", "--cupti", text), "libcupti cannot be loaded")
+    refused(cutrace("metrics", "sets", "--cupti", text), "libcupti cannot be loaded")
     missing = tmp_path / "none" / "libcupti.so.13"
-    fails(cutrace("metrics", "sets", "--cupti", missing), "libcupti cannot be loaded")
+    refused(cutrace("metrics", "sets", "--cupti", missing), "libcupti cannot be loaded")
     old = Path(_ctypes.__file__)
-    fails(cutrace("metrics", "sets", "--cupti", old), "is older than CUPTI 12.6, which hardware metrics need")
+    refused(cutrace("metrics", "sets", "--cupti", old), "is older than CUPTI 12.6, which hardware metrics need")
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU here")
 def test_no_gpu_to_take_the_chip_of(fake):
-    fails(fake("sets", chip=False), "there is no GPU here: name a chip with --chip, one of GH100, TU102")
+    refused(fake("sets", chip=False), "there is no GPU here: name a chip with --chip, one of GH100, TU102")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
-from support import cutrace, recorded
+from support import cutrace, on_a_terminal, recorded
 
 
 def test_one_line_says_what_was_recorded(tmp_path):
@@ -93,13 +92,5 @@ def test_dumps_of_a_recording_that_is_converted_are_captures(tmp_path):
 
 
 def test_on_a_terminal_the_next_commands_are_suggested(tmp_path):
-    program = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'cutrace', *sys.argv[1:]]) >> 8)"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "record", "--", *recorded("capture()")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    assert "next: `cutrace open run.bin` or `cutrace stats run.bin`" in done.stdout
+    shown = on_a_terminal("record", "--", *recorded("capture()"), cwd=tmp_path, TERM="dumb")
+    assert "next: `cutrace open run.bin` or `cutrace stats run.bin`" in shown

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from profiled import BYTES, FP32, profiled_capture
-from support import cutrace, small_capture
+from support import cutrace
 
 
 @pytest.fixture
@@ -34,19 +34,3 @@ def test_the_page_has_the_kernels_and_stderr_what_is_missing(capture, tmp_path):
 def test_the_picture_is_svg(capture, tmp_path):
     assert cutrace("roofline", capture, "-o", tmp_path / "a.svg").returncode == 0
     assert ElementTree.parse(tmp_path / "a.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("a.png", "write a name that ends in .html or .svg"),
-        ("nowhere/a.svg", "does not exist"),
-        ("a.html", "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops"),
-    ],
-)
-def test_what_cannot_be_drawn_is_one_sentence(tmp_path, name, words):
-    done = cutrace("roofline", small_capture(tmp_path / "run.bin"), "-o", tmp_path / name)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / name).exists()

@@ -49,20 +49,6 @@ def test_an_empty_slice_says_so(tmp_path):
     assert ", 0 of 50 rows: stream 99\ncutrace: no row meets all of the conditions\n" in done.stderr
 
 
-def test_what_is_not_there_is_one_sentence(tmp_path):
-    training_steps(tmp_path / "run.bin", steps=1)
-    done = run("slice", "run.bin", "-o", "s.bin", "--kernel", "kernel::gem", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "cutrace: the trace has no kernel kernel::gem: did you mean kernel::gemm?\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["run.bin"]
-
-
-def test_an_output_of_no_known_format_is_refused_before_anything_is_read(tmp_path):
-    done = run("slice", "run.bin", "-o", "s.xyz", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "cannot tell the format of s.xyz" in done.stderr
-
-
 def test_conversion_writes_captures_too(tmp_path):
     training_steps(tmp_path / "run.bin", steps=2)
     assert run("convert", "run.bin", "-o", "again.bin", "--end", "60us", cwd=tmp_path).returncode == 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from captures import Capture, training_steps
 from cutrace.analysis.reports import REPORTS
 from cutrace.runbin import Writer
-from support import cutrace, rows, small_capture
+from support import cutrace, on_a_terminal, rows, small_capture
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -143,30 +141,6 @@ def test_a_capture_with_nothing_in_it_says_so(tmp_path):
     assert "the trace has no records to count" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--report", "kernels"], "there is no report 'kernels'"),
-        (["--sort", "speed"], "no report has a column 'speed'"),
-        (["--report", "cuda_gpu_trace", "--sort", "duration"], "leave out --sort"),
-        (["--short", "soon"], "'soon' is not a time"),
-        (["--limit", "-1"], "--limit"),
-        (["-o", "/nowhere/at/all.txt"], "does not exist"),
-    ],
-)
-def test_bad_use_ends_with_status_2_and_one_sentence(tmp_path, arguments, said):
-    done = cutrace("stats", small_capture(tmp_path / "a.bin"), *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_missing_file_ends_with_status_2(tmp_path):
-    done = cutrace("stats", tmp_path / "none.bin")
-    assert done.returncode == 2
-    assert "No such file" in done.stderr
-
-
 def test_a_name_cannot_steer_the_terminal(tmp_path):
     with Capture(tmp_path / "a.bin", command=["\x1b[31mevil"]) as c:
         c.kernel(c.launch("k\x1b]0;owned\x07"), 10, 20)
@@ -189,24 +163,6 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
 def test_lines_fit_the_terminal(columns):
     shown = on_a_terminal("stats", DATA / "torch_step.bin", COLUMNS=str(columns), TERM="dumb")
     assert max(map(len, shown.splitlines())) <= columns
-
-
-def on_a_terminal(*arguments: object, status: int = 0, **environ: str) -> str:
-    """The output of a verb on a terminal."""
-    control, terminal = pty.openpty()
-    command = [sys.executable, "-m", "cutrace", *map(str, arguments)]
-    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
-    with subprocess.Popen(command, stdout=terminal, env={**base, **environ}) as process:
-        os.close(terminal)
-        shown = b""
-        try:
-            while piece := os.read(control, 1 << 16):
-                shown += piece
-        except OSError:
-            pass  # the error of a terminal after its last writer has closed it
-        assert process.wait() == status
-    os.close(control)
-    return shown.decode()
 
 
 BOLD, DIM, RED, YELLOW = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m"

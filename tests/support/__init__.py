@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,22 +49,35 @@ def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | N
     )
 
 
+def refused(done: subprocess.CompletedProcess[str], sentence: str) -> None:
+    """Check that a command refused its arguments or its input: by status 2 and one sentence."""
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("cutrace: ")
+    assert done.stderr.count("\n") == 1
+    assert sentence in done.stderr
+
+
+def on_a_terminal(*arguments: object, status: int = 0, cwd: Path | None = None, **environ: str) -> str:
+    """The output of the command line on a terminal."""
+    import pty  # not on Windows
+
+    control, terminal = pty.openpty()
+    command = [sys.executable, "-m", "cutrace", *map(str, arguments)]
+    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": terminal, "stderr": terminal}
+    with subprocess.Popen(command, **streams, env={**base, **environ}, cwd=cwd) as process:
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # the error of a terminal after its last writer has closed it
+            while piece := os.read(control, 1 << 16):
+                shown += piece
+        assert process.wait(timeout=60) == status
+    os.close(control)
+    return shown.decode()
+
+
 _FILES = frozenset(
-    (
-        "check",
-        "convert",
-        "diff",
-        "golden",
-        "info",
-        "merge",
-        "redact",
-        "report",
-        "roofline",
-        "slice",
-        "source",
-        "sql",
-        "stats",
-    )
+    "check convert diff golden info merge redact report roofline slice source sql stats".split()  # noqa: SIM905
 )
 
 
