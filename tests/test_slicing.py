@@ -505,6 +505,11 @@ def test_tables_that_are_left_out_still_say_what_belongs_together(tmp_path):
 # Messages
 
 
+def test_a_stream_without_a_name_is_known_by_its_id(tmp_path):
+    with pytest.raises(CutraceError, match=r"no stream copies: there is 6, 7, 8, .* and \d+ more"):
+        cut(DATA / "torch_step.bin", tmp_path / "a.bin", Conditions(stream=["copies"]))
+
+
 @pytest.mark.parametrize(
     ("conditions", "sentence"),
     [

@@ -359,7 +359,8 @@ def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
         matches = matcher(pattern)
         return _by_number(trace, pattern) or {(process, stream) for process, stream, name in named if matches(name)}
 
-    return _named("stream", patterns, find, (name for _, _, name in named))
+    ids = map(str, np.unique(trace.streams["stream"]).tolist())
+    return _named("stream", patterns, find, (*(name for _, _, name in named), *ids))
 
 
 def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._native import Calls
 from ..runbin.blocks import Damage
+from ..units import count_of
 
 if TYPE_CHECKING:
     from .process import Process
@@ -86,7 +87,7 @@ class Quality:
             yield f"{loss.count:,} {loss.meaning}{detail}"
         for table, count in self.unknown.items():
             if count:
-                yield f"{count:,} {table} without known times were set apart"
+                yield f"{count_of(count, 'row')} of {table} without known times: sums and timelines leave them out"
         for d in self.damage:
             rows = f", {d.rows:,} rows" if d.rows else ""
             where = f" at byte {d.offset:,} ({d.size:,} bytes{rows})" if d.size else ""
