@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cutrace
-from captures import ORIGIN, Capture
+from captures import ORIGIN, Capture, training_steps
 from support import small_capture
 
 FORMATS = ("bin", "pftrace", "sqlite", "json", "parquet")
@@ -82,6 +84,21 @@ def test_nothing_outside_the_window_is_in_the_output(long, tmp_path, ending):
 
 
 @pytest.mark.parametrize("ending", FORMATS)
+def test_a_window_keeps_the_kernels_that_touch_it(tmp_path, ending):
+    with cutrace.load(training_steps(tmp_path / "run.bin")) as trace:
+        kernels = trace.kernels
+        start, end = (int(time) for time in np.quantile(kernels["start"], [0.3, 0.6]))
+    cutrace.convert(tmp_path / "run.bin", tmp_path / f"part.{ending}", start=start, end=end)
+    if ending == "parquet":
+        found = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "part.parquet" / "kernels.parquet")
+    else:
+        with cutrace.load(tmp_path / f"part.{ending}") as part:
+            found = part.arrow("kernels")
+    inside = kernels[(kernels["end"] >= start) & (kernels["start"] < end)]
+    assert sorted(found["start"].to_pylist()) == sorted(inside["start"].tolist())
+
+
+@pytest.mark.parametrize("ending", FORMATS)
 def test_a_range_that_never_ended_is_in_every_later_window(long, tmp_path, ending):
     cutrace.convert(long, tmp_path / f"part.{ending}", start=ORIGIN + 8_000_000)
     whole = b"\n".join(texts(tmp_path / f"part.{ending}"))
@@ -137,6 +154,31 @@ def test_several_captures_open_as_one_trace(tmp_path):
 
 
 # Outputs
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_progress_ends_at_the_whole(tmp_path, ending):
+    told: list[tuple[int, int]] = []
+    capture = training_steps(tmp_path / "run.bin")
+    cutrace.convert(capture, tmp_path / f"out.{ending}", progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1] > 0
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_only_the_owner_can_read_it(tmp_path, ending):
+    out = tmp_path / f"out.{ending}"
+    cutrace.convert(small_capture(tmp_path / "run.bin"), out)
+    assert stat.S_IMODE(out.stat().st_mode) == (0o700 if out.is_dir() else 0o600)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in out.glob("*.parquet")} <= {0o600}
+
+
+@pytest.mark.parametrize("name", ["kernels.csv", "run.json"])
+def test_a_compressed_file_has_the_same_bytes(tmp_path, name):
+    capture = training_steps(tmp_path / "run.bin")
+    for out in (tmp_path / name, tmp_path / f"{name}.gz"):
+        cutrace.convert(capture, out)
+    assert gzip.decompress((tmp_path / f"{name}.gz").read_bytes()) == (tmp_path / name).read_bytes()
 
 
 def test_what_a_link_leads_to_is_replaced(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import struct
@@ -19,7 +18,6 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace import CutraceError, Trace
 from cutrace.conversion import write
-from cutrace.exporters.base import Request
 from cutrace.runbin import TABLES, Reader, Writer
 from cutrace.trace_events import EXTERNAL_KIND
 
@@ -293,25 +291,6 @@ class TestWhatToolsLookFor:
 
 
 class TestRequests:
-    def test_a_compressed_file(self, tmp_path: Path) -> None:
-        plain, packed = tmp_path / "a.json", tmp_path / "a.json.gz"
-        cutrace.convert(CAPTURES[0], plain)
-        cutrace.convert(CAPTURES[0], packed)
-        assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
-
-    def test_a_part_of_the_time(self, tmp_path: Path) -> None:
-        with cutrace.load(DATA / "torch_step.bin") as trace:
-            middle = int(np.median(trace.kernels["start"]))
-            before = int((trace.kernels["start"] < middle).sum())
-        assert len(events(document(DATA / "torch_step.bin", tmp_path, end=middle), "kernel")) == before
-
-    def test_progress_reaches_the_whole(self, tmp_path: Path) -> None:
-        seen: list[tuple[int, int]] = []
-        with cutrace.load(CAPTURES[0]) as trace:
-            write(trace, tmp_path / "a.json", Request(progress=lambda done, total: seen.append((done, total))))
-        assert seen[-1][0] == seen[-1][1]
-        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-
     def test_packets_cannot_be_compressed(self, tmp_path: Path) -> None:
         with pytest.raises(CutraceError, match=r"\.json\.gz"):
             cutrace.convert(CAPTURES[0], tmp_path / "a.json", compress="zstd")

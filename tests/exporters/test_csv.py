@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 
 import pytest
@@ -88,12 +87,6 @@ def test_numbers_are_exact(tmp_path):
     assert rows(tmp_path / "counters.csv")[0]["value"] == "0.1"
     assert rows(tmp_path / "nvtx_marks.csv")[0]["payload"] == str((1 << 64) - 1)
     assert rows(tmp_path / "devices.csv")[0]["uuid"] == bytes(range(16)).hex()
-
-
-def test_a_compressed_file_has_the_same_text(capture, tmp_path):
-    cutrace.convert(capture, tmp_path / "kernels.csv")
-    cutrace.convert(capture, tmp_path / "kernels.csv.gz")
-    assert gzip.decompress((tmp_path / "kernels.csv.gz").read_bytes()) == (tmp_path / "kernels.csv").read_bytes()
 
 
 def test_a_window_keeps_what_touches_it(capture, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 from pathlib import Path
 
 import pytest
@@ -67,20 +66,6 @@ def test_processes_say_what_the_capture_says(folder):
     (first, *_) = pq.read_table(folder / "processes.parquet").to_pylist()
     assert (first["pid"], first["host"], first["command"]) == (100, "node0", ["python", "train.py"])
     assert '"boot_id"' in first["description"]
-
-
-def test_a_window_keeps_what_touches_it(tmp_path):
-    capture = captures.training_steps(tmp_path / "run.bin")
-    with cutrace.load(capture) as trace:
-        middle = (trace.start + trace.end) // 2
-        wanted = int((trace.kernels["end"] >= middle).sum())
-    cutrace.convert(capture, tmp_path / "late.parquet", start=middle)
-    assert pq.read_metadata(tmp_path / "late.parquet" / "kernels.parquet").num_rows == wanted
-
-
-def test_only_the_owner_can_read_it(folder):
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(p.stat().st_mode) for p in folder.glob("*.parquet")} == {0o600}
 
 
 def test_it_replaces_a_folder_that_was_there(folder):

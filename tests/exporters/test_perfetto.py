@@ -285,25 +285,6 @@ class TestWindows:
         assert key(small) == key(whole)
         assert len(key(whole)) == 60 * 20 * 3
 
-    def test_only_what_touches_the_chosen_time(self, ordinary: Path) -> None:
-        start, end = ORIGIN + 100_000, ORIGIN + 200_000
-        decoded = convert(ordinary, start=start, end=end)
-        with cutrace.load(ordinary) as trace:
-            for rows, found in (
-                (trace.kernels, decoded.gpu),
-                (trace.api_calls, [s for s in decoded.slices if s.gpu_api]),
-            ):
-                inside = (rows["end"] >= start) & (rows["start"] < end)
-                rest = len(trace.memcpys) + len(trace.memsets) if found is decoded.gpu else 0
-                assert 0 < int(inside.sum()) <= len(found) <= int(inside.sum()) + rest
-        assert all(e.end >= start and e.start < end for e in decoded.gpu)
-
-    def test_progress_reaches_the_end(self, awkward: Path, tmp_path: Path) -> None:
-        seen: list[tuple[int, int]] = []
-        cutrace.convert(awkward, tmp_path / "out.pftrace", progress=lambda done, total: seen.append((done, total)))
-        assert seen == sorted(seen)
-        assert seen[-1][0] == seen[-1][1] > 0
-
 
 class TestSparseCaptures:
     def test_an_empty_one(self, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -370,32 +369,6 @@ def test_what_nsys_has_no_table_for_is_in_tables_of_cutrace(tmp_path: Path) -> N
 
 
 # Requests
-
-
-def test_a_window_keeps_what_touches_it(steps: tuple[cutrace.Trace, Path], tmp_path: Path) -> None:
-    trace, _ = steps
-    start, end = (int(t) for t in np.quantile(trace.kernels["start"], [0.3, 0.6]))
-    cutrace.convert(tmp_path / "run.bin", tmp_path / "part.sqlite", start=start, end=end)
-    rows = trace.kernels
-    inside = rows[(rows["end"] >= start) & (rows["start"] < end)]
-
-    found = query(tmp_path / "part.sqlite", "SELECT start FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY 1")
-    assert [s for (s,) in found] == sorted(inside["start"].tolist())
-
-
-def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
-    path = training_steps(tmp_path / "run.bin")
-    told: list[tuple[int, int]] = []
-    cutrace.convert(path, tmp_path / "a.sqlite", progress=lambda done, total: told.append((done, total)))
-
-    assert told[-1][0] == told[-1][1] > 300
-    assert told == sorted(told)
-
-
-def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
-    cutrace.convert(training_steps(tmp_path / "run.bin"), tmp_path / "a.sqlite")
-
-    assert stat.S_IMODE((tmp_path / "a.sqlite").stat().st_mode) == 0o600
 
 
 def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
