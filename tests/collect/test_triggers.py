@@ -182,6 +182,18 @@ def test_a_name_that_no_range_has_is_told(fake_driver: FakeDriver, tmp_path: Pat
     assert files(tmp_path) == ["run.bin"]
 
 
+def test_a_process_without_gpu_work_needs_no_ranges(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program = """
+if len(sys.argv) == 1:
+    steps(3)
+    import subprocess
+    subprocess.run([sys.executable, "-c", "import fakegpu; fakegpu.init()"], check=True)
+"""
+    done = record(fake_driver, tmp_path, program, "--last", "1s", "--dump-when", "nvtx:step > 10s")
+    assert "2 processes" in done.stderr
+    assert "no NVTX range was named" not in done.stderr
+
+
 def test_each_process_dumps_itself(fake_driver: FakeDriver, tmp_path: Path) -> None:
     program = """
 steps(10)

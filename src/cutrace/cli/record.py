@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +137,7 @@ def arguments_of(given: dict[str, Any]) -> dict[str, Any]:
 def summarize(recording: Recording, output: Path) -> None:
     """Print a line on the recording, a line for each loss and note, and on a terminal the next commands."""
     from ..loading import load
+    from ..trace.quality import summed
 
     with load(recording.capture) as trace:
         counts = [
@@ -148,10 +148,7 @@ def summarize(recording: Recording, output: Path) -> None:
         ]
         say(f"{recording.capture}: {', '.join(counts)}")
         # Headers and a few rows suffice for these; `cutrace info` reads the whole capture.
-        losses: Counter[str] = Counter()
-        for loss in trace.named_losses:
-            losses[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
-        say(*(f"not recorded: {count:,} {reason}" for reason, count in losses.items()))
+        say(*(f"not recorded: {count:,} {text}" for text, count in summed(trace.named_losses).items()))
         say(*dict.fromkeys(str(note) for p in trace.processes for note in p.info.get("notes", ())))
         say(*not_annotated(trace))
     if output != recording.capture:

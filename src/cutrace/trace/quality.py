@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,6 +37,16 @@ class Loss:
     count: int
     detail: str
     process: int
+
+
+def summed(losses: Iterable[Loss]) -> dict[str, int]:
+    """The counts of losses over all processes, by a text with meaning and detail. Refused kinds of activity are left
+    out, because a note of the process also names the error."""
+    counts: Counter[str] = Counter()
+    for loss in losses:
+        if loss.reason != "kind_refused":
+            counts[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
+    return counts
 
 
 def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
@@ -81,10 +92,9 @@ class Quality:
         return not (self.losses or self.damage or any(self.unknown.values()))
 
     def sentences(self) -> Iterator[str]:
-        """One sentence for each loss, damage and note."""
-        for loss in self.losses:
-            detail = f" ({loss.detail})" if loss.detail else ""
-            yield f"{loss.count:,} {loss.meaning}{detail}"
+        """One sentence for each kind of loss, damage and note."""
+        for text, count in summed(self.losses).items():
+            yield f"{count:,} {text}"
         for table, count in self.unknown.items():
             if count:
                 yield f"{count_of(count, 'row')} of {table} without known times: sums and timelines leave them out"

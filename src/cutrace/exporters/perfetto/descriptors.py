@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._native import VERSION
 from ...trace import Trace
-from ...trace.quality import GPU_WORK
+from ...trace.quality import GPU_WORK, summed
 from .packets import BOOTTIME, CLEARED, Interned, Output
 
 REALTIME, MONOTONIC, MONOTONIC_RAW = 1, 3, 5
@@ -272,11 +272,7 @@ def _clocks(trace: Trace) -> list[dict[int, int]]:
 
 def _missing(trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The notices of missing and moved data, as (text, count). A notice with count 0 has no count in its text."""
-    losses: Counter[tuple[str, str]] = Counter()
-    for loss in trace.named_losses:
-        losses[loss.meaning, loss.detail] += loss.count
-    for (meaning, detail), n in losses.items():
-        yield f"{meaning} ({detail})" if detail else meaning, n
+    yield from summed(trace.named_losses).items()
     yield from ((f"{table} without known times, not shown", n) for table, n in unknown.items() if n)
     for damage in trace.damage:
         yield f"{damage.reason} at byte {damage.offset} of the capture, {damage.size} bytes", damage.rows

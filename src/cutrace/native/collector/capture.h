@@ -113,8 +113,11 @@ class Capture {
     auto& table = std::get<TableBuffer<Row>>(tables_);
     table.add(row);
     ++rows_;
-    if constexpr (requires { row.graph_node; row.graph; }) add_graph_node(row.graph_node);
-    if constexpr (Row::kTable == rows::GraphLaunches::kTable) has_graph_work_ = true;
+    if constexpr (requires { row.graph_node; row.graph; }) {
+      add_graph_node(row.graph_node);
+      has_gpu_work_ = true;
+    }
+    if constexpr (Row::kTable == rows::GraphLaunches::kTable) has_graph_work_ = has_gpu_work_ = true;
     if (is_program_event(row)) ++events_;
     if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
   }
@@ -129,6 +132,7 @@ class Capture {
 
   // Rows of work name nodes. A file gets the row of a node at its first use.
   GraphNodes& graph_nodes() { return graph_nodes_; }
+  bool has_gpu_work() const { return has_gpu_work_; }
   // Whether there were rows of work of CUDA graphs.
   bool has_graph_work() const { return has_graph_work_; }
 
@@ -231,6 +235,7 @@ class Capture {
   StringTable strings_;
   LaunchTable launches_;
   GraphNodes graph_nodes_;
+  bool has_gpu_work_ = false;
   bool has_graph_work_ = false;
   std::map<std::tuple<std::uint16_t, std::uint32_t, std::uint32_t>, Function> functions_;
   std::array<std::array<std::uint16_t, kQuickCallbacks>, kQuickDomains> quick_functions_{};

@@ -262,7 +262,7 @@ std::string Writer::finish(bool in_order) {
   if (options_.records_nvtx()) nvtx_.finish();
   count_dropped();
   // Helper processes without GPU work seldom have the ranges that a condition is about.
-  for (const std::string& note : triggers_.notes(uses_cupti())) notes_.add_quietly(note);
+  for (const std::string& note : triggers_.notes(capture_.has_gpu_work())) notes_.add_quietly(note);
   complete_file();
   note_disk_error();
   if (in_order && capture_.losses_are_written()) write_end();
