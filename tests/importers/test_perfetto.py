@@ -148,6 +148,18 @@ def test_descriptors_may_come_behind_the_first_events(maker, tmp_path, events):
         assert trace.imports[0].lost == 0
 
 
+def test_the_last_names_of_a_thread_and_a_process_hold(maker, tmp_path):
+    for name in ("old", "new"):
+        track = maker.packet().track_descriptor
+        track.uuid, track.thread.pid, track.thread.tid, track.thread.thread_name = 30, 95, 96, name
+        maker.event(INSTANT, 30, 10, "m")
+    process = maker.packet().track_descriptor
+    process.uuid, process.process.pid, process.process.process_name = 31, 95, "late"
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert [p.name for p in trace.processes if p.pid == 95] == ["late"]
+        assert trace.strings.take(trace.threads["name"]).tolist() == ["old", "new"]
+
+
 def test_counters_have_values_and_units(maker, tmp_path):
     maker.event(COUNTER, USED, 10, counter_value=-4)
     maker.event(COUNTER, USED, 20, double_counter_value=2.5)

@@ -229,6 +229,9 @@ class _Translation:
             self._out.damaged("the file", str(error) or "its compression is damaged")
         while self._waiting:
             yield from self._release(next(iter(self._waiting)))
+        with_events = {track.pid for track in self._tracks.values() if track.named}
+        for pid in with_events & self._processes.keys():  # described behind their events
+            yield from self._process_name(pid)
         for track in self._tracks.values():
             for time, event in track.open:
                 yield {"ph": "B", "ts": time, **event}
@@ -319,6 +322,7 @@ class _Translation:
         uuid = _number(values.get(1))
         track = self._tracks.setdefault(uuid, _Track())
         track.described, track.ready, track.parent = True, False, 0
+        old = track.name
         track.name = next((_text(values[n]) for n in (2, 10, 13) if n in values), track.name)
         if 4 in values:
             thread = dict(_fields(_bytes(values[4])))
@@ -340,6 +344,7 @@ class _Translation:
                 track.total = track.total or 0
                 sequence.differences.add(uuid)
             track.derived = any(n == 2 and _text(category) in _DERIVED for n, category in counter)
+        track.named = track.named and track.name == old
         return uuid
 
     def _missing(self, uuid: int, depth: int = 0) -> int:
@@ -532,9 +537,11 @@ class _Translation:
         track.named = True
         if track.name and track.tid is not None:
             yield {"ph": "M", "name": "thread_name", "args": {"name": track.name}, "pid": track.pid, "tid": track.tid}
-        process = self._processes.pop(track.pid, "")
-        if process:
-            yield {"ph": "M", "name": "process_name", "args": {"name": process}, "pid": track.pid}
+        yield from self._process_name(track.pid)
+
+    def _process_name(self, pid: int) -> Iterator[dict[str, Any]]:
+        if name := self._processes.pop(pid, ""):
+            yield {"ph": "M", "name": "process_name", "args": {"name": name}, "pid": pid}
 
     def _arguments(self, sequence: _Sequence, fields: list[tuple[int, Value]], of: int) -> dict[str, Any]:
         """Arguments of events (``DebugAnnotation``) or of GPU work (``ExtraComputeArg``)."""
