@@ -48,8 +48,8 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
 def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     """Define the options and their ini values. An option defaults to None, which selects the ini value.
 
-    ``given`` are the arguments of this run. Each ``--cutrace-update=VALUE`` among them becomes a separate flag, because
-    an optional value would take the path after ``--cutrace-update``.
+    ``given`` are the arguments of this run. Each ``--cutrace-update=VALUE`` or ``--cutrace=VALUE`` among them becomes a
+    separate flag, because an optional value would take the path after ``--cutrace-update``.
     """
     group = parser.getgroup("cutrace", "GPU traces and golden metrics (cutrace)")
 
@@ -64,8 +64,9 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
         "trace tests and write missing and changed golden values. --cutrace-update=NAMES takes one of missing, "
         "changed, all, widen, and the metrics or classes to update, separated by commas",
     )  # fmt: skip
-    for word in dict.fromkeys(word for word in given if word.startswith(_UPDATE)):
-        flag(word, word.removeprefix(_UPDATE), argparse.SUPPRESS)
+    for word in dict.fromkeys(word for word in given if word.startswith((_UPDATE, "--cutrace="))):
+        if word != "--cutrace=require":  # defined above
+            flag(word, word.partition("=")[2], argparse.SUPPRESS)
     flag("--cutrace-strict", "true", "also fail on less work, new metrics and missing golden values of marked tests")
     group.addoption(
         "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
@@ -102,6 +103,8 @@ def known(config: pytest.Config) -> Any:
 def wanted(config: pytest.Config) -> bool:
     """Whether this run is traced. Otherwise nothing else of the plugin is loaded."""
     options = known(config)
+    if options.cutrace not in (None, "on", "require"):
+        raise pytest.UsageError(f"--cutrace={options.cutrace} is unknown: write --cutrace or --cutrace=require")
     if options.cutrace is not None or options.cutrace_update is not None:
         return True
     text = str(config.getini("cutrace")).strip().lower()

@@ -120,6 +120,7 @@ def test_options(suite: Suite) -> None:
     assert "--cutrace-gate: there is no metric 'speed'" in suite.run("--cutrace", "--cutrace-gate=speed").output
     unknown = suite.run("--cutrace=perhaps")
     assert unknown.status == 4
+    assert "--cutrace=perhaps is unknown: write --cutrace or --cutrace=require" in unknown.output
     assert "--cutrace-update: there is no metric 'al'" in suite.run("--cutrace-update=al").output
 
 
