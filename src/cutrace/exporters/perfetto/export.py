@@ -163,8 +163,7 @@ def _write_work(
     indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
     events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
     with output.file.thread(_WINDOWS_AHEAD) as thread:
-        span = blocks.trace.start, blocks.trace.end
-        counters = WorkCounters(descriptors, process, queues, span)
+        counters = WorkCounters(descriptors, process, queues, (blocks.trace.start, blocks.trace.end))
         derived = DerivedWork(blocks, process, queues, counters, derived_rows, thread) if derived_rows else None
         blocks.read_ahead(blocks.of(process, *_GPU_TABLES), lambda info, rows: events[info.table or ""].prepare(rows))
         _write_gpu(process, blocks, events, derived)

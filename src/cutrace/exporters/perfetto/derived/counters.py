@@ -88,13 +88,10 @@ class CounterSet:
             if chosen.stop > chosen.start:
                 self._last[number] = means[chosen.stop - 1]
             return times[chosen], means[chosen]
-        # The value of a part is known when the part is over.
+        # The value of a part is known when the part is over. A part that two windows share begins with the second one.
         begin, end = np.maximum(np.searchsorted(times, window, "right") - 1, 0)
         chosen = slice(begin, len(times) if until == _NEVER else end)
-        # A part that began earlier counts from the begin of this window. An event can begin then, so add 1 ns: packets
-        # with an event and a value take longer to encode.
-        times = np.maximum(times[chosen], min(self._until + 1, until - 1))
-        values = (highest if self._peaks else means)[chosen]
+        times, values = np.maximum(times[chosen], window[0]), (highest if self._peaks else means)[chosen]
         if not len(values):
             return times, values
         # A value holds until the next one.
