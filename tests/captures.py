@@ -23,6 +23,7 @@ import numpy as np
 
 from cutrace.runbin import TABLES, Writer
 
+DATA = Path(__file__).parent / "data"
 #: BOOTTIME at which captures made here begin (ns).
 ORIGIN = 1_000_000_000_000
 
@@ -156,6 +157,14 @@ def join(path: Path, parts: Iterable[Path]) -> Path:
     """Several captures as one file."""
     path.write_bytes(b"".join(part.read_bytes() for part in parts))
     return path
+
+
+def named(name: str, folder: Path) -> Path:
+    """The capture of this name in tests/data; for ``training_steps`` and ``awkward``, one made in a folder."""
+    path = folder / f"{name}.bin"
+    if name == "training_steps":
+        return training_steps(path, steps=8)
+    return awkward(path) if name == "awkward" else DATA / name
 
 
 def training_steps(

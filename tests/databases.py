@@ -8,11 +8,26 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cutrace import Trace
+from cutrace.trace.imported import Account
+
 DATA = Path(__file__).parent / "data"
 #: A real export: one kernel, 72 migrations of managed memory, 6 calls, one wait.
 NSYS = DATA / "nsys-2024.4-unified-memory.sqlite"
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+def account(trace: Trace, what: str) -> Account:
+    """What became of the rows of a table, or of a column."""
+    return next(a for a in trace.imports[0].accounts if a.what == what)
+
+
+def texts(trace: Trace, rows: np.ndarray, field: str = "name") -> list[str]:
+    """The texts of a column."""
+    return [trace.strings[number] for number in rows[field].tolist()]
 
 
 def global_pid(pid: int, machine: int = 1) -> int:

@@ -8,23 +8,18 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from captures import ORIGIN, Capture, awkward, join, replays, training_steps
+from captures import DATA, ORIGIN, Capture, join, named, replays, training_steps
 from cutrace.analysis import sweep
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.flame import Frame, flame
 from cutrace.trace.origins import NODE_FIELDS
 
-DATA = Path(__file__).parents[1] / "data"
 FILES = sorted(path for pattern in ("*.bin", "kineto*") for path in DATA.glob(pattern))
 
 
-@pytest.fixture(params=[*(path.name for path in FILES), "training", "awkward"])
+@pytest.fixture(params=[*(path.name for path in FILES), "training_steps", "awkward"])
 def capture(request, tmp_path) -> Path:
-    if request.param == "training":
-        return training_steps(tmp_path / "training.bin", steps=8)
-    if request.param == "awkward":
-        return awkward(tmp_path / "awkward.bin")
-    return DATA / request.param
+    return named(request.param, tmp_path)
 
 
 def own(root: Frame) -> Counter:

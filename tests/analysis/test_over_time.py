@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from captures import awkward, training_steps
+from captures import DATA, named
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.gpu import work_span
 
-DATA = Path(__file__).parents[1] / "data"
 
-
-@pytest.fixture(params=[*(path.name for path in sorted(DATA.glob("*.bin"))), "training", "awkward"])
+@pytest.fixture(params=[*(path.name for path in sorted(DATA.glob("*.bin"))), "training_steps", "awkward"])
 def capture(request, tmp_path) -> Path:
-    made = {"training": training_steps, "awkward": awkward}
-    return made[request.param](tmp_path / "a.bin") if request.param in made else DATA / request.param
+    return named(request.param, tmp_path)
 
 
 def test_busy_parts_add_up_to_the_busy_time(capture):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cutrace
-from captures import ORIGIN, Capture, awkward, join, training_steps
+from captures import DATA, ORIGIN, Capture, join, named, training_steps
 from cutrace._native import GpuTimes
 from cutrace.analysis import projection, sweep
 from cutrace.analysis.calls import plain_name
@@ -27,18 +27,13 @@ from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
 from support import plain_stats as plain
 
-DATA = Path(__file__).parents[1] / "data"
 REAL = sorted(path.name for path in DATA.glob("*.bin"))
 QUEUE = 3
 
 
-@pytest.fixture(params=[*REAL, "training", "awkward"])
+@pytest.fixture(params=[*REAL, "training_steps", "awkward"])
 def capture(request, tmp_path) -> Path:
-    if request.param == "training":
-        return training_steps(tmp_path / "training.bin", steps=8)
-    if request.param == "awkward":
-        return awkward(tmp_path / "awkward.bin")
-    return DATA / request.param
+    return named(request.param, tmp_path)
 
 
 def durations(trace: Trace, table: str, key) -> dict:

@@ -99,9 +99,7 @@ def busy(path: Path) -> Path:
 def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "busy":
         return busy(tmp_path / "busy.bin")
-    if request.param in ("training_steps", "awkward"):
-        return getattr(captures, request.param)(tmp_path / f"{request.param}.bin")
-    return DATA / request.param
+    return captures.named(request.param, tmp_path)
 
 
 @pytest.fixture(params=["whole", "pieces"])

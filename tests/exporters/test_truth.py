@@ -19,8 +19,7 @@ from cutrace.exporters.perfetto.descriptors import pids
 from cutrace.trace import Trace
 from pftrace import Decoded, Slice, decode
 
-DATA = Path(__file__).resolve().parents[1] / "data"
-COMMITTED = sorted(DATA.glob("*.bin"))
+COMMITTED = sorted(captures.DATA.glob("*.bin"))
 
 #: Fields of host tables that are arguments of their events, by table; 0 stands for "left out".
 ARGUMENTS = {
@@ -38,15 +37,9 @@ CATEGORIES = {
 }  # fmt: skip
 
 
-def make(tmp_path: Path, name: str) -> Path:
-    if name in ("training_steps", "awkward"):
-        return getattr(captures, name)(tmp_path / f"{name}.bin")
-    return DATA / name
-
-
 @pytest.fixture(params=["training_steps", "awkward", *(p.name for p in COMMITTED)])
 def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return make(tmp_path, request.param)
+    return captures.named(request.param, tmp_path)
 
 
 @pytest.fixture(params=[".pftrace", ".pftrace.gz", "zstd", "deflate"])

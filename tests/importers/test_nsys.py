@@ -15,18 +15,9 @@ import pytest
 import cutrace
 from cutrace import BadCapture, Trace
 from cutrace.nsys import NOTHING
-from cutrace.trace.imported import Account
-from databases import NSYS, global_pid, global_tid, kernel, nsys, spans
+from databases import NSYS, account, global_pid, global_tid, kernel, nsys, spans, texts
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
-
-
-def account(trace: Trace, what: str) -> Account:
-    return next(a for a in trace.imports[0].accounts if a.what == what)
-
-
-def texts(trace: Trace, rows: np.ndarray, field: str = "name") -> list[str]:
-    return [trace.strings[number] for number in rows[field].tolist()]
 
 
 # A real export
@@ -127,12 +118,6 @@ def test_the_ids_of_a_wait_say_its_kind_in_versions_with_other_numbers(
         tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION=[wait | {"streamId": stream, "eventId": event}]
     )
     assert cutrace.load(path).synchronizations["type"].tolist() == [kind]
-
-
-def test_a_real_export_converts(tmp_path: Path) -> None:
-    cutrace.convert(NSYS, tmp_path / "a.pftrace")
-
-    assert (tmp_path / "a.pftrace").stat().st_size > 1000
 
 
 # Tables
