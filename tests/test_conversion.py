@@ -32,6 +32,18 @@ def test_no_capture_is_an_error(tmp_path):
         cutrace.convert([], tmp_path / "a.pftrace")
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("a.pftrace", {"table": "kernels"}, r"is not made of one table: choose \.csv"),
+        ("a.sqlite", {"compress": "zstd"}, r"has no packets to compress: choose \.pftrace"),
+    ],
+)
+def test_an_option_of_another_format_is_an_error(tmp_path, name, options, message):
+    with pytest.raises(cutrace.CutraceError, match=message):
+        cutrace.convert(small_capture(tmp_path / "a.bin"), tmp_path / name, **options)
+
+
 # The window
 
 

@@ -61,6 +61,11 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     exporter = check_destination(destination, trace.sources, request.format)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
+    if exporter in plugins.EXPORTERS:
+        if request.table and exporter.name != "csv":
+            raise CutraceError(f"{exporter.description} is not made of one table: choose .csv, or no table")
+        if request.compress and exporter.name not in ("perfetto", "chrome"):
+            raise CutraceError(f"{exporter.description} has no packets to compress: choose .pftrace, or no compression")
     with replacing(destination) as temporary:
         exporter(trace, temporary, request)
 
