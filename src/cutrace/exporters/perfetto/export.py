@@ -289,7 +289,11 @@ class DerivedWork:
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
         self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
         self._replays = Replays(trace.origins, process, queues, projected) if trace.origins else None
-        self.waits = Waits(trace, process, queues)
+        self._waits = blocks.file.submit(Waits, trace, process, queues)
+
+    @property
+    def waits(self) -> Waits:
+        return self._waits.result()
 
     def window(self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]) -> list[Lists | None]:
         """Add the work of a window, and blocks of ``calls`` that may have launched it. Returns the event ids that the
