@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -201,6 +203,7 @@ TEST(calls_that_do_not_return_are_counted_at_the_end) {
     return capture.lost(rows::Loss::kept_back);
   };
   CHECK_EQUAL(kept_back("1.bin", false), std::uint64_t{1});
+  CHECK_EQUAL(fake_finalized(), 0u);
   CHECK_EQUAL(kept_back("2.bin", true), std::uint64_t{0});  // the buffer of the recording before is none of this one
 }
 
@@ -250,6 +253,34 @@ TEST(a_peer_that_does_not_read_is_dropped) {
   Client client(standby);
   CHECK(contains(client.line(), "protocol"));
   CHECK(contains(client.ask("status"), "\"recording\":null"));
+}
+
+TEST(a_fork_does_not_wait_for_a_free_descriptor) {
+  const Standby standby;
+  const int late = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s", standby.socket_path().c_str());
+  rlimit before{};
+  CHECK(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{64, before.rlim_max};
+  CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::vector<int> files;
+  for (int fd = 0; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) files.push_back(fd);
+  CHECK(::connect(late, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  sleep_ms(50);  // the thread of standby now tries to accept, each 100 ms
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    CHECK(::waitpid(child, nullptr, 0) == child);
+  }
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(3));  // 5 s when each waits
+  for (const int fd : files) ::close(fd);
+  CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  pollfd file{late, POLLIN, 0};
+  CHECK(::poll(&file, 1, kPatience) == 1);  // the greeting
+  ::close(late);
 }
 
 TEST(cupti_is_finalized_after_an_attachment_and_works_again) {

@@ -231,11 +231,13 @@ void Standby::serve() {
 
 void Standby::accept() {
   if (!listener_.ours()) return;
-  const std::lock_guard lock(accepting_);
+  std::unique_lock lock(accepting_);
   const int fd = ::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
     // Without a free descriptor the peer waits in the queue, and poll() would return at once.
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) pause(100);
+    const bool waits = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+    lock.unlock();  // fork() needs it
+    if (waits) pause(100);
     return;
   }
   ucred peer{};
