@@ -96,12 +96,13 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   library_.Unsubscribe(subscriber_);
-  if (finalize_ && !shares && pool_.all_read() && kept_back().empty()) finalize();
+  if (finalize_ && !shares && pool_.outstanding() == 0 && pool_.all_read()) finalize();
 }
 
 // CUPTI then leaves the driver's functions alone, which cost more than before its use even when nothing is enabled. It begins
 // anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised, fails and takes the
-// context with it. Only CUPTI 13.0 was tried.
+// context with it. Only CUPTI 13.0 was tried. NVIDIA's documentation asks for all buffers to be flushed before. CUPTI keeps a
+// buffer while a thread is in a recorded call, whose end would then come into a finalised CUPTI.
 void CuptiSource::finalize() {
   const bool tried = library_.version >= kCupti_13_0 && library_.version < kCupti_13_0 + 100;
   if (library_.Finalize == nullptr || !tried || !can_finalize_.load()) return;
