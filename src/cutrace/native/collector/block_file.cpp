@@ -59,7 +59,9 @@ void Descriptor::set(int fd) {
 void Descriptor::take(Descriptor& other) {
   device_.store(other.device_.load());
   inode_.store(other.inode_.load());
-  fd_.store(other.fd_.exchange(-1));
+  // At each moment one of the two has it, so that a forked child closes it.
+  fd_.store(other.fd_.load());
+  other.fd_.store(-1);
 }
 
 bool Descriptor::is(int fd) const {
@@ -77,9 +79,9 @@ bool Descriptor::restore(const std::string& path, std::uint64_t offset) {
 }
 
 bool Descriptor::close() {
-  const bool open = ours();
-  const int fd = fd_.exchange(-1);
-  return !open || ::close(fd) == 0 || errno == EINTR;
+  const bool good = !ours() || ::close(fd_.load()) == 0 || errno == EINTR;
+  fd_.store(-1);  // after closing, so that a child forked before closes it too
+  return good;
 }
 
 // ---- BlockFile ----
