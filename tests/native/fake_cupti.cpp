@@ -202,8 +202,11 @@ void set_kind(CUpti_ActivityKind kind, bool on) {
     for (auto& call : fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1]) call = on;
 }
 
+// A test can end the wait by setting the time to 0.
 void take_time(const std::atomic<unsigned>& milliseconds) {
-  if (const unsigned time = milliseconds.load()) std::this_thread::sleep_for(std::chrono::milliseconds(time));
+  const auto began = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - began < std::chrono::milliseconds(milliseconds.load()))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void linger() {
