@@ -22,8 +22,8 @@ struct Unit {
 };
 // Those of cutrace/units.py.
 constexpr double kKi = 1024, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi;
-constexpr Unit kTimes[] = {{"ns", 1}, {"us", 1e3}, {"\xC2\xB5s", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1e9}, {"m", 60e9}, {"h", 3600e9}};
-constexpr Unit kSizes[] = {{"", 1}, {"b", 1}, {"k", kKi}, {"m", kMi}, {"g", kGi}, {"t", kTi}, {"kib", kKi}, {"mib", kMi},
+constexpr Unit kTimeUnits[] = {{"ns", 1}, {"us", 1e3}, {"\xC2\xB5s", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1e9}, {"m", 60e9}, {"h", 3600e9}};
+constexpr Unit kSizeUnits[] = {{"", 1}, {"b", 1}, {"k", kKi}, {"m", kMi}, {"g", kGi}, {"t", kTi}, {"kib", kKi}, {"mib", kMi},
                            {"gib", kGi}, {"tib", kTi}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}};
 
 // A positive number with a unit, up to `most`.
@@ -56,7 +56,7 @@ std::optional<Condition> parse_condition(std::string_view text) {
   condition.text = text;
   if (what == "memory") {
     condition.kind = Condition::Kind::memory;
-    const auto bytes = scaled(bound, kSizes, kLargestSize);
+    const auto bytes = scaled(bound, kSizeUnits, kLargestSize);
     return condition.limit = bytes.value_or(0), bytes ? std::optional(condition) : std::nullopt;
   }
   if (what.starts_with("nvtx:")) {
@@ -74,7 +74,7 @@ std::optional<Condition> parse_condition(std::string_view text) {
   } else {
     return std::nullopt;
   }
-  const auto ns = scaled(bound, kTimes, kLongestTime);
+  const auto ns = scaled(bound, kTimeUnits, kLongestTime);
   return condition.limit = ns.value_or(0), ns ? std::optional(condition) : std::nullopt;
 }
 

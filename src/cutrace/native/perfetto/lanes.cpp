@@ -270,7 +270,8 @@ class Lanes {
         } else if (again && guests < most_joined && joins[event.stream] != 0) {
           joined.add(event, event.stream, track);
           hosts.push_back(host);
-          if (guests++ == 0) alone.streams[host - 1] += ends + 1;
+          std::uint16_t& of_host = alone.streams[host - 1];
+          if (guests++ == 0) of_host = static_cast<std::uint16_t>(of_host + ends + 1);
         } else {
           alone.add(event, event.stream, track);
         }
