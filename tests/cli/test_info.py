@@ -102,3 +102,12 @@ def test_a_name_cannot_steer_the_terminal(tmp_path):
     assert done.returncode == 0
     assert "evil" in done.stdout
     assert not {"\x1b", "\x07"} & set(done.stdout)
+
+
+def test_a_kind_that_was_refused_is_told_once(tmp_path):
+    for name, notes in (("noted.bin", ["CUPTI refused to record memset (ERROR)"]), ("bare.bin", [])):
+        with Writer(tmp_path / name, pid=1, notes=notes) as writer:
+            writer.losses([("kind_refused", 1, "memset")])
+    texts = [cutrace("info", tmp_path / name).stdout for name in ("noted.bin", "bare.bin")]
+    assert [text.count("memset") for text in texts] == [1, 1]
+    assert not any("Nothing is known to be missing" in text for text in texts)

@@ -78,7 +78,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by the caller
+        if getattr(sys, name) is None:  # Python sets a closed stream to None
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):
         # An exception lets half-written files be removed. A signal that the caller ignores (nohup) stays ignored.

@@ -148,8 +148,8 @@ def summarize(recording: Recording, output: Path) -> None:
         ]
         say(f"{recording.capture}: {', '.join(counts)}")
         # Headers and a few rows suffice for these; `cutrace info` reads the whole capture.
-        say(*(f"not recorded: {count:,} {text}" for text, count in summed(trace.named_losses).items()))
-        say(*dict.fromkeys(str(note) for p in trace.processes for note in p.info.get("notes", ())))
+        say(*(f"not recorded: {count:,} {text}" for text, count in summed(trace.named_losses, trace.notes).items()))
+        say(*trace.notes)
         say(*not_annotated(trace))
     if output != recording.capture:
         say_written(output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,12 +39,13 @@ class Loss:
     process: int
 
 
-def summed(losses: Iterable[Loss]) -> dict[str, int]:
-    """The counts of losses over all processes, by a text with meaning and detail. Refused kinds of activity are left
-    out, because a note of the process also names the error."""
+def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
+    """The counts of losses over all processes, by a text with meaning and detail. Refused kinds of activity that one of
+    ``notes`` names are left out, because the note also names the error."""
     counts: Counter[str] = Counter()
     for loss in losses:
-        if loss.reason != "kind_refused":
+        note = f"CUPTI refused to record {loss.detail} ("
+        if loss.reason != "kind_refused" or not any(text.startswith(note) for text in notes):
             counts[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
     return counts
 
@@ -93,7 +94,7 @@ class Quality:
 
     def sentences(self) -> Iterator[str]:
         """One sentence for each kind of loss, damage and note."""
-        for text, count in summed(self.losses).items():
+        for text, count in summed(self.losses, self.notes).items():
             yield f"{count:,} {text}"
         for table, count in self.unknown.items():
             if count:

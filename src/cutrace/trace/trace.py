@@ -233,14 +233,18 @@ class Trace:
     def quality(self) -> Quality:
         """What is missing or uncertain. Counting rows without known times reads each block of a timed table once."""
         unknown = {name: self._count_unknown(name) for name, table in TABLES.items() if table.start_field}
-        notes = [note for p in self.processes for note in p.info.get("notes", ())]
         return Quality(
             unknown={name: count for name, count in unknown.items() if count},
             losses=self.named_losses,
             damage=self._reader.damage,
             incomplete=tuple(p.index for p in self.processes if not p.complete),
-            notes=tuple(dict.fromkeys(notes)),
+            notes=self.notes,
         )
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences of the collector about its processes, each once."""
+        return tuple(dict.fromkeys(note for p in self.processes for note in p.info.get("notes", ())))
 
     @cached_property
     def named_losses(self) -> tuple[Loss, ...]:

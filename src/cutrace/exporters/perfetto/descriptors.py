@@ -272,12 +272,9 @@ def _clocks(trace: Trace) -> list[dict[int, int]]:
 
 def _missing(trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The notices of missing and moved data, as (text, count). A notice with count 0 has no count in its text."""
-    yield from summed(trace.named_losses).items()
+    yield from summed(trace.named_losses, trace.notes).items()
     yield from ((f"{table} without known times, not shown", n) for table, n in unknown.items() if n)
     for damage in trace.damage:
         yield f"{damage.reason} at byte {damage.offset} of the capture, {damage.size} bytes", damage.rows
-    for process in trace.processes:
-        notes = process.info.get("notes")
-        for note in notes if isinstance(notes, list) else ():
-            yield str(note), 0
+    yield from ((note, 0) for note in trace.notes)
     yield from ((what, n) for what, n in moved.items() if n)

@@ -349,7 +349,7 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
 
 @dataclass(frozen=True)
 class HostColumns:
-    """The columns of the host tables. Without derived data, ``waits`` is None."""
+    """The columns of the host tables. ``waits`` is None if no data is derived."""
 
     annotations: Annotations
     range_metrics: RangeMetrics
