@@ -101,8 +101,8 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
 
 // CUPTI then leaves the driver's functions alone, which cost more than before its use even when nothing is enabled. It begins
 // anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised, fails and takes the
-// context with it. Only CUPTI 13.0 was tried. NVIDIA's documentation asks for all buffers to be flushed before. CUPTI keeps a
-// buffer while a thread is in a recorded call, whose end would then come into a finalised CUPTI.
+// context with it. Only CUPTI 13.0 was tried. cupti_activity.h asks for a flush of all buffers before. CUPTI keeps a buffer
+// while a thread is in a recorded call, whose end would then come into a finalised CUPTI.
 void CuptiSource::finalize() {
   const bool tried = library_.version >= kCupti_13_0 && library_.version < kCupti_13_0 + 100;
   if (library_.Finalize == nullptr || !tried || !can_finalize_.load()) return;
