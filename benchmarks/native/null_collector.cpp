@@ -17,10 +17,10 @@
 //
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> null_collector.cpp -ldl -lpthread
 
-#include "../../src/cutrace/native/collector/cupti_library.cpp"
-#include "../../src/cutrace/native/collector/kinds.cpp"
+#include "../../src/cutrace/native/collector/core/cupti_library.cpp"
+#include "../../src/cutrace/native/collector/core/kinds.cpp"
 #include "../../src/cutrace/native/common/conditions.cpp"
-#include "../../src/cutrace/native/collector/options.cpp"
+#include "../../src/cutrace/native/collector/core/options.cpp"
 
 #include <time.h>
 

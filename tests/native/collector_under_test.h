@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.h"
-#include "collector/api.h"
+#include "collector/core/api.h"
 #include "fake_cupti.h"
 
 struct Collector {

@@ -1,6 +1,6 @@
 // The socket of a process on standby: its protocol, strange peers, and recordings that several ask for at once. Whole
 // programs are in tests/faults/test_standby.py.
-#include "collector/standby.h"
+#include "collector/features/standby/standby.h"
 
 #include <fcntl.h>
 #include <poll.h>

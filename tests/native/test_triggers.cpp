@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "check.h"
-#include "collector/pool.h"
-#include "collector/triggers.h"
+#include "collector/core/pool.h"
+#include "collector/features/triggers/triggers.h"
 
 using namespace cutrace;
 

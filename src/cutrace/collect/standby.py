@@ -1,6 +1,6 @@
 """Recording a process that already runs: :func:`attach` to one on standby, and :func:`processes` lists them.
 
-The protocol is described in ``native/collector/standby.h``.
+The protocol is described in ``native/collector/features/standby/standby.h``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // Counters for the work of a CUDA context between two times.
 #pragma once
 
-#include "../collector/source_lines.h"
+#include "../collector/features/pc_sampling/source_lines.h"
 #include "session.h"
 
 #include <compare>

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "../collector/nvtx_callbacks.h"
+#include "../collector/features/nvtx/nvtx_callbacks.h"
 #include "counters.h"
 
 namespace cutrace {

@@ -12,8 +12,8 @@
 // message after the field "error", or what inject.cpp and range_counting.cpp describe.
 #pragma once
 
-#include "../collector/cupti_library.h"
-#include "../collector/driver.h"
+#include "../collector/core/cupti_library.h"
+#include "../collector/core/driver.h"
 
 #include <cupti_driver_cbid.h>
 #include <cupti_profiler_host.h>

@@ -17,11 +17,11 @@
 #include "capture.h"
 #include "clock.h"
 #include "cupti_source.h"
-#include "dump.h"
-#include "nvtx_decoder.h"
+#include "features/newest/dump.h"
+#include "features/nvtx/nvtx_decoder.h"
 #include "options.h"
 #include "process_info.h"
-#include "triggers.h"
+#include "features/triggers/triggers.h"
 
 namespace cutrace {
 

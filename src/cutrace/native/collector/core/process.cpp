@@ -14,8 +14,8 @@
 
 #include "cupti_source.h"
 #include "driver.h"
-#include "dump.h"
-#include "nvtx.h"
+#include "features/newest/dump.h"
+#include "features/nvtx/nvtx.h"
 
 namespace cutrace::process {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include "options.h"
+#include "core/options.h"
 
 namespace cutrace::standby {
 

@@ -4,10 +4,10 @@
 #include <numeric>
 #include <utility>
 
-#include "clock.h"
-#include "cupti_source.h"
+#include "core/clock.h"
+#include "core/cupti_source.h"
 #include "nvtx_callbacks.h"
-#include "wake.h"
+#include "core/wake.h"
 
 namespace cutrace::nvtx {
 namespace {

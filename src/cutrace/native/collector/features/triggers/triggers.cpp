@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "clock.h"
+#include "core/clock.h"
 
 namespace cutrace {
 namespace {

@@ -9,12 +9,12 @@
 #include <memory>
 #include <string>
 
-#include "annotate.h"
+#include "features/annotate/annotate.h"
 #include "clock.h"
-#include "nvtx.h"
+#include "features/nvtx/nvtx.h"
 #include "options.h"
 #include "process.h"
-#include "standby.h"
+#include "features/standby/standby.h"
 
 namespace cutrace {
 namespace {

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "cupti_source.h"
-#include "dump.h"
+#include "features/newest/dump.h"
 #include "options.h"
 #include "process_info.h"
 #include "writer.h"

@@ -14,7 +14,7 @@
 #include "driver.h"
 #include "kinds.h"
 #include "options.h"
-#include "pc_sampling.h"
+#include "features/pc_sampling/pc_sampling.h"
 #include "pool.h"
 #include "process_info.h"
 

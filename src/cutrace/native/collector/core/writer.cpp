@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "clock.h"
-#include "nvtx.h"
+#include "features/nvtx/nvtx.h"
 
 namespace cutrace {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "common/conditions.h"
 #include "cutrace/rows.h"
-#include "interning.h"
+#include "core/interning.h"
 
 namespace cutrace {
 

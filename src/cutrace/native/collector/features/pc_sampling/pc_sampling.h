@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "cupti_library.h"
+#include "core/cupti_library.h"
 #include "source_lines.h"
 
 namespace cutrace {

@@ -14,7 +14,7 @@
 #include "clock.h"
 #include "cupti_library.h"
 #include "process_info.h"
-#include "triggers.h"
+#include "features/triggers/triggers.h"
 
 namespace cutrace {
 

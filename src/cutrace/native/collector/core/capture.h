@@ -14,7 +14,7 @@
 #include "block_file.h"
 #include "clock.h"
 #include "cutrace/rows.h"
-#include "graph_nodes.h"
+#include "features/graph_nodes/graph_nodes.h"
 #include "interning.h"
 
 namespace cutrace {

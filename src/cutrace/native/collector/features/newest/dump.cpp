@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "wake.h"
+#include "core/wake.h"
 
 namespace cutrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <thread>
 
-#include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
+#include "../../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 
 namespace cutrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "nvtx.h"
+#include "features/nvtx/nvtx.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

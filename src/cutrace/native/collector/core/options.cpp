@@ -4,7 +4,7 @@
 #include <bit>
 #include <charconv>
 
-#include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
+#include "../../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 
 namespace cutrace {
 namespace {

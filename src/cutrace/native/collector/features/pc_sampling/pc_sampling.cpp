@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "clock.h"
-#include "driver.h"
+#include "core/clock.h"
+#include "core/driver.h"
 
 namespace cutrace {
 namespace {

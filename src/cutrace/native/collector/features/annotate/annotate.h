@@ -5,8 +5,8 @@
 // or is exported alike by all its releases since 3.10.
 #pragma once
 
-#include "options.h"
-#include "process_info.h"
+#include "core/options.h"
+#include "core/process_info.h"
 
 namespace cutrace::annotate {
 

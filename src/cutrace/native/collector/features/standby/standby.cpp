@@ -23,13 +23,13 @@
 #include <string_view>
 #include <thread>
 
-#include "block_file.h"
-#include "blocked_signals.h"
-#include "clock.h"
+#include "core/block_file.h"
+#include "core/blocked_signals.h"
+#include "core/clock.h"
 #include "common/text.h"
-#include "nvtx.h"
-#include "process.h"
-#include "process_info.h"
+#include "features/nvtx/nvtx.h"
+#include "core/process.h"
+#include "core/process_info.h"
 
 namespace cutrace::standby {
 namespace {

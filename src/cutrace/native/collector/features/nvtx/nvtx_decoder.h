@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "capture.h"
+#include "core/capture.h"
 #include "nvtx.h"
-#include "process_info.h"
-#include "triggers.h"
+#include "core/process_info.h"
+#include "features/triggers/triggers.h"
 
 namespace cutrace {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "../common/conditions.h"  // a relative path, because the benchmarks build this file without the include folders
+#include "../../common/conditions.h"  // a relative path, because the benchmarks build this file without the include folders
 #include "kinds.h"
 
 namespace cutrace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "clock.h"
-#include "nvtx.h"
+#include "features/nvtx/nvtx.h"
 #include "wake.h"
 
 namespace cutrace {

@@ -10,11 +10,11 @@
 #include <exception>
 #include <utility>
 
-#include "annotate.h"
+#include "features/annotate/annotate.h"
 #include "blocked_signals.h"
 #include "clock.h"
 #include "driver.h"
-#include "nvtx.h"
+#include "features/nvtx/nvtx.h"
 #include "wake.h"
 
 namespace cutrace {

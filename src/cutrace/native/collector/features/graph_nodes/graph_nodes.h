@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "interning.h"
+#include "core/interning.h"
 
 namespace cutrace {
 
