@@ -105,6 +105,81 @@ def test_a_call_during_another_one_is_in_its_recording(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run.bin"]
 
 
+def test_calls_in_several_threads_all_run(tmp_path):
+    # Recordings start and end while other threads call.
+    program = (
+        "import threading, warnings\nwarnings.simplefilter('ignore')\nran = []\n"
+        "@cutrace.record('run.bin')\ndef step(n):\n    nvtx.mark(str(n))\n    ran.append(n)\n    return n\n"
+        "@cutrace.record('other.bin')\ndef other(n): return step(n)\n"
+        "def work(call):\n    for n in range(20): assert call(n) == n\n"
+        "threads = [threading.Thread(target=work, args=(call,)) for call in (step, step, other)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "print(len(ran))\n"
+    )
+    assert succeed(tmp_path, program) == "60\n"
+    assert {path.suffix for path in tmp_path.iterdir()} == {".bin"}
+
+
+def test_a_call_of_another_thread_is_in_the_recording_of_the_first(tmp_path):
+    program = (
+        "import threading\n"
+        "@cutrace.record('run.bin')\ndef outer():\n"
+        "    thread = threading.Thread(target=inner)\n    thread.start()\n    thread.join()\n    nvtx.mark('outer')\n"
+        "@cutrace.record('inner.bin')\ndef inner(): nvtx.mark('inner')\n"
+        "outer()\n"
+    )
+    succeed(tmp_path, program)
+    assert marks(tmp_path / "run.bin") == ["inner", "outer"]
+    assert [p.name for p in tmp_path.iterdir()] == ["run.bin"]
+
+
+UNRECORDED = {
+    "no folder": ("@cutrace.record('absent/run.bin')\n", "absent does not exist"),
+    "another recording": ("cutrace.record('a.bin').start()\n@cutrace.record('run.bin')\n", "is recorded already"),
+    "an armed program": ("cutrace.arm('a.bin')\n@cutrace.record('run.bin')\n", "is recorded already"),
+}
+
+
+@pytest.mark.parametrize("case", UNRECORDED)
+def test_a_call_that_cannot_be_recorded_runs_with_a_warning(tmp_path, case):
+    begin, reason = UNRECORDED[case]
+    done = run(tmp_path, f"{begin}def step(n): return n\nassert [step(1), step(2)] == [1, 2]")
+    assert done.returncode == 0
+    assert "<string>:" in done.stderr
+    assert "RuntimeWarning: step() runs without a recording: " in done.stderr
+    assert reason in done.stderr
+    assert not (tmp_path / "run.bin").exists()
+
+
+def test_a_recording_that_fails_leaves_the_result_of_the_call(tmp_path):
+    program = (
+        "@cutrace.record('run.json')\ndef step():\n"
+        "    nvtx.mark('here')\n    os.mkdir('run.json')\n    return 5\n"
+        "assert step() == 5\n"
+    )
+    done = run(tmp_path, program)
+    assert done.returncode == 0
+    assert "RuntimeWarning: step() ran, but its recording failed: " in done.stderr
+    assert marks(tmp_path / "run.bin") == ["here"]
+
+
+def test_a_child_that_is_forked_inside_a_call_records_calls_of_its_own(tmp_path):
+    program = (
+        "import warnings; warnings.simplefilter('ignore')  # newer Pythons warn of any fork beside threads\n"
+        "@cutrace.record('run.bin')\ndef parent():\n"
+        "    nvtx.mark('parent')\n"
+        "    child = os.fork()\n"
+        "    if not child:\n        step()\n        os._exit(0)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "@cutrace.record('child.bin')\ndef step(): nvtx.mark('child')\n"
+        "parent()\n"
+    )
+    succeed(tmp_path, program)
+    assert marks(tmp_path / "run.bin") == ["parent"]
+    assert marks(tmp_path / "child.bin") == ["child"]
+
+
 def test_what_is_not_stopped_ends_with_the_program(tmp_path):
     succeed(tmp_path, "cutrace.record('run.bin').start()\nnvtx.mark('here')")
     assert marks(tmp_path / "run.bin") == ["here"]

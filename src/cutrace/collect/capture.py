@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 import os
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
     from .options import OptionArguments
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Held while a call of a decorated function is recorded. Not by a thread: a generator may end in another one.
+_recorded_call = threading.Lock()
+
+
+def _forget_recorded_call() -> None:
+    """Let a forked child record calls. The thread that recorded one may be missing there."""
+    global _recorded_call
+    _recorded_call = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_recorded_call)
 
 
 class Recorder:
@@ -61,7 +75,8 @@ class Capture(Recorder):
 
     As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded to
     ``path`` (``run.bin``), each further one to the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
-    nested call belongs to the recording of the outer one.
+    call inside or beside a recorded one, also in another thread, belongs to the recording of that call. A call that
+    cannot be recorded warns and runs all the same.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options) -> None:
@@ -70,7 +85,6 @@ class Capture(Recorder):
         self._to: Destination | None = None
         self._pid = 0
         self._calls = 0
-        self._calling = False
 
     def start(self) -> None:
         """Start the recording. It ends with the program unless :meth:`stop` ends it before. Raises
@@ -121,44 +135,73 @@ class Capture(Recorder):
         if inspect.isasyncgenfunction(function):
 
             async def recorded(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-                with self._call():
+                with self._call(function):
                     async with aclosing(function(*args, **kwargs)) as items:
                         async for item in items:
                             yield item
         elif inspect.iscoroutinefunction(function):
 
             async def recorded(*args: Any, **kwargs: Any) -> Any:
-                with self._call():
+                with self._call(function):
                     return await function(*args, **kwargs)
         elif inspect.isgeneratorfunction(function):
 
             def recorded(*args: Any, **kwargs: Any) -> Any:
-                with self._call():
+                with self._call(function):
                     return (yield from function(*args, **kwargs))
         else:
 
             def recorded(*args: Any, **kwargs: Any) -> Any:
-                with self._call():
+                with self._call(function):
                     return function(*args, **kwargs)
 
         return cast(_Function, functools.wraps(function)(recorded))
 
     @contextmanager
-    def _call(self) -> Iterator[None]:
-        """Record one call of a decorated function."""
-        if self._calling:
+    def _call(self, function: Callable[..., Any]) -> Iterator[None]:
+        """Record one call of a decorated function. The function runs whether or not it can be recorded."""
+        lock = _recorded_call
+        if not lock.acquire(blocking=False):
             yield
             return
-        path = self.path
-        if self._calls:
-            names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(1))
-            path = next(name for name in names if not name.exists())
-        with Capture(path, self._options):
-            self._calls, self._calling = self._calls + 1, True
+        try:
+            capture = self._start_call(function)
             try:
                 yield
             finally:
-                self._calling = False
+                if capture is not None:
+                    _stop_call(function, capture)
+        finally:
+            lock.release()
+
+    def _start_call(self, function: Callable[..., Any]) -> Capture | None:
+        try:
+            capture = Capture(self._path_of_call(), self._options)
+            capture.start()
+        except (CutraceError, OSError) as error:
+            _warn_of_call(function, f"runs without a recording: {error}")
+            return None
+        self._calls += 1
+        return capture
+
+    def _path_of_call(self) -> Path:
+        if not self._calls:
+            return self.path
+        names = (self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}") for number in itertools.count(1))
+        return next(name for name in names if not name.exists())
+
+
+def _stop_call(function: Callable[..., Any], capture: Capture) -> None:
+    try:
+        capture.stop()
+    except (CutraceError, OSError) as error:
+        _warn_of_call(function, f"ran, but its recording failed: {error}")
+
+
+def _warn_of_call(function: Callable[..., Any], what: str) -> None:
+    name = getattr(function, "__qualname__", repr(function))
+    # The caller's line: behind start or stop, _call, the context manager and the wrapper.
+    warnings.warn(f"{name}() {what}", RuntimeWarning, stacklevel=6)
 
 
 class Armed(Recorder):
