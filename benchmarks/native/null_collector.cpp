@@ -44,6 +44,7 @@ struct Null {
   std::mutex mutex;
   std::vector<std::uint8_t*> free;
   CUpti_SubscriberHandle subscriber = nullptr;
+  cutrace::Callbacks callbacks;
   cutrace::Enabler enabler;
 };
 
@@ -71,8 +72,8 @@ void complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::
   n.free.push_back(buffer);
 }
 
-void callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) {
-  null().enabler.on_callback(domain, id);
+void callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  null().callbacks.dispatch(domain, id, data);
 }
 
 std::uint64_t CUPTIAPI boottime() {
@@ -117,7 +118,9 @@ void start(bool before_cuda) {
   n.cupti.ActivityRegisterCallbacks(request, complete);
   if (wanted("driver")) n.cupti.ActivityEnableDriverApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
   if (wanted("runtime")) n.cupti.ActivityEnableRuntimeApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
-  n.enabler.enable(n.cupti, n.subscriber, n.options.kinds, n.options.api, n.options.graph_nodes, before_cuda);
+  n.callbacks.add(n.enabler);
+  n.callbacks.open(n.cupti, n.subscriber);
+  n.enabler.enable(n.cupti, n.callbacks, n.options.kinds, n.options.api, n.options.graph_nodes, before_cuda);
   for (const cutrace::Refusal& refusal : n.enabler.refused())
     std::fprintf(stderr, "null collector: CUPTI refused %s: %s\n", refusal.what.c_str(), refusal.error.c_str());
   if (wanted("flush")) std::thread(flush_regularly).detach();

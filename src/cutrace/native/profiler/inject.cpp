@@ -140,7 +140,7 @@ void Profiler::watch(bool on) {
     session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
   if (!of_instructions_) return;
   session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
-  if (on) session.captures.watch(session.cupti, session.subscriber);
+  if (on) session.watch_captures();
 }
 
 void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {

@@ -83,7 +83,7 @@ void RangeCounting::load_cupti() {
     session.captures.on_callback(domain, id, data);
   };
   if (!session.subscribe(callback, nullptr)) return;
-  session.captures.watch(session.cupti, session.subscriber);
+  session.watch_captures();
   ready_ = true;
 }
 

@@ -51,6 +51,13 @@ struct Session {
   void write(std::string line, const std::vector<double>& values = {}) const;
   void fail(const std::string& message) const { write("error\t" + message); }
 
+  // Follows the captures of streams. The subscriber's callback must then call captures.on_callback().
+  void watch_captures() {
+    callbacks.add(captures);
+    callbacks.open(cupti, subscriber);
+    captures.watch(cupti, callbacks);
+  }
+
   std::string folder, wanted_cupti, subject;
   std::vector<std::string> metrics;
   std::vector<Planned> plan;
@@ -59,6 +66,7 @@ struct Session {
   CUTRACE_PROFILER_FUNCTIONS(CUTRACE_MEMBER)
 #undef CUTRACE_MEMBER
   CUpti_SubscriberHandle subscriber = nullptr;
+  Callbacks callbacks;
   StreamCaptures captures;
 };
 

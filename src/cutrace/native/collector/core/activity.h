@@ -13,6 +13,7 @@
 #include "capture.h"
 #include "clock.h"
 #include "cupti_library.h"
+#include "feature.h"
 #include "process_info.h"
 #include "features/triggers/triggers.h"
 
@@ -32,6 +33,8 @@ class ActivityDecoder {
   // Adds the rows that were held back for merging with later records.
   void release();
 
+  // Asks this decoder for the names of kernels.
+  void set_naming(Decoder& decoder) { naming_ = &decoder; }
   // Skips API calls of the collector's own threads.
   void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
 
@@ -85,6 +88,7 @@ class ActivityDecoder {
   Capture& capture_;
   ThreadNames& names_;
   Triggers& triggers_;
+  Decoder* naming_ = nullptr;
   std::vector<std::optional<bool>> launches_work_;  // by function
   std::uint64_t first_, started_;
   std::vector<std::uint32_t> ignored_;

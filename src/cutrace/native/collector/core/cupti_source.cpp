@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "clock.h"
-#include "features/nvtx/nvtx.h"
+#include "feature.h"
 #include "wake.h"
 
 namespace cutrace {
@@ -22,6 +22,13 @@ CuptiSource& source = *new CuptiSource;
 }  // namespace
 
 CuptiSource& CuptiSource::instance() { return source; }
+
+// Kinds are enabled before a feature sees the same callback.
+CuptiSource::CuptiSource() {
+  callbacks_.add(enabler_);
+  callbacks_.add(captures_);
+  for (Feature* const feature : features()) callbacks_.add(*feature);
+}
 
 std::uint32_t CuptiSource::stream_id(void* stream) const {
   std::uint32_t id = 0;
@@ -199,48 +206,19 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   if (std::exchange(served_, true)) library_.take_dropped(&earlier);
   dropped_.store(0);
   counts_dropped_.store(true);
-  captures_.watch(library_, subscriber_);
-  constexpr KindSet kInGraphs = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
-  if (options.records_nvtx() && options.graph_nodes && (options.kinds & kInGraphs)) watch_graphs();
+  callbacks_.open(library_, subscriber_);
+  captures_.watch(library_, callbacks_);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
-  const KindSet kinds = enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
-                  before_cuda && library_.sharing.load() == nullptr, options.sample_pc);
-  std::string error;
-  if (options.sample_pc && pc_sampling_.start(library_, subscriber_, options.sample_period,
-                                              before_cuda ? std::vector<CUcontext>() : known_contexts(), error))
-    pc_sampling_.read(enabler_.settled());
-  if (!error.empty()) notes.add("program counters were not sampled: " + error);
+  const KindSet kinds = enabler_.enable(library_, callbacks_, options.kinds, options.api, options.graph_nodes,
+                                        before_cuda && library_.sharing.load() == nullptr);
+  for (Feature* const feature : features()) feature->attach({options, library_, callbacks_, enabler_, notes, before_cuda});
   active_.store(true, std::memory_order_release);
   return kinds;
 }
 
-// Where nodes are created. Replays make no such callback.
-void CuptiSource::watch_graphs() {
-  if (library_.EnableCallback == nullptr || library_.GetGraphNodeId == nullptr) return;
-  for (const CUpti_CallbackId id :
-       {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED})
-    library_.EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id);
-}
-
-void CuptiSource::on_graph(CUpti_CallbackId id, const void* data) noexcept {
-  if (!active() || data == nullptr) return;
-  const auto* graph = static_cast<const CUpti_GraphData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
-  if (graph == nullptr) return;
-  if (id == CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED) {
-    std::uint32_t exec = 0;
-    if (library_.GetGraphExecId != nullptr && library_.GetGraphExecId(graph->graphExec, &exec) == CUPTI_SUCCESS)
-      nvtx::graph_instantiated(exec);
-    return;
-  }
-  std::uint64_t node = 0, original = 0;
-  if (library_.GetGraphNodeId(graph->node, &node) != CUPTI_SUCCESS) return;
-  if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) return nvtx::graph_node_created(node);
-  if (library_.GetGraphNodeId(graph->originalNode, &original) == CUPTI_SUCCESS) nvtx::graph_node_copied(node, original);
-}
-
 void CuptiSource::flush() {
   if (active() && pool_.outstanding() != 0) flush_all(0);
-  pc_sampling_.read(enabler_.settled());
+  for (Feature* const feature : features()) feature->flush();
 }
 
 std::string CuptiSource::kept_back() const {
@@ -251,7 +229,7 @@ std::string CuptiSource::kept_back() const {
 bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read) {
   if (!active()) return true;
   const bool waited = !synchronize || synchronize_contexts(context, captures_);
-  pc_sampling_.stop();
+  for (Feature* const feature : features()) feature->detach(at_exit);
   enabler_.settle();
   flush_all(0);
   if (at_exit) {
@@ -294,11 +272,21 @@ void CuptiSource::count_dropped() {
   can_finalize_.store(false);  // work of graphs may be among them
 }
 
+void CuptiSource::before_fork() {
+  captures_.before_fork();
+  for (Feature* const feature : features()) feature->before_fork();
+}
+
+void CuptiSource::after_fork() {
+  for (Feature* const feature : features()) feature->after_fork_in_parent();
+  captures_.after_fork();
+}
+
 void CuptiSource::forget() {
   active_.store(false);
   counts_dropped_.store(false);
   enabler_.forget();
-  pc_sampling_.forget();
+  for (Feature* const feature : features()) feature->after_fork_in_child();
   pool_.set_open(false);
 }
 

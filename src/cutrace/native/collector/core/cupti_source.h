@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "cupti_library.h"
+#include "callbacks.h"
 #include "driver.h"
 #include "kinds.h"
 #include "options.h"
-#include "features/pc_sampling/pc_sampling.h"
 #include "pool.h"
 #include "process_info.h"
 
@@ -23,6 +23,7 @@ namespace cutrace {
 class CuptiSource {
  public:
   static CuptiSource& instance();
+  CuptiSource();
 
   // Subscribes and enables kinds. Complete buffers wake the writer. `before_cuda`: inside cuInit(). Returns the kinds that are
   // recorded, nullopt when CUPTI records nothing. Notes say what cannot be recorded.
@@ -50,10 +51,9 @@ class CuptiSource {
   std::vector<Refusal> refused_kinds() const { return enabler_.refused(); }
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
-  PcSampling& pc_sampling() { return pc_sampling_; }
 
-  void before_fork() { captures_.before_fork(); }
-  void after_fork() { captures_.after_fork(); }
+  void before_fork();
+  void after_fork();
   // After fork, in the child: CUPTI's state belongs to the parent and must not be used again.
   void forget();
 
@@ -61,17 +61,8 @@ class CuptiSource {
   static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records);
   static void on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t size, std::size_t valid);
   static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
-    if (domain == CUPTI_CB_DOMAIN_RESOURCE && is_about_graphs(id)) return instance().on_graph(id, data);
-    instance().enabler_.on_callback(domain, id);
-    instance().captures_.on_callback(domain, id, data);
-    instance().pc_sampling_.on_callback(domain, id, data, instance().enabler_.settled());
+    instance().callbacks_.dispatch(domain, id, data);
   }
-  static bool is_about_graphs(CUpti_CallbackId id) {
-    return id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED || id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED ||
-           id == CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED;
-  }
-  void on_graph(CUpti_CallbackId id, const void* data) noexcept;
-  void watch_graphs();
   bool subscribe(const Options& options, Notes& notes);
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);
@@ -98,10 +89,10 @@ class CuptiSource {
   Conventions conventions_;       // of this recording
   Conventions conventions_once_;  // while CUPTI serves one tool: set once a process
   CUpti_SubscriberHandle subscriber_ = nullptr;
+  Callbacks callbacks_;
   Enabler enabler_;
   StreamCaptures captures_;
   BufferPool pool_;
-  PcSampling pc_sampling_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
   // See finalize(). Stays false for the rest of the process.

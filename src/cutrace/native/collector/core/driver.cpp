@@ -231,14 +231,14 @@ std::uint32_t runtime_version() {
 
 // ---- captures ----
 
-void StreamCaptures::watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) {
+void StreamCaptures::watch(const CuptiLibrary& cupti, Callbacks& callbacks) {
   {
     const std::lock_guard lock(mutex_);
     captures_.clear();
     incomplete_ = false;
     times_used_ = 0;
   }
-  if (cupti.EnableCallback == nullptr) return;
+  if (!callbacks.available()) return;
   driver_is_loaded();  // loads it for stream_context()
   constexpr std::pair<std::string_view, Effect> kCalls[] = {{"StreamBeginCapture", Effect::begin},
                                                             {"StreamBeginRecapture", Effect::begin},
@@ -248,11 +248,10 @@ void StreamCaptures::watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle sub
     for (const ApiFunction& function : cupti.api_functions())
       for (const auto& [part, effect] : kCalls)
         if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, effect});
-  for (const WatchedCall& call : calls_) cupti.EnableCallback(1, subscriber, call.domain, call.id);
+  for (const WatchedCall& call : calls_) callbacks.watch(*this, call.domain, call.id);
 }
 
 void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
-  if (domain != CUPTI_CB_DOMAIN_RUNTIME_API && domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
   const auto call =
       std::find_if(calls_.begin(), calls_.end(), [&](const WatchedCall& c) { return c.domain == domain && c.id == id; });
   if (call == calls_.end() || data == nullptr) return;

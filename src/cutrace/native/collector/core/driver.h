@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "callbacks.h"
 #include "cupti_library.h"
 
 namespace cutrace {
@@ -20,12 +21,10 @@ namespace cutrace {
 // A wait for a context, by any thread and in any mode, invalidates every capture of its streams: the program's next call on
 // such a stream fails. So cutrace must not wait then. Captures that began during the recording are known from CUPTI's
 // callbacks; for earlier ones see synchronize_contexts().
-class StreamCaptures {
+class StreamCaptures final : public CallbackHandler {
  public:
-  // Enables CUPTI's callbacks about captures. The subscriber's callback must then call on_callback().
-  void watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber);
-  // The program's threads, inside CUPTI's callbacks. Ignores other calls.
-  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
+  void watch(const CuptiLibrary& cupti, Callbacks& callbacks);
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   // Whether a stream of this context is being captured.
   bool any_in(CUcontext context) const;
   // When streams were captured: begins and ends, earliest first, with 0 for the end of a running capture. Two early times are

@@ -184,12 +184,11 @@ bool keeps_api_call(std::string_view name) {
 
 // ---- when ----
 
-KindSet Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
-                        bool graph_nodes, bool before_cuda, bool keep_resources) {
+KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, ApiFilter api, bool graph_nodes,
+                        bool before_cuda) {
   cupti_ = &cupti;
-  subscriber_ = subscriber;
+  callbacks_ = &callbacks;
   graph_nodes_ = graph_nodes;
-  keep_resources_ = keep_resources;
   deferred_ = before_cuda ? kinds & kOnGpu : 0;
   without_memory_.store(false);
   enabled_ = {};
@@ -201,7 +200,7 @@ KindSet Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscr
 }
 
 bool Enabler::watch_for_work() {
-  if (cupti_->EnableCallback == nullptr) return false;
+  if (!callbacks_->available()) return false;
   if (calls_.empty())
     for (const ApiFunction& function : cupti_->api_functions())
       if (submits_work(function.name) || creates_context(function))
@@ -219,12 +218,11 @@ bool Enabler::watch_for_work() {
 bool Enabler::watch(bool on) {
   bool accepted = true;
   const auto set = [&](CUpti_CallbackDomain domain, CUpti_CallbackId id) {
-    accepted &= cupti_->EnableCallback(on ? 1 : 0, subscriber_, domain, id) == CUPTI_SUCCESS;
+    if (on) accepted &= callbacks_->watch(*this, domain, id);
+    else callbacks_->unwatch(*this, domain, id);
   };
-  if (on || !keep_resources_) {
-    set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
-    set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
-  }
+  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
   for (const WatchedCall& call : calls_) set(call.domain, call.id);
   return accepted;
 }
@@ -233,7 +231,7 @@ void Enabler::enable_deferred() {
   enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false, enabled_);
 }
 
-void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
+void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) noexcept {
   const State state = state_.load();
   if (state != State::waiting && state != State::enabling) return;
   bool submits_work = false;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "callbacks.h"
 #include "cupti_library.h"
 
 namespace cutrace {
@@ -38,6 +39,9 @@ std::vector<std::string> kind_names(KindSet kinds);
 bool parse_kinds(std::string_view list, KindSet& kinds);  // comma-separated names; "default" means kDefaultKinds
 bool parse_api_filter(std::string_view text, ApiFilter& filter);
 
+// Whether a call gives the GPU work: "cudaLaunchKernel_v7000", "cuMemcpyHtoD_v2".
+bool submits_work(std::string_view name);
+
 // Whether ApiFilter::launch keeps the function that CUPTI calls `name`, e.g. "cudaLaunchKernel_v7000".
 bool keeps_api_call(std::string_view name);
 
@@ -62,15 +66,12 @@ struct EnabledKinds {
 //
 // One thread enables them, inside its callback. Other threads that submit work meanwhile wait for it, because CUPTI would
 // miss their first kernels. They hold no lock and poll the state, for kLongestWait at most.
-class Enabler {
+class Enabler final : public CallbackHandler {
  public:
-  // Begins a recording. `before_cuda`: inside cuInit(). The subscriber's callback must then call on_callback().
-  // `keep_resources`: others want the callbacks of contexts and modules, which stay. Returns the kinds that are enabled or
-  // will be.
-  KindSet enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
-                 bool graph_nodes, bool before_cuda, bool keep_resources = false);
-  // The program's threads, inside CUPTI's callbacks.
-  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept;
+  // Starts a recording. `before_cuda`: inside cuInit(). Returns the kinds that are enabled or will be.
+  KindSet enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, ApiFilter api, bool graph_nodes,
+                 bool before_cuda);
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   // Stops waiting for a context, and waits for a thread that is inside on_callback().
   void settle();
   void disable();
@@ -98,12 +99,11 @@ class Enabler {
   void enable_deferred();
 
   const CuptiLibrary* cupti_ = nullptr;
-  CUpti_SubscriberHandle subscriber_ = nullptr;
+  Callbacks* callbacks_ = nullptr;
   EnabledKinds enabled_;  // written by enable(), then by the thread that left State::waiting; others read it once settled
   KindSet deferred_ = 0;
   std::vector<WatchedCall> calls_;  // filled once a process, before CUPTI calls back
   bool graph_nodes_ = true;
-  bool keep_resources_ = false;
   std::atomic<bool> without_memory_{false};
   std::atomic<bool> context_made_{false};
   std::atomic<bool> work_waits_{false};  // a call that submits work began before there was a context

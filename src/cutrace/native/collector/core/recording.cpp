@@ -38,7 +38,8 @@ bool Recording::start(std::string& error) {
   if (options_.keeps_newest() && !options_.dump.empty() && !dump_signal::take())
     notes_.add_quietly("this program handles SIGUSR2 itself, so the signal writes no dump; call cutrace.dump() instead");
   if (!start_threads(error)) return dump_signal::release(), false;
-  if (options_.records_nvtx()) nvtx::arm(options_.max_memory / 4);
+  const std::uint32_t number = rings::arm(options_.max_memory / 4);
+  if (options_.records_nvtx()) nvtx::arm(number);
   annotate::begin(options_, notes_);
   return true;
 }
@@ -77,6 +78,7 @@ void Recording::fail() noexcept {
     const std::lock_guard lock(mutex_);
     if (!enter(State::failed, kNoMemory)) return;
     nvtx::disarm();
+    rings::disarm();
     source_.pool().set_open(false);
   }
   notes_.add(kNoMemory);
@@ -203,6 +205,7 @@ std::string_view Recording::stop(bool at_exit) {
     at_exit_ = at_exit;
     context_ = context;
     nvtx::disarm();
+    rings::disarm();
     flusher_wake.signal();
     const auto flushed = [&] { return flusher_left_ || state_.load() == State::failed; };
     if (!changed_.wait_for(lock, patience, flushed) && enter(State::failed, kNoAnswer)) {

@@ -1,4 +1,4 @@
-#include "features/nvtx/nvtx.h"
+#include "rings.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -9,11 +9,10 @@
 #include <bit>
 #include <cerrno>
 #include <new>
-#include <thread>
 
 #include "process_info.h"
 
-namespace cutrace::nvtx {
+namespace cutrace::rings {
 
 std::atomic<std::uint32_t> armed{0};
 
@@ -22,17 +21,16 @@ namespace {
 constexpr std::size_t kLargestRing = std::size_t{1} << 20;
 constexpr std::size_t kSmallestRing = std::size_t{16} << 10;
 
-std::atomic<Ring*> rings{nullptr};
+std::atomic<Ring*> list{nullptr};
 std::atomic<std::size_t> memory_limit{std::size_t{16} << 20};
 std::atomic<std::size_t> memory_used{0};
 std::atomic<std::uint64_t> ringless{0};
 
 std::atomic<std::uint32_t> recordings{0};
-std::atomic<void (*)()> on_first_event{nullptr};
 
 thread_local Ring* ring = nullptr;
 
-// A pthread key, not a C++ destructor: it runs later, and costs nothing for threads without NVTX.
+// A pthread key, not a C++ destructor: it runs later, and costs nothing for threads without events.
 void retire(void* value) {
   ring = nullptr;
   static_cast<Ring*>(value)->state.store(Ring::kRetired, std::memory_order_release);
@@ -52,7 +50,7 @@ std::size_t next_ring_size() {
 }
 
 Ring* reuse() {
-  for (Ring* r = rings.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+  for (Ring* r = list.load(std::memory_order_acquire); r != nullptr; r = r->next) {
     std::uint32_t expected = Ring::kFree;
     if (r->state.compare_exchange_strong(expected, Ring::kOwned, std::memory_order_acquire)) return r;
   }
@@ -67,8 +65,8 @@ Ring* create() {
   memory_used.fetch_add(size);
   Ring* r = new (std::nothrow) Ring(static_cast<std::uint8_t*>(data), size);
   if (r == nullptr) return nullptr;
-  r->next = rings.load(std::memory_order_relaxed);
-  while (!rings.compare_exchange_weak(r->next, r, std::memory_order_release, std::memory_order_relaxed)) {
+  r->next = list.load(std::memory_order_relaxed);
+  while (!list.compare_exchange_weak(r->next, r, std::memory_order_release, std::memory_order_relaxed)) {
   }
   return r;
 }
@@ -89,28 +87,18 @@ Ring* adopt() {
   return r;
 }
 
-// Starts the recording of a forked child. Other threads of the child wait for it, so that no event is missed.
-std::uint32_t first_event() {
-  if (void (*start)() = on_first_event.exchange(nullptr)) {
-    start();
-    std::uint32_t unchanged = kForkedChild;
-    armed.compare_exchange_strong(unchanged, 0);  // if the start failed
-  }
-  while (armed.load() == kForkedChild) std::this_thread::yield();
-  return armed.load();
-}
-
 }  // namespace
 
-void arm(std::size_t ring_memory) {
+std::uint32_t arm(std::size_t ring_memory) {
   memory_limit.store(ring_memory);
-  armed.store(recordings.fetch_add(1) + 1, std::memory_order_release);
+  const std::uint32_t number = recordings.fetch_add(1) + 1;
+  armed.store(number, std::memory_order_release);
+  return number;
 }
 void disarm() { armed.store(0); }
 
-Ring* this_thread_ring(std::uint32_t number) {
+Ring* of_this_thread(std::uint32_t number) {
   if (ring != nullptr && ring->recording == number) return ring;
-  if (number == kForkedChild && (number = first_event()) == 0) return nullptr;
   Ring* r = ring != nullptr ? ring : adopt();
   if (r != nullptr && r->recording != number) {
     r->recording = number;
@@ -121,18 +109,16 @@ Ring* this_thread_ring(std::uint32_t number) {
   }
   return r;
 }
-Ring* all_rings() { return rings.load(std::memory_order_acquire); }
-std::size_t ring_memory() { return memory_used.load(std::memory_order_relaxed); }
+Ring* all() { return list.load(std::memory_order_acquire); }
+std::size_t memory() { return memory_used.load(std::memory_order_relaxed); }
 std::uint64_t events_without_ring() { return ringless.load(std::memory_order_relaxed); }
 
-void after_fork_in_child(void (*first_event)()) {
-  after_fork_in_parent();  // the registry's lock
-  on_first_event.store(first_event);
-  armed.store(first_event != nullptr ? kForkedChild : 0);
-  rings.store(nullptr);  // the child's copies of the parent's rings stay unused
+void after_fork_in_child() {
+  armed.store(0);
+  list.store(nullptr);  // the child's copies of the parent's rings stay unused
   memory_used.store(0);
   ring = nullptr;
   pthread_setspecific(retire_key, nullptr);
 }
 
-}  // namespace cutrace::nvtx
+}  // namespace cutrace::rings

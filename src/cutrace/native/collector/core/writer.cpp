@@ -51,6 +51,13 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
       file_began_(started_),
       refused_buffers_(source.pool().refused()) {
   source.pool().set_time(started_);
+  for (Feature* const feature : features()) {
+    auto decoder = feature->decoder({options, source.library(), capture_, thread_names_, notes});
+    if (decoder == nullptr) continue;
+    for (const EventType type : feature->events()) by_event_[static_cast<std::size_t>(type)] = decoder.get();
+    if (decoder->names_kernels()) activity_.set_naming(*decoder);
+    decoders_.push_back(std::move(decoder));
+  }
 }
 
 bool Writer::open(std::string& error) {
@@ -77,12 +84,12 @@ void Writer::drain() {
   BufferPool& pool = source_.pool();
   drained_ = now_ns();
   pool.set_time(drained_);
-  if (options_.records_nvtx()) nvtx_.drain();
+  read_rings();
   write_marks();
   if (!uses_cupti()) return;
   const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
     // A graph node is created before its work is in a buffer, so its event comes first here too.
-    if (options_.records_nvtx()) nvtx_.drain();
+    read_rings();
     activity_.decode(buffer, valid);
     if (capture_.has_graph_work()) source_.note_graph_work();
     if (options_.keeps_newest() && file_is_full()) keep_newest();
@@ -92,6 +99,26 @@ void Writer::drain() {
     pool.add_read(count);
   }
   if (source_.active()) pool.prepare(kSpareBuffers);
+}
+
+// Hands each event to the decoder of its type, in the order in which a thread made them.
+void Writer::read_rings() {
+  const bool nvtx = options_.records_nvtx();
+  if (nvtx) nvtx_.begin_round();
+  for (Ring* ring = rings::all(); ring != nullptr; ring = ring->next) {
+    const std::uint32_t state = ring->state.load(std::memory_order_acquire);
+    if (state == Ring::kFree) continue;
+    ring->drain([&](const std::uint8_t* bytes) {
+      Decoder* const decoder = by_event_[bytes[offsetof(EventHead, type)] % by_event_.size()];
+      if (decoder != nullptr) decoder->event(*ring, bytes);
+      else if (nvtx) nvtx_.event(*ring, bytes);
+    });
+    const bool ended = state == Ring::kRetired;  // its thread has ended and all its events are read
+    if (nvtx) nvtx_.ring_is_read(*ring, ended);
+    for (const auto& decoder : decoders_) decoder->ring_is_read(*ring, ended);
+    if (ended) ring->state.store(Ring::kFree, std::memory_order_release);
+  }
+  if (nvtx) nvtx_.end_round();
 }
 
 void Writer::count_dropped() {
@@ -150,7 +177,7 @@ void Writer::write_out() {
   // Note it during the recording too, and again each time the count has doubled.
   if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
   note_refusals();
-  write_pc_samples(false);
+  for (const auto& decoder : decoders_) decoder->write_out(false);
   settle_triggers();
   write_process();
   write_devices(false);
@@ -184,29 +211,6 @@ std::vector<Refusal> Writer::note_refusals() {
     notes_.add_quietly("CUPTI refused to record " + refusal.what + " (" + refusal.error + ")");
   }
   return refused;
-}
-
-void Writer::write_pc_samples(bool last) {
-  if (!options_.sample_pc || !uses_cupti()) return;
-  const PcSampling::Taken taken = source_.pc_sampling().take(last);
-  for (const std::string& note : taken.notes) notes_.add_quietly(note);
-  capture_.lose(rows::Loss::samples_lost, taken.lost, "program counters");
-  capture_.lose(rows::Loss::memory_limit, taken.forgotten, "program counters");
-  for (const auto& [where, sum] : taken.sums) {
-    const auto& [at, stall, device] = where;
-    rows::PcSamples row;
-    row.start = taken.start;
-    row.end = taken.end;
-    row.samples = sum.samples;
-    row.not_issued = sum.not_issued;
-    row.device = device;
-    row.function = capture_.string(at->function);
-    row.offset = at->offset;
-    row.file = capture_.string(at->file);
-    row.line = at->line;
-    row.stall = capture_.string(stall);
-    capture_.add(row);
-  }
 }
 
 // Device records come from CUPTI, some of their fields from the driver once the program has initialised it.
@@ -250,7 +254,7 @@ void Writer::complete_file() {
     if (!refusals_counted_) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
   refusals_counted_ = options_.keeps_newest();
   thread_names_.refresh();
-  write_pc_samples(true);
+  for (const auto& decoder : decoders_) decoder->write_out(true);
   write_devices(true);
   activity_.release();
   capture_.add(clock_snapshot());
@@ -259,6 +263,7 @@ void Writer::complete_file() {
 }
 
 std::string Writer::finish(bool in_order) {
+  read_rings();
   if (options_.records_nvtx()) nvtx_.finish();
   count_dropped();
   // Helper processes without GPU work seldom have the ranges that a condition is about.
@@ -291,6 +296,7 @@ std::optional<Capture::Contents> Writer::split(const std::string& path, std::str
     write_end();
     // In this order, because each step may throw: no row in the new file may refer to strings in the old one.
     contents = capture_.begin_file();
+    for (const auto& decoder : decoders_) decoder->new_file();
     file.switch_to_next(error);
     process_missing_ = !capture_.process(process_.str(), true);
     write_clocks(file_began_ = now_ns());
@@ -366,7 +372,7 @@ void Writer::publish_statistics() {
   statistics_.records_dropped = dropped_;
   statistics_.records_discarded = discarded_;
   statistics_.nvtx_events = nvtx_.events();
-  statistics_.memory_bytes = capture_.memory() + source_.pool().memory() + nvtx::ring_memory();
+  statistics_.memory_bytes = capture_.memory() + source_.pool().memory() + rings::memory();
   statistics_.blocks_written = capture_.file().blocks();
 }
 

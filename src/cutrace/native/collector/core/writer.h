@@ -4,9 +4,11 @@
 // block. It may throw std::bad_alloc at any time: the recording then fails.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,6 +20,7 @@
 #include "clock.h"
 #include "cupti_source.h"
 #include "features/newest/dump.h"
+#include "feature.h"
 #include "features/nvtx/nvtx_decoder.h"
 #include "options.h"
 #include "process_info.h"
@@ -81,7 +84,7 @@ class Writer {
 
   void count_dropped();
   std::vector<Refusal> note_refusals();
-  void write_pc_samples(bool last);
+  void read_rings();
   void note_disk_error();
   void note_graph_kernels();
   void write_devices(bool without_info);
@@ -110,6 +113,8 @@ class Writer {
   Triggers triggers_;
   ActivityDecoder activity_;
   NvtxDecoder nvtx_;
+  std::vector<std::unique_ptr<Decoder>> decoders_;  // of the features
+  std::array<Decoder*, static_cast<std::size_t>(EventType::count)> by_event_{};
   std::deque<Segment> kept_;
   std::uint64_t kept_bytes_ = 0;
   unsigned segments_ = 0;              // so far

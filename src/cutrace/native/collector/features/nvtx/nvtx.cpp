@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "core/clock.h"
@@ -10,9 +11,13 @@
 #include "core/wake.h"
 
 namespace cutrace::nvtx {
+
+std::atomic<std::uint32_t> armed{0};
+
 namespace {
 
 std::atomic<std::uint64_t> next_range_id{1};
+std::atomic<void (*)()> on_first_event{nullptr};
 
 // False when the ring has no space for the event and `spare` more bytes.
 bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
@@ -39,14 +44,14 @@ bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
 void emit(Ring& ring, Event& e, std::uint64_t time) {
   if (put(ring, e, time)) return;
   ++ring.lost_events;
-  ring.dropped.fetch_add(1, std::memory_order_relaxed);
+  ring.drop(EventSource::nvtx);
 }
 
 void emit_graph_node(Ring& ring, Event& e, std::size_t spare = 0) {
   e.flags |= kId;
   if (put(ring, e, now_ns(), spare)) return;
   ring.lost_graph_nodes = true;
-  ring.dropped_graph_nodes.fetch_add(1, std::memory_order_relaxed);
+  ring.drop(EventSource::graph_nodes);
 }
 
 // Takes ranges into the thread's ring.
@@ -155,6 +160,26 @@ void NVTX_API name_event(void* event, const Char* name) {
 }
 
 }  // namespace
+
+void arm(std::uint32_t recording) { armed.store(recording, std::memory_order_release); }
+void disarm() { armed.store(0); }
+
+// Other threads of the child wait for it, so that no event is missed.
+std::uint32_t first_event() {
+  if (void (*start)() = on_first_event.exchange(nullptr)) {
+    start();
+    std::uint32_t unchanged = kForkedChild;
+    armed.compare_exchange_strong(unchanged, 0);  // if the start failed
+  }
+  while (armed.load() == kForkedChild) std::this_thread::yield();
+  return armed.load();
+}
+
+void after_fork_in_child(void (*start)()) {
+  after_fork_in_parent();  // the registry's lock
+  on_first_event.store(start);
+  armed.store(start != nullptr ? kForkedChild : 0);
+}
 
 void graph_node_created(std::uint64_t node) {
   Ring* ring = ring_if_recording();

@@ -1,26 +1,19 @@
-// Recording NVTX: the callbacks that the header-only NVTX v3 library of a program calls, and the rings that pass events from
-// the program's threads to the writer.
+// Recording NVTX: the callbacks that the header-only NVTX v3 library of a program calls.
 //
-// Each thread that uses NVTX has a ring of bytes. Only the thread fills it and only the writer empties it, so there is no
-// lock, and no allocation after the thread's first event. An event is a header, optional parts by its flags, and the message.
-// The writer matches pushes with pops and interns the text.
+// They put events into the thread's ring (core/rings.h). An event is a header, optional parts by its flags, and the message.
+// The writer matches pushes with pops and interns the strings.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "core/rings.h"
 
 #define NVTX_NO_IMPL
 #include <nvtx3/nvToolsExt.h>
 
 namespace cutrace::nvtx {
-
-enum class EventType : std::uint8_t {
-  skip, push, pop, start, end, mark, category, thread_name, resource_name,
-  graph_node, graph_node_copy, graph_exec  // CUDA graphs: see graph_nodes.h
-};
 
 enum EventFlags : std::uint8_t {
   kText = 1,        // a text of `length` bytes follows
@@ -56,98 +49,24 @@ struct EventAttributes {
 };
 static_assert(sizeof(EventAttributes) == 24);
 
-class Ring {
- public:
-  static constexpr std::size_t kDomains = 256;  // further domains have no depth counter
-  static constexpr std::size_t kLongestText = 4096;
 
-  explicit Ring(std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-
-  // Owner thread: space for an event of `size` bytes, null when the ring is full.
-  std::uint8_t* reserve(std::size_t size) {
-    std::uint64_t head = head_.load(std::memory_order_relaxed);
-    const std::size_t at = head & (size_ - 1);
-    const std::size_t to_end = size_ - at;
-    const std::size_t need = size <= to_end ? size : to_end + size;
-    if (need > size_ - (head - seen_tail_)) {
-      seen_tail_ = tail_.load(std::memory_order_acquire);
-      if (need > size_ - (head - seen_tail_)) return nullptr;
-    }
-    if (size > to_end) {  // events do not wrap: skip to the start
-      auto* filler = reinterpret_cast<std::uint32_t*>(data_ + at);
-      filler[0] = static_cast<std::uint32_t>(to_end);
-      filler[1] = static_cast<std::uint32_t>(EventType::skip);
-      head_.store(head + to_end, std::memory_order_release);
-      return data_;
-    }
-    return data_ + at;
-  }
-  // Owner thread: publishes the event in the space from reserve(). True when the writer should be woken.
-  bool commit(std::size_t size) {
-    const std::uint64_t head = head_.load(std::memory_order_relaxed);
-    head_.store(head + size, std::memory_order_release);
-    return ((head ^ (head + size)) & (size_ / 4)) != 0;
-  }
-
-  // Writer thread: calls visit(event bytes) once for each event published before the call, even if visit throws.
-  template <typename Visit>
-  void drain(Visit&& visit) {
-    std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-    const std::uint64_t head = head_.load(std::memory_order_acquire);
-    while (tail != head) {
-      const std::uint8_t* event = data_ + (tail & (size_ - 1));
-      std::uint32_t words[2];
-      __builtin_memcpy(words, event, sizeof words);
-      tail += words[0];
-      try {
-        if (static_cast<EventType>(words[1] & 0xFF) != EventType::skip) visit(event);
-      } catch (...) {
-        tail_.store(tail, std::memory_order_release);
-        throw;
-      }
-      tail_.store(tail, std::memory_order_release);
-    }
-  }
-
-  std::uint32_t thread = 0;
-  std::uint32_t recording = 0;                  // the recording that `depth` belongs to; owner thread only
-  std::array<std::uint32_t, kDomains> depth{};  // open ranges by domain; owner thread only
-  std::uint32_t lost_events = 0;                // of this thread in this recording; owner thread only
-  bool lost_graph_nodes = false;                // since the last executable graph; owner thread only
-  std::atomic<std::uint64_t> dropped{0};        // events that found the ring full
-  std::atomic<std::uint64_t> dropped_graph_nodes{0};
-  enum State : std::uint32_t { kFree, kOwned, kRetired };
-  std::atomic<std::uint32_t> state{kOwned};
-  Ring* next = nullptr;  // fixed once the ring is in the list
-
- private:
-  std::uint8_t* data_;
-  std::size_t size_;
-  std::uint64_t seen_tail_ = 0;  // owner thread only
-  alignas(64) std::atomic<std::uint64_t> head_{0};
-  alignas(64) std::atomic<std::uint64_t> tail_{0};
-};
-
-// The number of the recording that NVTX events belong to, 0 for none. The hot path reads only this; a thread's state for
-// another number is stale.
+// The number of the recording that NVTX events belong to, 0 for none. The hot path reads only this.
 extern std::atomic<std::uint32_t> armed;
 // The value of `armed` in a forked child of a recorded process before its first event, which starts a recording.
 inline constexpr std::uint32_t kForkedChild = 0xFFFFFFFFu;
 
-// Begins a new recording of events.
-void arm(std::size_t ring_memory);
+// Starts the recording of events in the recording of this number (rings::arm()).
+void arm(std::uint32_t recording);
 void disarm();
 
-// The calling thread's ring for the recording `number`, created at its first event; null at the memory limit.
-Ring* this_thread_ring(std::uint32_t number);
+// Calls `first_event` of a forked child, and returns the number of the recording that it started, 0 for none.
+std::uint32_t first_event();
+// The calling thread's ring while NVTX is recorded, else null.
 inline Ring* ring_if_recording() {
-  const std::uint32_t number = armed.load(std::memory_order_acquire);
-  return number != 0 ? this_thread_ring(number) : nullptr;
+  std::uint32_t number = armed.load(std::memory_order_acquire);
+  if (number == kForkedChild) number = first_event();
+  return number != 0 ? rings::of_this_thread(number) : nullptr;
 }
-// Writer thread: all rings, newest first.
-Ring* all_rings();
-std::size_t ring_memory();
-std::uint64_t events_without_ring();
 
 // Registered strings and domains live as long as the process, because a program keeps its handles for the next recording.
 // Numbers count from 1; 0 is the default domain, or no string.
@@ -160,8 +79,8 @@ std::uint64_t registrations_refused();
 // Around fork(): the child must not inherit the registry's lock from another thread.
 void before_fork();
 void after_fork_in_parent();
-// Drops the parent's rings. The child's first event calls `first_event`, which may arm; null for no call.
-void after_fork_in_child(void (*first_event)());
+// The child's first event calls `start`, which may arm; null for no call.
+void after_fork_in_child(void (*start)());
 
 // Record events of CUDA graphs, on the thread that makes them, in order with its ranges. For each copy CUPTI reports two
 // events: the new node is created, then it is a copy.

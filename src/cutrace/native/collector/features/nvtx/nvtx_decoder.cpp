@@ -11,8 +11,6 @@ namespace cutrace {
 
 using nvtx::EventAttributes;
 using nvtx::EventHeader;
-using nvtx::EventType;
-using nvtx::Ring;
 
 template <typename Number>
 std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number, std::string_view (*text_of)(Number)) {
@@ -31,37 +29,30 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
 
 NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t started)
     : capture_(capture), names_(names), triggers_(triggers), started_(started) {
-  for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) {
-    ring->dropped.store(0);
-    ring->dropped_graph_nodes.store(0);
-  }
+  for (Ring* ring = rings::all(); ring != nullptr; ring = ring->next)
+    for (auto& dropped : ring->dropped) dropped.store(0);
 }
 
-void NvtxDecoder::drain() {
-  age_pending_ends();
-  for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) {
-    const std::uint32_t state = ring->state.load(std::memory_order_acquire);
-    if (state == Ring::kFree) continue;
-    ring->drain([&](const std::uint8_t* bytes) { event(*ring, bytes); });
-    const std::uint64_t dropped = ring->dropped.exchange(0, std::memory_order_relaxed);
-    capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
-    if (dropped != 0) each_open_range([&](OpenRange& range) { range.unwatched = true; });  // any thread may end a range
-    const std::uint64_t nodes = ring->dropped_graph_nodes.exchange(0, std::memory_order_relaxed);
-    capture_.lose(rows::Loss::nvtx_dropped, nodes, "graph nodes: the thread's buffer was full");
-    if (state == Ring::kRetired) {  // the thread has ended and all its events are read
-      if (auto thread = threads_.extract(ring)) leave_open(thread.mapped().stacks);
-      ring->state.store(Ring::kFree, std::memory_order_release);
-    }
-  }
-  const std::uint64_t ringless = nvtx::events_without_ring();
+void NvtxDecoder::begin_round() { age_pending_ends(); }
+
+void NvtxDecoder::ring_is_read(Ring& ring, bool ended) {
+  const std::uint64_t dropped = ring.take_dropped(EventSource::nvtx);
+  capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
+  if (dropped != 0) each_open_range([&](OpenRange& range) { range.unwatched = true; });  // any thread may end a range
+  capture_.lose(rows::Loss::nvtx_dropped, ring.take_dropped(EventSource::graph_nodes), "graph nodes: the thread's buffer was full");
+  if (!ended) return;
+  if (auto thread = threads_.extract(&ring)) leave_open(thread.mapped().stacks);
+}
+
+void NvtxDecoder::end_round() {
+  const std::uint64_t ringless = rings::events_without_ring();
   capture_.lose(rows::Loss::nvtx_dropped, ringless - std::exchange(ringless_seen_, ringless),
-                "NVTX events: no memory for the thread's buffer");
+                "events: no memory for the thread's buffer");
   const std::uint64_t refused = nvtx::registrations_refused();
   capture_.lose(rows::Loss::table_limit, refused - std::exchange(refused_seen_, refused), "NVTX strings and domains");
 }
 
 void NvtxDecoder::finish() {
-  drain();
   age_pending_ends();
   age_pending_ends();
   for (auto& [ring, thread] : threads_) leave_open(thread.stacks);

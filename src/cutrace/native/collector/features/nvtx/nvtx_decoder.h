@@ -20,11 +20,14 @@ class NvtxDecoder {
   // Skips events before `started`, and drops so far: they belong to an earlier recording.
   NvtxDecoder(Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t started);
 
-  // Empties all rings.
-  void drain();
+  // The writer reads the rings: before the first, the events of each, after each, after the last.
+  void begin_round();
+  void event(const Ring& ring, const std::uint8_t* bytes);
+  void ring_is_read(Ring& ring, bool ended);
+  void end_round();
   // Has the triggers look at the ranges that are open at `time`.
   void watch_open_ranges(std::uint64_t time);
-  // Drains the rings and writes the ranges without an end.
+  // Writes the ranges without an end.
   void finish();
   std::uint64_t events() const { return events_; }
 
@@ -54,7 +57,6 @@ class NvtxDecoder {
     std::uint64_t round;  // the drain that read it; its start may come until the end of the next drain
   };
 
-  void event(const nvtx::Ring& ring, const std::uint8_t* bytes);
   void graph_node(Thread& thread, const nvtx::EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread);
   std::optional<std::string> open_ranges(const Stacks& stacks, std::uint32_t thread) const;
   void push(Stacks& stacks, OpenRange range);
@@ -81,9 +83,9 @@ class NvtxDecoder {
   std::uint64_t started_;
   std::uint64_t events_ = 0;
   std::uint64_t round_ = 0;
-  std::uint64_t ringless_seen_ = nvtx::events_without_ring();
+  std::uint64_t ringless_seen_ = rings::events_without_ring();
   std::uint64_t refused_seen_ = nvtx::registrations_refused();
-  std::unordered_map<const nvtx::Ring*, Thread> threads_;
+  std::unordered_map<const Ring*, Thread> threads_;
   std::uint64_t changes_ = 1;  // of the open ranges of any thread
   std::unordered_map<std::uint64_t, OpenRange, SeededHash> started_ranges_;
   // An end can be read before its start, because they may come from different threads.

@@ -73,21 +73,21 @@ PcSampling::Buffer::Buffer(std::size_t count) : pcs(kPcs), reasons(kPcs * count)
   data.pPcData = pcs.data();
 }
 
-bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
-                       std::vector<CUcontext> contexts, std::string& error) {
+bool PcSampling::start(const AttachContext& context) {
+  const CuptiLibrary& cupti = context.cupti;
   const bool complete = cupti.PCSamplingEnable && cupti.PCSamplingDisable && cupti.PCSamplingStart &&
                         cupti.PCSamplingStop && cupti.PCSamplingGetData &&
                         cupti.PCSamplingGetNumStallReasons && cupti.PCSamplingGetStallReasons &&
-                        cupti.PCSamplingSetConfigurationAttribute && cupti.EnableCallback && cupti.GetDeviceId;
-  if (!complete) {
-    error = "this libcupti cannot sample program counters; use CUPTI 12.0 or later";
-    return false;
-  }
+                        cupti.PCSamplingSetConfigurationAttribute && context.callbacks.available() && cupti.GetDeviceId;
+  if (!complete) return false;
   const std::lock_guard lock(control_);
   cupti_ = &cupti;
-  period_ = period;
+  callbacks_ = &context.callbacks;
+  kinds_ = &context.kinds;
+  period_ = context.options.sample_period;
   contexts_.clear();
-  waiting_ = std::move(contexts);
+  waiting_.clear();
+  if (!context.before_cuda) waiting_ = known_contexts();
   waits_.store(!waiting_.empty());
   lines_ = std::make_unique<SourceLines>(cupti);
   said_.clear();
@@ -105,15 +105,30 @@ bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscri
     texts_.clear();
   }
   on_.store(true);
-  for (const CUpti_CallbackId id : kWatched) cupti.EnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
+  for (const CUpti_CallbackId id : kWatched) callbacks_->watch(*this, CUPTI_CB_DOMAIN_RESOURCE, id);
+  if (waits_.load()) watch_work(true);
   return true;
 }
 
-void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data, bool recorded) noexcept {
+void PcSampling::attach(const AttachContext& context) {
+  if (!context.options.sample_pc) return;
+  if (start(context)) return flush();
+  context.notes.add("program counters were not sampled: this libcupti cannot sample program counters; use CUPTI 12.0 or later");
+}
+
+// A context is sampled before its first work, not only at the next flush.
+void PcSampling::watch_work(bool on) {
+  for (const ApiFunction& function : cupti_->api_functions()) {
+    if (!submits_work(function.name)) continue;
+    if (on) callbacks_->watch(*this, function.domain, function.id);
+    else callbacks_->unwatch(*this, function.domain, function.id);
+  }
+}
+
+void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
   if (!on() || Control::held) return;
   const bool resource = domain == CUPTI_CB_DOMAIN_RESOURCE;
-  const bool watched = resource && data != nullptr && std::ranges::find(kWatched, id) != std::end(kWatched);
-  if (!watched && (resource || !recorded || !waits_.load())) return;
+  if (resource ? data == nullptr : !recorded() || !waits_.load()) return;
   const Control control(control_);
   try {
     if (!control && resource && id == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING) {
@@ -129,7 +144,8 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
       case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
         waiting_.push_back(about.context);
         waits_.store(true);
-        if (recorded) begin_waiting();
+        if (recorded()) begin_waiting();
+        else watch_work(true);
         return;
       case CUPTI_CBID_RESOURCE_MODULE_LOADED:
         if (const auto* module = static_cast<const CUpti_ModuleResourceData*>(about.resourceDescriptor))
@@ -150,17 +166,17 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
   }
 }
 
-void PcSampling::read(bool recorded) {
+void PcSampling::flush() {
   if (!on()) return;
   const Control control(control_);
   if (!control || !on()) return;
   drop_destroyed();
-  if (recorded) begin_waiting();
+  if (recorded()) begin_waiting();
   for (Context& context : contexts_) read(context);
   lines_->drop_repeated();
 }
 
-void PcSampling::stop() {
+void PcSampling::detach(bool) {
   if (!on()) return;
   const Control control(control_);
   if (!control) return;
@@ -172,7 +188,7 @@ void PcSampling::stop() {
   on_.store(false);
 }
 
-void PcSampling::forget() {
+void PcSampling::after_fork_in_child() {
   on_.store(false);
   // Where another thread was changing them, the locks stay.
   const std::unique_lock lock(control_, std::try_to_lock);
@@ -187,6 +203,44 @@ PcSampling::Taken PcSampling::take(bool last) {
   Taken taken = std::exchange(next_, {});
   taken.end = next_.start = now;
   return taken;
+}
+
+// Writes the samples of a recording.
+class PcSamplingDecoder final : public Decoder {
+ public:
+  PcSamplingDecoder(PcSampling& source, const DecoderContext& context) : source_(source), context_(context) {}
+
+  void write_out(bool last) override {
+    Capture& capture = context_.capture;
+    const PcSampling::Taken taken = source_.take(last);
+    for (const std::string& note : taken.notes) context_.notes.add_quietly(note);
+    capture.lose(rows::Loss::samples_lost, taken.lost, "program counters");
+    capture.lose(rows::Loss::memory_limit, taken.forgotten, "program counters");
+    for (const auto& [where, sum] : taken.sums) {
+      const auto& [at, stall, device] = where;
+      rows::PcSamples row;
+      row.start = taken.start;
+      row.end = taken.end;
+      row.samples = sum.samples;
+      row.not_issued = sum.not_issued;
+      row.device = device;
+      row.function = capture.string(at->function);
+      row.offset = at->offset;
+      row.file = capture.string(at->file);
+      row.line = at->line;
+      row.stall = capture.string(stall);
+      capture.add(row);
+    }
+  }
+
+ private:
+  PcSampling& source_;
+  DecoderContext context_;
+};
+
+std::unique_ptr<Decoder> PcSampling::decoder(const DecoderContext& context) {
+  if (!context.options.sample_pc) return nullptr;
+  return std::make_unique<PcSamplingDecoder>(*this, context);
 }
 
 // Once each.
@@ -231,7 +285,7 @@ void PcSampling::drop_destroyed() {
 }
 
 void PcSampling::begin_waiting() {
-  waits_.store(false);
+  if (waits_.exchange(false)) watch_work(false);
   for (CUcontext context : std::exchange(waiting_, {}))
     if (std::ranges::find(contexts_, context, &Context::context) == contexts_.end()) begin(context);
 }
@@ -403,6 +457,11 @@ const Instruction* PcSampling::instruction(std::uint64_t crc, const char* functi
   made.file = text(line.file);
   made.line = line.line;
   return &instructions_.emplace(std::make_tuple(crc, made.function, at), made).first->second;
+}
+
+Feature& pc_sampling_feature() {
+  static auto& feature = *new PcSampling;
+  return feature;
 }
 
 }  // namespace cutrace

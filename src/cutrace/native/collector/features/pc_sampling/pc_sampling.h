@@ -18,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/cupti_library.h"
+#include "core/feature.h"
+#include "core/kinds.h"
 #include "source_lines.h"
 
 namespace cutrace {
@@ -31,7 +32,7 @@ struct Instruction {
   std::uint32_t line = 0;     // from 1, 0 when unknown
 };
 
-class PcSampling {
+class PcSampling final : public Feature {
  public:
   // The number of samples at an instruction of a device with one stall reason.
   struct Sum {
@@ -47,21 +48,16 @@ class PcSampling {
     std::vector<std::string> notes;
   };
 
-  // Begins a recording that samples contexts every 2^period cycles. The subscriber's callback must then call on_callback().
-  // `contexts` are the existing contexts. Returns false with a message in `error` if this CUPTI cannot sample.
-  bool start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
-             std::vector<CUcontext> contexts, std::string& error);
-  // Called on the program's threads, inside CUPTI's callbacks. Ignores other callbacks. `recorded`: activity kinds are enabled.
-  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data, bool recorded) noexcept;
-  // Begins to sample waiting contexts, if activity kinds are enabled, and fetches samples from CUPTI. Not for the writer
-  // thread, because it may wait inside CUPTI.
-  void read(bool recorded);
-  // Fetches the last samples and ends sampling. Not for the writer thread either.
-  void stop();
-  // After fork, in the child. Makes no CUPTI call.
-  void forget();
+  std::unique_ptr<Decoder> decoder(const DecoderContext& context) override;
+  // Samples the contexts that there are and those to come.
+  void attach(const AttachContext& context) override;
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
+  // Samples waiting contexts, once activity kinds are enabled, and fetches samples from CUPTI.
+  void flush() override;
+  // Fetches the last samples and ends sampling.
+  void detach(bool at_exit) override;
+  void after_fork_in_child() override;
 
-  bool on() const { return on_.load(); }
   // Writer thread: the sums since the previous call. Empty until an interval is over, unless this is the `last` call.
   Taken take(bool last);
 
@@ -109,6 +105,11 @@ class PcSampling {
   };
 
   // Under control_.
+  bool start(const AttachContext& context);
+  bool on() const { return on_.load(); }
+  // Whether the activity kinds of the GPU are enabled: contexts are sampled only then.
+  bool recorded() const { return kinds_->settled(); }
+  void watch_work(bool on);
   void drop_destroyed();
   void begin_waiting();
   void begin(CUcontext context);
@@ -123,6 +124,8 @@ class PcSampling {
   void say(const std::string& sentence);
 
   const CuptiLibrary* cupti_ = nullptr;
+  Callbacks* callbacks_ = nullptr;
+  const Enabler* kinds_ = nullptr;
   std::atomic<bool> on_{false};
   std::atomic<bool> waits_{false};  // waiting_ is not empty
   std::uint32_t period_ = 0;
@@ -139,5 +142,7 @@ class PcSampling {
   Taken next_;
   std::vector<CUcontext> destroyed_;  // while control_ was not free
 };
+
+Feature& pc_sampling_feature();
 
 }  // namespace cutrace

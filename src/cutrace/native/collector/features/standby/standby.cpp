@@ -386,6 +386,7 @@ void after_fork_in_child() {
   if (Standby* standby = instance.exchange(nullptr)) standby->after_fork_in_child();
   cuda_used.store(false);
   begun.store(false);
+  rings::after_fork_in_child();
   nvtx::after_fork_in_child([] {
     if (!begun.exchange(true)) begin_here();
   });

@@ -1,0 +1,84 @@
+// What the core of the collector knows of a feature.
+//
+// A feature lives as long as the process and works on the program's threads and on the flusher. Its decoder belongs to one
+// recording and works on the writer's thread. The two share the rings (rings.h) and nothing else that needs a lock.
+// features/features.cpp lists all features; the core does not know their names.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "callbacks.h"
+#include "capture.h"
+#include "kinds.h"
+#include "options.h"
+#include "process_info.h"
+#include "rings.h"
+
+namespace cutrace {
+
+// What a decoder may use. All of it outlives the decoder.
+struct DecoderContext {
+  const Options& options;
+  const CuptiLibrary& cupti;
+  Capture& capture;
+  ThreadNames& threads;
+  Notes& notes;
+};
+
+// The writer's thread, in one recording.
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  // An event of one of the types that this decoder was registered for. `bytes` starts with an EventHead.
+  virtual void event(const Ring& /*ring*/, const std::uint8_t* /*bytes*/) {}
+  // The events of a ring are read. `ended`: its thread has ended and the ring will serve another thread.
+  virtual void ring_is_read(Ring& /*ring*/, bool /*ended*/) {}
+  // The name of a kernel's record; `given` is CUPTI's. Called for each record of a kernel if names_kernels().
+  virtual bool names_kernels() const { return false; }
+  virtual const char* kernel_name(const CUpti_ActivityKernel9& /*record*/, const char* given) { return given; }
+  // Before the tables are written: every flush_ms, and at the end of a file (`last`: of the recording).
+  virtual void write_out(bool /*last*/) {}
+  // The file is complete and a new one follows: rows that later rows refer to must be written again.
+  virtual void new_file() {}
+  virtual std::size_t memory() const { return 0; }
+};
+
+// The attaching thread: a recording of GPU activity starts.
+struct AttachContext {
+  const Options& options;
+  const CuptiLibrary& cupti;
+  Callbacks& callbacks;
+  const Enabler& kinds;
+  Notes& notes;
+  bool before_cuda;  // inside cuInit()
+};
+
+class Feature : public CallbackHandler {
+ public:
+  void on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept override {}
+  // The decoder of a recording that starts, null when the options ask for none.
+  virtual std::unique_ptr<Decoder> decoder(const DecoderContext&) { return nullptr; }
+  // The types of events that the decoder takes.
+  virtual std::span<const EventType> events() const { return {}; }
+  // CUPTI has a subscriber: watch callbacks. No callback comes before the first watch.
+  virtual void attach(const AttachContext&) {}
+  // The flusher, at each flush; may block in CUPTI.
+  virtual void flush() {}
+  // The flusher: CUPTI's kinds will be disabled and its subscriber will leave. At exit it stays.
+  virtual void detach(bool /*at_exit*/) {}
+  // Around fork(). In the child CUPTI must not be called again.
+  virtual void before_fork() {}
+  virtual void after_fork_in_parent() {}
+  virtual void after_fork_in_child() {}
+
+ protected:
+  ~Feature() = default;
+};
+
+// All features, in the order in which their handlers are called. They are never destroyed.
+std::span<Feature* const> features();
+
+}  // namespace cutrace

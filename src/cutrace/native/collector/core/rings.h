@@ -1,0 +1,138 @@
+// The rings that pass events from the program's threads to the writer.
+//
+// Each thread that has events has one ring of bytes. Only the thread fills it and only the writer empties it, so there is no
+// lock, and no allocation after the thread's first event. An event starts with an EventHead; what follows is the business of
+// the feature that writes and reads this type of event. The events of a thread are read in the order in which they happened.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace cutrace {
+
+// All types of events, by the feature that writes them.
+enum class EventType : std::uint8_t {
+  skip,
+  push, pop, start, end, mark, category, thread_name, resource_name,  // features/nvtx
+  graph_node, graph_node_copy, graph_exec,                            // features/graph_nodes
+  kernel_name, launch_name, node_name,                                // features/names
+  count
+};
+
+// Who dropped an event because the ring was full.
+enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, count };
+
+struct EventHead {
+  std::uint32_t size;  // bytes, a multiple of 8
+  EventType type;
+  std::uint8_t flags;   // of the type, like `number`
+  std::uint16_t number;
+};
+static_assert(sizeof(EventHead) == 8);
+
+class Ring {
+ public:
+  static constexpr std::size_t kDomains = 256;  // further domains have no depth counter
+  static constexpr std::size_t kLongestText = 4096;
+
+  explicit Ring(std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
+
+  // Owner thread: space for an event of `size` bytes, null when the ring is full.
+  std::uint8_t* reserve(std::size_t size) {
+    std::uint64_t head = head_.load(std::memory_order_relaxed);
+    const std::size_t at = head & (size_ - 1);
+    const std::size_t to_end = size_ - at;
+    const std::size_t need = size <= to_end ? size : to_end + size;
+    if (need > size_ - (head - seen_tail_)) {
+      seen_tail_ = tail_.load(std::memory_order_acquire);
+      if (need > size_ - (head - seen_tail_)) return nullptr;
+    }
+    if (size > to_end) {  // events do not wrap: skip to the start
+      auto* filler = reinterpret_cast<std::uint32_t*>(data_ + at);
+      filler[0] = static_cast<std::uint32_t>(to_end);
+      filler[1] = static_cast<std::uint32_t>(EventType::skip);
+      head_.store(head + to_end, std::memory_order_release);
+      return data_;
+    }
+    return data_ + at;
+  }
+  // Owner thread: publishes the event in the space from reserve(). True when the writer should be woken.
+  bool commit(std::size_t size) {
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    head_.store(head + size, std::memory_order_release);
+    return ((head ^ (head + size)) & (size_ / 4)) != 0;
+  }
+  // Owner thread: counts an event that found the ring full.
+  void drop(EventSource source) { dropped[static_cast<std::size_t>(source)].fetch_add(1, std::memory_order_relaxed); }
+  // Writer thread: the events of a source that were dropped since the last call.
+  std::uint64_t take_dropped(EventSource source) {
+    return dropped[static_cast<std::size_t>(source)].exchange(0, std::memory_order_relaxed);
+  }
+
+  // Writer thread: calls visit(event bytes) once for each event published before the call, even if visit throws.
+  template <typename Visit>
+  void drain(Visit&& visit) {
+    std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    const std::uint64_t head = head_.load(std::memory_order_acquire);
+    while (tail != head) {
+      const std::uint8_t* event = data_ + (tail & (size_ - 1));
+      std::uint32_t words[2];
+      __builtin_memcpy(words, event, sizeof words);
+      tail += words[0];
+      try {
+        if (static_cast<EventType>(words[1] & 0xFF) != EventType::skip) visit(event);
+      } catch (...) {
+        tail_.store(tail, std::memory_order_release);
+        throw;
+      }
+      tail_.store(tail, std::memory_order_release);
+    }
+  }
+
+  std::uint32_t thread = 0;
+  std::uint32_t recording = 0;                  // the recording that `depth` belongs to; owner thread only
+  std::array<std::uint32_t, kDomains> depth{};  // open ranges by domain; owner thread only
+  std::uint32_t lost_events = 0;                // of this thread in this recording; owner thread only
+  bool lost_graph_nodes = false;                // since the last executable graph; owner thread only
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(EventSource::count)> dropped{};
+  enum State : std::uint32_t { kFree, kOwned, kRetired };
+  std::atomic<std::uint32_t> state{kOwned};
+  Ring* next = nullptr;  // fixed once the ring is in the list
+
+ private:
+  std::uint8_t* data_;
+  std::size_t size_;
+  std::uint64_t seen_tail_ = 0;  // owner thread only
+  alignas(64) std::atomic<std::uint64_t> head_{0};
+  alignas(64) std::atomic<std::uint64_t> tail_{0};
+};
+
+namespace rings {
+
+// The number of the recording that events belong to, 0 for none. A thread's state for another number is stale.
+extern std::atomic<std::uint32_t> armed;
+
+// Starts a recording of events with at most `memory` bytes of rings. Returns its number.
+std::uint32_t arm(std::size_t memory);
+void disarm();
+
+// The calling thread's ring for the recording `number`, created at its first event; null at the memory limit.
+Ring* of_this_thread(std::uint32_t number);
+// The same for the recording that runs; null while none does.
+inline Ring* of_this_thread() {
+  const std::uint32_t number = armed.load(std::memory_order_acquire);
+  return number != 0 ? of_this_thread(number) : nullptr;
+}
+// Writer thread: all rings, newest first.
+Ring* all();
+std::size_t memory();
+// Threads' events that found no memory for a ring.
+std::uint64_t events_without_ring();
+
+// Drops the parent's rings.
+void after_fork_in_child();
+
+}  // namespace rings
+}  // namespace cutrace

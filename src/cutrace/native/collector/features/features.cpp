@@ -1,0 +1,16 @@
+// The features of the collector. To add one, write its folder and name its instance here.
+#include "core/feature.h"
+
+#include <array>
+
+#include "features/graph_nodes/graph_callbacks.h"
+#include "features/pc_sampling/pc_sampling.h"
+
+namespace cutrace {
+
+std::span<Feature* const> features() {
+  static std::array<Feature*, 2> all{&graph_nodes_feature(), &pc_sampling_feature()};
+  return all;
+}
+
+}  // namespace cutrace

@@ -1,0 +1,10 @@
+// CUPTI's callbacks about CUDA graphs, as events in the thread's ring, in order with the thread's NVTX ranges.
+#pragma once
+
+#include "core/feature.h"
+
+namespace cutrace {
+
+Feature& graph_nodes_feature();
+
+}  // namespace cutrace
