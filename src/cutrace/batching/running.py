@@ -152,14 +152,15 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
     @contextmanager
     def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
         # Ctrl-C ends this process, which then ends its workers after the file that each is at.
-        pool = ProcessPoolExecutor(count, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        with _safe_path():
+            pool = ProcessPoolExecutor(count, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
 
     def submit(pool: ProcessPoolExecutor, task: Task) -> Future[Mapped]:
-        with _signals_later():
+        with _signals_later(), _safe_path():
             return pool.submit(map_file, task)
 
     waiting = list(reversed(tasks))
@@ -211,6 +212,22 @@ def _signals_later() -> Iterator[None]:
             handlers[number](number, frame)
 
 
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let processes that multiprocessing starts not import its own modules from the working folder. Later they get the
+    ``sys.path`` of this process. Python 3.10 ignores it."""
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) -> Iterator[_Done]:
     """On the scheduler of this address or file, or that of ``DASK_SCHEDULER_ADDRESS``, else on local processes."""
     distributed: Any = package("distributed", "dask", "batch on Dask")
@@ -218,9 +235,11 @@ def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) 
     with ExitStack() as stack:
         try:
             if scheduler is None:
-                cluster = stack.enter_context(
-                    distributed.LocalCluster(workers or available_cores(), threads_per_worker=1, dashboard_address=":0")
-                )
+                with _safe_path():
+                    cluster = distributed.LocalCluster(
+                        workers or available_cores(), threads_per_worker=1, dashboard_address=":0"
+                    )
+                stack.enter_context(cluster)
                 client = distributed.Client(cluster)
             elif Path(scheduler).is_file():
                 client = distributed.Client(scheduler_file=scheduler)

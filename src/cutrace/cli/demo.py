@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import click
 
 from ..errors import CutraceError
+from ..interpreter import module_command
 from . import options
 
 
@@ -45,7 +45,7 @@ def demo(output: Path) -> None:
     click.echo(f"`cutrace info {capture}` shows the recording")
 
 
-_COMMAND = [sys.executable, "-m", "cutrace.cli.demo_workload"]
+_COMMAND = module_command("cutrace.cli.demo_workload")
 _PACKAGES = {"cuda-core": "cuda.core", "nvtx": "nvtx"}
 
 

@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import CutraceError
+from ..interpreter import module_command
 from . import cuda, environment, surroundings
 from .library import collector, collector_path
 from .options import Options, completed
@@ -80,7 +80,7 @@ def run_trial() -> Trial:
         variables = environment.injection(completed(Options(api="all")), Path(folder))
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "cutrace.collect.probe"],
+                module_command("cutrace.collect.probe"),
                 env={**os.environ, **variables},
                 capture_output=True,
                 text=True,

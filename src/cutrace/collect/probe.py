@@ -1,8 +1,7 @@
 """A small program to record: one NVTX mark, and one memory fill on the first GPU.
 
-``cutrace doctor`` runs it in a new process with the collector injected, as ``python -m cutrace.collect.probe``. It
-prints one JSON object with the results. It calls the C interfaces of the driver and NVTX, so it needs no compiler and
-no other package.
+``cutrace doctor`` runs it in a new process with the collector injected. It prints one JSON object with the results.
+It calls the C interfaces of the driver and NVTX, so it needs no compiler and no other package.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from ..errors import CutraceError
+from ..interpreter import module_command
 from . import environment
 from .checks import counters_refused
 from .options import Options
@@ -47,7 +47,7 @@ class Sampling:
         }
         injection = {environment.CUDA, environment.NVTX, environment.OPTIONS}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cutrace.metrics.sampling", json.dumps(request)],
+            module_command("cutrace.metrics.sampling", json.dumps(request)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

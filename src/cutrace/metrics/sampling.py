@@ -1,8 +1,8 @@
 """Sample the hardware counters of GPUs over time, while other processes use them.
 
-This runs in a separate process, ``python -m cutrace.metrics.sampling``, so that it adds no threads and signals to the
-measured program. It initialises CUDA without a context. It writes ``{"ready": true}`` or ``{"error": "..."}`` to stdout
-and samples until stdin has a line or ends.
+This runs as a program, in a separate process, so that it adds no threads and signals to the measured program. It
+initialises CUDA without a context. It writes ``{"ready": true}`` or ``{"error": "..."}`` to stdout and samples until
+stdin has a line or ends.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ def _description(cupti: Cupti, interval_ns: int) -> dict[str, Any]:
         "host": socket.gethostname(),
         "boot_id": boot.read_text().strip() if boot.exists() else "",
         "name": "cutrace, sampling",
-        "command": sys.orig_argv[:3],
+        "command": [sys.executable, "-m", "cutrace.metrics.sampling"],
         "started": _boottime(),
         "cupti_path": str(cupti.path),
         "driver_version": cuda.driver_version(),
