@@ -152,7 +152,7 @@ struct Taker {
     int depth;
   };
   // No destructor, because threads use NVTX while they end. Pushes of further domains are not counted, as in the collector.
-  static thread_local std::array<int, nvtx::Ring::kDomains> depths;
+  static thread_local std::array<int, Ring::kDomains> depths;
   static thread_local std::optional<Level> pushed;  // the push of this thread that is counted
   static std::atomic<nvtxRangeId_t> next, started;  // the start that is counted
 
@@ -184,7 +184,7 @@ struct Taker {
     if (id != 0 && started.compare_exchange_strong(id, 0)) counting().end();
   }
 };
-thread_local std::array<int, nvtx::Ring::kDomains> Taker::depths{};
+thread_local std::array<int, Ring::kDomains> Taker::depths{};
 thread_local std::optional<Taker::Level> Taker::pushed;
 std::atomic<nvtxRangeId_t> Taker::next{1}, Taker::started{0};
 
