@@ -102,9 +102,20 @@ class Capture:
         """GPU work, by default on stream 7 of context 1."""
         self.add(table, **{"start": ORIGIN + start, "end": ORIGIN + end, "stream": 7, "context": 1, **fields})
 
+    def stack(self, *frames: tuple[str, int, str]) -> int:
+        """The id of a Python stack: file, line and function of each frame, outermost first."""
+        stack = 0
+        for file, line, function in frames:
+            stack = self.writer.stack(stack, self.writer.frame(file=file, line=line, function=function))
+        return stack
+
     def api(
-        self, name: str, start: int, end: int, *, thread: int = 100, status: int = 0, domain: int = 2, **more: int
-    ) -> None:
+        self, name: str, start: int, end: int, *, thread: int = 100, status: int = 0, domain: int = 2, stack: int = 0,
+        **more: int,
+    ) -> None:  # fmt: skip
+        """An API call; ``stack`` is a result of :meth:`stack`."""
+        if stack:
+            self.add("call_stacks", correlation=more["correlation"], stack=stack, thread=thread)
         function = self.writer.function(name=name, domain=domain, status=status, callback=211)
         self.add("api_calls", start=ORIGIN + start, end=ORIGIN + end, thread=thread, function=function, **more)
 

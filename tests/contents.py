@@ -53,9 +53,19 @@ def _process(process: Any) -> tuple[Any, ...]:
 def _column(trace: Trace, field: Field, values: np.ndarray) -> list[Any]:
     if field.type == "string":
         return trace.strings.take(values).tolist()
+    if field.type == "stack":
+        return [tuple(_referred(trace, "frames", trace.stacks["frame"][_path(trace, s)])) for s in values.tolist()]
     if field.type in REFERRED and field.name != "id":
         return _referred(trace, REFERRED[field.type], values)
     return [value.hex() for value in values.tolist()] if field.type == "f64" else values.tolist()  # NaN equals no NaN
+
+
+def _path(trace: Trace, stack: int) -> list[int]:
+    """A stack and its callers."""
+    path = [stack]
+    while path[-1]:
+        path.append(int(trace.stacks["parent"][path[-1]]))
+    return path[:-1]
 
 
 def _referred(trace: Trace, name: str, ids: np.ndarray) -> list[Any]:

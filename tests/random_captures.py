@@ -13,7 +13,7 @@ import numpy as np
 
 from captures import ORIGIN, Capture, join
 from cutrace.runbin import TABLES
-from cutrace.runbin.layout import Field, Table
+from cutrace.runbin.layout import REFERENCES, Field, Table
 
 TEXTS = ("a", "b", "", "ä µ 漢字", 'comma, "quotes"\r\nand lines', "_Z4nodev", "nvtx", "x" * 300)
 #: JSON texts, and what looks like them.
@@ -72,13 +72,15 @@ class _References:
             self._functions.append(c.writer.function(name="cudaLaunchKernel", domain=2, callback=i))
 
     def reference(self, kind: str) -> int:
-        """A value of a field of type string, launch or function, or of arguments or ranges: some explain nothing."""
+        """A value of a field of a type of reference, or of arguments or ranges: some explain nothing."""
         if kind == "string":
             return self._c.writer.string(self._text())
         if kind == "arguments":
             return self._c.writer.string(self._random.choice((*ARGUMENTS, *self._texts)))
         if kind == "ranges":
             return self._c.writer.string(self._random.choice(RANGES))
+        if kind in ("frame", "stack"):
+            return self._random.choice((0, 1, 2, 3, 60_000))
         return self._random.choice([*(self._launches if kind == "launch" else self._functions), 60_000])
 
     def _text(self) -> str:
@@ -116,7 +118,7 @@ def _payload(random: Random) -> tuple[int, int]:
 def _value(field: Field, random: Random, reference: Callable[[str], int]) -> Any:
     if field.name in ("arguments", "ranges") and field.type == "string":
         return reference(field.name)
-    if field.type in ("string", "launch", "function"):
+    if field.type in REFERENCES:
         return reference(field.type)
     if field.type == "bytes16":
         return np.void(bytes(random.randint(0, 255) for _ in range(16)))

@@ -25,6 +25,7 @@ from cutrace.golden.captures import PARTS, compare_captures
 from cutrace.reports.tables import FORMATS, render
 from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
+from cutrace.trace.selection import INTERNED
 from support import plain_stats as plain
 
 REAL = sorted(path.name for path in DATA.glob("*.bin"))
@@ -536,7 +537,7 @@ def hostile(path: Path, random: np.random.Generator) -> Path:
                 for field in rows.dtype.names:
                     if rows.dtype[field].kind != "V":
                         rows[field] = numbers(rows.dtype[field], len(rows))
-                if name in ("launches", "functions"):
+                if name in INTERNED:
                     rows["id"] = random.integers(0, 8, len(rows))
                 writer.rows(name, rows)
     return path

@@ -10,6 +10,7 @@ import pytest
 import captures
 import cutrace
 from cutrace.runbin import TABLES
+from cutrace.trace.selection import INTERNED
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -26,7 +27,7 @@ def folder(tmp_path):
 
 def test_there_is_a_file_for_each_table_with_rows_and_no_other(folder):
     with cutrace.load(folder.with_name("run.bin")) as trace:
-        wanted = {name for name in TABLES if len(trace.table(name)) > (name in ("launches", "functions"))}
+        wanted = {name for name in TABLES if len(trace.table(name)) > (name in INTERNED)}
         unknown = {name for name in TABLES if len(trace.unknown(name))}
     assert {p.stem for p in folder.glob("*.parquet")} == wanted | {"processes"}
     assert {p.stem for p in (folder / "unknown_times").glob("*.parquet")} == unknown == {"kernels", "nvtx_ranges"}

@@ -71,7 +71,7 @@ def test_rows_of_every_table_come_back(tmp_path: Path) -> None:
                     row[f.name] = ORIGIN + 10 * i + 5
                 elif f.type == "string":
                     row[f.name] = f"{name} {f.name}"
-                elif f.name not in ("process", "launch", "function", "device", "context"):
+                elif f.name not in ("process", "launch", "function", "parent", "device", "context"):
                     row[f.name] = 1 + j % 3
             c.add(name, **row | legal.get(name, {}))
         for kind in (1, 2, 3, 4, 5, 8):

@@ -34,7 +34,7 @@ from cutrace.analysis.windows import whole, windows
 from cutrace.cli import main
 from cutrace.golden import read, text
 from cutrace.runbin import TABLES, Table
-from cutrace.runbin.layout import BY_NUMBER
+from cutrace.runbin.layout import BY_NUMBER, REFERRED
 from cutrace.trace.process import Process
 from cutrace.trace.strings import StringTable
 
@@ -83,7 +83,8 @@ def in_range(trace: cutrace.Trace, table: Table, rows: np.ndarray) -> None:
     """Check that the references of rows are valid."""
     if not len(rows):
         return
-    sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
+    sizes = {kind: len(trace.table(name)) for kind, name in REFERRED.items()}
+    sizes["string"] = len(trace.strings)
     for f in table.fields:
         if f.type in sizes:
             assert int(rows[f.name].max()) < sizes[f.type]

@@ -17,6 +17,7 @@ from cutrace.analysis.gpu import communicates
 from cutrace.analysis.names import normalize_kernel
 from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
+from cutrace.trace.selection import INTERNED
 
 GPU_TABLES = ("kernels", "memcpys", "memsets", "graph_launches")
 Moments = Iterable[tuple[int, int]]
@@ -205,9 +206,9 @@ def rewritten(source: Path, target: Path, *, rows: int, order: Callable[[int], n
                     writer.string(text)
                 for name, table in TABLES.items():
                     found = np.concatenate([trace.table(name), trace.unknown(name)])
-                    if name in ("launches", "functions"):
+                    if name in INTERNED:
                         found = found[1:]
-                    elif "process" in table.offsets:
+                    if "process" in table.offsets:
                         found = found[found["process"] == process.index]
                         found["process"] = 0
                     if table.start_field:

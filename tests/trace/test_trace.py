@@ -13,6 +13,7 @@ import cutrace.trace
 from captures import Capture
 from cutrace.errors import CutraceError
 from cutrace.runbin import TABLES, Writer
+from cutrace.trace.selection import INTERNED
 
 
 def rows(table: str, length: int, /, **values) -> np.ndarray:
@@ -192,7 +193,7 @@ def test_a_capture_without_rows_is_an_empty_trace(tmp_path):
     with Writer(tmp_path / "a.bin"):
         pass
     trace = cutrace.trace.load(tmp_path / "a.bin")
-    assert all(len(trace.table(name)) == (name in ("launches", "functions")) for name in TABLES)
+    assert all(len(trace.table(name)) == (name in INTERNED) for name in TABLES)
     assert (trace.start, trace.end) == (0, 0)
     assert trace.quality.lossless
 

@@ -1,8 +1,8 @@
 """CSV: one table as text, for spreadsheets and scripts.
 
 The format is RFC 4180: commas, a header line, CRLF, quotes only around texts that need them. String ids are replaced by
-their texts, the launch of a kernel and the function of an API call by their columns. Names of kernels are demangled.
-Rows without known times are omitted.
+their texts, the launch of a kernel and the function of an API call by their columns. The columns of its innermost frame
+follow the id of a stack. Names of kernels are demangled. Rows without known times are omitted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from .._native import demangle
 from ..errors import CutraceError
-from ..runbin.layout import REFERRED, TABLES, Field, Table
+from ..runbin.layout import NOT_SHOWN, REFERENCES, TABLES, Field, Table
 from ..trace import Trace
 from .base import Request
 from .rows import pieces
@@ -56,8 +56,7 @@ class _Columns:
     def header(self) -> bytes:
         names: list[str] = []
         for field in self._table.fields:
-            referred = REFERRED.get(field.type) if field.name != "id" else None
-            names += [f.name for f in TABLES[referred].fields if f.name != "id"] if referred else [field.name]
+            names += _names(self._table, field)
         return (",".join(names) + "\r\n").encode()
 
     def lines(self, rows: np.ndarray) -> bytes:
@@ -70,8 +69,8 @@ class _Columns:
         numbers = values.tolist()
         if field.type == "string":
             return self._looked_up(field, numbers, partial(self._text, self._table.name))
-        if field.type in REFERRED and field.name != "id":
-            return self._looked_up(field, numbers, partial(self._referred, REFERRED[field.type]))
+        if self._table.referred(field):
+            return self._looked_up(field, numbers, partial(self._shown, self._table, field))
         return cast(list[Any], numbers)
 
     def _looked_up(self, field: Field, numbers: list[int], text: Callable[[int], str]) -> list[str]:
@@ -84,15 +83,30 @@ class _Columns:
         text = self._trace.strings[number]
         return quoted(demangle(text) if table == "launches" else text)
 
-    def _referred(self, table: str, number: int) -> str:
-        """The columns of a row that another table refers to."""
-        row = self._trace.table(table)[number]
-        values = {f.name: row[f.name].item() for f in TABLES[table].fields if f.name != "id"}
-        values["name"] = self._text(table, values["name"])
-        return ",".join(map(str, values.values()))
+    def _shown(self, table: Table, field: Field, number: int) -> str:
+        """The columns of a field: its value, and the row of another table that it refers to."""
+        if field.type == "string":
+            return self._text(table.name, number)
+        parts = [str(number)] if table.shows(field) else []
+        referred = table.referred(field)
+        if referred:
+            other = TABLES[referred]
+            row = self._trace.table(referred)[number]
+            parts += [self._shown(other, f, row[f.name].item()) for f in other.fields if f.name not in NOT_SHOWN]
+        return ",".join(parts)
 
 
-_FORMATS = {"string": "%s", "bytes16": "%s", "f64": "%r", "launch": "%s", "function": "%s"}
+_FORMATS = {"f64": "%r", **dict.fromkeys(("bytes16", *REFERENCES), "%s")}
+
+
+def _names(table: Table, field: Field) -> list[str]:
+    """The names of the columns of a field."""
+    names = [field.name] if table.shows(field) else []
+    referred = table.referred(field)
+    if referred:
+        for f in TABLES[referred].fields:
+            names += _names(TABLES[referred], f) if f.name not in NOT_SHOWN else []
+    return names
 
 
 def quoted(text: str) -> str:

@@ -1,7 +1,7 @@
 """Importer for folders of Parquet files that cutrace wrote (docs/parquet.md).
 
 The files have ids of launch configurations and functions, and a clock, for the whole trace. A capture has them by
-process.
+process. Frames and stacks name their process, so their ids stay.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _FOOTER = 1 << 16
 _ROWS = 1 << 16
 _SCHEMA = "1"
 _TIMES = ("start", "end", "time")
+#: The tables that all processes share, by the type of references to them.
+_SHARED = {kind: name for kind, name in REFERRED.items() if "process" not in TABLES[name].offsets}
 
 
 class Parquet:
@@ -89,7 +91,7 @@ class _Folder:
         self._unused: dict[str, np.ndarray] = {}
 
     def read(self) -> None:
-        for name in REFERRED.values():
+        for name in _SHARED.values():
             batches = [_RowBatch(np.zeros(1, TABLES[name].dtype), {"name": [""]})]
             for batch in self._batches(name, self._path / f"{name}.parquet", name):
                 self._out.kept(name, len(batch.rows))
@@ -110,7 +112,7 @@ class _Folder:
                     duration = _duration(rows[~lost]) if folder is self._path else 0
                     self._out.kept(what, int((~lost).sum()), duration)
                     self._out.lost(what, int(lost.sum()), why="of no process")
-        for name in REFERRED.values():
+        for name in _SHARED.values():
             # Unreferenced rows belong to the trace too.
             self._processes[0].ids[name][np.flatnonzero(self._unused[name])]
 
@@ -122,8 +124,8 @@ class _Folder:
             values = rows[f.name]
             if f.type == "string":
                 rows[f.name] = process.strings(batch.texts[f.name], values)
-            elif f.type in REFERRED:
-                table = REFERRED[f.type]
+            elif f.type in _SHARED:
+                table = _SHARED[f.type]
                 rows[f.name] = process.ids[table][np.where(values < len(self._unused[table]), values, 0)]
             elif f.name in _TIMES and process.clock_offset:
                 own = (values.astype(np.int64) - process.clock_offset).astype(np.uint64)

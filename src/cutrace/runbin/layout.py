@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 
-#: Bytes, NumPy format and C++ type of each field type. ``string``, ``launch`` and ``function`` are
-#: references: ids of rows or strings in other blocks of the same process, 0 for none.
+#: Bytes, NumPy format and C++ type of each field type. ``string``, ``launch``, ``function``, ``frame`` and ``stack``
+#: are references: ids of rows or strings in other blocks of the same process, 0 for none.
 TYPES: dict[str, tuple[int, str, str]] = {
     "u8": (1, "u1", "std::uint8_t"),
     "u16": (2, "<u2", "std::uint16_t"),
@@ -38,11 +38,15 @@ TYPES: dict[str, tuple[int, str, str]] = {
     "string": (4, "<u4", "std::uint32_t"),
     "launch": (4, "<u4", "std::uint32_t"),
     "function": (2, "<u2", "std::uint16_t"),
+    "frame": (4, "<u4", "std::uint32_t"),
+    "stack": (4, "<u4", "std::uint32_t"),
 }
 
-REFERENCES = frozenset({"string", "launch", "function"})
 #: The table that each type of reference refers to.
-REFERRED = {"launch": "launches", "function": "functions"}
+REFERRED = {"launch": "launches", "function": "functions", "frame": "frames", "stack": "stacks"}
+REFERENCES = frozenset({"string", *REFERRED})
+#: The fields of a referred table that are left out where its columns stand in rows of another one.
+NOT_SHOWN = frozenset({"id", "parent", "process"})
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,15 @@ class Table:
     @cached_property
     def row_size(self) -> int:
         return sum(TYPES[f.type][0] for f in self.fields)
+
+    def referred(self, field: Field) -> str | None:
+        """The table whose columns stand for a field where rows are shown, without those of :data:`NOT_SHOWN`."""
+        table = REFERRED.get(field.type) if field.name != "id" else None
+        return table if table != self.name else None  # a stack does not show its parent
+
+    def shows(self, field: Field) -> bool:
+        """Whether a field has a column of its own where rows are shown. The id of a stack finds the outer frames."""
+        return self.referred(field) is None or field.type == "stack"
 
     @cached_property
     def start_field(self) -> str | None:
@@ -311,6 +324,11 @@ instruction_metrics 39: Values of hardware metrics of instructions, counted in a
     u32 launches: number of counted launches in which the function ran
     device function offset file line process
 
+call_stacks 40: Python stacks of API calls.
+    correlation
+    stack stack: the Python frames at the call
+    thread process
+
 gpu_slices 35: Slices of streams that are not GPU work, such as annotations on GPU streams.
     start end
     string name category
@@ -423,6 +441,19 @@ graph_nodes 58: Where nodes of CUDA graphs were created, each written before the
     string ranges: names of the NVTX ranges around the creation, outermost first, as a JSON array; 0 for none
     thread process
 
+frames 59: Python frames, each written before the first stack that refers to it.
+    u32 id: value of the frame field of stacks; from 1
+    string file: file name of the code object, 0 when unknown
+    string function: name of the function
+    u32 line: line that ran, from 1; 0 when unknown
+    process
+
+stacks 60: Python stacks as a tree, each written after its parent and before the first row that refers to it.
+    u32 id: value of the stack field of call_stacks; from 1
+    stack parent: the stack of the caller, 0 for the outermost frame that is known
+    frame frame: the innermost frame
+    process
+
 clocks 64: The clocks of the machine, read together.
     u64 boottime monotonic monotonic_raw realtime (ns)
     u64 spread (ns): time between the first and the last reading of this row
@@ -483,6 +514,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
     13: ("unreadable", "events of the imported file that could not be used"),
     14: ("samples_lost", "samples of hardware counters dropped because the GPU's buffer was full"),
     15: ("kept_back", "buffers that CUPTI kept at the end, because a call or GPU work in them had not ended"),
+    16: ("stacks_dropped", "stacks of calls dropped because a thread's buffer or table was full"),
 }
 
 #: What a row of ``host_slices`` is.

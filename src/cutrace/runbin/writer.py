@@ -79,8 +79,16 @@ class Writer:
         """The id of an API function. ``function`` holds fields of ``functions``, ``name`` as text."""
         return self._intern_one("functions", function)
 
+    def frame(self, **frame: int | str) -> int:
+        """The id of a Python frame. ``frame`` holds fields of ``frames``, ``file`` and ``function`` as text."""
+        return self._intern_one("frames", frame)
+
+    def stack(self, parent: int, frame: int) -> int:
+        """The id of a Python stack: a frame inside the stack of its caller, which is 0 for the outermost one."""
+        return self._intern_one("stacks", {"parent": parent, "frame": frame})
+
     def intern(self, table: str, rows: np.ndarray) -> np.ndarray:
-        """The ids of rows of ``launches`` or ``functions``, whose own ``id`` is 0. Writes new rows. The id is 0 for a
+        """The ids of rows of an interned table, whose own ``id`` is 0. Writes new rows. The id is 0 for a
         row of zeros, and when there are no more ids."""
         layout = TABLES[table]
         words = np.zeros((len(rows), -(-layout.row_size // 8)), np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._native import demangle
 from ..errors import CutraceError
-from ..runbin.layout import REFERRED, TABLES, TYPES, Field
+from ..runbin.layout import NOT_SHOWN, TABLES, TYPES, Field
 from .origins import NODE_FIELDS, OUTSIDE
 from .strings import StringTable
 
@@ -80,11 +80,12 @@ def schema(name: str) -> Any:
     """The Arrow schema of :meth:`cutrace.Trace.arrow` for a table."""
     pa = pyarrow()
     fields = []
-    for field in TABLES[name].fields:
-        if _refers(field):
-            fields += [each for each in schema(REFERRED[field.type]) if each.name != "id"]
-            continue
-        fields.append(column(field))
+    layout = TABLES[name]
+    for field in layout.fields:
+        if layout.shows(field):
+            fields.append(column(field))
+        if referred := layout.referred(field):
+            fields += [each for each in schema(referred) if each.name not in NOT_SHOWN]
         if field.name == "end":
             fields.append(pa.field("duration", pa.int64(), metadata={"unit": "ns", "doc": "end less start"}))
     if name in NODE_FIELDS:
@@ -99,16 +100,12 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
     pa = pyarrow()
     rows = trace.table(name)
     columns = []
-    for field in TABLES[name].fields:
-        if _refers(field):
-            other = table(trace, REFERRED[field.type]).drop_columns(["id"])
-            if indexed:
-                indices = pa.array(rows[field.name].astype(np.int32))
-                columns += [pa.DictionaryArray.from_arrays(indices, _values(part)) for part in other.columns]
-            else:
-                columns += [part.combine_chunks() for part in other.take(pa.array(rows[field.name])).columns]
-            continue
-        columns.append(array(trace.strings, field, column(field), rows, demangle if name == "launches" else str))
+    layout = TABLES[name]
+    for field in layout.fields:
+        if layout.shows(field):
+            columns.append(array(trace.strings, field, column(field), rows, demangle if name == "launches" else str))
+        if referred := layout.referred(field):
+            columns += _columns_of(table(trace, referred), rows[field.name], indexed)
         if field.name == "end":
             columns.append(pa.array((rows["end"] - rows["start"]).view(np.int64)))
     if name in NODE_FIELDS:
@@ -127,15 +124,20 @@ def _created_in(trace: Trace, name: str, rows: np.ndarray) -> Any:
     return dictionary(texts, path, np.arange(len(texts)) == OUTSIDE)
 
 
+def _columns_of(other: Any, ids: np.ndarray, indexed: bool) -> list[Any]:
+    """The columns of the rows of another table with these ids."""
+    pa = pyarrow()
+    shown = other.drop_columns(NOT_SHOWN.intersection(other.schema.names))
+    if indexed:
+        indices = pa.array(ids.astype(np.int32))
+        return [pa.DictionaryArray.from_arrays(indices, _values(column)) for column in shown.columns]
+    return [column.combine_chunks() for column in shown.take(pa.array(ids)).columns]
+
+
 def _values(column: Any) -> Any:
     """The values of a column without a dictionary of their own."""
     whole = column.combine_chunks()
     return whole.dictionary_decode() if pyarrow().types.is_dictionary(whole.type) else whole
-
-
-def _refers(field: Field) -> bool:
-    """Whether the columns of another table replace a field."""
-    return field.type in REFERRED and field.name != "id"
 
 
 def processes(trace: Trace) -> Any:

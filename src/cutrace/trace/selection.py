@@ -38,7 +38,7 @@ FACTS = frozenset(
 #: Tables whose rows are written only when other rows refer to them.
 INTERNED = frozenset(REFERRED.values())
 #: Tables without times: a row is selected with the call or the work of its correlation id.
-_FOLLOWING = ("cuda_events", "external_correlations")
+_FOLLOWING = ("cuda_events", "external_correlations", "call_stacks")
 #: ``source`` of the marks that cut a capture into tests.
 _CUTRACE_MARK = 1
 _NO_DEVICE = 0xFFFF

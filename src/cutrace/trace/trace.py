@@ -25,14 +25,14 @@ from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, REFERRED, STRINGS_BLOCK, TABLES, Table
 from ..runbin.reader import Reader
 from ..units import count_of, html_table, printable
-from . import arrow
+from . import arrow, stacks
 from .alignment import Alignment, alignments
 from .ids import IdMap
 from .imported import Imported, imported
 from .origins import Origins
 from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
-from .rows import LATEST, TIMES, apart, by_value, changed, copied, joined, unknown_times
+from .rows import LATEST, TIMES, apart, by_value, changed, chosen, copied, joined, unknown_times
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Trace:
     Every table is an attribute: ``trace.kernels`` is a structured array with one row a kernel and the fields of
     ``cutrace.runbin.TABLES["kernels"]``. Times are nanoseconds of BOOTTIME, ``process`` indexes
     :attr:`processes`, and ``name``-like fields are ids of :attr:`strings`. ``trace.launches[kernels["launch"]]`` and
-    ``trace.functions[api_calls["function"]]`` resolve the other references; their row 0 means "unknown".
+    ``trace.functions[api_calls["function"]]`` resolve the other references, as do ``frames`` and ``stacks``; their row
+    0 means "unknown".
 
     Rows are in the order of the file, not of time. Read a table that does not fit in memory with :meth:`blocks`.
     """
@@ -74,9 +75,9 @@ class Trace:
     (
         kernels, memcpys, memsets, api_calls, nvtx_ranges, nvtx_marks, synchronizations, cuda_events, allocations,
         memory_pools, overheads, graph_launches, external_correlations, unified_memory, jit, environment,
-        host_slices, instants, counters, kernel_metrics, pc_samples, instruction_metrics, gpu_slices, flows,
-        launches, functions, devices, contexts, streams, threads, resource_names, nvtx_categories, modules,
-        device_functions, graph_nodes, clocks, losses,
+        host_slices, instants, counters, kernel_metrics, pc_samples, instruction_metrics, call_stacks, gpu_slices,
+        flows, launches, functions, devices, contexts, streams, threads, resource_names, nvtx_categories,
+        modules, device_functions, graph_nodes, frames, stacks, clocks, losses,
     ) = (_TableAttribute() for _ in TABLES)  # fmt: skip
 
     def __init__(self, reader: Reader, files: ExitStack | None = None, sources: Sequence[Path] = ()) -> None:
@@ -132,9 +133,9 @@ class Trace:
         """All rows of a table with known times as a ``pyarrow.Table``.
 
         Texts replace ids, as dictionary columns; id 0 is null. The columns of ``launches`` and ``functions`` replace
-        the references of ``kernels`` and ``api_calls``. Names of kernels are demangled. Times (ns) and sizes are int64.
-        Tables with a ``start`` and an ``end`` have a ``duration``. Raises :class:`cutrace.CutraceError` when there is
-        no such table, or pyarrow is not installed.
+        the references of ``kernels`` and ``api_calls``; those of the innermost frame follow the id of a stack. Names of
+        kernels are demangled. Times (ns) and sizes are int64. Tables with a ``start`` and an ``end`` have a
+        ``duration``. Raises :class:`cutrace.CutraceError` when there is no such table, or pyarrow is not installed.
         """
         self._check(name)
         return arrow.table(self, name)
@@ -373,7 +374,8 @@ class Trace:
         if "process" in table.offsets and (process or exceeds(rows["process"], 0)):
             changes["process"] = process
         for f in table.fields:
-            if f.type in REFERENCES and f.name != "id":
+            of_itself = REFERRED.get(f.type) == table.name  # resolved when the whole table is known
+            if f.type in REFERENCES and f.name != "id" and not of_itself:
                 ids = rows[f.name]
                 resolver = self._map(f.type, process)
                 if not resolver.keeps(ids):
@@ -414,22 +416,24 @@ class Trace:
         rows = joined(table, [np.zeros(1, table.dtype), read])  # row 0 means "unknown"; a copy
         local = rows["id"].copy()
         rows["id"] = 0
-        if len(self._reader.processes) == 1 and _all_differ(rows):
-            rows["id"] = to = np.arange(len(rows))
-            rows.flags.writeable = False
-            return _Interned(rows, [IdMap.build(local[1:], to[1:])])
-        owners = np.append(0, np.repeat(self._reader.process_of[indices], sizes))
+        owners = np.repeat(self._reader.process_of[indices], sizes)
+        by_process = [at + 1 for at in by_value(owners, range(len(self._reader.processes)))]
+        if name == "stacks":
+            places = [IdMap.build(local[at], at) for at in by_process]
+            for at, place in zip(by_process, places, strict=True):
+                rows["parent"][at] = place.apply(rows["parent"][at])
+            first = stacks.join(rows)
+        else:
+            first = _first_equal(table, rows)
         # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
-        _, first, inverse = np.unique(rows.view(f"V{table.row_size}"), return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        unique = rows[first[order]]
+        kept = first == np.arange(len(rows))
+        to = (np.cumsum(kept) - 1)[first]
+        unique = chosen(rows, kept)
         unique["id"] = np.arange(len(unique))
-        to = rank[inverse.reshape(-1)]
-        chosen = [at + 1 for at in by_value(owners[1:], range(len(self._reader.processes)))]
+        if name == "stacks":
+            unique["parent"] = to[unique["parent"]]
         unique.flags.writeable = False
-        return _Interned(unique, [IdMap.build(local[c], to[c]) for c in chosen])
+        return _Interned(unique, [IdMap.build(local[at], to[at]) for at in by_process])
 
     @cached_property
     def _clocks(self) -> tuple[str, list[Alignment]]:
@@ -491,6 +495,20 @@ class Trace:
         first, last = (times[chosen] for times in self._block_times)
         start = max(int(first.min()), 0)
         return start, max(int(last.max()), start)
+
+
+def _first_equal(table: Table, rows: np.ndarray) -> np.ndarray:
+    """For each row the index of the first one that is equal to it. An empty row is of no process."""
+    if "process" in table.offsets:
+        processes = rows["process"].copy()
+        rows["process"] = 0
+        empty = np.zeros(1, table.dtype)
+        rows["process"] = np.where(rows == empty, 0, processes)
+    if _all_differ(rows):
+        return np.arange(len(rows))
+    _, first, inverse = np.unique(rows.view(f"V{table.row_size}"), return_index=True, return_inverse=True)
+    found: np.ndarray = first[inverse.reshape(-1)]
+    return found
 
 
 def _all_differ(rows: np.ndarray) -> bool:

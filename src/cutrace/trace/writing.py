@@ -1,7 +1,8 @@
 """Writing a trace, or a part of it, as a new capture.
 
 Rows are written block by block and process by process, so memory does not grow with the trace. Strings, launch
-configurations and functions get new ids when the first row refers to them; unreferenced ones are not written.
+configurations, functions, frames and stacks get new ids when the first row refers to them; unreferenced ones are not
+written.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..runbin.writer import NewIds, Writer
 from .process import Process
 from .rows import changed
 from .selection import FACTS, SelectedRows, Selection
+from .stacks import by_level
 from .trace import Trace
 
 Progress = Callable[[int, int], None]
@@ -86,16 +88,25 @@ class _ProcessWriter:
         """Write rows of the trace."""
         if not len(rows):
             return
+        if table.name == "call_stacks":
+            self._write_stacks(rows["stack"])
+        self._writer.rows(table.name, changed(rows, self._changes(table, rows)))
+
+    def _write_stacks(self, stacks: np.ndarray) -> None:
+        """Write stacks and their callers, each caller first."""
+        for level in by_level(self._trace.stacks["parent"], stacks):
+            self._ids["stack"][level]
+
+    def _changes(self, table: Table, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The fields of rows that differ in the new capture."""
         changes: dict[str, np.ndarray] = {}
         for f in table.fields:
-            if f.type in self._ids:
+            if f.type in self._ids and f.name != "id":
                 changes[f.name] = self._ids[f.type][rows[f.name]]
             elif f.name == "process":
                 changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
-        changes = {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
-        self._writer.rows(table.name, changed(rows, changes))
+        return {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
 
     def _intern(self, table: str, ids: np.ndarray) -> np.ndarray:
         rows = self._trace.table(table)[ids]
-        rows["id"], rows["name"] = 0, self._strings[rows["name"]]
-        return self._writer.intern(table, rows)
+        return self._writer.intern(table, changed(rows, {**self._changes(TABLES[table], rows), "id": 0}))

@@ -31,12 +31,21 @@ bool Capture::flush_references(bool last) {
   };
   auto& launches = std::get<TableBuffer<rows::Launches>>(tables_);
   auto& nodes = std::get<TableBuffer<rows::GraphNodes>>(tables_);
+  auto& frames = std::get<TableBuffer<rows::Frames>>(tables_);
+  auto& stacks = std::get<TableBuffer<rows::Stacks>>(tables_);
   write_out(launches);
   write_out(std::get<TableBuffer<rows::Functions>>(tables_));
   write_out(nodes);
+  write_out(frames);
+  write_out(stacks);
   if (nodes.rows.size() * sizeof(rows::GraphNodes) > kPatience) {
     lose(rows::Loss::table_limit, nodes.rows.size(), "graph nodes");
     nodes.clear();
+  }
+  if (frames.rows.size() * sizeof(rows::Frames) + stacks.rows.size() * sizeof(rows::Stacks) > kPatience) {
+    lose(rows::Loss::table_limit, frames.rows.size() + stacks.rows.size(), "stacks");
+    frames.clear();
+    stacks.clear();
   }
   if (launches.rows.size() * sizeof(rows::Launches) > kPatience) {
     lose(rows::Loss::table_limit, launches.rows.size(), "launches");
@@ -56,6 +65,8 @@ void Capture::drop_references() {
   std::get<TableBuffer<rows::Launches>>(tables_).clear();
   std::get<TableBuffer<rows::Functions>>(tables_).clear();
   std::get<TableBuffer<rows::GraphNodes>>(tables_).clear();
+  std::get<TableBuffer<rows::Frames>>(tables_).clear();
+  std::get<TableBuffer<rows::Stacks>>(tables_).clear();
 }
 
 void Capture::add_graph_node(std::uint64_t id) {

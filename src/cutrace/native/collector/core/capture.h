@@ -223,7 +223,8 @@ class Capture {
   // Rows that must be in the file before the rows that refer to them, and before other rows that use their strings.
   template <typename Row>
   static constexpr bool kReferred =
-      Row::kTable == rows::Launches::kTable || Row::kTable == rows::Functions::kTable || Row::kTable == rows::GraphNodes::kTable;
+      Row::kTable == rows::Launches::kTable || Row::kTable == rows::Functions::kTable ||
+      Row::kTable == rows::GraphNodes::kTable || Row::kTable == rows::Frames::kTable || Row::kTable == rows::Stacks::kTable;
   // Writes strings and all such rows.
   bool flush_references(bool last);
   bool flush_strings(bool last);
@@ -250,11 +251,12 @@ class Capture {
       object_info_;
   template <typename... Rows>
   using Tables = std::tuple<TableBuffer<Rows>...>;
-  Tables<rows::Launches, rows::Functions, rows::GraphNodes, rows::Devices, rows::Contexts, rows::Streams, rows::Threads,
-         rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions, rows::Clocks, rows::Kernels,
-         rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks, rows::Synchronizations,
-         rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads, rows::GraphLaunches,
-         rows::ExternalCorrelations, rows::UnifiedMemory, rows::Jit, rows::Environment, rows::PcSamples, rows::Losses>
+  Tables<rows::Launches, rows::Functions, rows::GraphNodes, rows::Frames, rows::Stacks, rows::Devices, rows::Contexts,
+         rows::Streams, rows::Threads, rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions,
+         rows::Clocks, rows::Kernels, rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks,
+         rows::Synchronizations, rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads,
+         rows::GraphLaunches, rows::ExternalCorrelations, rows::UnifiedMemory, rows::Jit, rows::Environment,
+         rows::PcSamples, rows::CallStacks, rows::Losses>
       tables_;
 };
 

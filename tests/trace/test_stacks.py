@@ -1,0 +1,162 @@
+"""Python stacks of API calls as the trace reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import captures
+import cutrace
+from captures import Capture
+from contents import contents, everything
+from cutrace import Trace, slicing
+from cutrace.runbin import TABLES
+from cutrace.trace.writing import write
+
+MAIN, STEP, OPS = ("train.py", 10, "main"), ("train.py", 42, "step"), ("ops.py", 7, "fused_add")
+
+
+def paths(trace: Trace) -> list[list[str]]:
+    """The frames of the stacks of calls, outermost first."""
+    found = []
+    for stack in trace.call_stacks["stack"].tolist():
+        path = []
+        while stack:
+            frame = trace.frames[trace.stacks["frame"][stack]]
+            path.append(f"{trace.strings[frame['file']]}:{frame['line']} {trace.strings[frame['function']]}")
+            stack = trace.stacks["parent"][stack]
+        found.append(path[::-1])
+    return found
+
+
+def written(path: Path, frames: list[tuple[int, int]], stacks: list[tuple[int, int, int]], calls: list[int]) -> Trace:
+    """A trace of raw rows: frames by id and line, stacks by id, parent and frame, and the stacks of calls."""
+    with Capture(path) as c:
+        for number, line in frames:
+            c.add("frames", id=number, file="a.py", function="f", line=line)
+        for number, parent, frame in stacks:
+            c.add("stacks", id=number, parent=parent, frame=frame)
+        for correlation, stack in enumerate(calls, 1):
+            c.add("call_stacks", correlation=correlation, stack=stack)
+    return cutrace.load(path)
+
+
+def test_stacks_share_the_frames_of_their_callers(tmp_path):
+    with Capture(tmp_path / "run.bin") as c:
+        for correlation, frames in enumerate(((MAIN, STEP, OPS), (MAIN, STEP), (MAIN, STEP, OPS)), 1):
+            c.api("cudaLaunchKernel", correlation, correlation + 1, correlation=correlation, stack=c.stack(*frames))
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        step = ["train.py:10 main", "train.py:42 step"]
+        assert paths(trace) == [[*step, "ops.py:7 fused_add"], step, [*step, "ops.py:7 fused_add"]]
+        assert (len(trace.frames), len(trace.stacks)) == (4, 4)  # with the rows of id 0
+
+
+def test_stacks_of_processes_stay_apart(tmp_path):
+    parts = []
+    for pid, frames in ((100, (MAIN, STEP)), (200, (STEP, OPS))):
+        parts.append(tmp_path / f"{pid}.bin")
+        with Capture(parts[-1], pid=pid) as c:
+            c.api("cudaLaunchKernel", 1, 2, correlation=1, stack=c.stack(*frames))
+    with cutrace.load(captures.join(tmp_path / "run.bin", parts)) as trace:
+        assert paths(trace) == [["train.py:10 main", "train.py:42 step"], ["train.py:42 step", "ops.py:7 fused_add"]]
+        assert trace.frames["process"].tolist() == [0, 0, 0, 1, 1]
+        assert trace.stacks["process"].tolist() == [0, 0, 0, 1, 1]
+
+
+def test_equal_stacks_with_several_ids_are_one(tmp_path):
+    # A collector may write a stack again under a new id, or under the same one.
+    stacks = [(1, 0, 1), (2, 1, 2), (11, 0, 1), (12, 11, 12), (2, 11, 2)]
+    with written(tmp_path / "run.bin", [(1, 5), (2, 6), (12, 6)], stacks, [2, 12]) as trace:
+        assert paths(trace) == [["a.py:5 f", "a.py:6 f"]] * 2
+        assert len(set(trace.call_stacks["stack"].tolist())) == 1
+        assert len(trace.stacks) == 3
+
+
+def test_a_stack_ends_at_a_caller_that_the_file_lacks(tmp_path):
+    with written(tmp_path / "run.bin", [(1, 5), (2, 6)], [(3, 9, 2), (4, 3, 1)], [4, 7]) as trace:
+        assert paths(trace) == [["a.py:6 f", "a.py:5 f"], []]
+
+
+def test_a_stack_that_calls_itself_ends(tmp_path):
+    stacks = [(1, 1, 1), (2, 3, 1), (3, 2, 2), (4, 3, 1)]
+    with written(tmp_path / "run.bin", [(1, 5), (2, 6)], stacks, [1, 2, 3, 4]) as trace:
+        assert paths(trace) == [
+            ["a.py:5 f"],
+            ["a.py:5 f"],
+            ["a.py:5 f", "a.py:6 f"],
+            ["a.py:5 f", "a.py:6 f", "a.py:5 f"],
+        ]
+
+
+def test_stacks_may_be_deep(tmp_path):
+    count = 5_000
+    with Capture(tmp_path / "run.bin") as c:
+        frames = np.zeros(2, TABLES["frames"].dtype)
+        frames["id"], frames["line"] = (1, 2), (1, 2)
+        c.writer.rows("frames", frames)
+        rows = np.zeros(count, TABLES["stacks"].dtype)
+        rows["id"] = np.arange(count) + 1
+        rows["parent"], rows["frame"] = rows["id"] - 1, rows["id"] % 2 + 1
+        c.writer.rows("stacks", rows)
+        c.api("cudaLaunchKernel", 1, 2, correlation=1)
+        c.add("call_stacks", correlation=1, stack=count)
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        write(trace, tmp_path / "copy.bin")
+        assert len(paths(trace)[0]) == count
+        with cutrace.load(tmp_path / "copy.bin") as copy:
+            assert paths(copy) == paths(trace)
+
+
+def test_a_part_has_the_stacks_of_its_calls_only(tmp_path):
+    parts = []
+    for pid in (100, 200):
+        parts.append(tmp_path / f"{pid}.bin")
+        with Capture(parts[-1], pid=pid) as c:
+            c.api("cudaLaunchKernel", 10, 20, correlation=1, stack=c.stack(MAIN, STEP, OPS))
+            c.api("cudaLaunchKernel", 30, 40, correlation=2, stack=c.stack(MAIN, OPS))
+    whole = captures.join(tmp_path / "run.bin", parts)
+    conditions = slicing.Conditions(start=f"@{captures.ORIGIN + 25}", process=["200"])
+    slicing.cut(whole, tmp_path / "part.bin", conditions)
+    with cutrace.load(tmp_path / "part.bin") as part:
+        assert paths(part) == [["train.py:10 main", "ops.py:7 fused_add"]]
+        assert (len(part.frames), len(part.stacks)) == (3, 3)
+
+
+def test_a_copy_and_its_parts_have_equal_stacks(tmp_path):
+    path = captures.join(tmp_path / "run.bin", [stacked(tmp_path / f"{pid}.bin", pid) for pid in (100, 200)])
+    with cutrace.load(path) as trace:
+        write(trace, tmp_path / "copy.bin")
+        for copy in ("copy.bin", "run.parquet", "run.sqlite"):
+            if copy != "copy.bin":
+                cutrace.convert(path, tmp_path / copy)
+            with cutrace.load(tmp_path / copy) as other:
+                assert contents(other)["call_stacks"] == contents(trace)["call_stacks"]
+                for table in ("frames", "stacks"):
+                    assert everything(other)[table] == everything(trace)[table], copy
+
+
+def stacked(path: Path, pid: int) -> Path:
+    with Capture(path, pid=pid) as c:
+        c.api("cudaLaunchKernel", 10, 20, correlation=1, stack=c.stack(MAIN, (f"{pid}.py", 3, "only here")))
+        c.api("cudaLaunchKernel", 30, 40, correlation=2, stack=c.stack(MAIN, STEP, OPS))
+        c.api("cudaFree", 50, 60, correlation=3)
+    return path
+
+
+def test_tables_show_the_innermost_frame_of_a_stack(tmp_path):
+    path = stacked(tmp_path / "run.bin", 100)
+    with cutrace.load(path) as trace:
+        calls = trace.arrow("call_stacks").to_pylist()
+        assert [call["function"] for call in calls] == ["only here", "fused_add"]
+        assert list(calls[0]) == ["correlation", "stack", "file", "function", "line", "thread", "process"]
+        callers = {row["id"]: row for row in trace.arrow("stacks").to_pylist()}
+        outer = callers[callers[calls[1]["stack"]]["parent"]]
+        assert (outer["file"], outer["line"], outer["function"]) == STEP[:1] + STEP[1:]
+    cutrace.convert(path, tmp_path / "call_stacks.csv")
+    lines = (tmp_path / "call_stacks.csv").read_text().splitlines()
+    assert lines[:2] == ["correlation,stack,file,function,line,thread,process", "1,2,100.py,only here,3,100,0"]
+    cutrace.convert(path, tmp_path / "stacks.csv")
+    assert (tmp_path / "stacks.csv").read_text().splitlines()[:3] == [
+        "id,parent,file,function,line,process", "1,0,train.py,main,10,0", "2,1,100.py,only here,3,0"
+    ]  # fmt: skip
