@@ -35,8 +35,8 @@ fakegpu.launch("_Z4axpyPfi"); fakegpu.synchronize()
 
 
 def run(driver: FakeDriver, folder, *words: str, failures: str = "") -> subprocess.CompletedProcess[str]:
-    # The lock of the GPU is in TMPDIR: other tests have their own.
-    env = driver.environment() | {"FAKE_CUPTI_FAILURES": failures, "TMPDIR": str(folder)}
+    # The lock of the GPU is in this folder: other tests have their own.
+    env = driver.environment() | {"FAKE_CUPTI_FAILURES": failures, "XDG_RUNTIME_DIR": str(folder)}
     return subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
@@ -91,14 +91,32 @@ def test_a_refusal_is_said_at_the_end_and_kernels_are_recorded(fake_driver, tmp_
 
 
 def test_a_gpu_that_another_process_samples_is_left_to_it(fake_driver, tmp_path):
-    held = tmp_path / f"cutrace-{os.getuid()}-{'11' * 16}.lock"
-    with held.open("w") as file:
+    folder = tmp_path / "cutrace"
+    folder.mkdir(mode=0o700)
+    with (folder / f"{'11' * 16}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         done = record(fake_driver, tmp_path, "--sample", "pc")
     assert done.returncode == 0
     assert "only one process can sample a GPU at a time" in done.stderr
     assert "5 kernels" in done.stderr
     assert "PC sample" not in done.stderr
+
+
+COUNTING = """
+import cutrace, fakegpu, subprocess, sys
+fakegpu.init()
+with cutrace.region("r", counters=["instructions"]):
+    print(subprocess.run(sys.argv[1:], capture_output=True, text=True).stderr)
+"""
+
+
+def test_samples_and_counters_exclude_each_other_whatever_the_temporary_folder(fake_driver, tmp_path):
+    env = fake_driver.environment() | {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    other = ["env", "-u", "TMPDIR", sys.executable, "-m", "cutrace", "record", "--sample", "pc", "--"]
+    command = [sys.executable, "-c", COUNTING, *other, sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "another process of cutrace reads its counters" in done.stdout
 
 
 SAMPLES = "import cutrace, fakegpu\nfakegpu.init()\nwith cutrace.record('run.bin', sample='pc'):\n    "
@@ -111,12 +129,12 @@ def test_a_forked_child_does_not_hold_the_gpu_for_its_parent(fake_driver, tmp_pa
         "import os, signal; fakegpu.launch(); fakegpu.synchronize()\n    if os.fork() == 0: os.write(1, b'ready')"
     )
     program += "\n    signal.pause()"
-    env = fake_driver.environment() | {"TMPDIR": str(tmp_path)}
+    env = fake_driver.environment() | {"XDG_RUNTIME_DIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=tmp_path, env=env, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
         assert process.stdout.read(5) == b"ready"
-        (lock,) = tmp_path.glob("*.lock")
+        (lock,) = tmp_path.glob("cutrace/*.lock")
         with lock.open("w") as file:
             with pytest.raises(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,7 +17,7 @@ def program(fake_driver: FakeDriver, tmp_path: Path):
     def run(code: str, **variables: str) -> tuple[str, str]:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", f"import cutrace, fakegpu\n{code}"],
-            cwd=tmp_path, env=fake_driver.environment() | {"TMPDIR": str(tmp_path)} | variables, text=True,
+            cwd=tmp_path, env=fake_driver.environment() | {"XDG_RUNTIME_DIR": str(tmp_path)} | variables, text=True,
             capture_output=True, timeout=60,
         )  # fmt: skip
         return done.stdout.strip(), done.stderr.strip().rpartition("\n")[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import shutil
 from itertools import pairwise
@@ -335,7 +334,7 @@ def test_workers_take_turns(suite: Suite) -> None:
         def gpu():
             fakegpu.init()
     """)  # fmt: skip
-    first = suite.run("--cutrace-update", "-n", "2", plugins=("xdist",), TMPDIR=str(suite.folder))
+    first = suite.run("--cutrace-update", "-n", "2", plugins=("xdist",), XDG_RUNTIME_DIR=str(suite.folder))
     assert first.status == 0, first.output
     assert all(values(suite, f"test_counted[{n}]")["instructions"] == 1000 for n in range(6))
     rows = [line.split() for line in (suite.folder / "times").read_text().splitlines()]
@@ -351,12 +350,11 @@ def test_a_gpu_that_another_process_keeps_is_waited_for_once(suite: Suite) -> No
 
         cutrace.metrics.counting.PATIENCE = 0.5
     """)  # fmt: skip
-    suite.run("--cutrace-update", TMPDIR=str(suite.folder))
-    (lock,) = suite.folder.glob("cutrace-*.lock")
-    assert lock.name.startswith(f"cutrace-{os.getuid()}-")
+    suite.run("--cutrace-update", XDG_RUNTIME_DIR=str(suite.folder))
+    (lock,) = suite.folder.glob("cutrace/*.lock")
     with Path(lock).open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        run = suite.run("--cutrace", TMPDIR=str(suite.folder))
+        run = suite.run("--cutrace", XDG_RUNTIME_DIR=str(suite.folder))
     assert run.status == 0, run.output
     assert run.case("test_graph").state is State.UNVERIFIED
     assert "another process has counted on this GPU for more than 0.5 s" in run.case("test_graph").reason

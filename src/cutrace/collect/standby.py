@@ -24,6 +24,7 @@ from . import environment
 from .capture import Recorder
 from .join import Destination, Recording
 from .options import Options, completed
+from .private_folder import existing_folders
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -393,21 +394,17 @@ def _elsewhere(pid: int) -> str:
 
 
 def _folders() -> tuple[Path, ...]:
-    """The folders of sockets of this user's processes, which may have another XDG_RUNTIME_DIR. Raises
-    :class:`CutraceError` where cutrace does not record."""
+    """The folders of sockets of this user's processes. Raises :class:`CutraceError` where cutrace does not record."""
     if sys.platform != "linux":
         raise CutraceError(f"cutrace records on Linux only, and this is {sys.platform}")
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    uid = os.geteuid()
-    named = (*([f"{runtime}/cutrace"] if runtime else []), f"/run/user/{uid}/cutrace", f"/tmp/cutrace-{uid}")
-    return tuple(dict.fromkeys(map(Path, named)))
+    return tuple(existing_folders())
 
 
 def _folders_of(pid: int) -> list[Path]:
     """The folders of a process that may have another runtime folder, and in a container other files."""
     root, runtime = Path(f"/proc/{pid}/root"), _variables(pid).get("XDG_RUNTIME_DIR", "").lstrip("/")
     with suppress(OSError):  # a process of another user
-        return [root / runtime / "cutrace", *root.glob("tmp/cutrace-*")]
+        return [root / runtime / "cutrace", *root.glob("run/user/*/cutrace"), *root.glob("tmp/cutrace-*")]
     return []
 
 

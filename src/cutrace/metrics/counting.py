@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ..collect import mark
 from ..collect.library import collector
+from ..collect.private_folder import usable_folders
 from ..errors import CutraceError
 from .ranges import Context, RangeCounters
 from .sets import COUNTERS
@@ -132,7 +132,10 @@ class Counting:
 
 
 class _GpuLock:
-    """A lock on a file, so that one process of a user counts on a GPU at a time. It ends with the process."""
+    """A lock on a file, so that one process of a user counts on a GPU at a time. It ends with the process.
+
+    Where the user can make no file, processes do not wait for each other, and CUPTI refuses all but one.
+    """
 
     #: GPUs for which this process has timed out. It does not wait for them again.
     _given_up: set[str] = set()
@@ -142,11 +145,9 @@ class _GpuLock:
         """Wait for the lock. Raises :class:`CutraceError` after :data:`PATIENCE`."""
         import fcntl  # imported here because Windows lacks it
 
-        path = Path(tempfile.gettempdir()) / f"cutrace-{os.getuid()}-{uuid}.lock"
-        try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise CutraceError(f"cannot open {path}, by which tests take turns to count: {error.strerror}") from None
+        self._file, path = _open_lock(f"{uuid}.lock")
+        if self._file < 0:
+            return
         deadline = time.monotonic() + (0 if uuid in self._given_up else PATIENCE)
         while True:
             try:
@@ -178,6 +179,17 @@ class _GpuLock:
         """Close the files in a forked child, which would otherwise hold the locks as long as it lives."""
         while cls._held:
             os.close(cls._held.pop())
+
+
+def _open_lock(name: str) -> tuple[int, Path]:
+    """A descriptor of a file in the private folder of this user, and its path; -1 where no file can be made. The
+    collector locks the same file."""
+    with contextlib.suppress(OSError):
+        for folder in usable_folders():
+            with contextlib.suppress(OSError):
+                path = folder / name
+                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
+    return -1, Path(name)
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

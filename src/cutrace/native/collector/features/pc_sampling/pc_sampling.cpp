@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "common/private_folder.h"
 #include "core/clock.h"
 #include "core/driver.h"
 
@@ -253,10 +254,13 @@ void PcSampling::say(const std::string& sentence) {
 // ---- contexts ----
 
 bool PcSampling::GpuLock::take(const std::string& uuid) {
-  const char* folder = std::getenv("TMPDIR");
-  const std::string path = std::string(folder != nullptr && *folder != 0 ? folder : "/tmp") + "/cutrace-" +
-                           std::to_string(getuid()) + "-" + uuid + ".lock";
-  if (!uuid.empty()) file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const std::string name = uuid + ".lock";
+  const UseFolder open_lock = [&](int directory, const std::string&, std::string&) {
+    file_ = ::openat(directory, name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return file_ >= 0;
+  };
+  std::string error;
+  if (!uuid.empty()) in_private_folder(open_lock, error);
   return file_ < 0 || ::flock(file_, LOCK_EX | LOCK_NB) == 0;
 }
 

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <sys/auxv.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -26,6 +25,7 @@
 #include "core/block_file.h"
 #include "core/blocked_signals.h"
 #include "core/clock.h"
+#include "common/private_folder.h"
 #include "common/text.h"
 #include "features/nvtx/nvtx.h"
 #include "core/process.h"
@@ -54,21 +54,6 @@ std::string start_time() {
   constexpr int kField = 22, kAfterName = 2;
   for (int field = kAfterName; field < kField && !rest.empty(); ++field) next_word(rest, " ");
   return std::string(next_word(rest, " "));
-}
-
-// A folder that only this user can enter, made if it is not there: its descriptor, or -1 and a sentence in `error`.
-int open_private_folder(const std::string& path, std::string& error) {
-  const bool made = ::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
-  const int fd = made ? ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-  if (fd < 0) {
-    error = "cannot use the folder " + path + " (" + std::strerror(errno) + ")";
-    return -1;
-  }
-  struct stat status {};
-  if (::fstat(fd, &status) == 0 && status.st_uid == ::geteuid() && (status.st_mode & 077) == 0) return fd;
-  ::close(fd);
-  error = "the folder " + path + " does not belong to this user alone; remove it";
-  return -1;
 }
 
 struct Connection {
@@ -101,7 +86,7 @@ class Standby {
 
  private:
   bool listen(std::string& error);
-  bool listen_in(const std::string& folder, std::string& error);
+  bool listen_in(int directory, const std::string& folder, std::string& error);
   void run();
   void serve();
   void accept();
@@ -164,14 +149,13 @@ bool Standby::begin(std::string& error) {
 }
 
 bool Standby::listen(std::string& error) {
-  const char* runtime = ::secure_getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime == '/' && listen_in(std::string(runtime) + "/cutrace", error)) return true;
-  return listen_in("/tmp/cutrace-" + std::to_string(::geteuid()), error);
+  const UseFolder use = [this](int directory, const std::string& folder, std::string& reason) {
+    return listen_in(directory, folder, reason);
+  };
+  return in_private_folder(use, error);
 }
 
-bool Standby::listen_in(const std::string& folder, std::string& error) {
-  const int directory = open_private_folder(folder, error);
-  if (directory < 0) return false;
+bool Standby::listen_in(int directory, const std::string& folder, std::string& error) {
   path_ = folder + '/' + name_;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -181,11 +165,13 @@ bool Standby::listen_in(const std::string& folder, std::string& error) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const bool good = fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
                     ::listen(fd, SOMAXCONN) == 0;
-  if (!good) error = "cannot create the socket " + path_ + " (" + std::strerror(errno) + ")";
-  ::close(directory);
-  if (good) listener_.set(fd);
-  if (!good && fd >= 0) ::close(fd);
-  return good;
+  if (good) {
+    listener_.set(fd);
+    return true;
+  }
+  error = "cannot create the socket " + path_ + " (" + std::strerror(errno) + ")";
+  if (fd >= 0) ::close(fd);
+  return false;
 }
 
 void Standby::leave() {
