@@ -29,11 +29,12 @@ def test_the_command_gets_the_options_and_no_ignored_signals():
         "print(os.environ['CUTRACE_OPTIONS'].split('\\n'))\n"
         "print([os.environ[n].rpartition('/')[2] for n in "
         "('CUDA_INJECTION64_PATH', 'NVTX_INJECTION64_PATH')])",
-        "--kinds", "kernel,nvtx", "--last", "5s",
+        "--kinds", "kernel,nvtx", "--last", "5s", "--stacks", "launch:1/100,sync", "--stacks-min", "20us",
     )  # fmt: skip
     assert done.stderr == ""
     options, libraries = done.stdout.splitlines()
     assert {"standby=1", "kinds=kernel,nvtx", "last_ms=5000"} <= set(eval(options))
+    assert {"stacks=sync,launch:100", "stacks_min_ns=20000"} <= set(eval(options))
     assert eval(libraries) == ["libcutrace_collector.so"] * 2
     grep = ("grep", "SigIgn", "/proc/self/status")
     alone = subprocess.run(grep, capture_output=True, text=True, check=True)  # nohup ignores some

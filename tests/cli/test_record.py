@@ -94,3 +94,18 @@ def test_dumps_of_a_recording_that_is_converted_are_captures(tmp_path):
 def test_on_a_terminal_the_next_commands_are_suggested(tmp_path):
     shown = on_a_terminal("record", "--", *recorded("capture()"), cwd=tmp_path, TERM="dumb")
     assert "next: `cutrace open run.bin` or `cutrace stats run.bin`" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--stacks", "free"], "choose from sync, alloc, copy, launch"),
+        (["--stacks", "launch:1/0"], "write launch:1/N"),
+        (["--stacks-min", "20us"], "say of which calls"),
+    ],
+)
+def test_stacks_that_cannot_be_are_refused_before_the_command_runs(tmp_path, options, hint):
+    done = cutrace("record", *options, "--", "touch", "ran", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert hint in done.stderr
+    assert not (tmp_path / "ran").exists()

@@ -45,11 +45,43 @@ def test_a_path_that_would_read_as_another_option_is_refused(name):
         ({"max_size": "1e3"}, "512MiB"),
         ({"max_memory": "1K"}, "1 MiB or more"),
         ({"max_memory": "9999999T"}, "up to 8000 TiB"),
+        ({"stacks": "sync,free"}, "'free'.*choose from sync, alloc, copy, launch"),
+        ({"stacks": ""}, "choose from sync"),
+        ({"stacks": []}, "choose from sync"),
+        ({"stacks": "launch:1/0"}, "launch:1/N"),
+        ({"stacks": "launch:1/-3"}, "launch:1/N"),
+        ({"stacks": "launch:2/3"}, "launch:1/N"),
+        ({"stacks": "launch:"}, "launch:1/N"),
+        ({"stacks": "launch:1/4294967296"}, "launch:1/N"),
+        ({"stacks": "sync:1/10"}, "only launches"),
+        ({"stacks_min": "20us"}, "needs stacks"),
+        ({"stacks": "sync", "stacks_min": "soon"}, "1.5s"),
+        ({"stacks": "sync", "stacks_min": 0}, "1ns or more"),
+        ({"stacks": "sync", "stacks_min": "9999999999s"}, "1ns or more"),
     ],
 )
 def test_a_wrong_value_is_answered_with_the_right_ones(options, hint):
     with pytest.raises(CutraceError, match=hint):
         Options.of(**options)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "line"),
+    [
+        ("launch:1/100, sync", "stacks=sync,launch:100"),
+        (["copy", "alloc"], "stacks=alloc,copy"),
+        ("launch:1/1", "stacks=launch"),
+        ("sync,launch:1/7,sync,launch", "stacks=sync,launch"),
+    ],
+)
+def test_stacks_are_written_as_the_collector_reads_them(stacks, line):
+    assert Options.of(stacks=stacks).text(output="/f").splitlines() == ["output=/f", line]
+
+
+@pytest.mark.parametrize(("least", "ns"), [("20us", 20_000), (0.5, 500_000_000), ("7ns", 7)])
+def test_short_calls_can_be_left_without_stacks(least, ns):
+    lines = Options.of(stacks="sync", stacks_min=least).text(output="/f").splitlines()
+    assert lines == ["output=/f", "stacks=sync", f"stacks_min_ns={ns}"]
 
 
 def test_every_kind_is_documented():

@@ -53,6 +53,13 @@ if TYPE_CHECKING:
     help="Put a range around each call of a Python function: package.module.function, or patterns such as "
     "'mylib.*:step'. May be repeated.",
 )
+@click.option(
+    "--stacks",
+    metavar="KIND,...",
+    help="Record the Python stacks of calls that synchronise, allocate, copy or launch: sync, alloc, copy, launch, or "
+    "launch:1/N for one launch in N.",
+)
+@click.option("--stacks-min", metavar="TIME", help="Record stacks of calls that take at least TIME only, e.g. 20us.")
 @click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
 @click.option("--max-size", metavar="SIZE", help="Size limit of a process's file, e.g. 2GiB.")
 @click.option(

@@ -56,6 +56,9 @@ _PERIOD = 1 << 15
 _PERIODS = [1 << power for power in range(5, 32)]
 _MOST_ANNOTATED = 64
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
+# The kinds of API calls with Python stacks. Of launches, one in so many can have one.
+_STACKS = ("sync", "alloc", "copy", "launch")
+_FEWEST_STACKS = 2**32 - 1
 API_MODES = ("launch", "all", "none")
 GRAPH_MODES = ("node", "graph")
 
@@ -68,6 +71,8 @@ class OptionArguments(TypedDict, total=False):
     cuda_graph: Literal["node", "graph"]
     nvtx: bool
     annotate: str | Sequence[str]
+    stacks: str | Sequence[str] | None
+    stacks_min: float | str | None
     max_memory: int | str | None
     max_size: int | str | None
     last: float | str | None
@@ -94,6 +99,9 @@ class Options:
         replay, which costs less.
     :param nvtx: record NVTX, as by default.
     :param annotate: functions of Python programs that get NVTX ranges, by name: see docs/annotate.md.
+    :param stacks: kinds of API calls whose Python stacks are recorded, in the notation of the collector: ``sync``,
+        ``alloc``, ``copy``, ``launch``, and ``launch:N`` for one launch in N; see docs/stacks.md.
+    :param stacks_min_ns: record the stacks of calls that take at least this many nanoseconds.
     :param max_memory: bytes of host memory that the collector may use; records that do not fit are counted as lost.
     :param max_size: bytes that a process may write; later rows are counted as lost.
     :param last_ms: keep only the rows of this many milliseconds before the end, and before each dump (up to an eighth
@@ -117,6 +125,8 @@ class Options:
     cuda_graph: str | None = None
     nvtx: bool | None = None
     annotate: tuple[str, ...] = ()
+    stacks: tuple[str, ...] | None = None
+    stacks_min_ns: int | None = None
     max_memory: int | None = None
     max_size: int | None = None
     last_ms: int | None = None
@@ -134,17 +144,21 @@ class Options:
 
     @classmethod
     def of(cls, **given: Unpack[OptionArguments]) -> Options:
-        """Parse the options of users: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last`` and
-        ``dump_pause`` in seconds or as ``"30s"``, ``dump_when`` as one condition or several, ``sample`` as
-        ``"metrics"``, ``"metrics=SET|NAME,..."``, ``"pc"`` or ``"pc=CYCLES"``, and ``interval`` as ``"100us"``. With
-        ``last``, the default of ``max_size`` is 4 GiB.
+        """Parse the options of users: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``stacks`` as
+        a list or as ``"sync,launch:1/100"``, ``last``, ``dump_pause`` and ``stacks_min`` in seconds or as ``"30s"``,
+        ``dump_when`` as one condition or several, ``sample`` as ``"metrics"``, ``"metrics=SET|NAME,..."``, ``"pc"`` or
+        ``"pc=CYCLES"``, and ``interval`` as ``"100us"``. With ``last``, the default of ``max_size`` is 4 GiB.
 
         Raises :class:`CutraceError` for an invalid value.
         """
         fields: dict[str, Any] = {**given}
         last, interval, pause = (fields.pop(name, None) for name in ("last", "interval", "dump_pause"))
+        stacks = _stacks(fields.pop("stacks", None))
+        stacks_min = fields.pop("stacks_min", None)
         options = cls(
             **fields,
+            stacks=stacks,
+            stacks_min_ns=_stacks_min(stacks_min, stacks),
             last_ms=None if last is None else _milliseconds("time to keep", last),
             dump_pause_ms=None if pause is None else _milliseconds("pause between dumps", pause),
         )
@@ -209,6 +223,8 @@ class Options:
             "nvtx": None if self.nvtx is None else int(self.nvtx),
             "annotate": ",".join(self.annotate) or None,
             "annotator": Path(annotate.__file__).absolute() if annotator and self.annotate else None,
+            "stacks": None if self.stacks is None else ",".join(self.stacks),
+            "stacks_min_ns": self.stacks_min_ns,
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
             **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
@@ -318,6 +334,47 @@ def _annotated(names: str | Sequence[str]) -> tuple[str, ...]:
     if len(names) > _MOST_ANNOTATED:
         raise CutraceError(f"{len(names)} names to annotate are too many: give up to {_MOST_ANNOTATED}, or patterns")
     return names
+
+
+def _stacks(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The kinds of calls with stacks, in the collector's order and notation."""
+    if given is None:
+        return None
+    chosen: dict[str, str] = {}
+    for word in given.split(",") if isinstance(given, str) else given:
+        kind, colon, share = word.strip().partition(":")
+        if kind not in _STACKS:
+            raise CutraceError(
+                f"calls of the kind {kind!r} have no stacks: choose from {', '.join(_STACKS)}, "
+                "and launch:1/N for one launch in N"
+            )
+        one_in = _one_in(kind, share) if colon else 1
+        chosen[kind] = kind if one_in == 1 else f"{kind}:{one_in}"
+    if not chosen:
+        raise CutraceError(f"no kind of call with stacks is named: choose from {', '.join(_STACKS)}")
+    return tuple(chosen[kind] for kind in _STACKS if kind in chosen)
+
+
+def _one_in(kind: str, share: str) -> int:
+    """The number N of ``1/N``."""
+    if kind != "launch":
+        raise CutraceError(f"{kind}:{share} is not possible: only launches can have a stack in one of N calls")
+    one, _, number = share.partition("/")
+    count = int(number) if one == "1" and number.isascii() and number.isdecimal() else 0
+    if not 1 <= count <= _FEWEST_STACKS:
+        raise CutraceError(f"launch:{share} says no share of the launches: write launch:1/N, such as launch:1/100")
+    return count
+
+
+def _stacks_min(time: float | str | None, stacks: tuple[str, ...] | None) -> int | None:
+    if time is None:
+        return None
+    if stacks is None:
+        raise CutraceError("a least time of calls with stacks needs stacks: say of which calls, such as sync")
+    ns = parse_duration(time) if isinstance(time, str) else int(time * 10**9) if 0 < time < _LONGEST else 0
+    if not 1 <= ns <= _LONGEST:
+        raise CutraceError(f"the least time of calls with stacks cannot be {time}: give 1ns or more, such as 20us")
+    return ns
 
 
 def _kinds(kinds: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...] | None:

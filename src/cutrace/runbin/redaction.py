@@ -25,7 +25,7 @@ KEPT = frozenset(
 #: Options of the recording that are kept; the others are paths.
 KEPT_OPTIONS = frozenset(
     ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact", "sample",
-     "share")
+     "share", "stacks", "stacks_min_ns")
 )  # fmt: skip
 
 #: The replacement of a path.
