@@ -238,6 +238,21 @@ TEST(a_stop_needs_no_memory_and_is_final) {
   CHECK_EQUAL(collector.running(), 0);
 }
 
+TEST(a_stop_of_an_annotated_recording_needs_no_memory) {
+  Collector collector;
+  for (std::int64_t before = 0; before < 12; ++before) {
+    Folder folder;
+    collector.begin(folder.options("annotate=a.b,c.d;flush_ms=60000;patience_ms=300"));
+    launch(10);
+    CHECK_EQUAL(collector.flush(), 0);
+    fault_allocations(before, kForever, false);
+    const int stopped = collector.stop();
+    fault_allocations(0, 0, false);
+    CHECK(stopped == 0 || std::string(collector.last_error()) != "");
+    CHECK_EQUAL(collector.running(), 0);
+  }
+}
+
 TEST(calls_without_memory_fail_and_throw_nothing) {
   Collector collector;
   setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -105,8 +106,9 @@ void begin(const Options& options, Notes& notes) {
     notes.add_quietly("no function is annotated: the Python interpreter takes no pending calls now");
 }
 
-void end(const Options& options, Notes& notes, bool at_exit) {
-  if (options.annotate.empty()) return;
+namespace {
+
+JsonObject outcome(const Options& options) {
   JsonObject json;
   if (is_in_place.load()) {
     std::vector<std::string> names;
@@ -120,8 +122,19 @@ void end(const Options& options, Notes& notes, bool at_exit) {
         ? "the hooks could not be set, as the program's stderr says; they need Python 3.10 or newer"
         : "the main thread of Python ran no code after the first CUDA or NVTX call");
   }
-  notes.set(json);
-  if (!options.annotator.empty() && !at_exit && interpreter_runs()) schedule(expression(kUnload, ""));
+  return json;
+}
+
+}  // namespace
+
+void end(const Options& options, Notes& notes, bool at_exit) noexcept {
+  if (options.annotate.empty()) return;
+  try {
+    notes.set(outcome(options));
+    if (!options.annotator.empty() && !at_exit && interpreter_runs()) schedule(expression(kUnload, ""));
+  } catch (const std::exception&) {
+    // Without memory the capture lacks this outcome, and the hooks stay until the next recording. They do nothing meanwhile.
+  }
 }
 
 void in_place() { is_in_place.store(true); }

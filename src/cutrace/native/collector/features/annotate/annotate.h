@@ -13,7 +13,7 @@ namespace cutrace::annotate {
 // Asks the interpreter to run the file, on the main thread and outside of the call that is running. Notes say why it cannot.
 void begin(const Options& options, Notes& notes);
 // Asks it to take its hooks out again, except at exit. The process block gets the names that had a range.
-void end(const Options& options, Notes& notes, bool at_exit);
+void end(const Options& options, Notes& notes, bool at_exit) noexcept;
 // The file reports: it is in place; the name of this number has a range.
 void in_place();
 void matched(unsigned number);
