@@ -219,6 +219,92 @@ TEST(a_writer_without_memory_and_a_stuck_flush_end_in_time) {
   end_without_memory(collector, folder, 5001, 300, true);
 }
 
+TEST(a_recording_after_one_without_memory_is_complete) {
+  Collector collector;
+  Folder folder;
+  for (const char* more : {"finalize=1;", "share=1;", ""}) {
+    fake_can_share(true);
+    for (int number = 1; number <= 3; ++number) {
+      const std::string path = folder.path + "/" + std::to_string(number) + ".bin";
+      collector.begin(more + std::string("flush_ms=5;patience_ms=3000;output=") + path);
+      launch(50);
+      CHECK_EQUAL(collector.flush(), 0);
+      if (number == 1) {
+        const std::uint64_t failed = fault_allocations_failed();
+        fault_allocations(0, 1, true);
+        launch(5000);
+        CHECK(becomes_true(5000, [&] { return fault_allocations_failed() > failed; }));
+        fault_allocations(0, 0, true);
+        collector.stop();
+        continue;
+      }
+      CHECK_EQUAL(collector.stop(), 0);
+      CHECK_EQUAL(kernels(CaptureReader(path)), std::size_t{50});
+    }
+  }
+}
+
+TEST(a_buffer_that_cupti_keeps_is_counted_at_each_end) {
+  for (const bool shares : {false, true})
+    for (const bool at_exit : {false, true}) {
+      Folder folder;
+      const pid_t child = fork_child([&] {
+        fake_can_share(shares);
+        Collector collector;
+        collector.begin(folder.options(std::string("flush_ms=5;share=") + (shares ? "1" : "0")));
+        launch(100);
+        CHECK_EQUAL(collector.flush(), 0);
+        std::atomic<bool> launched{false};
+        std::thread([&] {
+          fake_hold_buffer(true);
+          launch(50);
+          launched = true;
+          for (;;) pause();
+        }).detach();
+        while (!launched) sleep_ms(1);
+        if (at_exit) std::exit(0);
+        CHECK_EQUAL(collector.stop(), 0);
+      });
+      ends_well(child);
+      const CaptureReader c(folder.only());
+      CHECK(c.says("\"ended\""));
+      const bool forced = at_exit && !shares;
+      CHECK_EQUAL(kernels(c), std::size_t{forced ? 150u : 100u});
+      CHECK_EQUAL(c.lost(rows::Loss::kept_back), std::uint64_t{forced ? 0u : 1u});
+    }
+}
+
+TEST(a_buffer_that_cupti_keeps_is_counted_by_each_recording_that_may_have_used_it) {
+  Collector collector;
+  Folder folder;
+  std::atomic<int> asked{0}, launched{0};
+  std::thread program([&] {
+    fake_hold_buffer(true);
+    for (int done = 0; done < 2; ++done) {
+      while (asked == done) sleep_ms(1);
+      launch(10);
+      ++launched;
+    }
+    while (asked < 3) sleep_ms(1);
+    fake_hold_buffer(false);
+    ++launched;
+  });
+  const auto record = [&](int number) {
+    const std::string path = folder.path + "/" + std::to_string(number) + ".bin";
+    collector.begin("flush_ms=5;output=" + path);
+    asked = number;
+    while (launched < number) sleep_ms(1);
+    CHECK_EQUAL(collector.stop(), 0);
+    const CaptureReader c(path);
+    return std::make_pair(kernels(c), c.lost(rows::Loss::kept_back));
+  };
+  const auto kept = std::make_pair(std::size_t{0}, std::uint64_t{1});
+  CHECK(record(1) == kept);
+  CHECK(record(2) == kept);
+  CHECK(record(3) == std::make_pair(std::size_t{0}, std::uint64_t{0}));  // what arrives late is of no other recording
+  program.join();
+}
+
 TEST(a_stop_needs_no_memory_and_is_final) {
   Collector collector;
   Folder folder;

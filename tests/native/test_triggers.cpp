@@ -427,25 +427,4 @@ TEST(unbounded_gaps_and_changes_are_given_up) {
   CHECK(watch.triggers.entries() < 70'000);
 }
 
-TEST(unread_buffers_are_known) {
-  BufferPool pool;
-  pool.set_time(5);
-  CHECK(pool.open(4096, 16 * 4096));
-  pool.set_open(true);
-  CHECK_EQUAL(pool.unread(1, 100).oldest, std::uint64_t{100});
-  std::uint8_t* first = pool.request();
-  pool.set_time(7);
-  std::uint8_t* second = pool.request();
-  CHECK_EQUAL(pool.unread(1, 100).oldest, std::uint64_t{5});
-  CHECK_EQUAL(pool.unread(6, 100).oldest, std::uint64_t{7});  // of an earlier recording
-  CHECK(pool.unread(1, 100).count == 2 && pool.unread(6, 100).count == 1);
-  pool.complete(first, 0);
-  CHECK_EQUAL(pool.unread(1, 100).oldest, std::uint64_t{5});  // not read yet
-  pool.drain([](std::uint8_t*, std::size_t) {});
-  CHECK_EQUAL(pool.unread(1, 100).oldest, std::uint64_t{7});
-  pool.complete(second, 0);
-  pool.drain([](std::uint8_t*, std::size_t) {});
-  CHECK_EQUAL(pool.unread(1, 100).oldest, std::uint64_t{100});
-}
-
 int main(int argc, char** argv) { return check::main(argc, argv); }

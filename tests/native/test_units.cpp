@@ -105,6 +105,71 @@ TEST(pool_refuses_at_its_limit_and_reuses_what_comes_back) {
   CHECK_EQUAL(pool.memory(), std::size_t{4 * 4096});
 }
 
+TEST(pool_knows_the_unread_buffers_of_a_recording) {
+  BufferPool pool;
+  pool.set_time(5);
+  CHECK(pool.open(4096, 16 * 4096));
+  pool.set_open(true);
+  CHECK_EQUAL(pool.unread(0, 100).oldest, std::uint64_t{100});
+  std::uint8_t* const first = pool.request();
+  pool.set_time(7);
+  std::uint8_t* const second = pool.request();
+  CHECK_EQUAL(pool.unread(0, 100).oldest, std::uint64_t{5});
+  CHECK_EQUAL(pool.unread(6, 100).oldest, std::uint64_t{7});
+  CHECK(pool.unread(0, 100).count == 2 && pool.unread(6, 100).count == 1);
+  pool.end_recording();
+  std::uint8_t* const later = pool.request();
+  CHECK_EQUAL(pool.unread(0, 100).count, std::uint64_t{2});
+  pool.complete(first, 0);
+  CHECK_EQUAL(pool.unread(0, 100).oldest, std::uint64_t{5});  // it waits for the writer
+  CHECK_EQUAL(pool.unread(0, 100).with_cupti, std::uint64_t{1});
+  pool.drain([](std::uint8_t*, std::size_t) {});
+  CHECK_EQUAL(pool.unread(0, 100).oldest, std::uint64_t{7});
+  pool.complete(second, 0);
+  pool.drain([](std::uint8_t*, std::size_t) {});
+  CHECK_EQUAL(pool.unread(0, 100).count, std::uint64_t{0});
+  pool.begin_recording();
+  CHECK_EQUAL(pool.unread(0, 100).count, std::uint64_t{1});  // CUPTI may still write into it
+  pool.complete(later, 0);
+  CHECK(!pool.all_read());
+  pool.drain([](std::uint8_t*, std::size_t) {});
+  CHECK(pool.all_read());
+}
+
+TEST(pool_accounts_for_each_buffer) {
+  BufferPool pool;
+  CHECK(pool.open(4096, 16 * 4096));
+  pool.set_open(true);
+  std::vector<std::uint8_t*> buffers(6);
+  for (std::uint8_t*& buffer : buffers) buffer = pool.request();
+  for (int i = 0; i < 4; ++i) pool.complete(buffers[static_cast<std::size_t>(i)], 8);
+  pool.complete(buffers[0], 8);  // it is not with CUPTI
+  CHECK_EQUAL(pool.completed(), std::uint64_t{4});
+  int visits = 0;
+  const auto fail_at_the_second = [&](std::uint8_t*, std::size_t) {
+    if (++visits == 2) throw std::bad_alloc();
+  };
+  bool failed = false;
+  try {
+    pool.drain(fail_at_the_second);
+  } catch (const std::bad_alloc&) {
+    failed = true;
+  }
+  CHECK(failed && visits == 2);
+  CHECK_EQUAL(pool.discarded(), std::uint64_t{3});
+  CHECK(pool.none_waits() && !pool.all_read());
+  pool.complete(buffers[4], 8);
+  pool.complete(buffers[5], 0);
+  CHECK(!pool.none_waits());
+  pool.begin_recording();  // both came too late for their recording
+  CHECK(pool.none_waits());
+  CHECK_EQUAL(pool.discarded(), std::uint64_t{0});
+  CHECK(!pool.all_read());  // for good: what they held is not known
+  pool.complete(pool.request(), 8);
+  pool.drain([](std::uint8_t*, std::size_t) {});
+  CHECK(pool.none_waits() && !pool.all_read());
+}
+
 TEST(pool_passes_over_buffers_that_are_not_its_own) {
   BufferPool pool;
   CHECK(pool.open(4096, 4 * 4096));

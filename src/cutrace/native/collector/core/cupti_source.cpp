@@ -98,12 +98,12 @@ bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
 // the subscriber stays, or CUPTI is not finalised.
 void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
   const bool shares = library_.sharing.load() != nullptr;
-  while ((shares || finalize_) && !pool_.all_read() && is_read()) {
+  while ((shares || finalize_) && !pool_.none_waits() && is_read()) {
     writer_wake.signal();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   library_.Unsubscribe(subscriber_);
-  if (finalize_ && !shares && pool_.outstanding() == 0 && pool_.all_read()) finalize();
+  if (finalize_ && !shares && pool_.all_read()) finalize();
 }
 
 // CUPTI then leaves the driver's functions alone, which cost more than before its use even when nothing is enabled. It begins
@@ -171,7 +171,7 @@ std::optional<KindSet> CuptiSource::attach(const Options& options, bool before_c
     notes.add("GPU activity is not recorded: no address space for buffers; lower max_memory");
     return std::nullopt;
   }
-  pool_.discard_completed();
+  pool_.begin_recording();
   if (!subscribe(options, notes)) return std::nullopt;
   try {
     const std::optional<KindSet> kinds = enable(options, before_cuda, notes);
@@ -221,9 +221,9 @@ void CuptiSource::flush() {
   for (Feature* const feature : features()) feature->flush();
 }
 
-std::string CuptiSource::kept_back() const {
+std::string CuptiSource::flush_error() const {
   const CUptiResult result = flushed_.load();
-  return result == CUPTI_SUCCESS || pool_.outstanding() == 0 ? std::string() : library_.error_name(result);
+  return result == CUPTI_SUCCESS ? std::string() : library_.error_name(result);
 }
 
 bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read) {
@@ -232,26 +232,28 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
   for (Feature* const feature : features()) feature->detach(at_exit);
   enabler_.settle();
   flush_all(0);
-  if (at_exit) {
-    // The driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
-    // A forced flush returns running kernels without an end and never again, also for other tools: only use it when nothing
-    // can follow and CUPTI is not shared.
-    if (library_.sharing.load() == nullptr) flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    count_last_dropped();
-  } else {
-    enabler_.disable();
-    flush_all(0);
-    // CUPTI keeps a buffer that has the record of an unfinished call, and with it the last 100 ms of finished ones. Other
-    // threads of the program are in such calls.
-    for (int waiting = 0; pool_.outstanding() != 0 && waiting < kUnfinishedCallMs; ++waiting) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      flush_all(0);
-    }
-    count_last_dropped();
-    unsubscribe(is_read);
-  }
+  // At exit the driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
+  if (!at_exit) enabler_.disable();
+  pool_.end_recording();
+  take_back_buffers(at_exit);
+  count_last_dropped();
+  if (!at_exit) unsubscribe(is_read);
   active_.store(false, std::memory_order_release);
   return waited;
+}
+
+// Buffers that CUPTI does not return are counted as lost by the writer.
+void CuptiSource::take_back_buffers(bool at_exit) {
+  // A forced flush returns running kernels without an end and never again, also for other tools: only use it when nothing can
+  // follow and CUPTI is not shared.
+  if (at_exit && library_.sharing.load() == nullptr) return flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  // CUPTI keeps a buffer that has the record of an unfinished call, and with it the last 100 ms of finished ones. Other
+  // threads of the program are in such calls.
+  flush_all(0);
+  for (int waited = 0; pool_.unread(0, 0).with_cupti != 0 && waited < kUnfinishedCallMs; ++waited) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    flush_all(0);
+  }
 }
 
 std::uint64_t CuptiSource::take_dropped() {

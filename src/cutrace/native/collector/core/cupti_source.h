@@ -35,8 +35,8 @@ class CuptiSource {
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
   const StreamCaptures& captures() const { return captures_; }
 
-  // After detach(): the reason why CUPTI still holds buffers with records, empty when it holds none.
-  std::string kept_back() const;
+  // CUPTI's error at the last flush, empty for none.
+  std::string flush_error() const;
 
   // Writer thread: a graph has run while CUPTI recorded.
   void note_graph_work() { can_finalize_.store(false); }
@@ -68,6 +68,7 @@ class CuptiSource {
   void prepare(const Options& options);
   CUptiResult register_buffers();
   std::optional<KindSet> enable(const Options& options, bool before_cuda, Notes& notes);
+  void take_back_buffers(bool at_exit);
   void unsubscribe(const std::function<bool()>& is_read);
   void finalize();
   void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }

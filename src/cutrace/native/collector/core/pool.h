@@ -88,6 +88,12 @@ class IndexStack {
   std::atomic<std::uint32_t> size_{0};
 };
 
+// The account of buffers. Each buffer that was handed out is with CUPTI, waits for the writer, or was read or discarded:
+//
+//   handed out = with CUPTI + waiting + read + discarded
+//
+// At the end of a recording, the buffers that CUPTI got before the end and that are unread count as lost. Whether CUPTI can be
+// finalised, and what the capture says about missing records, follows from this account alone.
 class BufferPool {
  public:
   static constexpr std::size_t kDefaultBufferSize = std::size_t{256} << 10;
@@ -103,8 +109,7 @@ class BufferPool {
       base_ = static_cast<std::uint8_t*>(memory);
       buffer_size_ = buffer_size;
       capacity_ = count;
-      valid_ = std::make_unique<std::atomic<std::size_t>[]>(count);
-      requested_at_ = std::make_unique<std::atomic<std::uint64_t>[]>(count);
+      buffers_ = std::make_unique<Buffer[]>(count);
       free_.reset(count);
       completed_.reset(count);
     }
@@ -117,9 +122,14 @@ class BufferPool {
     if (!open_.load(std::memory_order_acquire)) return nullptr;
     std::uint32_t index = free_.pop();
     if (index == IndexStack::kNone) index = fresh();
-    (index == IndexStack::kNone ? refused_ : requested_).fetch_add(1, std::memory_order_relaxed);
-    if (index == IndexStack::kNone) return nullptr;
-    requested_at_[index].store(time_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    if (index == IndexStack::kNone) {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+      return nullptr;
+    }
+    Buffer& buffer = buffers_[index];
+    buffer.number.store(handed_out_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
+    buffer.requested_at.store(time_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    buffer.valid.store(kWithCupti, std::memory_order_release);
     return address(index);
   }
   // Launching threads, CUPTI's worker, the flusher: returns a buffer with `valid` bytes of records.
@@ -128,36 +138,41 @@ class BufferPool {
     const std::size_t offset = static_cast<std::size_t>(buffer - base_);
     if (offset % buffer_size_ != 0 || offset / buffer_size_ >= capacity_) return;
     const auto index = static_cast<std::uint32_t>(offset / buffer_size_);
-    valid_[index].store(std::min(valid, buffer_size_), std::memory_order_relaxed);
+    std::size_t state = kWithCupti;
+    const std::size_t bytes = std::min(valid, buffer_size_);
+    if (!buffers_[index].valid.compare_exchange_strong(state, bytes, std::memory_order_relaxed)) return;
     returned_.fetch_add(1, std::memory_order_relaxed);
     completed_.push(index);
   }
 
   // Writer thread: calls visit(buffer, valid bytes) for each completed buffer in order, then frees it. When a visit throws,
-  // the later buffers are freed without a visit.
+  // its buffer and the later ones are discarded. Returns the number of buffers.
   template <typename Visit>
   std::size_t drain(Visit&& visit) {
     std::size_t count = 0;
     std::exception_ptr failure;
     completed_.take_all([&](std::uint32_t index) {
       ++count;
-      const std::size_t valid = valid_[index].load(std::memory_order_relaxed);
+      const std::size_t valid = buffers_[index].valid.load(std::memory_order_relaxed);
       try {
         if (valid != 0 && !failure) visit(address(index), valid);
       } catch (...) {
         failure = std::current_exception();
       }
-      if (zeroing_ && valid != 0) std::memset(address(index), 0, buffer_size_);
-      requested_at_[index].store(0, std::memory_order_relaxed);
-      free_.push(index);
+      release(index, valid == 0 || !failure);
     });
     if (failure) std::rethrow_exception(failure);
     return count;
   }
-  // Discards the buffers that were completed after the end of the previous recording. Call it before the writer drains.
-  void discard_completed() {
-    read_.fetch_add(drain([](std::uint8_t*, std::size_t) {}));
+  // Discards the buffers that CUPTI returned after the end of the previous recording, which counted them as lost. A new
+  // recording begins. Call it before the writer drains.
+  void begin_recording() {
+    completed_.take_all([&](std::uint32_t index) { release(index, buffers_[index].valid.load(std::memory_order_relaxed) == 0); });
+    discarded_before_.store(discarded_.load());
+    end_.store(kNoEnd);
   }
+  // Buffers that are handed out from now on belong to no recording. Call it before the last flush.
+  void end_recording() { end_.store(handed_out()); }
 
   // Writer thread: touches pages until `spare` buffers are free.
   void prepare(std::uint32_t spare) {
@@ -171,30 +186,39 @@ class BufferPool {
 
   // Writer thread, often: what time it is, for buffers requested from now on. Launching threads do not read a clock.
   void set_time(std::uint64_t now) { time_.store(now, std::memory_order_relaxed); }
-  // Writer thread: the unread buffers, and when the oldest was requested, by set_time(). All records of launches before
-  // that time are read. Without unread buffers the time is `now`. Buffers from before `since` belong to an earlier recording.
+  // The unread buffers of a recording. CUPTI may still write into a buffer that it got during an earlier recording.
   struct Unread {
-    std::uint64_t count, oldest;
+    std::uint64_t count = 0;
+    std::uint64_t with_cupti = 0;  // of these
+    std::uint64_t oldest;          // when the first of them was requested, by set_time(); `now` for none
   };
+  // Without buffers that were requested before `since`.
   Unread unread(std::uint64_t since, std::uint64_t now) const {
-    Unread found{0, now};
+    Unread found{.oldest = now};
     const std::uint32_t touched = std::min(touched_.load(std::memory_order_acquire), capacity_);
     for (std::uint32_t index = 0; index < touched; ++index) {
-      const std::uint64_t time = requested_at_[index].load(std::memory_order_relaxed);
-      if (time >= since) found = {found.count + 1, std::min(found.oldest, time)};
+      const Buffer& buffer = buffers_[index];
+      const std::size_t valid = buffer.valid.load(std::memory_order_acquire);
+      const std::uint64_t time = buffer.requested_at.load(std::memory_order_relaxed);
+      if (valid == kFree || time < since || buffer.number.load(std::memory_order_relaxed) >= end_.load()) continue;
+      ++found.count;
+      found.with_cupti += valid == kWithCupti;
+      found.oldest = std::min(found.oldest, time);
     }
     return found;
   }
 
   void set_open(bool open) { open_.store(open, std::memory_order_release); }
-  // Buffers that CUPTI holds now.
-  std::uint64_t outstanding() const { return requested() - completed(); }
-  std::uint64_t requested() const { return requested_.load(std::memory_order_relaxed); }
-  // Writer thread: counts the buffers of a drain as read.
-  void add_read(std::size_t count) { read_.fetch_add(count, std::memory_order_release); }
-  // Whether all completed buffers are read.
-  bool all_read() const { return read_.load(std::memory_order_acquire) == completed(); }
+  std::uint64_t handed_out() const { return handed_out_.load(std::memory_order_relaxed); }
   std::uint64_t completed() const { return returned_.load(std::memory_order_relaxed); }
+  // Buffers that CUPTI holds now.
+  std::uint64_t outstanding() const { return handed_out() - completed(); }
+  // Buffers of this recording that the writer could not read.
+  std::uint64_t discarded() const { return discarded_.load() - discarded_before_.load(); }
+  // Whether no returned buffer waits for the writer.
+  bool none_waits() const { return read_.load(std::memory_order_acquire) + discarded_.load() == completed(); }
+  // Whether each record that CUPTI has put into a buffer, in any recording of this process, was read.
+  bool all_read() const { return read_.load(std::memory_order_acquire) == handed_out(); }
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   std::size_t buffer_size() const { return buffer_size_; }
   std::size_t memory() const {
@@ -206,6 +230,15 @@ class BufferPool {
   void set_zeroing(bool zeroing) { zeroing_ = zeroing; }
 
  private:
+  // Instead of the number of valid bytes.
+  static constexpr std::size_t kFree = ~std::size_t{0}, kWithCupti = kFree - 1;
+  static constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
+  struct Buffer {
+    std::atomic<std::size_t> valid{kFree};
+    std::atomic<std::uint64_t> number{0};  // in the order of requests
+    std::atomic<std::uint64_t> requested_at{0};
+  };
+
   std::uint8_t* address(std::uint32_t index) const { return base_ + std::size_t{index} * buffer_size_; }
   std::uint32_t fresh() {
     std::uint32_t n = touched_.load(std::memory_order_relaxed);
@@ -213,22 +246,29 @@ class BufferPool {
       if (touched_.compare_exchange_weak(n, n + 1, std::memory_order_acq_rel)) return n;
     return IndexStack::kNone;
   }
+  void release(std::uint32_t index, bool read) {
+    const std::size_t valid = buffers_[index].valid.exchange(kFree, std::memory_order_relaxed);
+    if (zeroing_ && valid != 0) std::memset(address(index), 0, buffer_size_);
+    (read ? read_ : discarded_).fetch_add(1, std::memory_order_release);
+    free_.push(index);
+  }
 
   std::uint8_t* base_ = nullptr;
   std::size_t buffer_size_ = 0;
   std::uint32_t capacity_ = 0;
   bool zeroing_ = false;
-  std::unique_ptr<std::atomic<std::size_t>[]> valid_;
-  std::unique_ptr<std::atomic<std::uint64_t>[]> requested_at_;  // by buffer, 0 for free ones
+  std::unique_ptr<Buffer[]> buffers_;
   std::atomic<std::uint64_t> time_{0};
+  std::atomic<std::uint64_t> end_{kNoEnd};  // the number of the first buffer after the end of the recording
   IndexStack free_;
   IndexStack completed_;
   std::atomic<std::uint32_t> limit_{0};
   std::atomic<std::uint32_t> touched_{0};
   std::atomic<bool> open_{false};
-  std::atomic<std::uint64_t> requested_{0};
+  std::atomic<std::uint64_t> handed_out_{0};
   std::atomic<std::uint64_t> returned_{0};
   std::atomic<std::uint64_t> read_{0};
+  std::atomic<std::uint64_t> discarded_{0}, discarded_before_{0};  // before: in earlier recordings
   std::atomic<std::uint64_t> refused_{0};
 };
 

@@ -182,7 +182,7 @@ struct cutrace_stats statistics() {
   const auto& recording = state.recording;
   struct cutrace_stats now = recording != nullptr ? recording->statistics() : state.last_stats;
   auto& source = CuptiSource::instance();
-  now.buffers_requested = source.pool().requested();
+  now.buffers_requested = source.pool().handed_out();
   now.buffers_completed = source.pool().completed();
   now.state = recording != nullptr && recording->running() ? 1 : 0;
   now.cupti_active = recording != nullptr && recording->uses_cupti() && source.active() ? 1 : 0;

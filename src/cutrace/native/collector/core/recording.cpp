@@ -335,8 +335,6 @@ void Recording::detach(bool in_order) {
   if (!writer_.uses_cupti()) return;
   if (in_order) read_device_info();
   const bool waited = source_.detach(in_order && at_exit_, in_order && options_.synchronize, context_, [this] { return writes(); });
-  if (const std::string kept = source_.kept_back(); !kept.empty())
-    notes_.add_quietly("CUPTI did not return its last records (" + kept + "), so they are missing");
   if (!waited)
     notes_.add_quietly(
         "cutrace did not wait for the GPU at the end, because the program was capturing a stream: unfinished work is missing");
@@ -398,8 +396,6 @@ void Recording::write_loop() {
     }
     if (flushed) {
       const bool in_order = state_.load() == State::stopping;
-      // At exit CUPTI returns all buffers, and threads that still launch get new ones.
-      if (in_order && !at_exit_) writer_.count_kept_back();
       if (in_order) write_last_dump();
       return static_cast<void>(end_error_ = writer_.finish(in_order));
     }

@@ -94,10 +94,7 @@ void Writer::drain() {
     if (capture_.has_graph_work()) source_.note_graph_work();
     if (options_.keeps_newest() && file_is_full()) keep_newest();
   };
-  if (const std::size_t count = pool.drain(decode); count != 0) {
-    count_dropped();
-    pool.add_read(count);
-  }
+  if (pool.drain(decode) != 0) count_dropped();
   if (source_.active()) pool.prepare(kSpareBuffers);
 }
 
@@ -154,11 +151,18 @@ void Writer::write_marks() {
   }
 }
 
-void Writer::count_kept_back() {
+// Each buffer that CUPTI got for this recording was read, or is counted here.
+void Writer::count_unread_buffers() {
   if (!uses_cupti()) return;
+  const BufferPool& pool = source_.pool();
+  capture_.lose(rows::Loss::memory_limit, pool.discarded(), "buffers that were not read");
   const std::uint64_t now = now_ns();
-  const BufferPool::Unread unread = source_.pool().unread(started_, now);
-  capture_.lose(rows::Loss::kept_back, unread.count, "records of the last " + std::to_string((now - unread.oldest) / 1'000'000 + 1) + " ms");
+  const BufferPool::Unread unread = pool.unread(0, now);
+  if (unread.count == 0) return;
+  const std::uint64_t since = std::max(unread.oldest, started_);
+  capture_.lose(rows::Loss::kept_back, unread.count, "records of the last " + std::to_string((now - since) / 1'000'000 + 1) + " ms");
+  if (const std::string error = source_.flush_error(); !error.empty())
+    notes_.add_quietly("CUPTI did not return its last records (" + error + "), so they are missing");
 }
 
 bool Writer::finish_triggers() {
@@ -266,6 +270,7 @@ std::string Writer::finish(bool in_order) {
   read_rings();
   if (options_.records_nvtx()) nvtx_.finish();
   count_dropped();
+  count_unread_buffers();
   // Helper processes without GPU work seldom have the ranges that a condition is about.
   for (const std::string& note : triggers_.notes(capture_.has_gpu_work())) notes_.add_quietly(note);
   complete_file();

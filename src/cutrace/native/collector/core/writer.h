@@ -63,8 +63,6 @@ class Writer {
   // Whether the triggers want a dump now. The result of that dump is the argument of end_dump().
   bool dump_is_due() const { return triggers_.due(now_ns()); }
   void end_dump(bool written) { triggers_.end_dump(written); }
-  // The recording ends while the program goes on: counts the buffers that CUPTI has not returned.
-  void count_kept_back();
   // All records are drained and none will follow. Returns whether the triggers want a last dump.
   bool finish_triggers();
   // Completes and closes the file. `in_order`: all losses are counted, so the file gets its "ended" mark. Returns the reason
@@ -83,6 +81,7 @@ class Writer {
   static constexpr std::uint64_t kParts = 8;
 
   void count_dropped();
+  void count_unread_buffers();
   std::vector<Refusal> note_refusals();
   void read_rings();
   void note_disk_error();
