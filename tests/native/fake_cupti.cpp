@@ -467,6 +467,7 @@ EXPORT void fake_graph_replay(std::uint32_t exec, std::uint32_t stream) {
   std::vector<std::uint64_t> ids(4096);
   std::vector<const char*> kernels(ids.size());
   ids.resize(fake_graph_nodes(exec, ids.data(), kernels.data(), static_cast<std::uint32_t>(ids.size())));
+  tell(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeGraphLaunch);
   CUpti_ActivityAPI api{};
   api.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
   api.cbid = kFakeGraphLaunch;

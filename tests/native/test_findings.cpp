@@ -305,6 +305,85 @@ TEST(a_buffer_that_cupti_keeps_is_counted_by_each_recording_that_may_have_used_i
   program.join();
 }
 
+namespace {
+
+// How often CUPTI is finalised by two recordings in a process of their own. `work` runs on another thread during the first one,
+// whose buffer CUPTI keeps for `work` until `between` has run.
+template <typename Work, typename Between>
+unsigned finalized(const std::string& first, const std::string& second, Work&& work, Between&& between) {
+  Folder folder;
+  const pid_t child = fork_child([&] {
+    Collector collector;
+    const std::uint32_t graph = fake_graph();
+    fake_graph_add(graph, "k");
+    const std::uint32_t exec = fake_graph_instantiate(graph);
+    std::atomic<bool> worked{false}, over{false};
+    collector.begin("finalize=1;flush_ms=5;" + first + ";output=" + folder.path + "/1.bin");
+    std::thread other([&] {
+      work(exec);
+      worked = true;
+      while (!over) sleep_ms(1);
+      fake_hold_buffer(false);
+    });
+    while (!worked) sleep_ms(1);
+    CHECK_EQUAL(collector.stop(), 0);
+    between();
+    over = true;
+    other.join();
+    collector.begin("finalize=1;flush_ms=5;" + second + ";output=" + folder.path + "/2.bin");
+    launch(1);
+    CHECK_EQUAL(collector.stop(), 0);
+    std::_Exit(static_cast<int>(10 + fake_finalized()));
+  });
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) >= 10);
+  return static_cast<unsigned>(WEXITSTATUS(status)) - 10;
+}
+template <typename Work>
+unsigned finalized(const std::string& first, const std::string& second, Work&& work) {
+  return finalized(first, second, work, [] {});
+}
+
+void trace_graph(std::uint32_t exec) {
+  auto trace = make<CUpti_ActivityGraphTrace>(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+  trace.correlationId = fake_next_correlation();
+  trace.start = fake_now();
+  trace.end = trace.start + 1000;
+  trace.graphId = exec;
+  put(trace);
+}
+
+}  // namespace
+
+TEST(cupti_is_finalized_only_where_no_graph_can_have_run) {
+  const auto work = [](std::uint32_t) { launch(1); };
+  const auto replay = [](std::uint32_t exec) { fake_graph_replay(exec, 7); };
+  const auto trace_and_hold = [](std::uint32_t exec) {
+    fake_hold_buffer(true);
+    trace_graph(exec);
+  };
+  CHECK_EQUAL(finalized("", "", work), 2u);
+  CHECK_EQUAL(finalized("", "", replay), 0u);
+  CHECK_EQUAL(finalized("kinds=api,nvtx", "", replay), 0u);
+  CHECK_EQUAL(finalized("api=none;kinds=memory", "kinds=memory", replay), 0u);
+  CHECK_EQUAL(finalized("finalize=0", "", replay), 0u);
+  CHECK_EQUAL(finalized("graph=graph", "graph=graph", trace_graph), 0u);
+  CHECK_EQUAL(finalized("graph=graph", "", trace_and_hold), 0u);  // its record arrives in the second recording
+  fake_fail("GetCallbackName", CUPTI_ERROR_UNKNOWN);  // the calls that launch graphs are not known
+  CHECK_EQUAL(finalized("", "", work), 0u);
+}
+
+TEST(cupti_is_finalized_after_a_kept_buffer_is_read_but_not_after_it_is_discarded) {
+  const auto hold = [](std::uint32_t) {
+    fake_hold_buffer(true);
+    launch(1);
+  };
+  CHECK_EQUAL(finalized("", "", hold), 1u);
+  // CUPTI returns it while nobody records: what was in it is not known.
+  CHECK_EQUAL(finalized("", "", hold, [] { cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED); }), 0u);
+}
+
 TEST(a_stop_needs_no_memory_and_is_final) {
   Collector collector;
   Folder folder;

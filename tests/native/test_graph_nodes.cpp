@@ -348,15 +348,15 @@ TEST(a_shared_cupti_reports_nodes_too) {
   CHECK((ranges_by_kernel(program.end()) == Found{{"k", {R"(["here"])"}}}));
 }
 
-TEST(a_replay_makes_no_callback) {
+TEST(only_the_first_replay_makes_a_callback) {
   Program program;
   program.begin();
   const std::uint32_t graph = fake_graph();
   fake_graph_add(graph, "k");
   const std::uint32_t exec = fake_graph_instantiate(graph);
   const unsigned before = fake_callbacks();
-  fake_graph_replay(exec, 7);
-  CHECK_EQUAL(fake_callbacks(), before);
+  for (int i = 0; i < 3; ++i) fake_graph_replay(exec, 7);
+  CHECK_EQUAL(fake_callbacks(), before + 1);
   program.end();
 }
 

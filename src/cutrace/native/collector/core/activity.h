@@ -38,6 +38,8 @@ class ActivityDecoder {
   // Skips API calls of the collector's own threads.
   void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
 
+  // Whether there were records of work of CUDA graphs.
+  bool graph_work() const { return graph_work_; }
   // The number of graph kernels without times.
   std::uint64_t graph_kernels_without_times() const { return graph_kernels_without_times_; }
 
@@ -77,6 +79,7 @@ class ActivityDecoder {
   template <typename Row>
   void add_timed(const Row& row) {
     const Row on_time = timed(row);
+    if constexpr (requires { row.graph; }) graph_work_ |= row.graph != 0;  // also of earlier recordings
     if (is_earlier(on_time.end)) return;
     const bool known = row.start != 0 && row.end != 0;
     if (!known) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
@@ -94,6 +97,7 @@ class ActivityDecoder {
   std::vector<std::uint32_t> ignored_;
   std::vector<Device> devices_;
   std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread
+  bool graph_work_ = false;
   std::uint64_t graph_kernels_without_times_ = 0;
   std::uint64_t ahead_ = 0;  // CUPTI's clock less BOOTTIME; 0 where CUPTI uses our timestamp callback
 };

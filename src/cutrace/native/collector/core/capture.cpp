@@ -71,7 +71,6 @@ void Capture::drop_references() {
 
 void Capture::add_graph_node(std::uint64_t id) {
   if (id == 0) return;
-  has_graph_work_ = true;
   const GraphNodes::Node* const node = graph_nodes_.first_use(id, files_);
   if (node == nullptr) return;
   rows::GraphNodes row;

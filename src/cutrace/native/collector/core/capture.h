@@ -117,7 +117,7 @@ class Capture {
       add_graph_node(row.graph_node);
       has_gpu_work_ = true;
     }
-    if constexpr (Row::kTable == rows::GraphLaunches::kTable) has_graph_work_ = has_gpu_work_ = true;
+    if constexpr (Row::kTable == rows::GraphLaunches::kTable) has_gpu_work_ = true;
     if (is_program_event(row)) ++events_;
     if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
   }
@@ -133,8 +133,6 @@ class Capture {
   // Rows of work name nodes. A file gets the row of a node at its first use.
   GraphNodes& graph_nodes() { return graph_nodes_; }
   bool has_gpu_work() const { return has_gpu_work_; }
-  // Whether there were rows of work of CUDA graphs.
-  bool has_graph_work() const { return has_graph_work_; }
 
   std::uint32_t string(std::string_view text) { return strings_.intern(text); }
   std::uint32_t launch(const rows::Launches& row, const char* name) {
@@ -237,7 +235,6 @@ class Capture {
   LaunchTable launches_;
   GraphNodes graph_nodes_;
   bool has_gpu_work_ = false;
-  bool has_graph_work_ = false;
   std::map<std::tuple<std::uint16_t, std::uint32_t, std::uint32_t>, Function> functions_;
   std::array<std::array<std::uint16_t, kQuickCallbacks>, kQuickDomains> quick_functions_{};
   std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses_;

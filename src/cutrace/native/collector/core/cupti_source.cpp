@@ -26,6 +26,7 @@ CuptiSource& CuptiSource::instance() { return source; }
 // Kinds are enabled before a feature sees the same callback.
 CuptiSource::CuptiSource() {
   callbacks_.add(enabler_);
+  callbacks_.add(graph_launches_);
   callbacks_.add(captures_);
   for (Feature* const feature : features()) callbacks_.add(*feature);
 }
@@ -103,17 +104,34 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   library_.Unsubscribe(subscriber_);
-  if (finalize_ && !shares && pool_.all_read()) finalize();
+  if (finalize_ && !shares && can_finalize() && library_.Finalize() == CUPTI_SUCCESS) prepared_ = false;
 }
 
 // CUPTI then leaves the driver's functions alone, which cost more than before its use even when nothing is enabled. It begins
 // anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised, fails and takes the
-// context with it. Only CUPTI 13.0 was tried. cupti_activity.h asks for a flush of all buffers before. CUPTI keeps a buffer
-// while a thread is in a recorded call, whose end would then come into a finalised CUPTI.
-void CuptiSource::finalize() {
-  const bool tried = library_.version >= kCupti_13_0 && library_.version < kCupti_13_0 + 100;
-  if (library_.Finalize == nullptr || !tried || !can_finalize_.load()) return;
-  if (library_.Finalize() == CUPTI_SUCCESS) prepared_ = false;
+// context with it. Work of graphs may be in records that were dropped or not read. cupti_activity.h asks for a flush of all
+// buffers before. CUPTI keeps a buffer while a thread is in a recorded call, whose end would then come into a finalised CUPTI.
+bool CuptiSource::can_finalize() const { return knows_finalize() && pool_.all_read() && graph_launches_.none(); }
+
+// Only CUPTI 13.0 was tried.
+bool CuptiSource::knows_finalize() const {
+  return library_.Finalize != nullptr && library_.version >= kCupti_13_0 && library_.version < kCupti_13_0 + 100;
+}
+
+void GraphLaunches::watch(const CuptiLibrary& cupti, Callbacks& callbacks) {
+  if (!none()) return;
+  callbacks_ = &callbacks;
+  if (calls_.empty())
+    for (const ApiFunction& function : cupti.api_functions())
+      if (function.name.find("GraphLaunch") != function.name.npos) calls_.push_back(function);
+  if (calls_.empty()) note();
+  for (const ApiFunction& call : calls_)
+    if (!callbacks.watch(*this, call.domain, call.id)) note();
+}
+
+void GraphLaunches::on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept {
+  note();
+  for (const ApiFunction& call : calls_) callbacks_->unwatch(*this, call.domain, call.id);
 }
 
 CUptiResult CuptiSource::register_buffers() {
@@ -208,6 +226,7 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   counts_dropped_.store(true);
   callbacks_.open(library_, subscriber_);
   captures_.watch(library_, callbacks_);
+  if (knows_finalize()) graph_launches_.watch(library_, callbacks_);  // before work is recorded
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const KindSet kinds = enabler_.enable(library_, callbacks_, options.kinds, options.api, options.graph_nodes,
                                         before_cuda && library_.sharing.load() == nullptr);
@@ -271,7 +290,7 @@ void CuptiSource::count_dropped() {
   std::size_t dropped = 0;
   if (library_.take_dropped(&dropped) != CUPTI_SUCCESS || dropped == 0) return;
   dropped_.fetch_add(dropped);
-  can_finalize_.store(false);  // work of graphs may be among them
+  graph_launches_.note();  // their work may be among them
 }
 
 void CuptiSource::before_fork() {

@@ -20,6 +20,23 @@
 
 namespace cutrace {
 
+// Whether a CUDA graph ran while CUPTI had a subscriber: CUPTI reports the launch, whatever kinds are recorded. After the
+// first launch it is not asked again.
+class GraphLaunches final : public CallbackHandler {
+ public:
+  void watch(const CuptiLibrary& cupti, Callbacks& callbacks);
+  void on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept override;
+  // A graph ran, or it is not known whether one did.
+  void note() { none_.store(false); }
+  // Whether it is certain that none ran in this process.
+  bool none() const { return none_.load(); }
+
+ private:
+  Callbacks* callbacks_ = nullptr;
+  std::vector<ApiFunction> calls_;  // filled once a process, before CUPTI calls back
+  std::atomic<bool> none_{true};
+};
+
 class CuptiSource {
  public:
   static CuptiSource& instance();
@@ -38,8 +55,8 @@ class CuptiSource {
   // CUPTI's error at the last flush, empty for none.
   std::string flush_error() const;
 
-  // Writer thread: a graph has run while CUPTI recorded.
-  void note_graph_work() { can_finalize_.store(false); }
+  // Writer thread: a record of graph work was read.
+  void note_graph_work() { graph_launches_.note(); }
   // Writer thread: the number of records that CUPTI has dropped since the last call.
   std::uint64_t take_dropped();
 
@@ -70,7 +87,8 @@ class CuptiSource {
   std::optional<KindSet> enable(const Options& options, bool before_cuda, Notes& notes);
   void take_back_buffers(bool at_exit);
   void unsubscribe(const std::function<bool()>& is_read);
-  void finalize();
+  bool knows_finalize() const;
+  bool can_finalize() const;
   void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }
   void count_dropped();
   void count_last_dropped();
@@ -92,12 +110,11 @@ class CuptiSource {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Callbacks callbacks_;
   Enabler enabler_;
+  GraphLaunches graph_launches_;
   StreamCaptures captures_;
   BufferPool pool_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
-  // See finalize(). Stays false for the rest of the process.
-  std::atomic<bool> can_finalize_{true};
   std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush
   std::atomic<std::uint64_t> dropped_{0};    // not yet taken
 };

@@ -91,7 +91,7 @@ void Writer::drain() {
     // A graph node is created before its work is in a buffer, so its event comes first here too.
     read_rings();
     activity_.decode(buffer, valid);
-    if (capture_.has_graph_work()) source_.note_graph_work();
+    if (activity_.graph_work()) source_.note_graph_work();
     if (options_.keeps_newest() && file_is_full()) keep_newest();
   };
   if (pool.drain(decode) != 0) count_dropped();
