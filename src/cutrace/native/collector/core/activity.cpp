@@ -90,8 +90,8 @@ template <> void ActivityDecoder::add(const CUpti_ActivityAPI& r) {
     const auto domain = runtime ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
     return without_version(cupti_.api_function_name(domain, r.cbid));
   });
-  if (triggers_.watches_work() && r.returnValue == 0 && launches_work(row.function, runtime, r.cbid))
-    triggers_.launched(r.correlationId, on_our_clock(r.start));
+  if (watcher_.watches_work() && r.returnValue == 0 && launches_work(row.function, runtime, r.cbid))
+    watcher_.launched(r.correlationId, on_our_clock(r.start));
   add_timed(row);
 }
 
@@ -166,7 +166,7 @@ void ActivityDecoder::note_memory(const rows::Allocations& row) {
                                CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC};
   if (std::ranges::find(kOnDevice, int{row.memory}) == std::end(kOnDevice)) return;
   const auto bytes = static_cast<std::int64_t>(row.bytes);
-  if (row.operation == 1 || row.operation == 2) triggers_.memory_changed(row.device, row.time, row.operation == 1 ? bytes : -bytes);
+  if (row.operation == 1 || row.operation == 2) watcher_.memory_changed(row.device, row.time, row.operation == 1 ? bytes : -bytes);
 }
 
 template <> void ActivityDecoder::add(const CUpti_ActivityMemoryPool2& r) {

@@ -15,7 +15,7 @@
 #include "cupti_library.h"
 #include "feature.h"
 #include "process_info.h"
-#include "features/triggers/triggers.h"
+#include "watcher.h"
 
 namespace cutrace {
 
@@ -23,9 +23,9 @@ class ActivityDecoder {
  public:
   // Records that ended between `first`, the start of the first recording of this process, and `started` are skipped: CUPTI
   // kept them from an earlier recording.
-  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t first,
+  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t first,
                   std::uint64_t started)
-      : cupti_(cupti), capture_(capture), names_(names), triggers_(triggers), first_(first), started_(started) {}
+      : cupti_(cupti), capture_(capture), names_(names), watcher_(watcher), first_(first), started_(started) {}
 
   // Decodes one completed buffer.
   void decode(std::uint8_t* buffer, std::size_t valid);
@@ -83,14 +83,14 @@ class ActivityDecoder {
     if (is_earlier(on_time.end)) return;
     const bool known = row.start != 0 && row.end != 0;
     if (!known) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
-    if constexpr (requires { row.device; }) known ? triggers_.worked(row.device, row.correlation, on_time.start, on_time.end) : triggers_.lose_work(now_ns());
+    if constexpr (requires { row.device; }) known ? watcher_.worked(row.device, row.correlation, on_time.start, on_time.end) : watcher_.lose_work(now_ns());
     capture_.add(on_time);
   }
 
   const CuptiLibrary& cupti_;
   Capture& capture_;
   ThreadNames& names_;
-  Triggers& triggers_;
+  Watcher& watcher_;
   Decoder* naming_ = nullptr;
   std::vector<std::optional<bool>> launches_work_;  // by function
   std::uint64_t first_, started_;

@@ -16,6 +16,7 @@
 #include "options.h"
 #include "process_info.h"
 #include "rings.h"
+#include "watcher.h"
 
 namespace cutrace {
 
@@ -25,6 +26,7 @@ struct DecoderContext {
   const CuptiLibrary& cupti;
   Capture& capture;
   ThreadNames& threads;
+  Watcher& watcher;
   Notes& notes;
 };
 

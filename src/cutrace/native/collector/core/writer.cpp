@@ -52,7 +52,7 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
       refused_buffers_(source.pool().refused()) {
   source.pool().set_time(started_);
   for (Feature* const feature : features()) {
-    auto decoder = feature->decoder({options, source.library(), capture_, thread_names_, notes});
+    auto decoder = feature->decoder({options, source.library(), capture_, thread_names_, triggers_, notes});
     if (decoder == nullptr) continue;
     for (const EventType type : feature->events()) by_event_[static_cast<std::size_t>(type)] = decoder.get();
     if (decoder->names_kernels()) activity_.set_naming(*decoder);

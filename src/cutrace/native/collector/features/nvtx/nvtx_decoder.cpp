@@ -27,8 +27,8 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
   return ids[number];
 }
 
-NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t started)
-    : capture_(capture), names_(names), triggers_(triggers), started_(started) {
+NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started)
+    : capture_(capture), names_(names), watcher_(watcher), started_(started) {
   for (Ring* ring = rings::all(); ring != nullptr; ring = ring->next)
     for (auto& dropped : ring->dropped) dropped.store(0);
 }
@@ -232,7 +232,7 @@ rows::NvtxRanges NvtxDecoder::row_of(const OpenRange& range, std::uint64_t end) 
 void NvtxDecoder::look_at(OpenRange& range, const rows::NvtxRanges& row, bool open) {
   const std::string_view domain = range.domain != 0 ? nvtx::domain_name(range.domain) : std::string_view();
   const std::string_view name = range.registered != 0 ? nvtx::registered_string(range.registered) : std::string_view(range.own);
-  triggers_.look_at(row, open, domain, name, range.fired);
+  watcher_.look_at(row, open, domain, name, range.fired);
 }
 
 template <typename Visit>
@@ -244,7 +244,7 @@ void NvtxDecoder::each_open_range(Visit&& visit) {
 }
 
 void NvtxDecoder::watch_open_ranges(std::uint64_t time) {
-  if (!triggers_.watches_ranges()) return;
+  if (!watcher_.watches_ranges()) return;
   each_open_range([&](OpenRange& range) {
     if (!range.unwatched) look_at(range, row_of(range, time), true);
   });
@@ -256,7 +256,7 @@ void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t threa
   row.flags = end == 0 ? 1 : 0;
   capture_.add(row);
   if (end == 0) return capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
-  if (triggers_.watches_ranges()) look_at(range, row, false);
+  if (watcher_.watches_ranges()) look_at(range, row, false);
 }
 
 // Removes the range before code that may throw, so that no range is written twice.

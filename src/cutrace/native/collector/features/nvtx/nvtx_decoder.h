@@ -11,21 +11,21 @@
 #include "core/capture.h"
 #include "nvtx.h"
 #include "core/process_info.h"
-#include "features/triggers/triggers.h"
+#include "core/watcher.h"
 
 namespace cutrace {
 
 class NvtxDecoder {
  public:
   // Skips events before `started`, and drops so far: they belong to an earlier recording.
-  NvtxDecoder(Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t started);
+  NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started);
 
   // The writer reads the rings: before the first, the events of each, after each, after the last.
   void begin_round();
   void event(const Ring& ring, const std::uint8_t* bytes);
   void ring_is_read(Ring& ring, bool ended);
   void end_round();
-  // Has the triggers look at the ranges that are open at `time`.
+  // Has the watcher look at the ranges that are open at `time`.
   void watch_open_ranges(std::uint64_t time);
   // Writes the ranges without an end.
   void finish();
@@ -79,7 +79,7 @@ class NvtxDecoder {
 
   Capture& capture_;
   ThreadNames& names_;
-  Triggers& triggers_;
+  Watcher& watcher_;
   std::uint64_t started_;
   std::uint64_t events_ = 0;
   std::uint64_t round_ = 0;

@@ -19,6 +19,7 @@
 #include "common/conditions.h"
 #include "cutrace/rows.h"
 #include "core/interning.h"
+#include "core/watcher.h"
 
 namespace cutrace {
 
@@ -39,28 +40,25 @@ class RecentMedian {
   std::vector<std::uint64_t> sorted_;
 };
 
-class Triggers {
+class Triggers final : public Watcher {
  public:
   // Each condition has at most `limit` dumps, which are at least `pause` nanoseconds apart. The recording keeps `kept`
   // nanoseconds; 0 if that depends on the size of the rows.
   Triggers(const std::vector<Condition>& conditions, std::uint64_t limit, std::uint64_t pause, std::uint64_t kept);
 
-  bool watches_ranges() const { return watches_ranges_; }
-  // A range has ended, or is open at the time `row.end`. `fired` has the conditions that it has made true so far.
-  void look_at(const rows::NvtxRanges& row, bool open, std::string_view domain, std::string_view name, std::vector<std::uint32_t>& fired);
-  // A call gave the GPU work, and work has ended. CUPTI reports work when it has ended, so only the call tells that it may be
-  // running.
-  bool watches_work() const { return shortest_gap_ != 0; }
-  void launched(std::uint32_t correlation, std::uint64_t time);
-  void worked(std::uint32_t device, std::uint32_t correlation, std::uint64_t start, std::uint64_t end) {
+  bool watches_ranges() const override { return watches_ranges_; }
+  // `fired` has the conditions that the range has made true so far.
+  void look_at(const rows::NvtxRanges& row, bool open, std::string_view domain, std::string_view name,
+               std::vector<std::uint32_t>& fired) override;
+  bool watches_work() const override { return shortest_gap_ != 0; }
+  void launched(std::uint32_t correlation, std::uint64_t time) override;
+  void worked(std::uint32_t device, std::uint32_t correlation, std::uint64_t start, std::uint64_t end) override {
     if (!watches_work()) return;
     end_launch(correlation);
     add_work(device, start, end);
   }
-  // `bytes` is negative for a release.
-  void memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes);
-  // Records of GPU work before `time` are missing: what looks idle before it may have been busy.
-  void lose_work(std::uint64_t time);
+  void memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes) override;
+  void lose_work(std::uint64_t time) override;
   // When the program captured streams into graphs, see StreamCaptures::times(): launches then may have no work.
   using Captures = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
   // All records of what began and ended before `until` have been reported. Evaluates memory before it; and idle times before

@@ -1,0 +1,32 @@
+// What a feature may learn from rows while they are decoded. Writer thread only.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "cutrace/rows.h"
+
+namespace cutrace {
+
+// This one is interested in nothing.
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+
+  virtual bool watches_ranges() const { return false; }
+  // A range has ended, or is open at the time `row.end`. `fired` is state of the watcher that the decoder keeps with the range.
+  virtual void look_at(const rows::NvtxRanges& /*row*/, bool /*open*/, std::string_view /*domain*/, std::string_view /*name*/,
+                       std::vector<std::uint32_t>& /*fired*/) {}
+  // A call gave the GPU work, and work has ended. CUPTI reports work when it has ended, so only the call tells that it may be
+  // running.
+  virtual bool watches_work() const { return false; }
+  virtual void launched(std::uint32_t /*correlation*/, std::uint64_t /*time*/) {}
+  virtual void worked(std::uint32_t /*device*/, std::uint32_t /*correlation*/, std::uint64_t /*start*/, std::uint64_t /*end*/) {}
+  // Records of GPU work before `time` are missing: what looks idle before it may have been busy.
+  virtual void lose_work(std::uint64_t /*time*/) {}
+  // `bytes` is negative for a release.
+  virtual void memory_changed(std::uint32_t /*device*/, std::uint64_t /*time*/, std::int64_t /*bytes*/) {}
+};
+
+}  // namespace cutrace
