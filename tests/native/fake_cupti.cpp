@@ -59,6 +59,7 @@ struct Graph {
   struct Node {
     const char* kernel = nullptr;  // null for a fill
     std::uint32_t inner = 0;       // a child graph or a body
+    std::uintptr_t function = 0;   // instead of `kernel`: of a module
   };
   std::vector<Node> nodes;
   // Of an executable graph: the indices of the nodes that run, in their order.
@@ -101,6 +102,9 @@ struct Fake {
   std::map<std::uint32_t, Graph> graphs;  // under graphs_mutex, like all below
   std::set<std::string> graph_names;
   std::uint32_t last_graph = 0;
+  std::mutex functions_mutex;
+  std::map<std::uintptr_t, std::unique_ptr<std::string>> functions;  // under functions_mutex: of loaded modules, by handle
+  std::map<std::uintptr_t, std::string> first_names;  // under functions_mutex: what CUPTI calls a handle
 };
 
 thread_local bool in_a_name = false;
@@ -325,6 +329,31 @@ std::uint32_t copy_graph(std::uint32_t from) {
   return to;
 }
 
+// What CUPTI's record of a kernel calls this function. From 13.0 to 13.3 CUPTI keeps the name that a handle had first.
+const char* recorded_name(std::uintptr_t function) {
+  Fake& f = fake();
+  const std::lock_guard lock(f.functions_mutex);
+  const auto loaded = f.functions.find(function);
+  if (loaded == f.functions.end()) return nullptr;
+  const std::string& first = f.first_names.try_emplace(function, *loaded->second).first->second;
+  const bool mixes_up = f.version >= 130000 && f.version < 130400;
+  const std::lock_guard graphs_lock(f.graphs_mutex);
+  return f.graph_names.insert(mixes_up ? first : *loaded->second).first->c_str();
+}
+
+// The callback of a driver call, at its beginning (`result` null) or at its end.
+void tell_call(CUpti_CallbackId id, const void* parameters, std::uint32_t correlation, const char* symbol, const int* result) {
+  CUpti_CallbackData data{};
+  data.callbackSite = result == nullptr ? CUPTI_API_ENTER : CUPTI_API_EXIT;
+  data.functionParams = parameters;
+  data.functionReturnValue = const_cast<int*>(result);
+  data.symbolName = symbol;
+  data.correlationId = correlation;
+  data.contextUid = 1;
+  tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
+}
+constexpr int kSuccess = 0;
+
 // By domain and id.
 const char* call_name(CUpti_CallbackDomain domain, std::uint32_t id) {
   using Names = std::array<const char*, 1024>;
@@ -425,12 +454,12 @@ EXPORT std::uint64_t fake_graph_add(std::uint32_t graph, const char* kernel) {
     const std::lock_guard lock(fake().graphs_mutex);
     kernel = fake().graph_names.insert(kernel).first->c_str();
   }
-  return add_node(graph, {kernel, 0});
+  return add_node(graph, {kernel, 0, 0});
 }
-EXPORT void fake_graph_add_child(std::uint32_t graph, std::uint32_t child) { add_node(graph, {nullptr, copy_graph(child)}); }
+EXPORT void fake_graph_add_child(std::uint32_t graph, std::uint32_t child) { add_node(graph, {nullptr, copy_graph(child), 0}); }
 EXPORT std::uint32_t fake_graph_add_conditional(std::uint32_t graph) {
   const std::uint32_t body = fake_graph();
-  add_node(graph, {nullptr, body});
+  add_node(graph, {nullptr, body, 0});
   return body;
 }
 EXPORT std::uint32_t fake_graph_clone(std::uint32_t graph) { return copy_graph(graph); }
@@ -445,23 +474,28 @@ EXPORT std::uint32_t fake_graph_instantiate(std::uint32_t graph) {
     for (std::size_t i = 0; i < whole.nodes.size(); ++i) {
       const std::uint32_t inner = whole.nodes[i].inner;
       if (inner == 0) whole.running.push_back(static_cast<std::uint32_t>(i));
-      if (inner == 0 && whole.nodes[i].kernel == nullptr) fills = true;
+      if (inner == 0 && whole.nodes[i].kernel == nullptr && whole.nodes[i].function == 0) fills = true;
       if (inner != 0) whole.nodes.insert(whole.nodes.end(), fake().graphs[inner].nodes.begin(), fake().graphs[inner].nodes.end());
     }
   }
-  if (fills) add_node(exec, {nullptr, 0});  // a node of the driver
+  if (fills) add_node(exec, {nullptr, 0, 0});  // a node of the driver
   tell_graph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, exec);
   return exec;
 }
 EXPORT std::uint32_t fake_graph_nodes(std::uint32_t exec, std::uint64_t* ids, const char** kernels, std::uint32_t most) {
-  const std::lock_guard lock(fake().graphs_mutex);
-  const Graph& graph = fake().graphs[exec];
-  const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(most, graph.running.size()));
-  for (std::uint32_t i = 0; i < count; ++i) {
-    ids[i] = node_id(exec, graph.running[i]);
-    kernels[i] = graph.nodes[graph.running[i]].kernel;
+  std::vector<std::uintptr_t> functions;
+  {
+    const std::lock_guard lock(fake().graphs_mutex);
+    const Graph& graph = fake().graphs[exec];
+    for (std::size_t i = 0; i < std::min<std::size_t>(most, graph.running.size()); ++i) {
+      ids[i] = node_id(exec, graph.running[i]);
+      kernels[i] = graph.nodes[graph.running[i]].kernel;
+      functions.push_back(graph.nodes[graph.running[i]].function);
+    }
   }
-  return count;
+  for (std::size_t i = 0; i < functions.size(); ++i)
+    if (functions[i] != 0) kernels[i] = recorded_name(functions[i]);
+  return static_cast<std::uint32_t>(functions.size());
 }
 EXPORT void fake_graph_replay(std::uint32_t exec, std::uint32_t stream) {
   std::vector<std::uint64_t> ids(4096);
@@ -560,6 +594,97 @@ EXPORT bool fake_record(const void* record, std::size_t size) {
   if (fake().names_expire.load()) let_name_expire(producer.buffer + producer.used, producer.buffer);
   producer.used += whole;
   return true;
+}
+
+EXPORT std::uintptr_t fake_load_function(const char* name) {
+  fake_load_module();
+  const std::lock_guard lock(fake().functions_mutex);
+  std::uintptr_t handle = 1;
+  while (fake().functions.contains(handle)) ++handle;
+  fake().functions.emplace(handle, std::make_unique<std::string>(name));
+  return handle;
+}
+EXPORT void fake_unload_function(std::uintptr_t function) {
+  fake_unload_module();
+  const std::lock_guard lock(fake().functions_mutex);
+  auto gone = fake().functions.extract(function);
+  std::fill(gone.mapped()->begin(), gone.mapped()->end(), '#');  // so that a late access is visible without a sanitizer
+}
+EXPORT const char* fake_function_name(std::uintptr_t function) {
+  const std::lock_guard lock(fake().functions_mutex);
+  const auto loaded = fake().functions.find(function);
+  return loaded != fake().functions.end() ? loaded->second->c_str() : nullptr;
+}
+EXPORT std::uintptr_t fake_node_function(std::uintptr_t node) {
+  const std::uint64_t id = node - 1;
+  const std::lock_guard lock(fake().graphs_mutex);
+  const auto graph = fake().graphs.find(static_cast<std::uint32_t>(id >> 32));
+  const auto index = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+  return graph != fake().graphs.end() && index < graph->second.nodes.size() ? graph->second.nodes[index].function : 0;
+}
+EXPORT std::uint32_t fake_launch_function(std::uintptr_t function) {
+  const std::uint32_t correlation = fake_next_correlation();
+  const char* const symbol = fake_function_name(function);
+  tell_call(kFakeDriverLaunch, nullptr, correlation, symbol, nullptr);
+  CUpti_ActivityKernel9 kernel{};
+  kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  kernel.gridX = kernel.gridY = kernel.gridZ = kernel.blockX = kernel.blockY = kernel.blockZ = 1;
+  kernel.contextId = 1;
+  kernel.correlationId = correlation;
+  kernel.name = recorded_name(function);
+  kernel.start = fake_now();
+  kernel.end = kernel.start + 1000;
+  fake_record(&kernel, sizeof kernel);
+  tell_call(kFakeDriverLaunch, nullptr, correlation, symbol, &kSuccess);
+  return correlation;
+}
+EXPORT std::uint64_t fake_graph_add_function(std::uint32_t graph, std::uintptr_t function, bool captured) {
+  const std::uint32_t correlation = fake_next_correlation();
+  const char* const symbol = fake_function_name(function);
+  if (captured) tell_call(kFakeDriverLaunch, nullptr, correlation, symbol, nullptr);
+  const std::uint64_t node = add_node(graph, {nullptr, 0, function});
+  if (captured) {
+    tell_call(kFakeDriverLaunch, nullptr, correlation, symbol, &kSuccess);
+    return node;
+  }
+  CUgraphNode handle = reinterpret_cast<CUgraphNode>(node + 1);
+  CUDA_KERNEL_NODE_PARAMS params{};
+  params.func = reinterpret_cast<CUfunction>(function);
+  const struct {
+    CUgraphNode* node;
+    CUgraph graph;
+    const CUgraphNode* dependencies;
+    std::size_t count;
+    const CUDA_KERNEL_NODE_PARAMS* params;
+  } call{&handle, nullptr, nullptr, 0, &params};
+  tell_call(kFakeAddKernelNode, &call, correlation, nullptr, &kSuccess);
+  return node;
+}
+EXPORT void fake_graph_set_function(std::uint32_t exec, std::uint64_t node, std::uintptr_t function) {
+  {
+    const std::lock_guard lock(fake().graphs_mutex);
+    fake().graphs[exec].nodes.at(static_cast<std::uint32_t>(node)).function = function;
+  }
+  CUDA_KERNEL_NODE_PARAMS params{};
+  params.func = reinterpret_cast<CUfunction>(function);
+  const struct {
+    CUgraphExec exec;
+    CUgraphNode node;
+    const CUDA_KERNEL_NODE_PARAMS* params;
+  } call{reinterpret_cast<CUgraphExec>(std::uintptr_t{exec}), reinterpret_cast<CUgraphNode>(node + 1), &params};
+  tell_call(kFakeSetKernelNode, &call, fake_next_correlation(), nullptr, &kSuccess);
+}
+EXPORT void fake_graph_update(std::uint32_t exec, std::uint64_t node, std::uintptr_t function) {
+  {
+    const std::lock_guard lock(fake().graphs_mutex);
+    fake().graphs[exec].nodes.at(static_cast<std::uint32_t>(node)).function = function;
+  }
+  const struct {
+    CUgraphExec exec;
+    CUgraph graph;
+    CUgraphExecUpdateResultInfo* result;
+  } call{reinterpret_cast<CUgraphExec>(std::uintptr_t{exec}), nullptr, nullptr};
+  tell_call(kFakeUpdateExec, &call, fake_next_correlation(), nullptr, &kSuccess);
 }
 
 EXPORT bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, bool unknown_end) {

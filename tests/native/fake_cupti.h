@@ -40,6 +40,17 @@ void fake_create_context();
 // A context of device 0 is made or destroyed, as resource callbacks tell.
 void fake_context(std::uintptr_t context, bool made);
 bool fake_kernels_were_enabled_inside_context_creation();
+// A module with one function: loads it, launches it by cuLaunchKernel, adds it to a graph, unloads the module. A function has
+// the lowest free handle, as with the driver, and from 13.0 to 13.3 its records have the name that the handle had first.
+std::uintptr_t fake_load_function(const char* name);
+std::uint32_t fake_launch_function(std::uintptr_t function);  // returns the correlation id
+std::uint64_t fake_graph_add_function(std::uint32_t graph, std::uintptr_t function, bool captured);
+void fake_graph_set_function(std::uint32_t exec, std::uint64_t node, std::uintptr_t function);  // of an executable graph
+void fake_graph_update(std::uint32_t exec, std::uint64_t node, std::uintptr_t function);  // by cuGraphExecUpdate
+void fake_unload_function(std::uintptr_t function);
+// For the fake driver: the name of a function, and the function of a node, by their handles; null and 0 when there is none.
+const char* fake_function_name(std::uintptr_t function);
+std::uintptr_t fake_node_function(std::uintptr_t node);
 void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
 void fake_unload_module();
 // CUDA graphs. They have numbers and their nodes ids, as in CUPTI 13.0. Each change is reported on the calling thread.
@@ -93,6 +104,9 @@ inline constexpr std::uint32_t kFakeGraphLaunch = 311;
 inline constexpr std::uint32_t kFakeGetDevice = 17;      // a query, which api=launch leaves out
 inline constexpr std::uint32_t kFakeRetainContext = 386;  // cuDevicePrimaryCtxRetain
 inline constexpr std::uint32_t kFakeDriverLaunch = 307;  // cuLaunchKernel
+inline constexpr std::uint32_t kFakeAddKernelNode = 689;    // cuGraphAddKernelNode_v2
+inline constexpr std::uint32_t kFakeSetKernelNode = 692;    // cuGraphExecKernelNodeSetParams_v2
+inline constexpr std::uint32_t kFakeUpdateExec = 696;       // cuGraphExecUpdate_v2
 inline constexpr std::uint32_t kFakeBeginCapture = 539;  // cuStreamBeginCapture_v2
 inline constexpr std::uint32_t kFakeEndCapture = 497;
 inline constexpr std::uint32_t kFakeDestroyStream = 326;

@@ -772,6 +772,22 @@ EXPORT CUresult cuDeviceGetPCIBusId(char* text, int size, CUdevice device) {
   return CUDA_SUCCESS;
 }
 #undef cuDeviceGetUuid  // which newer headers call cuDeviceGetUuid_v2
+// The functions of modules are the fake CUPTI's.
+EXPORT CUresult cuFuncGetName(const char** name, CUfunction function) {
+  static const auto of = reinterpret_cast<decltype(&fake_function_name)>(dlsym(RTLD_DEFAULT, "fake_function_name"));
+  *name = of != nullptr ? of(reinterpret_cast<std::uintptr_t>(function)) : nullptr;
+  return *name != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+EXPORT CUresult cuKernelGetName(const char** name, CUkernel kernel) {
+  return cuFuncGetName(name, reinterpret_cast<CUfunction>(kernel));
+}
+#undef cuGraphKernelNodeGetParams
+EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params) {
+  static const auto of = reinterpret_cast<decltype(&fake_node_function)>(dlsym(RTLD_DEFAULT, "fake_node_function"));
+  const std::uintptr_t function = of != nullptr ? of(reinterpret_cast<std::uintptr_t>(node)) : 0;
+  params->func = reinterpret_cast<CUfunction>(function);
+  return function != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   std::memset(uuid, 0x11 + device, sizeof *uuid);  // as in announce()
   return CUDA_SUCCESS;

@@ -32,7 +32,7 @@ _ALLOCATE, _RELEASE = 1, 2
 
 # Losses that make metrics wrong. NVTX losses do not: a window with a lost mark is incomplete, which is reported.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit",
-                 "kept_back")  # fmt: skip
+                 "kept_back", "name_unknown")  # fmt: skip
 _NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
                  "memory": "allocations"}  # fmt: skip
 

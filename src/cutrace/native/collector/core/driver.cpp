@@ -35,7 +35,10 @@ namespace {
   X(ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", (CUstreamCaptureMode*)) \
   X(StreamContext, "cuStreamGetCtx", (CUstream, CUcontext*))                         \
   X(IsCapturing, "cuStreamIsCapturing", (CUstream, CUstreamCaptureStatus*))          \
-  X(GetUuid, "cuDeviceGetUuid", (CUuuid*, CUdevice))
+  X(GetUuid, "cuDeviceGetUuid", (CUuuid*, CUdevice))                                 \
+  X(NodeParams, "cuGraphKernelNodeGetParams_v2", (CUgraphNode, CUDA_KERNEL_NODE_PARAMS*)) \
+  X(FunctionName, "cuFuncGetName", (const char**, CUfunction))                       \
+  X(KernelName, "cuKernelGetName", (const char**, CUkernel))
 
 struct Driver {
 #define CUTRACE_MEMBER(member, name, parameters) CUresult(*member) parameters = nullptr;
@@ -117,6 +120,22 @@ int device_count(const Driver* d) {
 }  // namespace
 
 bool driver_is_loaded() { return driver() != nullptr; }
+
+const char* kernel_name_of(CUfunction function, CUkernel kernel) {
+  const Driver* const d = loaded_driver.load();
+  const char* name = nullptr;
+  if (d == nullptr) return nullptr;
+  if (function != nullptr && d->FunctionName != nullptr && d->FunctionName(&name, function) == CUDA_SUCCESS) return name;
+  if (kernel != nullptr && d->KernelName != nullptr && d->KernelName(&name, kernel) == CUDA_SUCCESS) return name;
+  return nullptr;
+}
+
+const char* kernel_name_of(CUgraphNode node) {
+  const Driver* const d = loaded_driver.load();
+  CUDA_KERNEL_NODE_PARAMS params{};
+  if (d == nullptr || d->NodeParams == nullptr || d->NodeParams(node, &params) != CUDA_SUCCESS) return nullptr;
+  return kernel_name_of(params.func, params.kern);
+}
 
 bool is_captured(CUstream stream) {
   const Driver* const d = driver();

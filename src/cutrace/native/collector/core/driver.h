@@ -68,6 +68,10 @@ struct DeviceInfo {
 };
 
 bool driver_is_loaded();
+// The mangled name of a kernel, by either handle, and of the kernel of a graph's node. Null when the driver does not tell it:
+// also for nodes that are no kernels, and before driver_is_loaded() was called.
+const char* kernel_name_of(CUfunction function, CUkernel kernel);
+const char* kernel_name_of(CUgraphNode node);
 // Whether the program is capturing a stream.
 bool is_captured(CUstream stream);
 // The current context of the calling thread, null when there is none.

@@ -108,7 +108,7 @@ void Writer::read_rings() {
     ring->drain([&](const std::uint8_t* bytes) {
       Decoder* const decoder = by_event_[bytes[offsetof(EventHead, type)] % by_event_.size()];
       if (decoder != nullptr) decoder->event(*ring, bytes);
-      else if (nvtx) nvtx_.event(*ring, bytes);
+      else nvtx_.event(*ring, bytes);
     });
     const bool ended = state == Ring::kRetired;  // its thread has ended and all its events are read
     if (nvtx) nvtx_.ring_is_read(*ring, ended);

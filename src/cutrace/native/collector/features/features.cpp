@@ -4,12 +4,13 @@
 #include <array>
 
 #include "features/graph_nodes/graph_callbacks.h"
+#include "features/names/kernel_names.h"
 #include "features/pc_sampling/pc_sampling.h"
 
 namespace cutrace {
 
 std::span<Feature* const> features() {
-  static std::array<Feature*, 2> all{&graph_nodes_feature(), &pc_sampling_feature()};
+  static std::array all{&graph_nodes_feature(), &kernel_names_feature(), &pc_sampling_feature()};
   return all;
 }
 

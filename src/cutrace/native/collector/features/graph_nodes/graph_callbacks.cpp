@@ -16,9 +16,11 @@ class GraphCallbacks final : public Feature {
   void attach(const AttachContext& context) override {
     const Options& options = context.options;
     cupti_ = &context.cupti;
-    if (!options.records_nvtx() || !options.graph_nodes || !(options.kinds & kInGraphs)) return;
+    if (options.records_nvtx() && options.graph_nodes && (options.kinds & kInGraphs)) watch(context.callbacks);
+  }
+  void watch(Callbacks& callbacks) {
     if (cupti_->GetGraphNodeId == nullptr) return;
-    for (const CUpti_CallbackId id : kWatched) context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, id);
+    for (const CUpti_CallbackId id : kWatched) callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, id);
   }
 
   void on_callback(CUpti_CallbackDomain, CUpti_CallbackId id, const void* data) noexcept override {
@@ -45,9 +47,11 @@ class GraphCallbacks final : public Feature {
 
 }  // namespace
 
-Feature& graph_nodes_feature() {
+static GraphCallbacks& graph_callbacks() {
   static auto& feature = *new GraphCallbacks;
   return feature;
 }
+Feature& graph_nodes_feature() { return graph_callbacks(); }
+void watch_graph_nodes(Callbacks& callbacks) { graph_callbacks().watch(callbacks); }
 
 }  // namespace cutrace

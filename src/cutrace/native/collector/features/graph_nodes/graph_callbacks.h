@@ -7,4 +7,7 @@ namespace cutrace {
 
 Feature& graph_nodes_feature();
 
+// Any thread, while a recording runs: records nodes from now on, also without NVTX.
+void watch_graph_nodes(Callbacks& callbacks);
+
 }  // namespace cutrace

@@ -71,6 +71,7 @@ void GraphNodes::copied(std::uint64_t node, std::uint64_t original, std::uint32_
   Node& copy = entry(node, thread);
   copy.created = origin.created;
   copy.original = origin.original;
+  copy.kernel = origin.kernel;
   if (from != nullptr) copy.thread = origin.thread;
   set_ranges(copy, origin.ranges);
   set_ranges(origin, nullptr);
@@ -123,6 +124,7 @@ void GraphNodes::place_inner_nodes(std::uint32_t id) {
     Node& copy = entry((std::uint64_t{id} << 32) + i, all[i].thread);
     copy.created = all[i].created;
     copy.original = all[i].original;
+    copy.kernel = all[i].kernel;
     set_ranges(copy, all[i].ranges);
   }
   make_room(id);
@@ -134,9 +136,10 @@ void GraphNodes::make_room(std::uint32_t kept) {
     Graph& graph = it->second;
     for (Node& node : graph.nodes) {
       if (graph.executable && has_origin(node) && node.file == 0) ++dropped_;
+      if (node.kernel.name != nullptr || node.kernel.unknown) kernels_dropped_ = true;
       set_ranges(node, nullptr);
     }
-    bytes_ -= graph.nodes.capacity() * sizeof(Node) + kPerGraph;
+    bytes_ -= graph.nodes.capacity() * sizeof(Node) + graph.kernel_changes.size() * sizeof(KernelChange) + kPerGraph;
     recent_.pop_front();
     graphs_.erase(it);
   }
@@ -146,6 +149,51 @@ void GraphNodes::make_room(std::uint32_t kept) {
   if (graph.nodes.back().created != 0) ++dropped_;
   set_ranges(graph.nodes.back(), nullptr);
   graph.nodes.pop_back();
+}
+
+void GraphNodes::set_kernel(std::uint64_t node, Kernel kernel, bool changed) {
+  Node* const known = find(node);
+  Node& named = known != nullptr ? *known : entry(node, 0);
+  named.kernel = kernel;
+  named.kernel_changed = named.kernel_changed || changed;
+  make_room(graph_of(node));
+}
+
+void GraphNodes::set_kernel_in(std::uint32_t id, std::uint64_t node, Kernel kernel, std::uint32_t correlation) {
+  const Node* const given = node != 0 ? find(node) : nullptr;
+  const std::uint64_t original = given != nullptr && given->original != 0 ? given->original : node;
+  const auto graph = graphs_.find(id);
+  if (graph == graphs_.end()) {
+    kernels_dropped_ = true;
+    return;
+  }
+  auto& changes = graph->second.kernel_changes;
+  if (changes.size() == kMostKernelChanges) {
+    graph->second.forgotten = changes[kMostKernelChanges / 2 - 1].correlation;
+    changes.erase(changes.begin(), changes.begin() + kMostKernelChanges / 2);
+    bytes_ -= kMostKernelChanges / 2 * sizeof(KernelChange);
+  }
+  changes.push_back({original, kernel, correlation});
+  bytes_ += sizeof(KernelChange);
+  make_room(id);
+}
+
+GraphNodes::Kernel GraphNodes::kernel(std::uint64_t id, std::uint32_t correlation) {
+  const Node* const found = find(id);
+  if (found == nullptr) return {nullptr, kernels_dropped_};
+  const Node node = *found;
+  Kernel kernel = node.kernel;
+  if (kernel.name == nullptr && !kernel.unknown && node.original != 0) {
+    // Another thread made the original, whose events were read after the copy's.
+    const Node* const original = find(node.original);
+    if (original != nullptr) kernel = original->kernel_changed ? Kernel{nullptr, true} : original->kernel;
+  }
+  const Graph& graph = graphs_.find(graph_of(id))->second;
+  const auto is_before = [&](std::uint32_t change) { return static_cast<std::int32_t>(correlation - change) > 0; };
+  if (graph.forgotten != 0) kernel = {nullptr, true};
+  for (const KernelChange& change : graph.kernel_changes)
+    if (is_before(change.correlation) && (change.original == 0 || change.original == node.original)) kernel = change.kernel;
+  return kernel;
 }
 
 const GraphNodes::Node* GraphNodes::first_use(std::uint64_t node, std::uint32_t file) {

@@ -25,6 +25,12 @@ class GraphNodes {
   // A JSON array of the names of ranges, and the number of nodes that refer to it.
   using Ranges = std::pair<const std::string, std::uint32_t>;
 
+  // The kernel of a node where CUPTI's name may be wrong (features/names). Without a name: nothing is noted, or `unknown`.
+  struct Kernel {
+    const std::string* name = nullptr;
+    bool unknown = false;
+  };
+
   struct Node {
     std::uint64_t created = 0;   // ns; 0 when the origin is unknown
     std::uint64_t original = 0;  // the node at the beginning of the chain of copies, 0 when this is no copy
@@ -33,6 +39,8 @@ class GraphNodes {
     std::uint32_t thread = 0;
     std::uint32_t inner = 0;  // the graph with the nodes of a child graph or of a conditional body, 0 for none
     std::uint32_t file = 0;   // the last file that has its row
+    Kernel kernel{};          // since its creation
+    bool kernel_changed = false;
   };
 
   explicit GraphNodes(std::size_t limit_bytes) : limit_(limit_bytes) {}
@@ -44,6 +52,13 @@ class GraphNodes {
   // An executable graph was made. `complete`: all of its nodes and copies were reported.
   void instantiated(std::uint32_t graph, bool complete);
 
+  // A node has this kernel: since its creation, or since a change of it.
+  void set_kernel(std::uint64_t node, Kernel kernel, bool changed);
+  // The copy of `node` in an executable graph has this kernel in launches after the call `correlation`; `node` 0: all nodes.
+  void set_kernel_in(std::uint32_t graph, std::uint64_t node, Kernel kernel, std::uint32_t correlation);
+  // The kernel of a node in the graph launch `correlation`.
+  Kernel kernel(std::uint64_t node, std::uint32_t correlation);
+
   // The origin of a node that is used in a file: null when it is unknown, and after the first use in the file.
   const Node* first_use(std::uint64_t node, std::uint32_t file);
 
@@ -53,11 +68,19 @@ class GraphNodes {
   std::size_t memory() const { return bytes_; }
 
  private:
+  struct KernelChange {
+    std::uint64_t original;  // of the node, 0 for all
+    Kernel kernel;
+    std::uint32_t correlation;
+  };
+  static constexpr std::size_t kMostKernelChanges = 1 << 14;  // of a graph
   struct Graph {
     std::vector<Node> nodes;  // by index
     std::uint32_t thread = 0;  // that made the graph
     bool executable = false;
     bool is_inner = false;  // a node has taken it
+    std::vector<KernelChange> kernel_changes;  // of an executable graph, in the order of the calls
+    std::uint32_t forgotten = 0;               // the last change that is no longer there, 0 for none
     std::list<std::uint32_t>::iterator position;
   };
 
@@ -84,6 +107,7 @@ class GraphNodes {
   std::size_t limit_;
   std::size_t bytes_ = 0;
   std::uint64_t dropped_ = 0;
+  bool kernels_dropped_ = false;  // a graph with noted kernels was dropped
   std::map<std::uint32_t, Graph> graphs_;
   std::list<std::uint32_t> recent_;  // graphs, the least recently used first
   std::unordered_map<std::string, std::uint32_t, SeededHash, std::equal_to<>> ranges_;

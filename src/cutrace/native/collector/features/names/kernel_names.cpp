@@ -1,0 +1,357 @@
+#include "kernel_names.h"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "core/driver.h"
+#include "core/wake.h"
+#include "features/graph_nodes/graph_callbacks.h"
+
+namespace cutrace {
+namespace {
+
+// kernel_name: the name with this hash.
+struct NameEvent {
+  EventHead head;  // `number` is the length of the name, which follows
+  std::uint64_t hash;
+};
+// launch_name: the kernel that a call launches.
+struct LaunchEvent {
+  EventHead head;
+  std::uint64_t hash;
+  std::uint32_t correlation;
+  std::uint32_t unused;
+};
+// node_name: the kernel of a node. `exec` 0: of this node; else of its copy in this executable graph, and with `node` 0 the
+// kernels of all its nodes, which an update has changed.
+struct NodeEvent {
+  EventHead head;
+  std::uint64_t hash;  // 0: unknown
+  std::uint64_t node;
+  std::uint32_t exec;
+  std::uint32_t correlation;  // of the call that changed an executable graph
+  std::uint64_t changed;      // 1: the node had another kernel before
+};
+
+// The parameters of cuGraphExecKernelNodeSetParams_v2().
+struct SetParameters {
+  CUgraphExec exec;
+  CUgraphNode node;
+  const CUDA_KERNEL_NODE_PARAMS* params;
+};
+
+constexpr std::size_t kLongestName = 32 << 10;
+
+template <typename PutEvent>
+bool put(Ring& ring, EventType type, PutEvent event, std::string_view tail = {}) {
+  const std::size_t size = (sizeof event + tail.size() + 7) & ~std::size_t{7};
+  std::uint8_t* const at = ring.reserve(size);
+  if (at == nullptr) {
+    ring.drop(EventSource::names);
+    return false;
+  }
+  event.head = {static_cast<std::uint32_t>(size), type, 0, static_cast<std::uint16_t>(tail.size())};
+  std::memcpy(at, &event, sizeof event);
+  if (!tail.empty()) std::memcpy(at + sizeof event, tail.data(), tail.size());
+  if (ring.commit(size)) writer_wake.signal();
+  return true;
+}
+
+// The hash of the kernel's name while the thread is inside the call that launches it, else 0.
+thread_local std::uint64_t launching = 0;
+
+class KernelNames final : public Feature {
+ public:
+  std::unique_ptr<Decoder> decoder(const DecoderContext& context) override;
+  std::span<const EventType> events() const override {
+    static constexpr EventType kEvents[] = {EventType::kernel_name, EventType::launch_name, EventType::node_name};
+    return kEvents;
+  }
+  void attach(const AttachContext& context) override;
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
+
+ private:
+  // What a call has to do with names.
+  enum class Effect : std::uint8_t { none, launches, adds_node, sets_node, sets_exec_node, updates_exec };
+  static Effect effect_of(std::string_view name);
+  void watch_calls();
+  void put_name(Ring& ring, std::uint64_t hash, std::string_view name);
+  std::uint64_t node_id(CUgraphNode node) const;
+  std::uint32_t exec_id(CUgraphExec exec) const;
+  void name_node(NodeEvent event, const char* name);
+
+  static constexpr std::size_t kIds = 2048, kPut = 1 << 14;
+  const CuptiLibrary* cupti_ = nullptr;
+  Callbacks* callbacks_ = nullptr;
+  std::array<Effect, kIds> effects_{};  // of the driver's calls, by callback id
+  std::atomic<bool> watching_{false};   // the calls, since the first unload
+  std::atomic<std::uint32_t> recording_{0};
+  std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are in a ring, by hash, recording and thread
+};
+
+KernelNames::Effect KernelNames::effect_of(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
+  if (name.starts_with("cuLaunch") && !has("HostFunc")) return Effect::launches;
+  if (name == "cuGraphExecKernelNodeSetParams_v2") return Effect::sets_exec_node;
+  if (has("GraphExecUpdate") || has("GraphExecKernelNodeSetParams") || name == "cuGraphExecNodeSetParams") return Effect::updates_exec;
+  if (has("GraphKernelNodeSetParams") || has("GraphNodeSetParams")) return Effect::sets_node;
+  if (has("GraphAddKernelNode") || name.starts_with("cuGraphAddNode")) return Effect::adds_node;
+  return Effect::none;
+}
+
+void KernelNames::attach(const AttachContext& context) {
+  cupti_ = &context.cupti;
+  callbacks_ = &context.callbacks;
+  watching_.store(false);
+  recording_.fetch_add(1);
+  if (!(context.options.kinds & bit(Kind::kernel)) || !mixes_up_names(cupti_->version)) return;
+  callbacks_->watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING);
+  // CUPTI may have names from before, and the program may have unloaded modules since.
+  if (recording_.load() > 1 || !context.before_cuda) watch_calls();
+}
+
+// A call that began before this has a function that CUPTI knows by its right name: its handle has had no other function.
+void KernelNames::watch_calls() {
+  if (watching_.exchange(true)) return;
+  watch_graph_nodes(*callbacks_);
+  callbacks_->watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
+  for (const ApiFunction& function : cupti_->api_functions()) {
+    if (function.domain != CUPTI_CB_DOMAIN_DRIVER_API || function.id >= kIds) continue;
+    effects_[function.id] = effect_of(function.name);
+    if (effects_[function.id] != Effect::none) callbacks_->watch(*this, function.domain, function.id);
+  }
+}
+
+void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING) return watch_calls();
+  if (data == nullptr) return;
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    const void* const about = static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor;
+    // Captured: the launch makes a node.
+    if (about == nullptr || launching == 0) return;
+    Ring* const ring = rings::of_this_thread();
+    const std::uint64_t node = node_id(static_cast<const CUpti_GraphData*>(about)->node);
+    if (ring != nullptr && node != 0) put(*ring, EventType::node_name, NodeEvent{{}, launching, node, 0, 0, 0});
+    return;
+  }
+  if (domain != CUPTI_CB_DOMAIN_DRIVER_API || id >= kIds) return;
+  const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+  const bool enters = call.callbackSite == CUPTI_API_ENTER;
+  const Effect effect = effects_[id];
+  if (effect == Effect::launches) {
+    launching = 0;
+    if (!enters || call.symbolName == nullptr) return;
+    Ring* const ring = rings::of_this_thread();
+    if (ring == nullptr) return;
+    const std::string_view name(call.symbolName, strnlen(call.symbolName, kLongestName));
+    launching = hash_bytes(name.data(), name.size()) | 1;
+    put_name(*ring, launching, name);
+    put(*ring, EventType::launch_name, LaunchEvent{{}, launching, call.correlationId, 0});
+    return;
+  }
+  // At the end of a call the driver holds no lock of the graph.
+  const int* const status = static_cast<const int*>(call.functionReturnValue);
+  if (enters || call.functionParams == nullptr || status == nullptr || *status != 0) return;
+  switch (effect) {
+    case Effect::adds_node: {
+      // The first parameter of all these calls is where the node is stored.
+      CUgraphNode* const node = *static_cast<CUgraphNode* const*>(call.functionParams);
+      const char* const name = node != nullptr ? kernel_name_of(*node) : nullptr;
+      if (name != nullptr) name_node({{}, 0, node_id(*node), 0, 0, 0}, name);
+      return;
+    }
+    case Effect::sets_node: {
+      CUgraphNode const node = *static_cast<CUgraphNode const*>(call.functionParams);
+      return name_node({{}, 0, node_id(node), 0, 0, 1}, kernel_name_of(node));
+    }
+    case Effect::sets_exec_node: {
+      const auto& [exec, node, params] = *static_cast<const SetParameters*>(call.functionParams);
+      const char* const name = params != nullptr ? kernel_name_of(params->func, params->kern) : nullptr;
+      return name_node({{}, 0, node_id(node), exec_id(exec), call.correlationId, 1}, name);
+    }
+    case Effect::updates_exec: {
+      // The first parameter of all these calls. Which node got which kernel is not known.
+      CUgraphExec const exec = *static_cast<CUgraphExec const*>(call.functionParams);
+      return name_node({{}, 0, 0, exec_id(exec), call.correlationId, 1}, nullptr);
+    }
+    default: return;
+  }
+}
+
+// Once a thread, because the writer may read the rings of other threads later.
+void KernelNames::put_name(Ring& ring, std::uint64_t hash, std::string_view name) {
+  const std::uint64_t mark = hash_mix(hash, std::uint64_t{recording_.load(std::memory_order_relaxed)} << 32 | ring.thread);
+  std::atomic<std::uint64_t>& known = put_[mark % kPut];
+  if (known.load(std::memory_order_acquire) == mark) return;
+  if (put(ring, EventType::kernel_name, NameEvent{{}, hash}, name)) known.store(mark, std::memory_order_release);
+}
+
+std::uint64_t KernelNames::node_id(CUgraphNode node) const {
+  std::uint64_t id = 0;
+  const auto get = cupti_->GetGraphNodeId;
+  return get != nullptr && get(node, &id) == CUPTI_SUCCESS ? id : 0;
+}
+
+std::uint32_t KernelNames::exec_id(CUgraphExec exec) const {
+  std::uint32_t id = 0;
+  const auto get = cupti_->GetGraphExecId;
+  return get != nullptr && get(exec, &id) == CUPTI_SUCCESS ? id : 0;
+}
+
+// `name` null: it is unknown.
+void KernelNames::name_node(NodeEvent event, const char* name) {
+  Ring* const ring = rings::of_this_thread();
+  if (ring == nullptr) return;
+  if (name != nullptr) {
+    const std::string_view view(name, strnlen(name, kLongestName));
+    event.hash = hash_bytes(view.data(), view.size()) | 1;
+    put_name(*ring, event.hash, view);
+  }
+  put(*ring, EventType::node_name, event);
+}
+
+// The names of launches until their records arrive.
+class KernelNamesDecoder final : public Decoder {
+ public:
+  explicit KernelNamesDecoder(const DecoderContext& context)
+      : capture_(context.capture), limit_(context.options.max_memory / 8) {}
+
+  void event(const Ring& ring, const std::uint8_t* bytes) override;
+  void ring_is_read(Ring& ring, bool ended) override;
+  bool names_kernels() const override { return true; }
+  const char* kernel_name(const CUpti_ActivityKernel9& record, const char* given) override;
+  void write_out(bool last) override;
+  std::size_t memory() const override { return launches_.size() * sizeof(Launched) + later_bytes() + name_bytes_; }
+
+ private:
+  struct Launched {
+    std::uint64_t hash = 0;
+    std::uint32_t correlation = 0;
+    bool read = false;  // a record of its kernel
+  };
+  static constexpr std::size_t kLater = 48;  // bytes of an entry of later_
+
+  const std::string* name_of(std::uint64_t hash) const;
+  void launched(std::uint32_t correlation, std::uint64_t hash);
+  std::uint64_t take(std::uint32_t correlation);
+  const char* unknown();
+  std::size_t later_bytes() const { return later_.size() * kLater; }
+
+  Capture& capture_;
+  std::size_t limit_;
+  std::unordered_map<std::uint64_t, std::string> names_;
+  std::size_t name_bytes_ = 0;
+  // By the low bits of the correlation id. An entry that another one displaces goes to later_: its kernel takes long, or the
+  // call launched none.
+  std::vector<Launched> launches_;
+  std::unordered_map<std::uint32_t, std::uint64_t> later_;
+  std::uint32_t first_ = 0;     // the first correlation id that was noted
+  bool incomplete_ = false;     // names of launches or nodes are missing
+  std::uint64_t unknown_ = 0;   // kernels since the last block
+};
+
+std::unique_ptr<Decoder> KernelNames::decoder(const DecoderContext& context) {
+  if (!(context.options.kinds & bit(Kind::kernel))) return nullptr;
+  return std::make_unique<KernelNamesDecoder>(context);
+}
+
+void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
+  EventHead head;
+  std::memcpy(&head, bytes, sizeof head);
+  if (head.type == EventType::kernel_name) {
+    NameEvent event;
+    std::memcpy(&event, bytes, sizeof event);
+    if (names_.contains(event.hash)) return;
+    if (name_bytes_ > limit_ / 2) {
+      incomplete_ = true;
+      return;
+    }
+    names_.emplace(event.hash, std::string(reinterpret_cast<const char*>(bytes) + sizeof event, head.number));
+    name_bytes_ += head.number + sizeof(std::string) + kLater;
+  } else if (head.type == EventType::launch_name) {
+    LaunchEvent event;
+    std::memcpy(&event, bytes, sizeof event);
+    launched(event.correlation, event.hash);
+  } else {
+    NodeEvent event;
+    std::memcpy(&event, bytes, sizeof event);
+    const std::string* const name = name_of(event.hash);
+    const GraphNodes::Kernel kernel{name, name == nullptr};
+    GraphNodes& nodes = capture_.graph_nodes();
+    if (event.exec == 0) nodes.set_kernel(event.node, kernel, event.changed != 0);
+    else nodes.set_kernel_in(event.exec, event.node, kernel, event.correlation);
+  }
+}
+
+void KernelNamesDecoder::ring_is_read(Ring& ring, bool) {
+  if (ring.take_dropped(EventSource::names) != 0) incomplete_ = true;
+}
+
+const std::string* KernelNamesDecoder::name_of(std::uint64_t hash) const {
+  const auto name = names_.find(hash);
+  return name != names_.end() ? &name->second : nullptr;
+}
+
+void KernelNamesDecoder::launched(std::uint32_t correlation, std::uint64_t hash) {
+  constexpr std::size_t kLaunches = 1 << 15;
+  if (launches_.empty()) {
+    launches_.resize(kLaunches);
+    first_ = correlation;
+  }
+  Launched& place = launches_[correlation % kLaunches];
+  if (place.hash != 0 && !place.read) {
+    if (later_bytes() > limit_ / 2) {
+      later_.clear();
+      incomplete_ = true;
+    }
+    later_.emplace(place.correlation, place.hash);
+  }
+  place = {hash, correlation, false};
+}
+
+// 0 when the launch was not noted.
+std::uint64_t KernelNamesDecoder::take(std::uint32_t correlation) {
+  if (launches_.empty()) return 0;
+  Launched& place = launches_[correlation % launches_.size()];
+  if (place.correlation == correlation) {
+    place.read = true;
+    return place.hash;
+  }
+  const auto later = later_.extract(correlation);
+  return later ? later.mapped() : 0;
+}
+
+const char* KernelNamesDecoder::unknown() {
+  ++unknown_;
+  return kUnknownKernel;
+}
+
+const char* KernelNamesDecoder::kernel_name(const CUpti_ActivityKernel9& record, const char* given) {
+  if (record.graphNodeId != 0) {
+    const GraphNodes::Kernel kernel = capture_.graph_nodes().kernel(record.graphNodeId, record.correlationId);
+    if (kernel.name != nullptr) return kernel.name->c_str();
+    return kernel.unknown ? unknown() : given;
+  }
+  if (launches_.empty()) return given;
+  const std::uint64_t hash = take(record.correlationId);
+  if (const std::string* const name = name_of(hash)) return name->c_str();
+  const bool noted = hash != 0 || (incomplete_ && record.correlationId - first_ < 0x80000000u);
+  return noted ? unknown() : given;
+}
+
+void KernelNamesDecoder::write_out(bool) {
+  capture_.lose(rows::Loss::name_unknown, std::exchange(unknown_, 0), "kernels");
+}
+
+}  // namespace
+
+Feature& kernel_names_feature() {
+  static auto& feature = *new KernelNames;
+  return feature;
+}
+
+}  // namespace cutrace
