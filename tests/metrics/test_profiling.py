@@ -91,3 +91,52 @@ def test_counters_that_cannot_be_read_leave_the_recording(runs: Runs, failures: 
     assert "Traceback" not in done.stderr
     with cutrace.load(runs.folder / "run.bin") as trace:
         assert (trace.kernels.size, trace.kernel_metrics.size) == (3, 0)
+
+
+#: A kernel that waits for another one when it is replayed. The other one is launched by another thread meanwhile.
+INTERLOCKED = """
+import fakegpu, threading
+fakegpu.init()
+
+def launch():
+    for _ in range(2):
+        fakegpu.wait_in_launch({other!r})
+        fakegpu.launch('waits')
+
+launching = threading.Thread(target=launch, daemon=True)
+launching.start()
+while launching.is_alive():
+    {meanwhile}
+fakegpu.launch('axpy')
+fakegpu.synchronize()
+"""
+
+
+def test_a_kernel_that_waits_for_one_of_another_thread_ends_in_a_sentence(runs: Runs) -> None:
+    program = INTERLOCKED.format(other="other", meanwhile="fakegpu.launch('other')")
+    done = runs("--kernel", "waits|axpy", program=program, CUTRACE_PROFILE_PATIENCE_MS="100")
+    assert done.returncode == 0, done.stderr
+    sentence = (
+        "launch 0 of waits and later ones were not counted: another thread had to wait for 0.1 s to launch a kernel"
+    )
+    assert done.stderr.count(sentence) == 1
+    assert "2 launches of the first run did not run in the second, or could not be counted" in done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        counted = set(trace.kernel_metrics["correlation"].tolist())
+        names = trace.strings.take(trace.launches["name"][trace.kernels["launch"]])
+        axpy = trace.kernels["correlation"][names == "axpy"]
+        assert counted == set(axpy.tolist())
+
+
+@pytest.mark.parametrize("meanwhile", ["fakegpu.launch('other')", "launching.join()"])
+def test_a_kernel_that_waits_for_ever_ends_the_program_with_a_sentence(runs: Runs, meanwhile: str) -> None:
+    program = "import fakegpu\nfakegpu.launch('first')\n" + INTERLOCKED.format(other="never", meanwhile=meanwhile)
+    done = runs("--kernel", "first|waits", program=program, CUTRACE_PROFILE_PATIENCE_MS="100")
+    assert done.returncode == 1
+    sentence = (
+        "the program was ended, because launch 0 of waits did not end while it was counted. Kernels that wait for"
+    )
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        assert trace.kernel_metrics.size, "what was counted before is kept"

@@ -100,6 +100,7 @@ struct Gpu {
   std::map<std::string, CUpti_CallbackId> callback_ids;  // by the name of a call
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
+  std::map<std::string, std::uint64_t, std::less<>> launched;  // by kernel
   std::map<std::uint64_t, std::pair<std::uint64_t, bool>> allocations;
   std::map<std::uint32_t, std::uint32_t> captures;  // the graph that a stream is captured into
   std::map<CUstream, std::pair<CUcontext, bool>> described;  // streams: their context, and whether they are captured
@@ -443,6 +444,14 @@ static void load_module_of(const char* name) {
   g.cupti->load_cubin(module->second.c_str());
 }
 
+// The next kernel of this thread waits for so many launches of another kernel, whenever it runs as a pass of a range.
+thread_local std::string awaited;
+thread_local unsigned awaited_launches = 0;
+EXPORT void fake_gpu_wait_in_launch(const char* kernel, unsigned launches) {
+  awaited = kernel;
+  awaited_launches = launches;
+}
+
 EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
                            std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags) {
   if (const int status = runtime_init()) return status;
@@ -468,7 +477,18 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     kernel.blockZ = static_cast<std::int32_t>(block[2]);
     kernel.start = reserve(stream, duration, delay, flags & kFakeDetached);
     kernel.end = flags & kFakeNoEnd ? 0 : kernel.start + duration;
-    if (count(1, 0, 0, duration)) submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
+    ++gpu().launched[name];
+    const unsigned waits_for = std::exchange(awaited_launches, 0);
+    const std::uint64_t enough = gpu().launched[awaited] + waits_for;
+    if (count(1, 0, 0, duration)) {
+      submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
+    } else {
+      while (waits_for != 0 && gpu().launched[awaited] < enough) {
+        lock.unlock();
+        sleep_until(now() + 1'000'000);
+        lock.lock();
+      }
+    }
     lock.unlock();
     told.end(0);
     return 0;

@@ -99,6 +99,12 @@ def launch(
     _check(status, call)
 
 
+def wait_in_launch(kernel: str, launches: int = 1) -> None:
+    """The next kernel of this thread waits for so many later launches of another kernel, if it runs as a pass of a
+    range: its launch returns when they are there."""
+    _driver().fake_gpu_wait_in_launch(kernel.encode(), launches)
+
+
 def graph_launch(
     nodes: int | Sequence[str] = 2,
     graph: int = 1,

@@ -45,6 +45,12 @@ DEFAULT, DEFAULT_OF_RANGES = "speed-of-light,occupancy", "overview"
 KERNELS = 8
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
+# How long (ms) launches of the second run wait for one that is counted: at least this, and for some time of a launch in
+# each pass. See native/profiler/inject.cpp.
+_PATIENCE = "CUTRACE_PROFILE_PATIENCE_MS"
+_LEAST_PATIENCE, _TIMES_A_PASS = 20_000, 10
+# Code that counts its instructions takes as long as so many passes.
+_PASSES_OF_LINES = 10
 #: The information about a process that the metrics have in common with the first run.
 _WHO = ("pid", "parent_pid", "host", "boot_id", "command", "executable", "started", "cupti_version")
 
@@ -161,7 +167,8 @@ def profile(
                 apart = stretches(launches)[:KERNELS] if lines else [launches]
                 counted = "instructions" if lines else "launches"
                 in_places = [placed(trace, some, work.launches(trace)) for some in apart]
-                runs = [partial(_replay, command, *some, done, counted) for some in in_places]
+                passes = _PASSES_OF_LINES if lines else config.passes
+                runs = [partial(_replay, command, *some, done, counted, passes) for some in in_places]
                 what, number, of = "launch", sum(map(len, apart)), "the instructions of " if lines else ""
                 why = "inside CUDA graphs, which cannot be replayed one by one"
                 if more := len(launches) - number:
@@ -208,16 +215,25 @@ def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
 
 @contextmanager
 def _second_run(
-    command: Sequence[str], done: Profile, subject: str, keys: Sequence[tuple[tuple[bytes, ...], int]], *variables: str
+    command: Sequence[str],
+    done: Profile,
+    subject: str,
+    keys: Sequence[tuple[tuple[bytes, ...], int]],
+    *variables: str,
+    patience: int = _LEAST_PATIENCE,
 ) -> Iterator[list[Path]]:
     """Run a command again with the profiler, which ``variables`` inject, and count what the keys identify. Yields the
-    files with the values of the processes, sorted by process id."""
+    files with the values of the processes, sorted by process id.
+
+    :param patience: how long (ms) launches wait for one that is counted.
+    """
     texts = [os.fsencode(completed(Options()).cupti or ""), subject.encode(), ",".join(done.names).encode()]
     for names, number in keys:  # a kernel has no domain
         texts += [str(number).encode(), *((b"", *names)[-2:])]
     with scratch() as folder:
         (folder / "plan").write_bytes(b"".join(text + b"\0" for text in texts))  # see native/profiler/session.h
-        environment = {**os.environ, **dict.fromkeys(variables, str(installed(_LIBRARY))), _PLAN: str(folder)}
+        libraries = dict.fromkeys(variables, str(installed(_LIBRARY)))
+        environment = {_PATIENCE: str(patience), **os.environ, **libraries, _PLAN: str(folder)}
         done.status = run_command(command, environment)
         yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
 
@@ -243,10 +259,14 @@ def _read_values(done: Profile, files: Sequence[Path], places: int) -> list[tupl
     return []
 
 
-def _replay(command: Sequence[str], launches: Sequence[Launch], places: int, done: Profile, counted: str) -> None:
+def _replay(
+    command: Sequence[str], launches: Sequence[Launch], places: int, done: Profile, counted: str, passes: int
+) -> None:
     """Run a command again, and count metrics of these launches or of their instructions."""
     keys = sorted({launch.key for launch in launches})
-    with _second_run(command, done, counted, keys, CUDA) as files:
+    longest = max(0, *(launch.time for launch in launches)) // 1_000_000  # an unknown end is 0
+    patience = _LEAST_PATIENCE + _TIMES_A_PASS * passes * longest
+    with _second_run(command, done, counted, keys, CUDA, patience=patience) as files:
         read = _read_values(done, files, places)
         results = [
             {((os.fsencode(w[7]),), int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines}

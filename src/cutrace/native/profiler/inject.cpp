@@ -7,24 +7,31 @@
 // when the process ends, the profiler writes their lines and the file <pid>.instructions: device, number of launches, function,
 // offset, line, sums of the metrics and file of each instruction.
 //
-// A planned launch runs alone: it holds a lock exclusively that all other launches share.
+// A planned launch runs alone: see launch_gate.h. If its kernel waits for a kernel of another thread or process it would never
+// end, so other launches go on after a while, and the process ends if the planned launch still does not.
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <memory>
-#include <shared_mutex>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <cuda.h>
 
+#include "../collector/core/blocked_signals.h"
 #include "counters.h"
+#include "launch_gate.h"
 #include "range_counting.h"
 
 namespace cutrace {
@@ -70,7 +77,39 @@ constexpr LaunchCall kLaunches[] = {
 struct Kernel {
   std::vector<bool> planned;  // by launch
   std::atomic<std::size_t> launched{0};
+  std::atomic<bool> cannot_be_alone{false};
 };
+
+struct PlannedLaunch {
+  const char* name = nullptr;  // of the plan, never freed; null at the end of the process
+  Kernel* kernel = nullptr;
+  std::size_t number = 0;
+
+  std::string text() const {
+    return name == nullptr ? "the last read of counts" : "launch " + std::to_string(number) + " of " + name;
+  }
+};
+
+std::string seconds(std::chrono::milliseconds time) {
+  char digits[32];
+  // Not printf(), which writes a comma in many locales.
+  return std::string(digits, std::to_chars(digits, digits + sizeof digits, static_cast<double>(time.count()) / 1000).ptr) + " s";
+}
+
+constexpr char kInterlocked[] =
+    "Kernels that wait for work of other threads or processes, such as those of NCCL, cannot be counted: choose others "
+    "(--kernel)";
+
+// The state of a thread between the begin and the end of its launch call.
+struct Current {
+  enum class Inside { no, with_others, alone } inside = Inside::no;
+  Kernel* kernel = nullptr;
+  std::size_t ordinal = 0;
+  bool planned = false;
+  Launch launch;
+  ContextCounter* counter = nullptr;  // the running counter
+};
+thread_local Current current;
 
 class Profiler {
  public:
@@ -81,13 +120,20 @@ class Profiler {
   void finish();
 
  private:
+  using Gate = LaunchGate<PlannedLaunch>;
+
   void on_module(const CUpti_ModuleResourceData& module);
   ContextCounter* counter_of(CUcontext context);
   void enter(const LaunchCall& call, const CUpti_CallbackData& data);
   void leave(const CUpti_CallbackData& data);
+  void leave_alone(const Current& done, const CUpti_CallbackData& data, bool failed);
+  bool enter_alone(const PlannedLaunch& launch, Gate::Clock::time_point deadline);
+  void give_up(const PlannedLaunch& launch);
+  void end_if_overdue();
   void watch(bool on);
   ContextCounter* begin(CUcontext context);
   void end_stretch();
+  void drop_stretch();
   void write_instructions(std::size_t launches);
 
   const pid_t pid_ = getpid();
@@ -95,24 +141,15 @@ class Profiler {
   std::unordered_map<std::string, Kernel> kernels_;
   std::atomic<std::size_t> left_{0};  // planned launches that have not run
   SourceLines lines_{session.cupti};
-  std::shared_mutex launching_;
-  // Under launching_, alone.
+  Gate gate_;
+  std::once_flag watchdog_;
+  // Of the launch that is alone.
   InstructionSums instructions_;
   ContextCounter* stretch_ = nullptr;       // that counts instructions
   std::vector<std::string> stretch_lines_;  // of its launches
   bool stretch_over_ = false;
   std::map<CUcontext, std::unique_ptr<ContextCounter>> counters_;
 };
-
-// The state of a thread between the begin and the end of its launch call.
-struct Current {
-  enum class Holds { nothing, shared, alone } holds = Holds::nothing;
-  Kernel* kernel = nullptr;
-  std::size_t ordinal = 0;
-  Launch launch;
-  ContextCounter* counter = nullptr;  // the running counter
-};
-thread_local Current current;
 
 std::string line_of(const Current& done, const char* kernel) {
   std::string line = std::to_string(done.ordinal);
@@ -170,8 +207,10 @@ void Profiler::on_module(const CUpti_ModuleResourceData& module) {
 
 void Profiler::finish() {
   if (getpid() != pid_) return;  // a forked child
-  const std::unique_lock lock(launching_, std::try_to_lock);  // a launch that never ends may hold it
-  if (lock.owns_lock()) end_stretch();
+  // A launch that never ends may be inside.
+  if (!gate_.enter_alone({}, Gate::Clock::now())) return;
+  end_stretch();
+  gate_.leave_alone();
 }
 
 // Reads the counts of a stretch of launches.
@@ -183,6 +222,11 @@ void Profiler::end_stretch() {
   if (!counter->end(none)) return session.fail(counter->error());
   for (const std::string& line : stretch_lines_) session.write(line);
   write_instructions(stretch_lines_.size());
+}
+
+// Another kernel may have been counted.
+void Profiler::drop_stretch() {
+  if (std::exchange(stretch_, nullptr) != nullptr) stretch_over_ = true;
 }
 
 void Profiler::write_instructions(std::size_t launches) {
@@ -206,15 +250,50 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
     current.kernel = &kernel;
     current.launch = launch;
     current.ordinal = kernel.launched.fetch_add(1);
-    if (current.ordinal < kernel.planned.size() && kernel.planned[current.ordinal]) {
-      launching_.lock();
-      current.holds = Current::Holds::alone;
-      current.counter = begin(data.context);
-      return;
-    }
+    current.planned = current.ordinal < kernel.planned.size() && kernel.planned[current.ordinal];
   }
-  launching_.lock_shared();
-  current.holds = Current::Holds::shared;
+  const auto deadline = Gate::Clock::now() + session.patience;
+  if (current.planned && enter_alone({found->first.c_str(), current.kernel, current.ordinal}, deadline)) {
+    current.inside = Current::Inside::alone;
+    current.counter = begin(data.context);
+    return;
+  }
+  if (const auto disturbed = gate_.enter(deadline)) give_up(*disturbed);
+  current.inside = Current::Inside::with_others;
+}
+
+bool Profiler::enter_alone(const PlannedLaunch& launch, Gate::Clock::time_point deadline) {
+  std::call_once(watchdog_, [this] { end_if_overdue(); });
+  if (launch.kernel->cannot_be_alone.load()) return false;
+  if (gate_.enter_alone(launch, deadline)) return true;
+  if (!launch.kernel->cannot_be_alone.exchange(true))
+    session.fail(launch.text() + " and later ones were not counted: other launches did not return within " +
+                 seconds(session.patience) + ". " + kInterlocked);
+  return false;
+}
+
+// Another launch no longer waits for this one, so what its counter counts is not its own.
+void Profiler::give_up(const PlannedLaunch& launch) {
+  if (launch.kernel == nullptr) return;
+  launch.kernel->cannot_be_alone.store(true);
+  session.fail(launch.text() + " and later ones were not counted: another thread had to wait for " + seconds(session.patience) +
+               " to launch a kernel. " + kInterlocked);
+}
+
+// Starts a thread that ends the process when a planned launch does not end.
+void Profiler::end_if_overdue() {
+  const BlockedSignals blocked;
+  try {
+    std::thread([this] {
+      constexpr int kAlone = 10;  // a launch that is in nobody's way has more time
+      const PlannedLaunch launch = gate_.overdue(session.patience, kAlone * session.patience);
+      const std::string sentence = "the program was ended, because " + launch.text() + " did not end while it was counted. " + kInterlocked;
+      session.fail(sentence);
+      std::fprintf(stderr, "cutrace: %s\n", sentence.c_str());
+      ::_exit(EXIT_FAILURE);
+    }).detach();
+  } catch (const std::exception&) {  // no thread: such a launch hangs
+  }
 }
 
 void Profiler::leave(const CUpti_CallbackData& data) {
@@ -222,14 +301,20 @@ void Profiler::leave(const CUpti_CallbackData& data) {
   // A failed launch does not count: the first run has no kernel of it either.
   const bool failed = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
   if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
-  if (done.holds == Current::Holds::shared) return launching_.unlock_shared();
-  if (done.holds != Current::Holds::alone) return;
+  if (done.inside == Current::Inside::alone) leave_alone(done, data, failed);
+  if (done.inside == Current::Inside::with_others) gate_.leave();
+  if (done.inside == Current::Inside::with_others && done.planned && !failed) left_.fetch_sub(1);
+}
+
+void Profiler::leave_alone(const Current& done, const CUpti_CallbackData& data, bool failed) {
   std::vector<double> values;
-  const bool counted = done.counter != nullptr && (of_instructions_ || done.counter->end(values));
+  const bool ended = done.counter != nullptr && (of_instructions_ || done.counter->end(values));
+  const bool alone = gate_.undisturbed();
   if (!failed) {
-    if (!counted && done.counter != nullptr) session.fail(done.counter->error());
-    if (counted && !of_instructions_) session.write(line_of(done, data.symbolName), values);
-    if (counted && of_instructions_) stretch_lines_.push_back(line_of(done, data.symbolName));
+    if (!ended && done.counter != nullptr && alone) session.fail(done.counter->error());
+    if (ended && alone && !of_instructions_) session.write(line_of(done, data.symbolName), values);
+    if (ended && alone && of_instructions_) stretch_lines_.push_back(line_of(done, data.symbolName));
+    if (!alone) drop_stretch();
     const bool last = left_.fetch_sub(1) == 1;
     const std::vector<bool>& planned = done.kernel->planned;
     if (last || done.ordinal + 1 >= planned.size() || !planned[done.ordinal + 1]) end_stretch();
@@ -238,7 +323,7 @@ void Profiler::leave(const CUpti_CallbackData& data) {
       watch(false);
     }
   }
-  launching_.unlock();
+  gate_.leave_alone();
 }
 
 // The counter that has begun for a launch, null when there is none.

@@ -29,6 +29,8 @@ Session::Session() {
     fail("the plan cannot be read");
     return;
   }
+  if (const char* milliseconds = std::getenv("CUTRACE_PROFILE_PATIENCE_MS"))
+    patience = std::chrono::milliseconds(std::strtoul(milliseconds, nullptr, 10));
   wanted_cupti = texts[0];
   subject = texts[1];
   for (std::string_view line = texts[2]; !line.empty();) metrics.emplace_back(next_word(line, ","));

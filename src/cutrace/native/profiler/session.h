@@ -8,6 +8,8 @@
 //   for each launch: its number among those of its kernel in this process, from 0; ""; the mangled name of the kernel
 //   or for each range: its number among those of its domain and name in this process, from 0; the domain; the name
 //
+// CUTRACE_PROFILE_PATIENCE_MS is how long launches wait for each other; see inject.cpp.
+//
 // Each process that runs one of them writes <pid>.values into the folder: lines of fields separated by tabs. A line has a
 // message after the field "error", or what inject.cpp and range_counting.cpp describe.
 #pragma once
@@ -22,6 +24,7 @@
 #include <cupti_sass_metrics.h>
 #include <cupti_target.h>
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -61,6 +64,7 @@ struct Session {
   std::string folder, wanted_cupti, subject;
   std::vector<std::string> metrics;
   std::vector<Planned> plan;
+  std::chrono::milliseconds patience{20'000};  // of launches that wait for each other
   CuptiLibrary cupti;
 #define CUTRACE_MEMBER(name) decltype(&::cupti##name) name = nullptr;
   CUTRACE_PROFILER_FUNCTIONS(CUTRACE_MEMBER)

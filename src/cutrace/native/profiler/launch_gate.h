@@ -1,0 +1,95 @@
+// The gate that launches pass in the second run of `cutrace profile`: many together, or one alone, which is counted.
+//
+// It is fair: a launch that wants to be alone keeps later ones out until it had its turn, and then those go first that waited
+// for it. A wait ends at a deadline, because a counted kernel may wait for the kernel of a launch that waits for it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+namespace cutrace {
+
+template <typename Launch>
+class LaunchGate {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Duration = std::chrono::milliseconds;
+
+  // Waits while another launch is alone or waits to be. At the deadline it enters all the same. Returns the launch that is no
+  // longer alone because of that, the first time.
+  std::optional<Launch> enter(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t arrived = turn_;
+    ++waiting_;
+    changed_.wait_until(lock, deadline, [&] { return !alone_ && (wanting_alone_ == 0 || arrived < turn_); });
+    --waiting_;
+    if (arrived < turn_) --first_;
+    ++inside_;
+    if (!alone_ || disturbed_) return std::nullopt;
+    disturbed_ = Clock::now();
+    changed_.notify_all();
+    return alone_;
+  }
+
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    if (--inside_ == 0) changed_.notify_all();
+  }
+
+  // Waits until no other launch is inside, and keeps others out. False when they are still there at the deadline.
+  bool enter_alone(const Launch& launch, Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    ++wanting_alone_;
+    const bool free = changed_.wait_until(lock, deadline, [&] { return !alone_ && inside_ == 0 && first_ == 0; });
+    --wanting_alone_;
+    if (free) {
+      alone_ = launch;
+      since_ = Clock::now();
+      disturbed_.reset();
+    }
+    changed_.notify_all();
+    return free;
+  }
+
+  // Whether the launch that entered alone still is.
+  bool undisturbed() {
+    const std::lock_guard lock(mutex_);
+    return !disturbed_;
+  }
+
+  void leave_alone() {
+    const std::lock_guard lock(mutex_);
+    alone_.reset();
+    ++turn_;
+    first_ = waiting_;
+    changed_.notify_all();
+  }
+
+  // Waits for a launch that is alone for longer than `longest`, or is there `patience` after it was disturbed.
+  Launch overdue(Duration patience, Duration longest) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return alone_.has_value(); });
+      const Clock::time_point deadline = disturbed_ ? *disturbed_ + patience : since_ + longest;
+      if (Clock::now() >= deadline) return *alone_;
+      changed_.wait_until(lock, deadline);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t turn_ = 0;  // how many launches have been alone
+  unsigned inside_ = 0;
+  unsigned waiting_ = 0;
+  unsigned first_ = 0;  // of those who wait or just did: they enter before the next launch is alone
+  unsigned wanting_alone_ = 0;
+  std::optional<Launch> alone_;
+  Clock::time_point since_;
+  std::optional<Clock::time_point> disturbed_;  // when another launch entered
+};
+
+}  // namespace cutrace
