@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from captures import training_steps
+from captures import Capture, training_steps
 from cutrace.runbin import TABLES, Reader, Writer
 from cutrace.runbin.blocks import pack_header
 from cutrace.runbin.layout import schema
@@ -45,6 +45,19 @@ def test_a_recording_says_what_it_says_it_does(tmp_path: Path) -> None:
             "notes", "tables",
         }  # fmt: skip
         assert set(process.info) <= known
+
+
+def test_redaction_covers_the_files_of_python_frames(tmp_path: Path) -> None:
+    with Capture(tmp_path / "run.bin") as c:
+        for correlation, file in enumerate(("/home/alice/ops.py", "customer/ops.py", "train.py", "<string>"), 1):
+            c.api("cudaFree", 1, 2, correlation=correlation, stack=c.stack((file, correlation, "f")))
+        c.push_pop("customer/range", 1, 2)
+    redact(tmp_path / "run.bin", tmp_path / "out.bin")
+    with cutrace.load(tmp_path / "out.bin") as trace:
+        files = [trace.strings[file] for file in trace.frames["file"][1:].tolist()]
+        assert files == ["(path)", "(path)", "train.py", "<string>"]
+        assert trace.strings[int(trace.nvtx_ranges["name"][0])] == "customer/range"
+        assert trace.python_stacks.place(2) == "(path):2 in f"
 
 
 def test_no_environment_variable_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

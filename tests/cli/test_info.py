@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from captures import Capture
 from cutrace.runbin import Writer
 from support import cutrace, on_a_terminal, rows, small_capture
 
@@ -88,6 +89,15 @@ def test_a_file_gets_lines_that_are_not_wrapped(tmp_path):
     lines = cutrace("info", tmp_path / "a.bin").stdout.splitlines()
     assert f"! {note}".rstrip() in (line.rstrip() for line in lines)
     assert any("h" * 100 in line for line in lines)
+
+
+def test_calls_with_stacks_are_counted(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.api("cudaFree", 1, 2, correlation=1, stack=c.stack(("a.py", 1, "f")))
+        c.api("cudaFree", 3, 4, correlation=2)
+    assert "Python stacks: 1 of 2 API calls; " in cutrace("info", tmp_path / "a.bin").stdout
+    assert info(tmp_path / "a.bin")["rows"]["call_stacks"] == 1
+    assert "Python stacks" not in cutrace("info", small_capture(tmp_path / "b.bin")).stdout
 
 
 def test_a_capture_without_a_gpu_has_no_gpu_table(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import captures
 import cutrace
@@ -12,6 +13,7 @@ from captures import Capture
 from contents import contents, everything
 from cutrace import Trace, slicing
 from cutrace.runbin import TABLES
+from cutrace.trace.stacks import short_files
 from cutrace.trace.writing import write
 
 MAIN, STEP, OPS = ("train.py", 10, "main"), ("train.py", 42, "step"), ("ops.py", 7, "fused_add")
@@ -28,6 +30,91 @@ def paths(trace: Trace) -> list[list[str]]:
             stack = trace.stacks["parent"][stack]
         found.append(path[::-1])
     return found
+
+
+def test_calls_and_work_find_their_stacks(tmp_path):
+    # Blocks are not in the order of the calls, as those of several threads.
+    expected = {}
+    with Capture(tmp_path / "run.bin") as c:
+        for first in (500, 1, 250):
+            for correlation in range(first, first + 300, 3):
+                c.add("call_stacks", correlation=correlation, stack=c.stack(MAIN, ("a.py", correlation, "f")))
+                expected[correlation] = correlation
+            c.flush()
+        c.add("call_stacks", correlation=4, stack=c.stack(MAIN, STEP))
+        c.add("call_stacks", correlation=0, stack=c.stack(STEP))
+        c.add("call_stacks", correlation=5, stack=60_000)
+    expected[4] = STEP[1]  # the last one counts
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        stacks = trace.python_stacks
+        asked = np.random.default_rng(0).permutation(1000).astype(np.uint32)
+        frames = stacks.innermost(stacks.of(0, asked))
+        lines = dict(zip(asked.tolist(), trace.frames["line"][frames].tolist(), strict=True))
+        assert {correlation: line for correlation, line in lines.items() if line} == expected
+        assert stacks.of(0, asked[:0]).tolist() == []
+        assert stacks.of(0, np.array([0, 5, 100_000], np.uint32)).tolist() == [0, 0, 0]
+
+
+def test_rows_of_several_processes_find_their_own_stacks(tmp_path):
+    path = captures.join(tmp_path / "run.bin", [stacked(tmp_path / f"{pid}.bin", pid) for pid in (100, 200)])
+    with cutrace.load(path) as trace:
+        stacks = trace.python_stacks
+        found = stacks.of_rows(trace.api_calls).tolist()
+        assert [stacks.text(stack) for stack in found] == [
+            "100.py:3 in only here < train.py:10 in main",
+            "ops.py:7 in fused_add < train.py:42 in step < train.py:10 in main",
+            "",
+            "200.py:3 in only here < train.py:10 in main",
+            "ops.py:7 in fused_add < train.py:42 in step < train.py:10 in main",
+            "",
+        ]
+        # The second call of each has equal frames, under ids of its own.
+        assert found[1] != found[4]
+        assert stacks.alike[found].tolist() == [found[0], found[1], 0, found[3], found[1], 0]
+
+
+def test_a_capture_without_stacks_has_no_service(tmp_path):
+    with Capture(tmp_path / "run.bin") as c:
+        c.api("cudaFree", 1, 2, correlation=1)
+        c.stack(MAIN)
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert trace.python_stacks is None
+
+
+def test_the_text_of_a_stack_is_bounded(tmp_path):
+    with Capture(tmp_path / "run.bin") as c:
+        frames = [("a.py", line, "f" * 1000) for line in range(1, 31)]
+        c.api("cudaFree", 1, 2, correlation=1, stack=c.stack(*frames))
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        text = trace.python_stacks.text(int(trace.call_stacks["stack"][0]), 3)
+        assert text.startswith("a.py:30 in fff")
+        assert text.endswith("... < (27 more)")
+        assert len(text) < 600
+
+
+def test_what_a_frame_lacks_is_left_out(tmp_path):
+    frames = [("", 3, "f"), ("a.py", 0, "f"), ("a.py", 3, "")]
+    with Capture(tmp_path / "run.bin") as c:
+        for correlation, frame in enumerate(frames, 1):
+            c.api("cudaFree", 1, 2, correlation=correlation, stack=c.stack(frame))
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert [trace.python_stacks.place(frame) for frame in (0, 1, 2, 3)] == [
+            "(unknown)", "(unknown file):3 in f", "a.py in f", "a.py:3",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "short"),
+    [
+        (["/a/ops.py", "/b/train.py"], ["ops.py", "train.py"]),
+        (["/a/x/ops.py", "/b/x/ops.py", "/b/y/ops.py"], ["a/x/ops.py", "b/x/ops.py", "y/ops.py"]),
+        (["ops.py", "/ops.py", "x/ops.py"], ["ops.py", "/ops.py", "x/ops.py"]),
+        (["<string>", "/"], ["<string>", "/"]),
+        (["/a" + "/x" * 99, "/b" + "/x" * 99], ["/a" + "/x" * 99, "/b" + "/x" * 99]),
+    ],
+)
+def test_files_are_named_by_their_shortest_end(files, short):
+    assert [short_files(files)[file] for file in files] == short
 
 
 def written(path: Path, frames: list[tuple[int, int]], stacks: list[tuple[int, int, int]], calls: list[int]) -> Trace:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..outputs import size_of
-from ..units import format_duration, format_size, printable
+from ..units import count_of, format_duration, format_size, printable
 from . import options
 from .output import put, put_json, put_tables
 from .record import not_annotated
@@ -89,6 +89,8 @@ def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int)
     reasons = [f"Dumped because: {printable(reason)}\n" for p in summary.processes for reason in p.dumped_because]
     put([f"{click.style(printable(title), bold=True)}  {span}\n\n", *reasons, "\n" * bool(reasons)])
     put_tables("cutrace info", _tables(summary), "table")
+    if summary.counts.get("call_stacks"):
+        put([f"\n{_stacks(summary)}\n"])
     sentences = [*summary.quality.sentences(), *not_annotated(trace), *_early(summary)]
     put(["\n", *(f"{click.style('!', fg='yellow')} {printable(sentence)}\n" for sentence in sentences)])
     if not sentences:
@@ -121,6 +123,12 @@ def _tables(summary: Summary) -> list[Table]:
     ]
     tables += _samples(summary.processes)
     return [table for table in tables if table.rows or table.name != "gpus"]
+
+
+def _stacks(summary: Summary) -> str:
+    """Return a line about the Python stacks of calls."""
+    stacks, calls = (summary.counts.get(table, 0) for table in ("call_stacks", "api_calls"))
+    return f"Python stacks: {stacks:,} of {count_of(calls, 'API call')}; `cutrace stats --report stack_sum` sums them"
 
 
 def _samples(processes: Iterable[Process]) -> Iterator[Table]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..outputs import check_output, replacing
 from .copying import Changes, copy
+from .layout import STRINGS_BLOCK, TABLES
 from .reader import Reader
 
 #: Keys of the process description that are kept.
@@ -76,12 +77,29 @@ def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     source, destination = Path(source), Path(destination)
     check_output(destination, [source])
     with Reader(source) as reader, replacing(destination) as temporary, temporary.open("wb") as file:
-        copy(reader, range(len(reader.offsets)), _Redaction(), file)
+        copy(reader, range(len(reader.offsets)), _Redaction(_file_names(reader)), file)
+
+
+def _file_names(reader: Reader) -> set[bytes]:
+    """The file names of Python frames."""
+    ids: list[set[int]] = [set() for _ in reader.processes]
+    for index in reader.indices(TABLES["frames"].number).tolist():
+        ids[reader.process_of[index]].update(reader.read(index)["file"].tolist())
+    names: set[bytes] = set()
+    for index in reader.indices(STRINGS_BLOCK).tolist() if any(ids) else ():
+        own = ids[reader.process_of[index]]
+        names.update(text for number, text in reader.strings(index) or () if number in own)
+    return names
 
 
 class _Redaction(Changes):
+    """``file_names`` are texts that are one path each, also where it is relative."""
+
+    def __init__(self, file_names: set[bytes]) -> None:
+        self._file_names = file_names
+
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
         return description(info)
 
     def text(self, text: bytes) -> bytes:
-        return without_paths(text)
+        return PATH if text in self._file_names and b"/" in text else without_paths(text)

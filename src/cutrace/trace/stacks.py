@@ -1,13 +1,164 @@
-"""Python stacks of API calls.
+"""Python stacks of API calls: the stack of each call, the frames of each stack, and their texts.
 
-A stack is a frame and the stack of its caller, so stacks form a tree. Id 0 is the empty stack.
+A stack is a frame and the stack of its caller, so stacks form a tree. Id 0 is the empty stack. GPU work has the
+correlation id of the call that launched it, and so the stack of that call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from ..runbin.blocks import BlockInfo
+    from .trace import Trace
+
+#: The innermost frames in the text of a stack, and the longest text of a frame.
+_SHOWN_FRAMES, _LONGEST_PLACE = 8, 160
+#: Blocks of ``call_stacks`` that are kept in memory, with sorted rows.
+_KEPT_BLOCKS = 32
+#: Paths that are not known by so many names at their ends are written in full.
+_MOST_NAMES = 16
+
+
+class _StackBlock(NamedTuple):
+    """A block of ``call_stacks``: its number, and its smallest and its largest correlation id."""
+
+    number: int
+    first: int
+    last: int
+
+
+class PythonStacks:
+    """The Python stacks of the API calls of a trace. ``Trace.frames`` and ``Trace.stacks`` have the rows by id.
+
+    Memory is bounded: the rows of ``call_stacks`` are read by block. Correlation ids rise with time, so the calls of an
+    interval are in few blocks.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        infos = trace.block_infos("call_stacks")
+        self._rows = lru_cache(_KEPT_BLOCKS)(partial(_sorted_rows, trace, infos))
+        self._blocks: dict[int, list[_StackBlock]] = {}
+        for number, info in enumerate(infos):
+            correlations, _ = self._rows(number)
+            if len(correlations):
+                block = _StackBlock(number, int(correlations[0]), int(correlations[-1]))
+                self._blocks.setdefault(info.process, []).append(block)
+
+    # The stacks of calls
+
+    def of(self, process: int, correlations: np.ndarray) -> np.ndarray:
+        """The stack of each call of a process, or of the call that launched each piece of GPU work; 0 for none. If a
+        call has several, the last one counts. Thread-safe."""
+        found = np.zeros(len(correlations), np.uint32)
+        blocks = self._blocks.get(process)
+        if not blocks or not len(correlations):
+            return found
+        first, last = int(correlations.min()), int(correlations.max())
+        for block in blocks:
+            if block.first <= last and first <= block.last:
+                known, stacks = self._rows(block.number)
+                at = np.maximum(np.searchsorted(known, correlations, "right") - 1, 0)
+                here = known[at] == correlations
+                found[here] = stacks[at[here]]
+        return found
+
+    def of_rows(self, rows: np.ndarray) -> np.ndarray:
+        """The result of :meth:`of` for rows of any processes."""
+        found = np.zeros(len(rows), np.uint32)
+        for process in np.unique(rows["process"]).tolist():
+            at = rows["process"] == process
+            found[at] = self.of(process, rows["correlation"][at])
+        return found
+
+    # The frames of stacks
+
+    def frames(self, stack: int) -> list[int]:
+        """The ids of the frames of a stack, outermost first."""
+        frames: list[int] = []
+        parents, of = self._parents_and_frames
+        while stack:
+            frames.append(int(of[stack]))
+            stack = int(parents[stack])
+        return frames[::-1]
+
+    def innermost(self, stacks: np.ndarray) -> np.ndarray:
+        """The id of the innermost frame of each stack; 0 for no stack."""
+        frames: np.ndarray = self._parents_and_frames[1][stacks]
+        return frames
+
+    @cached_property
+    def alike(self) -> np.ndarray:
+        """For each stack the id of the first one that has equal frames, in any process."""
+        frames, rows = self._trace.frames, self._trace.stacks.copy()
+        _, numbers = np.unique(frames[["file", "function", "line"]], return_inverse=True)
+        rows["frame"] = numbers.reshape(-1)[rows["frame"]]  # the empty frame is the smallest one
+        return join(rows)
+
+    @cached_property
+    def _parents_and_frames(self) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._trace.stacks
+        return np.ascontiguousarray(rows["parent"]), np.ascontiguousarray(rows["frame"])
+
+    # Texts
+
+    def place(self, frame: int) -> str:
+        """A frame as text: ``ops.py:42 in fused_add``. The name of the file is as short as possible."""
+        if not frame:
+            return "(unknown)"
+        row = self._trace.frames[frame]
+        file, line = self._short_files.get(int(row["file"]), "(unknown file)"), int(row["line"])
+        where = f"{file}:{line}" if line else file
+        function = self._trace.strings[int(row["function"])]
+        place = f"{where} in {function}" if function else where
+        return place if len(place) <= _LONGEST_PLACE else f"{place[: _LONGEST_PLACE - 3]}..."
+
+    def text(self, stack: int, most: int = _SHOWN_FRAMES) -> str:
+        """The innermost frames of a stack as text, innermost first: ``ops.py:42 in fused_add < train.py:10 in main``.
+        "" for no stack."""
+        frames = self.frames(stack)[::-1]
+        places = [self.place(frame) for frame in frames[:most]]
+        left = len(frames) - len(places)
+        return " < ".join([*places, f"({left} more)"] if left else places)
+
+    @cached_property
+    def _short_files(self) -> dict[int, str]:
+        """The shortest end of each file name that no other file of the trace has."""
+        files = np.unique(self._trace.frames["file"]).tolist()
+        names = {file: self._trace.strings[file] for file in files if file}
+        short = short_files(names.values())
+        return {file: short[name] for file, name in names.items()}
+
+
+def short_files(files: Iterable[str]) -> dict[str, str]:
+    """For each of some distinct paths the shortest end, in whole names, that no other one of them has."""
+    parts = {file: file.split("/") for file in files}
+    short: dict[str, str] = {}
+    depth = 0
+    while len(short) < len(parts):
+        depth += 1
+        ends = {file: "/".join(names[-depth:]) for file, names in parts.items()}
+        times = Counter(ends.values())
+        for file, end in ends.items():
+            if times[end] == 1:
+                short.setdefault(file, end or file)
+            elif depth == min(len(parts[file]), _MOST_NAMES):
+                short[file] = file
+    return short
+
+
+def _sorted_rows(trace: Trace, infos: Sequence[BlockInfo], number: int) -> tuple[np.ndarray, np.ndarray]:
+    """The correlation ids, ascending, and the stacks of the rows of a block."""
+    rows, _ = trace.block(infos[number])
+    rows = rows[(rows["correlation"] != 0) & (rows["stack"] != 0)]
+    order = np.argsort(rows["correlation"], kind="stable")
+    return rows["correlation"][order], rows["stack"][order]
 
 
 def join(rows: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ from .origins import Origins
 from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
 from .rows import LATEST, TIMES, apart, by_value, changed, chosen, copied, joined, unknown_times
+from .stacks import PythonStacks
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -217,6 +218,11 @@ class Trace:
         """Where the graph nodes of the trace were created; None if no creation was recorded."""
         # A damaged block has a count and no rows.
         return Origins(self) if self.count("graph_nodes") and len(self.graph_nodes) else None
+
+    @cached_property
+    def python_stacks(self) -> PythonStacks | None:
+        """The Python stacks of the API calls of the trace; None if there are none."""
+        return PythonStacks(self) if self.count("call_stacks") and len(self.stacks) > 1 else None
 
     # The capture as a whole
 
