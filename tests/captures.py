@@ -258,6 +258,44 @@ def replays(path: Path, *, pid: int = 100, count: int = 3) -> Path:
     return path
 
 
+def python_calls(path: Path, *, pid: int = 100, root: str = "/app") -> Path:
+    """Calls of a Python program, most of them with stacks: launches, replays of a graph, a copy, allocations and waits.
+    A driver call is inside a runtime call. Files are in ``root``."""
+    main, step = (f"{root}/train.py", 10, "main"), (f"{root}/train.py", 42, "step")
+    with Capture(path, pid=pid) as c:
+        c.device()
+        c.context()
+        launching = c.stack(main, step, (f"{root}/ops.py", 7, "fused_add"))
+        plain = c.launch("_Z3addPf")
+        for number in (0, 1):
+            at = 1_000 * number
+            c.api("cudaLaunchKernel", at + 100, at + 200, correlation=1 + number, stack=launching)
+            c.api("cuLaunchKernel", at + 110, at + 190, domain=1, correlation=1 + number)
+            c.kernel(plain, at + 300, at + 340, correlation=1 + number)
+        c.api("cudaLaunchKernel", 2_000, 2_050, correlation=3, thread=101)  # a thread without Python
+        c.kernel(plain, 2_100, 2_105, correlation=3)
+        # A graph: its node is created in one function and replayed by another one.
+        c.graph_node(1, 3_010, "forward", thread=100)
+        c.api("cudaLaunchKernel", 3_000, 3_050, correlation=10, stack=c.stack(main, (f"{root}/model.py", 3, "forward")))
+        node = c.launch("_Z4nodev", graph_node=1, graph=9)
+        replaying = c.stack(main, (f"{root}/train.py", 60, "replay"))
+        for correlation, at in ((20, 4_000), (21, 5_000)):
+            c.api("cudaGraphLaunch", at, at + 10, correlation=correlation, stack=replaying)
+            c.kernel(node, at + 100, at + 400, correlation=correlation)
+            c.memset(at + 500, at + 501, 64, correlation=correlation, graph=9)
+        copying = c.stack(main, (f"{root}/data.py", 5, "load"))
+        c.api("cudaMemcpyAsync", 6_000, 6_100, correlation=30, stack=copying)
+        c.memcpy(6_200, 6_600, 4096, correlation=30)
+        c.api("cudaMalloc", 7_000, 7_700, correlation=40, stack=copying)
+        c.add("allocations", time=ORIGIN + 7_600, address=1 << 40, bytes=1 << 20, operation=1, memory=3, correlation=40)
+        c.api("cudaFree", 8_000, 8_030, correlation=41, stack=copying)
+        c.add("allocations", time=ORIGIN + 8_020, address=1 << 40, bytes=1 << 20, operation=2, memory=3, correlation=41)
+        c.api("cudaStreamSynchronize", 9_000, 9_500, correlation=50, stack=c.stack(main, step))
+        c.api("cudaDeviceSynchronize", 9_600, 9_700, correlation=51)
+        c.api("cudaMemGetInfo", 9_800, 9_900, correlation=52)
+    return path
+
+
 def awkward(path: Path) -> Path:
     """Three processes with equal context and stream ids (two of them with one pid), and everything that is legal and
     unpleasant: overlaps, ties, missing references, empty and foreign names, GPU work without a launch and launches

@@ -19,7 +19,8 @@ from . import conversion
 from ._native import demangle as _demangle
 from .analysis import reports
 from .analysis.collectors import collect
-from .analysis.flame import Frame, frames
+from .analysis.flame import Frame, FramesBy
+from .analysis.flame import flame as flame_graph
 from .analysis.names import normalize_kernel
 from .analysis.roofline import Roofline, rooflines
 from .analysis.stats import Stats, StatsOptions
@@ -206,10 +207,11 @@ def roofline(source: Source, destination: StrPath | None = None) -> list[Rooflin
 
 @dataclass(frozen=True, repr=False)
 class FlameGraph:
-    """GPU time by path of ranges, down to kernels. ``root`` is the frame around all others; docs/view.md defines the
-    figures of a frame. It shows itself in a notebook."""
+    """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others;
+    docs/view.md defines the figures of a frame. It shows itself in a notebook."""
 
     root: Frame
+    by: FramesBy = "range"
 
     def __repr__(self) -> str:
         frames = sum(1 for _ in self.root.walk())
@@ -217,17 +219,21 @@ class FlameGraph:
 
     def _repr_html_(self) -> str:
         # In a frame, the style and the script of the page do not meet those of the notebook.
-        return f'<iframe srcdoc="{escape(flame_html(self.root))}" width="100%" height="420" frameborder="0"></iframe>'
+        page = flame_html(self.root, self.by)
+        return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
 
 
-def flame(source: Source, *, names: Names = "stable") -> FlameGraph:
+def flame(source: Source, *, names: Names = "stable", by: FramesBy = "range") -> FlameGraph:
     """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
 
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
+    :param by: ``range``, or ``stack``: the Python frames of the launching calls take the place of ranges and operators.
+
+    Raises :class:`CutraceError` for stacks of a trace that has none.
     """
     options = StatsOptions(normalize_kernel if names == "stable" else demangle)
     with opened(source) as trace:
-        return FlameGraph(frames(collect(trace, ["paths"], options).paths))
+        return FlameGraph(flame_graph(trace, options, by), by)
 
 
 def view(source: Source, destination: StrPath, *, other: Source | None = None) -> None:

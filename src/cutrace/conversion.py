@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import plugins
 from .embedding import CARRIERS
@@ -13,6 +14,9 @@ from .loading import StrPath, listed, opened
 from .outputs import check_output, replacing
 from .trace import Trace
 from .trace.selection import window
+
+if TYPE_CHECKING:
+    from .exporters.base import FramesBy
 
 
 def convert(
@@ -27,6 +31,7 @@ def convert(
     table: str | None = None,
     redact: bool = False,
     capture: bool | None = None,
+    by: FramesBy = "range",
     progress: Progress | None = None,
 ) -> None:
     """Convert one trace, or several into one, to the format of the ending of ``destination``, or to ``format``
@@ -42,6 +47,7 @@ def convert(
     :param redact: leave out command lines, host names and paths.
     :param capture: also carry the capture, so that the file opens again as that capture; by default uncompressed
         Perfetto traces do.
+    :param by: the frames of flame graphs: ``range``, or ``stack`` for the Python frames of the launching calls.
     :param progress: called with the work done and the whole work, in any unit.
 
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
@@ -49,7 +55,7 @@ def convert(
     """
     check_destination(Path(destination), listed(source), format)
     request = Request(
-        format=format, compress=compress, derived=derived, table=table, capture=capture, progress=progress
+        format=format, compress=compress, derived=derived, table=table, capture=capture, by=by, progress=progress
     )
     with opened(source, redacted=redact, select=lambda trace: window(trace, start, end)) as trace:
         write(trace, destination, request)
@@ -66,6 +72,8 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
             raise CutraceError(f"{exporter.description} is not made of one table: choose .csv, or no table")
         if request.compress and exporter.name not in ("perfetto", "chrome"):
             raise CutraceError(f"{exporter.description} has no packets to compress: choose .pftrace, or no compression")
+        if request.by != "range" and exporter.name not in ("folded", "speedscope"):
+            raise CutraceError(f"{exporter.description} has no frames: choose .folded or .speedscope.json")
     with replacing(destination) as temporary:
         exporter(trace, temporary, request)
 

@@ -19,11 +19,29 @@ _COPY = re.compile(r"(?:cuda|cu)Memcpy\w*")
 # CUDA does not block on asynchronous copies, nor on copies that cannot involve host memory.
 _NOT_WAITING = re.compile(r"Async|Peer|ArrayToArray|[AD]to[AD]")
 
+#: The kinds of calls, as ``cutrace record --stacks`` names them; calls that release memory are apart.
+CALL_KINDS = ("launch", "copy", "sync", "alloc", "free", "other")
+# The beginnings of names of each kind, behind "cuda" or "cu". The collector has the same ones.
+_BEGINNINGS = {
+    "launch": r"Launch|GraphLaunch",
+    "copy": r"Memcpy|Memset|MemPrefetch",
+    "sync": r"(?:Stream|Event|Device|Thread|Ctx|ExecutionCtx)Synchronize",
+    "alloc": r"Malloc|HostAlloc|HostRegister|MemAlloc|MemHostAlloc|MemHostRegister|MemCreate|MemMap|MemPoolCreate",
+    "free": r"Free|HostUnregister|MemFree|MemHostUnregister|MemRelease|MemUnmap|MemPoolDestroy|MemPoolTrimTo",
+}
+_OF_KIND = {kind: re.compile(f"_*cu(?:da)?(?:{names})") for kind, names in _BEGINNINGS.items()}
+
 
 @lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
     """The name of an API function without suffixes: ``cudaLaunchKernel_ptsz_v7000`` is ``cudaLaunchKernel``."""
     return _SUFFIXES.sub("", name) or name
+
+
+@lru_cache(maxsize=4096)
+def call_kind(name: str) -> str:
+    """What calls of this function do: one of :data:`CALL_KINDS`."""
+    return next((kind for kind, beginning in _OF_KIND.items() if beginning.match(name)), "other")
 
 
 def launches_graph(name: str) -> bool:

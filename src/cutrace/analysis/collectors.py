@@ -22,8 +22,9 @@ from ..trace import Trace
 from ..trace.origins import NODE_FIELDS, OUTSIDE, UNRECORDED
 from ..trace.quality import GPU_WORK
 from . import gpu, stats
+from .call_stacks import StackPaths, StackSums
 from .calls import UNKNOWN_CALL, plain_name
-from .distribution import NOTHING, Distributions, Spread, Sums, grown
+from .distribution import NOTHING, Distributions, Spread, Sums, grown, sizes
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import DEFAULTS, Stats, StatsOptions
@@ -144,12 +145,6 @@ def _duration(rows: Columns) -> np.ndarray:
     return duration
 
 
-def _sizes(numbers: np.ndarray) -> np.ndarray:
-    """Numbers of bytes as signed integers, capped at 2^63 - 1."""
-    most = np.uint64(np.iinfo(np.int64).max)
-    return (np.minimum(numbers, most) if (numbers > most).any() else numbers).view(np.int64)
-
-
 @dataclass(frozen=True)
 class Grouping:
     """How rows of some ``tables`` are grouped. ``key`` returns the columns that rows of a group share, ``values`` the
@@ -207,7 +202,7 @@ class Grouped(StatsCollector):
 
 
 def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
-    return _duration(rows), _sizes(rows["bytes"])
+    return _duration(rows), sizes(rows["bytes"])
 
 
 _FILL = 256  # kinds of copies are 0 to 255
@@ -232,7 +227,7 @@ def work_name(table: int, detail: int) -> tuple[str, str]:
 
 def _copy(c: CollectorContext, rows: Columns) -> tuple[np.ndarray, ...]:
     # The exponent of frexp() is the number of bits, exact up to 2^53.
-    bits = np.frexp(_sizes(rows["bytes"]).astype(np.float64))[1].astype(np.uint8)
+    bits = np.frexp(sizes(rows["bytes"]).astype(np.float64))[1].astype(np.uint8)
     return rows["kind"], rows["source_memory"], rows["destination_memory"], bits
 
 
@@ -344,7 +339,8 @@ class Paths(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         # Ranges get labels by their texts, work kinds and names.
-        self._times, self._ranges, self._work = PathTimes(), Groups(self._range), Groups(self._work_name)
+        self._times, self._ranges = PathTimes(), Groups(self._range)
+        self._work = Groups(partial(_name_of_work, context))
         self._labels: dict[str, int] = {}
         origins = context.trace.origins
         paths = origins.paths if origins else ()
@@ -392,8 +388,70 @@ class Paths(StatsCollector):
             if any(use):
                 yield stats.PathUse(paths[-1], kind, *use)
 
-    def _work_name(self, table: int, number: int) -> tuple[str, str]:
-        return ("kernel", self.context.kernels.names[number]) if table == _KERNELS else work_name(table, number)
+
+def _name_of_work(context: CollectorContext, table: int, number: int) -> tuple[str, str]:
+    """The kind and the name of GPU work, by the number of its name or by its :attr:`Work.detail`."""
+    return ("kernel", context.kernels.names[number]) if table == _KERNELS else work_name(table, number)
+
+
+class Stacks(StatsCollector):
+    """API calls and their GPU work by Python stack. Reads nothing of a trace without stacks."""
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        stacks = context.trace.python_stacks
+        self._sums = StackSums(context.trace, stacks) if stacks else None
+        self.tables = (*GPU_WORK, "api_calls", "allocations") if stacks else ()
+
+    def add(self, batch: Batch) -> None:
+        if self._sums:
+            self._sums.add(batch)
+
+    def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
+        if self._sums:
+            self._sums.end_process()
+        return ()
+
+    def result(self) -> Iterable[stats.StackUse]:
+        return self._sums.uses() if self._sums else ()
+
+
+class PathsOfStacks(StatsCollector):
+    """GPU work and the time of API calls by path of Python frames. Reads nothing of a trace without stacks."""
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._stacks = context.trace.python_stacks
+        self._sums = StackPaths(self._stacks) if self._stacks else None
+        self.tables = (*GPU_WORK, "api_calls") if self._stacks else ()
+        self._work = Groups(partial(_name_of_work, context))
+
+    def add(self, batch: Batch) -> None:
+        if not self._sums:
+            return
+        label = None
+        if len(work := batch.work):
+            names = self.context.kernels.numbers.take(work.launch)
+            label = self._work.of(work.table, np.where(work.table == _KERNELS, names, work.detail))
+        self._sums.add(batch, label)
+
+    def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
+        if self._sums:
+            self._sums.end_process()
+        return ()
+
+    def result(self) -> Iterator[stats.PathUse]:
+        if not self._sums:
+            return
+        for stack, api_ns in self._sums.calls():
+            if stack:
+                yield stats.PathUse(self._path(stack), "range", 0, 0, api_ns)
+        for stack, label, operations, gpu_ns in self._sums.work():
+            kind, name = self._work.values[label]
+            yield stats.PathUse((*self._path(stack), name), kind, operations, gpu_ns, 0)
+
+    def _path(self, stack: int) -> tuple[str, ...]:
+        return tuple(map(self._stacks.place, self._stacks.frames(stack))) if self._stacks else ()
 
 
 class GraphRanges(StatsCollector):
@@ -621,7 +679,7 @@ def _changes(rows: Columns) -> np.ndarray:
     """The bytes of each row of ``allocations``: positive if allocated, negative if released."""
     operation = rows["operation"]
     signs = (operation == _ALLOCATE).astype(np.int8) - (operation == _RELEASE)
-    changes: np.ndarray = _sizes(rows["bytes"]) * signs
+    changes: np.ndarray = sizes(rows["bytes"]) * signs
     return changes
 
 
@@ -721,7 +779,7 @@ _GROUPINGS = {
     "synchronizations": _kinds("synchronizations", "type", labels.SYNCHRONIZATIONS),
     "overheads": _kinds("overheads", "kind", labels.OVERHEADS),
     "unified_memory": Grouping(
-        ("unified_memory",), _fields("kind"), _unified, lambda rows: (_duration(rows), _sizes(rows["value"]))
+        ("unified_memory",), _fields("kind"), _unified, lambda rows: (_duration(rows), sizes(rows["value"]))
     ),
     "graphs": Grouping(
         ("graph_launches",), _fields("graph"), lambda c, key, time: stats.Timed(f"graph {key[0]}", time)
@@ -735,6 +793,8 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
     "paths": Paths,
     "graph_ranges": GraphRanges,
+    "stacks": Stacks,
+    "stack_paths": PathsOfStacks,
     "host": partial(Host, grouping=_HOST),
     "streams": StreamUses,
     "gpus": GpuUses,

@@ -37,6 +37,12 @@ class Spread:
 NOTHING = Spread()
 
 
+def sizes(numbers: np.ndarray) -> np.ndarray:
+    """Numbers of bytes as signed integers, capped at 2^63 - 1."""
+    most = np.uint64(np.iinfo(np.int64).max)
+    return (np.minimum(numbers, most) if (numbers > most).any() else numbers).view(np.int64)
+
+
 def grown(array: np.ndarray, size: int, fill: np.ndarray | int = 0) -> np.ndarray:
     """The array with at least ``size`` entries along its last axis; new ones are ``fill``."""
     new = np.broadcast_to(fill, (*array.shape[:-1], max(size - array.shape[-1], 0)))

@@ -1,4 +1,5 @@
 """Flame graphs: GPU time by path of nested ranges, down to kernels, with the time of the launching threads beside it.
+Or by path of the Python frames of the launching calls, with the time of API calls beside it.
 
 A range is an NVTX range or a slice of the host (an operator) that begins and ends on one thread. GPU work belongs to
 the ranges that are open on its launching thread when the launching call begins, and inside them to the ranges in which
@@ -10,18 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
+from ..errors import CutraceError
 from ..trace import Trace
 from .collectors import collect
 from .stats import DEFAULTS, PathUse, StatsOptions
 
+#: What the frames of a flame graph are.
+FramesBy = Literal["range", "stack"]
+
 
 @dataclass
 class Frame:
-    """A frame: a range, or GPU work of one name (``kind`` "range", "kernel", "copy", "fill" or "graph").
+    """A frame: a range or a Python frame (``kind`` "range"), or GPU work of one name ("kernel", "copy", "fill" or
+    "graph").
 
     ``operations`` counts the pieces of GPU work, ``gpu_ns`` sums their times, and ``cpu_ns`` is the time of threads in
-    this range; each includes the frames below. ``children`` are by name, in the order of first appearance.
+    this range, or of API calls of this frame; each includes the frames below. ``children`` are by name, in the order of
+    first appearance.
     """
 
     name: str
@@ -50,10 +58,18 @@ class Frame:
             stack += [(*here, child) for child in reversed(here[-1].children.values())]
 
 
-def flame(trace: Trace, options: StatsOptions = DEFAULTS) -> Frame:
-    """The root of the flame graph of a trace. Its ``gpu_ns`` is the sum of the times of all kernels, copies, fills and
-    whole graphs, as in the reports of ``cutrace stats``; its ``cpu_ns`` is the time of threads in any range."""
-    return frames(collect(trace, ["paths"], options).paths)
+def flame(trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range") -> Frame:
+    """The root of the flame graph of a trace, ``by`` range or Python stack. Its ``gpu_ns`` is the sum of the times of
+    all kernels, copies, fills and whole graphs, as in the reports of ``cutrace stats``; its ``cpu_ns`` is the time of
+    threads in any range, or of API calls with a stack. Raises :class:`cutrace.CutraceError` for stacks of a trace that
+    has none."""
+    if by == "range":
+        return frames(collect(trace, ["paths"], options).paths)
+    if by != "stack":
+        raise CutraceError(f"there is no flame graph by {by!r}: choose range or stack")
+    if trace.python_stacks is None:
+        raise CutraceError("no call of the trace has a Python stack: record it with --stacks launch,sync or others")
+    return frames(collect(trace, ["stack_paths"], options).stack_paths)
 
 
 def frames(paths: tuple[PathUse, ...]) -> Frame:

@@ -19,11 +19,12 @@ from .distribution import Spread
 from .gpu import GpuUse, StreamUse
 from .kernel_metrics import metric_uses, range_metric_uses
 from .sources import line_metrics, sampled_lines, stall_uses
-from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
+from .stats import DEFAULTS, HostUse, RangeKernels, StackUse, Stats, StatsOptions
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
 
 _STREAM, _DEVICE = 1, 3
+_NO_STACK = "(no Python stack)"
 # The options of users by field of StatsOptions.
 _OPTIONS = {"names": "names", "short_ns": "short", "consecutive_ns": "kernel-wait"}
 
@@ -209,6 +210,28 @@ def _range(v: View, x: Any) -> str:
     return f"{x.domain}:{x.range if isinstance(x, RangeKernels) else x.name}"
 
 
+class _StackRow(NamedTuple):
+    use: StackUse
+    share: float
+
+    @property
+    def line(self) -> str:
+        """The innermost frame."""
+        return self.use.frames[-1].place if self.use.frames else _NO_STACK
+
+    @property
+    def stack(self) -> str:
+        """All frames, outermost first, with whole file names."""
+        frames = (f"{frame.function} ({frame.file}:{frame.line})" for frame in self.use.frames)
+        return ";".join(frame.replace(";", ":") for frame in frames)
+
+
+def _stack_rows(view: View) -> Iterator[_StackRow]:
+    uses = sorted(view.stats.stacks, key=lambda use: (-use.time, -use.calls, use.kind, use.frames))
+    whole = sum(use.time for use in uses)
+    yield from (_StackRow(use, _share(use.time, whole)) for use in uses)
+
+
 _BANDWIDTH = _field(
     "bandwidth", lambda v, x: x.bytes.total * 1_000_000_000 / x.time.total if x.time.total else None, unit="bytes/s"
 )
@@ -389,6 +412,12 @@ REPORTS: dict[str, ReportSpec] = {
         _summed(
             "graph_range_sum", "Work of CUDA graphs by the NVTX ranges in which it was created", "graph_ranges",
             _text("created in", "name"), _count("nodes"), _count("replays"),
+        ),
+        _report(
+            "stack_sum", "API calls and their GPU work by Python stack", ("stacks",), _field("share", unit="1"),
+            _ns("API time", "use.api_ns"), _ns("GPU time", "use.gpu_ns"), _count("calls", "use.calls"),
+            _count("operations", "use.operations", spare=True), _bytes("bytes", "use.bytes"),
+            _text("kind", "use.kind"), _text("stack", spare=True), _text("line"), rows=_stack_rows,
         ),
         _summed("sync_sum", "Synchronisations", "synchronizations", _text("kind", "name")),
         _summed("nvtx_sum", "NVTX ranges", "ranges", _text("style", spare=True), _text("range", _range)),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..trace.stacks import PythonFrame
 from . import gpu
 from .distribution import Spread
 from .gpu import GpuUse, StreamUse
@@ -121,9 +122,10 @@ class RangeKernels:
 
 @dataclass(frozen=True)
 class PathUse:
-    """A path of nested NVTX ranges and slices of the host, outermost first.
+    """A path of nested NVTX ranges and slices of the host, or of Python frames, outermost first.
 
-    ``kind`` is "range": ``cpu_ns`` is the time of its threads in the last range but in none inside it. Or it is that of
+    ``kind`` is "range": ``cpu_ns`` is the time of its threads in the last range but in none inside it, or in API calls
+    of the last frame. Or it is that of
     GPU work launched there, named by the last element: "kernel", "copy", "fill" or "graph"; ``operations`` is its
     number, ``gpu_ns`` the sum of its times.
     """
@@ -144,6 +146,29 @@ class GraphRangeUse(Timed):
     path: tuple[str, ...]
     nodes: int | None
     replays: int | None
+
+
+@dataclass(frozen=True)
+class StackUse:
+    """The API calls of one ``kind`` (``CALL_KINDS``) that have the same Python stack, in any thread and process, with
+    the GPU work that they launched.
+
+    ``frames`` are outermost first, none for calls without a stack. ``operations`` is the number of pieces of GPU work;
+    ``bytes`` is what the calls copied, filled, allocated or released.
+    """
+
+    frames: tuple[PythonFrame, ...]
+    kind: str
+    calls: int
+    api_ns: int
+    operations: int
+    gpu_ns: int
+    bytes: int
+
+    @property
+    def time(self) -> int:
+        """The time (ns) of the calls and of their GPU work."""
+        return self.api_ns + self.gpu_ns
 
 
 @dataclass(frozen=True)
@@ -282,6 +307,8 @@ class Stats:
     range_kernels: tuple[RangeKernels, ...] = ()
     paths: tuple[PathUse, ...] = ()
     graph_ranges: tuple[GraphRangeUse, ...] = ()
+    stacks: tuple[StackUse, ...] = ()
+    stack_paths: tuple[PathUse, ...] = ()
     host: tuple[HostUse, ...] = ()
     gpu_slices: tuple[GpuSliceUse, ...] = ()
     streams: tuple[StreamUse, ...] = ()

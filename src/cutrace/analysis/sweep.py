@@ -134,12 +134,12 @@ class Work:
 
 
 class Batch:
-    """The rows that begin in one interval, by table, and all GPU work together. Rows of the host are 10 ms ahead of
-    those of the GPU, so a call comes before its work in spite of clock errors. Use a batch before the next one is
-    taken."""
+    """The rows of a process that begin in one interval, by table, and all GPU work together. Rows of the host are 10 ms
+    ahead of those of the GPU, so a call comes before its work in spite of clock errors. Use a batch before the next one
+    is taken."""
 
-    def __init__(self, tables: dict[str, Columns], work: Callable[[dict[str, Columns]], Work]) -> None:
-        self.tables, self._make = tables, work
+    def __init__(self, process: int, tables: dict[str, Columns], work: Callable[[dict[str, Columns]], Work]) -> None:
+        self.process, self.tables, self._make = process, tables, work
 
     @cached_property
     def work(self) -> Work:
@@ -177,7 +177,7 @@ class Sweep:
             if self._joins and "api_calls" in tables:
                 calls = tables["api_calls"]
                 self._calls.add(*(calls[field] for field in ("correlation", "start", "thread", "end", "function")))
-            yield Batch(tables, self._work)
+            yield Batch(self._process, tables, self._work)
 
     def _edges(self) -> list[int]:
         """The ends of batches, at begins of blocks, so that batches have about the same number of rows."""

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 @click.option("--derived/--no-derived", default=True, help="Include derived data: NVTX on streams, counters, waits.")
 @options.table
 @click.option(
+    "--by",
+    type=click.Choice(["range", "stack"]),
+    default="range",
+    show_default=True,
+    help="The frames of a flame graph: NVTX ranges and operators, or Python frames.",
+)
+@click.option(
     "--capture/--no-capture",
     default=None,
     help="Carry the capture in the file, so that it opens again as that capture; "

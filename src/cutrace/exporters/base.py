@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..trace import Trace, writing
+
+if TYPE_CHECKING:
+    from ..analysis.flame import FramesBy as FramesBy
 
 Progress = Callable[[int, int], None]
 Compression = Literal["zstd", "deflate"] | None
@@ -22,8 +25,9 @@ class Request:
     groups of packets, in formats that have packets. Without ``derived``, events that are computed from records are
     omitted: NVTX ranges on streams, counters, waits. ``table`` is for formats with one table. ``capture`` says whether
     to embed the capture, so that the file can be loaded as that capture (:mod:`cutrace.embedding`); if None, the format
-    decides. ``progress`` is called with the work done and the total work, in any unit. An exporter writes all rows of
-    the trace; :func:`cutrace.loading.selected` makes a smaller trace first.
+    decides. ``by`` says what the frames of flame graphs are. ``progress`` is called with the work done and the total
+    work, in any unit. An exporter writes all rows of the trace; :func:`cutrace.loading.selected` makes a smaller trace
+    first.
     """
 
     format: str | None = None
@@ -31,6 +35,7 @@ class Request:
     derived: bool = True
     table: str | None = None
     capture: bool | None = None
+    by: FramesBy = "range"
     progress: Progress | None = None
 
 

@@ -12,6 +12,8 @@ from ..trace import Trace
 from .base import Request
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+#: The CPU times of flame graphs, by what their frames are.
+_CPU_TIMES = {"range": "time of threads in ranges", "stack": "time of API calls"}
 #: A semicolon divides frames, a line break lines.
 _PLAIN = str.maketrans({";": ":", "\n": " ", "\r": " "})
 
@@ -20,7 +22,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
     """Write a line for each path with GPU time of its own: its frames with semicolons between, a space, and the time in
     ns. Lines are sorted."""
     lines: dict[str, int] = {}
-    root = flame(trace)
+    root = flame(trace, by=request.by)
     for frames in root.walk():
         if own := frames[-1].own_gpu_ns:
             line = ";".join(frame.name.translate(_PLAIN) for frame in frames)
@@ -29,12 +31,13 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
 
 
 def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
-    """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges."""
-    root = flame(trace)
+    """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges or of API
+    calls."""
+    root = flame(trace, by=request.by)
     numbers: dict[str, int] = {}
     profiles = [
         _profile("GPU time", root, numbers, lambda frame: frame.own_gpu_ns),
-        _profile("time of threads in ranges", root, numbers, lambda frame: frame.own_cpu_ns),
+        _profile(_CPU_TIMES[request.by], root, numbers, lambda frame: frame.own_cpu_ns),
     ]
     document = {
         "$schema": _SCHEMA,

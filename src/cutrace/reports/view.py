@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from ..analysis import reports
-from ..analysis.flame import Frame, frames
+from ..analysis.flame import Frame, FramesBy, frames
 from ..analysis.gpu import work_span
 from ..analysis.stats import BusyUse, MemoryLevels, Stats
 from ..analysis.tables import Column
@@ -62,10 +62,11 @@ def html(trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None
     )
 
 
-def flame_html(flame: Frame) -> str:
+def flame_html(flame: Frame, by: FramesBy = "range") -> str:
     """A page with nothing but a flame graph."""
     about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
-    main, data = section("GPU time by range", flame_section(None)), data_script("frames", flame_data(flame))
+    title = "GPU time by range" if by == "range" else "GPU time by Python stack"
+    main, data = section(title, flame_section(None)), data_script("frames", flame_data(flame))
     return page("view", "cutrace flame graph", about=escaped(about), main=main, data=data)
 
 

@@ -33,6 +33,15 @@ class _StackBlock(NamedTuple):
     last: int
 
 
+class PythonFrame(NamedTuple):
+    """A frame: file, function and line ("" and 0 if unknown), and all of them as a short text."""
+
+    file: str
+    function: str
+    line: int
+    place: str
+
+
 class PythonStacks:
     """The Python stacks of the API calls of a trace. ``Trace.frames`` and ``Trace.stacks`` have the rows by id.
 
@@ -105,6 +114,12 @@ class PythonStacks:
     def _parents_and_frames(self) -> tuple[np.ndarray, np.ndarray]:
         rows = self._trace.stacks
         return np.ascontiguousarray(rows["parent"]), np.ascontiguousarray(rows["frame"])
+
+    def frame(self, number: int) -> PythonFrame:
+        """The frame of an id."""
+        row = self._trace.frames[number]
+        file, function = (self._trace.strings[int(row[name])] for name in ("file", "function"))
+        return PythonFrame(file, function, int(row["line"]), self.place(number))
 
     # Texts
 
