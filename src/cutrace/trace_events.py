@@ -12,6 +12,10 @@ OWN = "cutrace"
 
 #: The argument of work of a CUDA graph with the NVTX ranges in which its node was created.
 CREATED_IN = "created in"
+#: The argument with the Python stack of a call.
+STACK = "stack"
+#: The argument with the Python frame of the launch of GPU work.
+LAUNCHED_AT = "launched at"
 
 #: CUPTI's numbers by Kineto's names, as in "Memcpy HtoD (Pinned -> Device)".
 MEMCPY_KINDS = {label if number else "<unknown>": number for number, label in labels.MEMCPY_KINDS.items()}

@@ -416,7 +416,7 @@ REPORTS: dict[str, ReportSpec] = {
         _report(
             "stack_sum", "API calls and their GPU work by Python stack", ("stacks",), _field("share", unit="1"),
             _ns("API time", "use.api_ns"), _ns("GPU time", "use.gpu_ns"), _count("calls", "use.calls"),
-            _count("operations", "use.operations", spare=True), _bytes("bytes", "use.bytes"),
+            _count("operations", "use.operations", spare=True), _bytes("bytes", lambda v, row: row.use.bytes or None),
             _text("kind", "use.kind"), _text("stack", spare=True), _text("line"), rows=_stack_rows,
         ),
         _summed("sync_sum", "Synchronisations", "synchronizations", _text("kind", "name")),

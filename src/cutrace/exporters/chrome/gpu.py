@@ -19,15 +19,16 @@ from .shared import WAITS, Shared, find
 _HEAD = '{"ph":"X","cat":"%s","name":%s<blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
 _EXTERNAL = '<if external_id>"External id":<int external_id>,<end>'
 _WHERE = '"device":<int device>,"context":<int context>,"stream":<int stream>,"correlation":<int correlation>'
+_OF_WORK = _WHERE + "<blob launched>"
 _GRAPH = '<if graphed>,"graph id":<int graph>,"graph node id":<int graph_node><blob created><end>'
 _ARROW = ',\n{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}'
 
 _KERNEL = Line(
-    ",\n" + _HEAD % ("kernel", "<blob name>") + '"queued":0,' + _EXTERNAL + _WHERE + "<blob launch>}}" + _ARROW
+    ",\n" + _HEAD % ("kernel", "<blob name>") + '"queued":0,' + _EXTERNAL + _OF_WORK + "<blob launch>}}" + _ARROW
 )
 _MEMCPY, _MEMSET = (
     Line(
-        ",\n" + _HEAD % (category, "<blob name>") + _EXTERNAL + _WHERE + ',"bytes":<int bytes>'
+        ",\n" + _HEAD % (category, "<blob name>") + _EXTERNAL + _OF_WORK + ',"bytes":<int bytes>'
         '<if duration>,"memory bandwidth (GB/s)":<real bandwidth><end>' + _GRAPH + "<blob own>}}" + _ARROW
     )
     for category in ("gpu_memcpy", "gpu_memset")
@@ -42,7 +43,7 @@ _SLICE = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>'
     '<blob beside><if args>,"args":{<blob inside><blob own>}<end>}'
 )
-_GRAPH_LAUNCH = Line(",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _WHERE + ',"graph id":<int graph>}}')
+_GRAPH_LAUNCH = Line(",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _OF_WORK + ',"graph id":<int graph>}}')
 
 #: CUPTI's stream of records without a stream, -1 in Kineto's files.
 _NO_STREAM = 0xFFFFFFFF

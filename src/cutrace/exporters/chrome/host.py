@@ -19,7 +19,7 @@ from .shared import Shared
 _CALL = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
     '<if external_id>"External id":<int external_id>,<end><if cbid>"cbid":<int cbid>,<end>'
-    '"correlation":<int correlation><if status>,"' + OWN + '":{"status":<int status>}<end>}}'
+    '"correlation":<int correlation><blob stack><if status>,"' + OWN + '":{"status":<int status>}<end>}}'
     '<if starts>,\n{"ph":"s","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}<end>'
 )
 _SAID = (

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...trace import Trace
-from ...trace_events import EXTERNAL_KIND
-from .lines import Column, EventArguments, Line, Pieces, quoted
+from ...trace_events import EXTERNAL_KIND, LAUNCHED_AT, STACK
+from .lines import Column, EventArguments, Line, Pieces, members, quoted
 
 #: The first process id of devices of further processes, and the number of ids for each process.
 _DEVICES, _DEVICES_A_PROCESS = 0x40000000, 0x10000
@@ -121,6 +121,8 @@ class Shared:
         self.pid_tid, self.correlations = PidTid(trace), CorrelationIndex(trace)
         self.names = Pieces(1, lambda text: quoted(trace.strings[text]))
         self.arguments = EventArguments(trace.strings)
+        self._python = trace.python_stacks
+        self._stack_texts, self._places = Pieces(1, self._stack), Pieces(1, self._place)
         #: Columns of the lines of several tables, from rows.
         self._columns: dict[str, Callable[[np.ndarray], Column]] = {
             "start": lambda rows: self.at(rows["start"]),
@@ -134,6 +136,8 @@ class Shared:
             "where": lambda rows: self.pid_tid.host(rows["process"], rows["thread"]),
             "external_id": self.correlations.externals,
             "arrow": self.correlations.keys,
+            "stack": self._stack_of,
+            "launched": self._launch_of,
         }
 
     def write(self, line: Line, rows: np.ndarray, **columns: Column) -> bytes:
@@ -142,6 +146,22 @@ class Shared:
             if name not in columns:
                 columns[name] = self._columns[name](rows) if name in self._columns else rows[name]
         return line.write(columns, len(rows))
+
+    def _stack_of(self, calls: np.ndarray) -> Column:
+        """The argument with the Python stack of each call, preceded by a comma."""
+        return self._stack_texts(self._python.of_rows(calls) if self._python else np.zeros(len(calls), np.uint32))
+
+    def _launch_of(self, work: np.ndarray) -> Column:
+        """The argument with the Python frame of the launch of GPU work, preceded by a comma."""
+        if self._python is None:
+            return self._places(np.zeros(len(work), np.uint32))
+        return self._places(self._python.innermost(self._python.of_rows(work)))
+
+    def _stack(self, stack: int) -> bytes:
+        return members({STACK: self._python.text(stack)}) if self._python and stack else b""
+
+    def _place(self, frame: int) -> bytes:
+        return members({LAUNCHED_AT: self._python.place(frame)}) if self._python and frame else b""
 
     def at(self, times: np.ndarray) -> np.ndarray:
         """Convert times (ns) to those of the file."""

@@ -27,6 +27,7 @@ from ..base import Progress, Request
 from ..rows import payload_columns
 from . import gpu_events, host_tables
 from .annotations import TEXT, Annotations
+from .call_stacks import StackArguments
 from .derived.counters import MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex, ReadBlock
 from .derived.projection import Projection
@@ -43,6 +44,7 @@ from .host_tables import (
     HostRows,
     HostTable,
     HostTracks,
+    SharedArguments,
     Spool,
     SpoolBlock,
     TrackNews,
@@ -121,6 +123,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     uuids = write_header(output, descriptors)
     annotations = Annotations(trace.strings, output.names, _texts(trace), _RESERVED)
     flows, range_metrics = Flows(trace.blocks("flows")), RangeMetrics(trace)
+    stacks = StackArguments(trace.python_stacks) if trace.python_stacks else None
     moved = Counter(dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0))
     free_id = 0
     for group in groups([blocks.rows(process) for process in range(len(uuids))]):
@@ -137,7 +140,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                     count = sum(info.rows for info in blocks.of(process, "allocations"))
                     memory[process] = MemoryCounters(descriptors, process, (trace.start, trace.end), count)
                     moved.update({_UNSOUGHT: derived.waits.dropped, _UNLOOKED: derived.projection.dropped})
-                columns[process] = HostColumns(annotations, range_metrics, flows, submissions, waits)
+                columns[process] = HostColumns(annotations, range_metrics, flows, submissions, waits, stacks)
                 pending += _write_samples(process, blocks, output, descriptors)
                 free_id = submissions.end
             host = HostWriter(blocks, columns, memory, HostTracks(output, descriptors, uuids), output)
@@ -349,18 +352,21 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
 
 @dataclass(frozen=True)
 class HostColumns:
-    """The columns of the host tables. ``waits`` is None if no data is derived."""
+    """The columns of the host tables. ``waits`` is None if no data is derived, ``stacks`` if no call has a stack."""
 
     annotations: Annotations
     range_metrics: RangeMetrics
     flows: Flows
     submissions: Submissions
     waits: CallWaits | None
+    stacks: StackArguments | None
 
-    def shared(self, table: HostTable) -> Annotations | RangeMetrics | None:
+    def shared(self, table: HostTable) -> SharedArguments | None:
         """The source of the arguments that rows of a table share, None if they share none."""
         if table.text:
             return self.annotations
+        if table.submits:
+            return self.stacks
         return self.range_metrics if table.counted and self.range_metrics else None
 
     def submitted(self, table: HostTable, rows: np.ndarray) -> Lists | None:

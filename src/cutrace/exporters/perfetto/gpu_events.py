@@ -233,9 +233,11 @@ class StyleIndex:
         self._queues = queues
         family_fields = (*table.family_fields, *QUEUE_FIELDS)
         self.fields = fields = (*table.number_fields, *family_fields)
-        self._styles = Keys(len(fields))
-        # A family also depends on whether the launch configuration is known, and on the creation of the graph node.
-        self._families = Keys(len(family_fields) + len(table.launch_fields) + 2)
+        self._stacks = descriptors.trace.python_stacks
+        self._styles = self.keys()
+        # A family also depends on whether the launch configuration is known, on the creation of the graph node, and on
+        # the Python frame of the launch.
+        self._families = Keys(len(family_fields) + len(table.launch_fields) + 3)
         self._family_fields = family_fields
         self._rows = np.zeros(0, [(f, LAYOUT[table.name].dtype[f]) for f in fields])
         self._origins = descriptors.trace.origins
@@ -256,10 +258,27 @@ class StyleIndex:
     def __len__(self) -> int:
         return len(self._family_of)
 
-    def of(self, rows: np.ndarray) -> np.ndarray:
-        styles, new = self._styles.ids([rows[f] for f in self.fields])
+    def keys(self) -> Keys:
+        """Keys for :meth:`columns`."""
+        return Keys(len(self.fields) + (self._stacks is not None))
+
+    def columns(self, rows: np.ndarray, frames: np.ndarray | None) -> list[np.ndarray]:
+        """The columns that make the style of rows. ``frames`` are those of :meth:`frames`."""
+        columns = [rows[f] for f in self.fields]
+        return columns if frames is None else [*columns, frames]
+
+    def frames(self, rows: np.ndarray) -> np.ndarray | None:
+        """The innermost Python frame of the launching call of each row, 0 if unknown; None in a trace without stacks.
+        Thread-safe."""
+        if self._stacks is None:
+            return None
+        return self._stacks.innermost(self._stacks.of(self._process, rows["correlation"]))
+
+    def of(self, rows: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
+        """The styles of rows."""
+        styles, new = self._styles.ids(self.columns(rows, frames))
         if len(new):
-            self._add(rows[new])
+            self._add(rows[new], np.zeros(len(new), np.uint32) if frames is None else frames[new])
         return styles
 
     def intern(self, styles: np.ndarray, sequence: Sequence, sent: np.ndarray) -> None:
@@ -275,7 +294,7 @@ class StyleIndex:
         columns |= {"kernels": self._kernel_pieces, "prefixes": self._output.prefixes}
         self._output.events([self._kernel.bind(columns)], [sequence], np.array([0, len(styles)], np.uint32))
 
-    def _add(self, rows: np.ndarray) -> None:
+    def _add(self, rows: np.ndarray, frames: np.ndarray) -> None:
         first = len(self)
         launches = self._descriptors.trace.launches[rows["launch"]] if self.table.launch_fields else None
         columns = [rows[f] for f in self._family_fields]
@@ -288,9 +307,9 @@ class StyleIndex:
             nodes = self._origins.of(self._process, self.table.name, rows)
             path, creation = self._origins.path_of[nodes], self._origins.creations[0][nodes]
         self.path_of = np.append(self.path_of, path)
-        families, new = self._families.ids([*columns, known, creation])
-        for row, number in zip(rows[new], creation[new].tolist(), strict=True):
-            self._add_family(row, number)
+        families, new = self._families.ids([*columns, known, creation, frames])
+        for row, number, frame in zip(rows[new], creation[new].tolist(), frames[new].tolist(), strict=True):
+            self._add_family(row, number, frame)
         self._rows.resize(first + len(rows), refcheck=False)
         for f in self._rows.dtype.names or ():
             self._rows[f][first:] = rows[f]
@@ -310,11 +329,15 @@ class StyleIndex:
         text = self._origins.text(path)
         return {"created_in": text, "created_by": f"{call or 'a call'}, thread {thread}" if thread else None}
 
-    def _add_family(self, row: np.void, creation: int) -> None:
+    def _launched(self, frame: int) -> dict[str, int | str | None]:
+        """The argument of the Python frame of a launch."""
+        return {"launched_at": self._stacks.place(frame)} if frame and self._stacks else {}
+
+    def _add_family(self, row: np.void, creation: int, frame: int) -> None:
         devices, process = self._descriptors.devices, self._process
         device, context, stream = (int(row[f]) for f in QUEUE_FIELDS)
         family, refs = self.table.describe(self._descriptors, process, row), InternedRefs(self._output.names)
-        arguments = {**family.arguments, **self._created(creation)}
+        arguments = {**family.arguments, **self._created(creation), **self._launched(frame)}
         kernel = {**family.kernel, "args": refs.compute_args(arguments)}
         event = {
             "hw_queue_iid": refs.add(devices.queue(process, device, context, stream)),
@@ -350,9 +373,11 @@ class StyleIndex:
 @dataclass(frozen=True)
 class GpuRows:
     """The rows of a block in the order of their begin. ``kinds`` numbers the styles of these rows in order of
-    appearance, and ``first`` has the first row of each. The ``computed`` columns are by row."""
+    appearance, and ``first`` has the first row of each. ``frames`` (:meth:`StyleIndex.frames`) and the ``computed``
+    columns are by row."""
 
     rows: np.ndarray
+    frames: np.ndarray | None
     kinds: np.ndarray
     first: np.ndarray
     computed: dict[str, np.ndarray]
@@ -430,12 +455,13 @@ class GpuEvents:
         computed = {"duration": rows["end"] - rows["start"]}
         if "bandwidth" in self._table.arguments:
             computed["bandwidth"] = _bandwidth(rows["bytes"], computed["duration"])
-        fields = self._index.fields
-        return GpuRows(rows, *Keys(len(fields)).ids([rows[f] for f in fields]), computed)
+        frames = self._index.frames(rows)
+        return GpuRows(rows, frames, *self._index.keys().ids(self._index.columns(rows, frames)), computed)
 
     def block(self, part: GpuRows) -> GpuBlock:
         """A block, whose styles get numbers and whose events get ids."""
-        styles = self._index.of(chosen(part.rows, part.first)).take(part.kinds)
+        frames = None if part.frames is None else part.frames[part.first]
+        styles = self._index.of(chosen(part.rows, part.first), frames).take(part.kinds)
         return GpuBlock(
             self._index, part.rows, styles, self._submissions.assign(part.rows["correlation"]), part.computed
         )

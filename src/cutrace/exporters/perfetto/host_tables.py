@@ -38,6 +38,7 @@ from ...trace import Trace
 from ...trace.rows import chosen
 from . import proto
 from .annotations import Annotations
+from .call_stacks import StackArguments
 from .descriptors import CUDA, DERIVED, Descriptors, counter
 from .kernel_metrics import RangeMetrics
 from .packets import Interned, InternedNames, InternedRefs, Output
@@ -102,6 +103,8 @@ COUNTED = Table(
 
 #: Returns the ``TrackDescriptor`` fields of a process's track with a key. Tables with the same function share tracks.
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
+#: Numbers arguments that several rows share.
+SharedArguments = Annotations | RangeMetrics | StackArguments
 #: Returns the style of a row.
 Describe = Callable[[Trace, np.void], Style]
 
@@ -473,7 +476,7 @@ class HostEvents:
         process: int,
         trace: Trace,
         names: InternedNames,
-        annotations: Annotations | RangeMetrics | None,
+        annotations: SharedArguments | None,
     ) -> None:
         self.table, self.process = table, process
         self._trace, self._names, self._annotations = trace, names, annotations
