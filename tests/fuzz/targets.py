@@ -25,7 +25,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 import cutrace
-from captures import awkward, training_steps
+from captures import awkward, python_calls, training_steps
 from cutrace import CutraceError
 from cutrace.analysis.marks import Window, begin, end
 from cutrace.analysis.metrics import measure
@@ -103,6 +103,7 @@ class Captures(Target):
         made = self.folder / "seed.bin"
         seeds = [path.read_bytes() for path in sorted(DATA.glob("*.bin"))]
         seeds += [training_steps(made, steps=1, layers=1).read_bytes()]
+        seeds += [python_calls(made).read_bytes()]
         seeds += [awkward(made).read_bytes() for _ in range(6)]  # small captures with every table
         self._seeds = [mutate.blocks_of(seed) for seed in seeds]
 

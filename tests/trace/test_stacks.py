@@ -160,6 +160,30 @@ def test_equal_stacks_with_several_ids_are_one(tmp_path):
         assert len(trace.stacks) == 3
 
 
+def test_files_of_a_cut_recording_share_their_ids(tmp_path):
+    # Each file has the rows that it refers to, under the ids of the recording.
+    for number in (1, 2):
+        with Capture(tmp_path / f"{number}.bin", instance=7) as c:
+            c.writer._sequence = 100 * number
+            c.add("frames", id=1, file="a.py", function="f", line=5)
+            c.add("stacks", id=1, parent=0, frame=1)
+            c.add("frames", id=1 + number, file="a.py", function="f", line=5 + number)
+            c.add("stacks", id=1 + number, parent=1, frame=1 + number)
+            c.add("call_stacks", correlation=number, stack=1 + number)
+    with cutrace.load(captures.join(tmp_path / "run.bin", [tmp_path / "1.bin", tmp_path / "2.bin"])) as trace:
+        assert len(trace.processes) == 1
+        assert paths(trace) == [["a.py:5 f", "a.py:6 f"], ["a.py:5 f", "a.py:7 f"]]
+        assert len(trace.stacks) == 4
+
+
+def test_merged_captures_keep_their_stacks(tmp_path):
+    parts = [stacked(tmp_path / f"{pid}.bin", pid) for pid in (100, 200)]
+    cutrace.merge(parts, tmp_path / "job.bin")
+    with cutrace.load(tmp_path / "job.bin") as job, cutrace.load(parts) as together:
+        assert paths(job) == paths(together)
+        assert job.stacks["process"].tolist() == together.stacks["process"].tolist()
+
+
 def test_a_stack_ends_at_a_caller_that_the_file_lacks(tmp_path):
     with written(tmp_path / "run.bin", [(1, 5), (2, 6)], [(3, 9, 2), (4, 3, 1)], [4, 7]) as trace:
         assert paths(trace) == [["a.py:6 f", "a.py:5 f"], []]

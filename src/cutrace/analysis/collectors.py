@@ -446,9 +446,12 @@ class PathsOfStacks(StatsCollector):
         for stack, api_ns in self._sums.calls():
             if stack:
                 yield stats.PathUse(self._path(stack), "range", 0, 0, api_ns)
+        paths: dict[int, tuple[str, ...]] = {}
         for stack, label, operations, gpu_ns in self._sums.work():
+            if stack not in paths:
+                paths[stack] = self._path(stack)
             kind, name = self._work.values[label]
-            yield stats.PathUse((*self._path(stack), name), kind, operations, gpu_ns, 0)
+            yield stats.PathUse((*paths[stack], name), kind, operations, gpu_ns, 0)
 
     def _path(self, stack: int) -> tuple[str, ...]:
         return tuple(map(self._stacks.place, self._stacks.frames(stack))) if self._stacks else ()

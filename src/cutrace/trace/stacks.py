@@ -53,6 +53,8 @@ class PythonStacks:
         self._trace = trace
         infos = trace.block_infos("call_stacks")
         self._rows = lru_cache(_KEPT_BLOCKS)(partial(_sorted_rows, trace, infos))
+        self._frames: dict[int, PythonFrame] = {}
+        self._places: dict[int, str] = {}
         self._blocks: dict[int, list[_StackBlock]] = {}
         for number, info in enumerate(infos):
             correlations, _ = self._rows(number)
@@ -117,14 +119,21 @@ class PythonStacks:
 
     def frame(self, number: int) -> PythonFrame:
         """The frame of an id."""
-        row = self._trace.frames[number]
-        file, function = (self._trace.strings[int(row[name])] for name in ("file", "function"))
-        return PythonFrame(file, function, int(row["line"]), self.place(number))
+        if number not in self._frames:
+            row = self._trace.frames[number]
+            file, function = (self._trace.strings[int(row[name])] for name in ("file", "function"))
+            self._frames[number] = PythonFrame(file, function, int(row["line"]), self.place(number))
+        return self._frames[number]
 
     # Texts
 
     def place(self, frame: int) -> str:
         """A frame as text: ``ops.py:42 in fused_add``. The name of the file is as short as possible."""
+        if frame not in self._places:
+            self._places[frame] = self._place(frame)
+        return self._places[frame]
+
+    def _place(self, frame: int) -> str:
         if not frame:
             return "(unknown)"
         row = self._trace.frames[frame]
