@@ -41,7 +41,8 @@ THREADS = (1, 8)
 @dataclass(frozen=True)
 class Config:
     """A tool and its settings. ``python_launches``: also drives the native launch loop from Python. ``library``: the
-    injected build, for the tool ``collector``. ``by_name``: measured only when ``--configs`` names it."""
+    injected build, for the tool ``collector``. ``by_name``: measured only when ``--configs`` names it. ``before``: what
+    the native launch loop does first (native/launch_loop.cu)."""
 
     name: str
     tool: str
@@ -50,6 +51,7 @@ class Config:
     python_launches: bool = False
     library: str = ""
     by_name: bool = False
+    before: str = ""
 
     @property
     def record_options(self) -> list[str]:
@@ -78,6 +80,9 @@ CONFIGS = (
     Config("null_waits", "null", _WAITS, native=False),
     Config("null_late", "null_late", native=False),
     Config("late", "late", native=False),
+    # Names of kernels are noted from the first unload of a module on.
+    Config("names", "cutrace", before="unload", by_name=True),
+    Config("window", "cutrace", {"capture_range": "profiler"}, before="profiler", by_name=True),
     Config("newest", "cutrace", {"last": "10s"}, by_name=True),
     Config("triggers", "cutrace", {"last": "10s", "dump_when": _TRIGGERS}, by_name=True),
     Config("torch_profiler", "torch_profiler", native=False, python_launches=True),
@@ -170,7 +175,7 @@ class Campaign:
         for config in self.configs[turn:] + self.configs[:turn]:
             if config.native and self.threads:
                 self._attempt(f"{config.name}, native, round {number}", self._native, config, number)
-            if self.torch:
+            if self.torch and not config.before:
                 self._attempt(f"{config.name}, torch, round {number}", self._torch, config, number)
             if config.python_launches and self.threads:
                 self._attempt(f"{config.name}, Python launches, round {number}", self._python_launches, config, number)
@@ -190,9 +195,10 @@ class Campaign:
     def _launch(self, config: Config, command: list[str | Path], timeout: float) -> list[dict[str, Any]]:
         """Run a native program under a configuration; a capture is left at ``self.folder / "run.bin"``."""
         settings = self._settings(config)
+        before = {"LAUNCH_LOOP_BEFORE": config.before}
         if config.tool == "cutrace":
             record = ["cutrace", "record", "-o", settings["capture"], *config.record_options, "--"]
-            return list(run_native([*record, *command], {}, timeout))
+            return list(run_native([*record, *command], before, timeout))
         return list(run_native(command, settings.get("environment", {}), timeout))
 
     def _torch(self, config: Config, number: int) -> None:

@@ -1,9 +1,12 @@
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -22,6 +25,24 @@ struct Failure {
     if (error != cudaSuccess) status.compare_exchange_strong(none, error);
   }
 };
+
+// What LAUNCH_LOOP_BEFORE asks for: `unload` loads and unloads a module, `profiler` calls cudaProfilerStart().
+bool asked_for(std::string_view word) {
+  const char* const asked = std::getenv("LAUNCH_LOOP_BEFORE");
+  return asked != nullptr && word == asked;
+}
+
+cudaError_t load_and_unload() {
+  constexpr char kPtx[] = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry unloaded() { ret; }\n";
+  cudaLibrary_t library = nullptr;
+  cudaKernel_t kernel = nullptr;
+  if (const cudaError_t error = cudaLibraryLoadData(&library, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0)) return error;
+  if (const cudaError_t error = cudaLibraryGetKernel(&kernel, library, "unloaded")) return error;
+  if (const cudaError_t error = cudaLaunchKernel(reinterpret_cast<void*>(kernel), dim3(1), dim3(1), nullptr, 0, nullptr))
+    return error;
+  cudaDeviceSynchronize();
+  return cudaLibraryUnload(library);
+}
 
 double since(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::nano>(end - begin).count();
@@ -49,11 +70,14 @@ int launch_loop(int threads, std::uint64_t warm_up, std::uint64_t launches, Laun
   };
 
   failure.note(cudaFree(nullptr));
+  if (asked_for("unload")) failure.note(load_and_unload());
+  if (asked_for("profiler")) failure.note(cudaProfilerStart());
   std::vector<std::thread> workers;
   for (int i = 0; i < threads; ++i) workers.emplace_back(work, i);
   ready.arrive_and_wait();
   const auto begin = Clock::now();
   for (auto& worker : workers) worker.join();
+  if (asked_for("profiler")) failure.note(cudaProfilerStop());
   times->total_ns = since(begin, *std::max_element(finished.begin(), finished.end()));
   times->submit_ns = since(begin, *std::max_element(submitted.begin(), submitted.end()));
   return failure.status;
