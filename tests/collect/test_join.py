@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cutrace.collect import join as joining
-from cutrace.collect.join import finished_parts, join
+from cutrace.collect.join import finished_parts, free_output, join
 from cutrace.errors import CutraceError
 from cutrace.runbin import Reader, Writer
 
@@ -113,3 +113,20 @@ def test_a_link_stays_and_what_it_names_is_replaced(tmp_path, count):
     assert (tmp_path / "run.bin").is_symlink()
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["real.bin"]
     assert not any(part.exists() for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("output", "there", "free"),
+    [
+        ("run.bin", [], "run-1.bin"),
+        ("run.bin", ["run-1.bin", "run-2.bin"], "run-3.bin"),
+        ("run.json.gz", ["run-1.bin"], "run-2.json.gz"),
+        ("my.model.pftrace.gz", ["my.model-1.pftrace.gz"], "my.model-2.pftrace.gz"),
+        ("run.data", ["run-1.data"], "run-2.data"),
+        ("run", ["run-1"], "run-2"),
+    ],
+)
+def test_a_free_output_is_before_the_ending_and_has_a_free_capture(tmp_path, output, there, free):
+    for name in there:
+        (tmp_path / name).touch()
+    assert free_output(tmp_path / output) == tmp_path / free

@@ -263,6 +263,118 @@ def test_it_ends_after_a_time(arm: Arm) -> None:
     assert program.end() == 0
 
 
+#: Launches in a thread until it is told to end.
+LAUNCHING = """
+import threading
+over = threading.Event()
+def work():
+    while not over.is_set():
+        launch(1)
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+"""
+
+
+def test_the_time_counts_from_the_first_work_that_is_recorded(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    program.do(f"fakegpu.hold_recorded_launch({str(tmp_path / 'go')!r})")
+    program.do(LAUNCHING)
+    attacher = attaching(program, "--for", "300ms")
+    with pytest.raises(subprocess.TimeoutExpired):
+        attacher.wait(1.5)
+    (tmp_path / "go").touch()
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    assert attacher.returncode == 0, stderr
+    assert kernels(tmp_path / "run.bin")["k"] > 1
+    program.do("over.set(); thread.join()")
+    assert program.end() == 0
+
+
+def test_a_first_call_that_never_returns_does_not_keep_the_recording(arm: Arm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "_LONGEST_FIRST_CALL", 0.5)
+    program = arm()
+    program.do(f"fakegpu.hold_recorded_launch({str(program.folder / 'never')!r})")
+    program.do(LAUNCHING)
+    with cutrace.attach(program.pid, program.folder / "run.bin") as attachment:
+        assert not attachment.record_for(0.3)
+
+
+def test_recordings_are_repeated_into_files_with_numbers(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    (tmp_path / "run-2.bin").write_bytes(b"earlier")
+    program.do(LAUNCHING)
+    attacher = attaching(program, "--for", "50ms", "--every", "300ms")
+    eventually((tmp_path / "run-3.bin").exists)
+    attacher.send_signal(signal.SIGINT)
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    assert attacher.returncode == 0, stderr
+    assert (tmp_path / "run-2.bin").read_bytes() == b"earlier"
+    for name in ("run-1.bin", "run-3.bin"):
+        assert kernels(tmp_path / name)["k"] > 0
+        assert is_complete(tmp_path / name)
+    assert "run-1.bin: 1 process, " in stderr
+    assert not (tmp_path / "run.bin").exists()
+    program.do("over.set(); thread.join()")
+    assert program.end() == 0
+
+
+def test_repeated_recordings_end_with_the_program(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    attacher = attaching(program, "--for", "10ms", "--every", "1h", "-o", "run.json.gz")
+    eventually((tmp_path / "run-1.json.gz").exists)
+    assert program.end() == 0
+    _, stderr = attacher.communicate(timeout=LIMIT)
+    assert (attacher.returncode, f"process {program.pid} has ended" in stderr) == (0, True)
+    assert (tmp_path / "run-1.bin").exists()
+
+
+RECORDING_ITSELF = """
+import cutrace
+mine = cutrace.record('mine.bin')
+while mine._to is None:
+    try:
+        mine.start()
+    except cutrace.CutraceError:
+        pass  # somebody is attached now
+"""
+
+
+def test_a_recording_that_cannot_be_repeated_now_is_tried_again(arm: Arm, tmp_path: Path) -> None:
+    program = arm()
+    attacher = attaching(program, "--for", "10ms", "--every", "200ms")
+    eventually((tmp_path / "run-1.bin").exists)
+    program.do(RECORDING_ITSELF)
+    assert attacher.stderr is not None
+    while "the program itself is recording" not in attacher.stderr.readline():
+        assert attacher.poll() is None
+    program.do("mine.stop()")
+    taken = {path.name for path in tmp_path.glob("run-*.bin")}
+    eventually(lambda: {path.name for path in tmp_path.glob("run-*.bin")} > taken)
+    attacher.send_signal(signal.SIGTERM)
+    attacher.communicate(timeout=LIMIT)
+    assert attacher.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--every", "60s"), "--every repeats a recording of a certain length: give that length with --for"),
+        (("--for", "2s", "--every", "2s"), "--every 2s leaves no time between recordings of 2s: give a longer --every"),
+        (("--for", "2m", "--every", "60s"), "--every 60s leaves no time between recordings of 2m"),
+        (("--for", "2s", "--every", "often"), "'often' is not a time"),
+        (("--for", "2s", "--every", "0"), "--every 0 leaves no time"),
+    ],
+)
+def test_intervals_that_make_no_sense_are_refused(arm: Arm, options: tuple[str, ...], sentence: str) -> None:
+    program = arm()
+    done = run("attach", program.pid, *options, cwd=program.folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"cutrace: {sentence}")
+    assert done.stderr.count("\n") == 1
+    assert not list(program.folder.glob("*.bin"))
+    assert program.end() == 0
+
+
 def test_a_signal_dumps_the_newest_rows(arm: Arm) -> None:
     program = arm("--last", "1m")
     attacher = attaching(program)

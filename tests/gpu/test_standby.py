@@ -104,6 +104,15 @@ def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen
     assert (tmp_path / "stderr").read_text() == ""
 
 
+def test_the_first_attachment_records_for_its_whole_time(armed: subprocess.Popen[str], tmp_path: Path) -> None:
+    """The first launch under CUPTI takes up to a second, which `--for` does not count."""
+    command = [*CUTRACE, "attach", str(armed.pid), "--for", f"{LENGTH}s"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=LIMIT)
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        recorded = int(trace.kernels["end"].max() - trace.kernels["start"].min())
+    assert recorded > SETTLED * 1e9
+
+
 def test_the_end_of_the_program_ends_an_attachment(armed: subprocess.Popen[str], tmp_path: Path) -> None:
     attachment = cutrace.attach(armed.pid, tmp_path / "run.bin")
     attachment.start()

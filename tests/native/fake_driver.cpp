@@ -452,6 +452,13 @@ EXPORT void fake_gpu_wait_in_launch(const char* kernel, unsigned launches) {
   awaited_launches = launches;
 }
 
+// The next launch that is recorded does not return before the file is there.
+static std::string held_until;
+EXPORT void fake_gpu_hold_recorded_launch(const char* file) {
+  const Lock lock(gpu().mutex);
+  held_until = file;
+}
+
 EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
                            std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags) {
   if (const int status = runtime_init()) return status;
@@ -489,7 +496,10 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
         lock.lock();
       }
     }
+    const bool recorded = gpu().cupti != nullptr && gpu().cupti->is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    const std::string file = recorded ? std::exchange(held_until, {}) : std::string();
     lock.unlock();
+    while (!file.empty() && access(file.c_str(), F_OK) != 0) sleep_until(now() + 1'000'000);
     told.end(0);
     return 0;
   });

@@ -105,6 +105,11 @@ def wait_in_launch(kernel: str, launches: int = 1) -> None:
     _driver().fake_gpu_wait_in_launch(kernel.encode(), launches)
 
 
+def hold_recorded_launch(file: str) -> None:
+    """The next launch that is recorded does not return before the file is there, as where CUPTI takes its time."""
+    _driver().fake_gpu_hold_recorded_launch(file.encode())
+
+
 def graph_launch(
     nodes: int | Sequence[str] = 2,
     graph: int = 1,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import signal
+import time
+from collections.abc import Collection
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import click
 
 from ..collect import Attachment, Options
 from ..collect.command import signals_blocked
+from ..collect.join import free_output
+from ..collect.standby import wait_for_end
 from ..errors import CutraceError
 from ..units import parse_duration
 from . import options
@@ -36,37 +40,108 @@ def _shared() -> list[click.Parameter]:
     default="run.bin",
 )
 @click.option("--for", "duration", metavar="TIME", help="Stop after this time, e.g. 10s.  [default: until Ctrl-C]")
+@click.option(
+    "--every",
+    metavar="TIME",
+    help="Begin a recording of --for each TIME, e.g. 60s, and write run-1.bin, run-2.bin, ..., until Ctrl-C.",
+)
 @click.argument("pid", type=click.IntRange(min=1))
-def attach(pid: int, output: Path, duration: str | None, **given: Any) -> None:
+def attach(pid: int, output: Path, duration: str | None, every: str | None, **given: Any) -> None:
     """Record the CUDA and NVTX activity of process PID, which `cutrace arm` has started, until Ctrl-C or its end.
 
     The process goes on afterwards, and can be recorded again. Options that are not given are those of `cutrace arm`.
+    The time of --for counts from the first recorded call that gives the GPU work.
     """
     seconds = None if duration is None else parse_duration(duration) / 1e9
-    attachment = Attachment(pid, output, Options.of(**arguments_of(given)))
+    interval = None if every is None else parse_duration(every) / 1e9
+    if interval is not None and seconds is None:
+        raise CutraceError(
+            "--every repeats a recording of a certain length: give that length with --for, e.g. --for 2s"
+        )
+    if interval is not None and seconds is not None and interval <= seconds:
+        raise CutraceError(f"--every {every} leaves no time between recordings of {duration}: give a longer --every")
+    recorder = _Recorder(pid, Options.of(**arguments_of(given)), seconds)
     check_name(output)
-    attachment.start()
-    # A dump is for recordings of the newest rows, which `cutrace arm` may have asked for.
-    signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))
-    until = "Ctrl-C ends it" if seconds is None else f"for {duration}, or until Ctrl-C"
-    try:
-        with signals_blocked({signal.SIGUSR2}):  # its handler prints, too
-            say(f"recording process {pid}: {until}")
-        ended = attachment.wait(seconds)
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        if ended:
-            say(f"process {pid} has ended")
-    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM, SIGHUP: the capture is written all the same
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        click.echo(err=True)
-    recording = attachment.stop()
-    for running in recording.running:
-        say(f"process {running} still writes: {output} has what it had written by now")
-    if recording.trouble:
-        say(recording.trouble)
-    if recording.output is None:
-        raise CutraceError(f"nothing was recorded of process {pid}: run `cutrace ps`")
-    summarize(recording, recording.output)
+    begin = f"recording process {pid}:"
+    if seconds is None:
+        recorder.record(output, f"{begin} Ctrl-C ends it")
+    elif interval is None:
+        recorder.record(output, f"{begin} for {duration}, or until Ctrl-C")
+    else:
+        recorder.repeat(output, interval, f"{begin} for {duration} every {every}, until Ctrl-C")
+
+
+# Signals that end `attach`. Windows lacks one.
+_ENDING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
+
+
+class _Recorder:
+    """Records a process, each time for so many seconds (None: until its end). ``ended`` says whether it has ended, or
+    a signal has ended the recording."""
+
+    def __init__(self, pid: int, chosen: Options, seconds: float | None) -> None:
+        self.ended = False
+        self._pid = pid
+        self._options = chosen
+        self._seconds = seconds
+        self._files = 0
+
+    def repeat(self, output: Path, interval: float, begin: str) -> None:
+        """Record at each interval into a file of its own. Raises :class:`CutraceError` when the first recording cannot
+        start; when a later one cannot, says so and goes on."""
+        first = time.monotonic()
+        try:
+            while not self.ended:
+                try:
+                    # A signal that comes while a file is written ends this behind it.
+                    self.record(free_output(output), begin, _ENDING)
+                except CutraceError as error:
+                    if not self._files or not Path(f"/proc/{self._pid}").exists():
+                        raise
+                    say(str(error))
+                if not self.ended:
+                    self._pause(interval - (time.monotonic() - first) % interval)
+        except (KeyboardInterrupt, SystemExit):
+            if not self._files:
+                raise
+            click.echo(err=True)
+
+    def record(self, output: Path, begin: str, later: Collection[int] = ()) -> None:
+        """Make one recording, and say what is in it. Signals of ``later`` wait while the file is written."""
+        attachment = Attachment(self._pid, output, self._options)
+        attachment.start()
+        # A dump is for recordings of the newest rows, which `cutrace arm` may have asked for.
+        signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))
+        try:
+            with signals_blocked({signal.SIGUSR2}):  # its handler prints, too
+                say(begin)
+            self.ended = attachment.wait() if self._seconds is None else attachment.record_for(self._seconds)
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+            if self.ended:
+                say(f"process {self._pid} has ended")
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM, SIGHUP: the capture is written all the same
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+            self.ended = True
+            click.echo(err=True)
+        with signals_blocked(later):
+            self._finish(attachment)
+
+    def _finish(self, attachment: Attachment) -> None:
+        recording = attachment.stop()
+        for running in recording.running:
+            say(f"process {running} still writes: {attachment.path} has what it had written by now")
+        if recording.trouble:
+            say(recording.trouble)
+        if recording.output is None:
+            raise CutraceError(f"nothing was recorded of process {self._pid}: run `cutrace ps`")
+        self._files += 1
+        summarize(recording, recording.output)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for the next recording, or for the end of the process."""
+        if wait_for_end(self._pid, seconds):
+            say(f"process {self._pid} has ended")
+            self.ended = True
 
 
 def _dump(attachment: Attachment) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
-import itertools
 import os
 import threading
 import warnings
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CutraceError
 from . import annotate, cuda, environment
-from .join import Destination
+from .join import Destination, free_output
 from .library import collector, collector_path
 from .options import Options, completed
 
@@ -185,10 +184,7 @@ class Capture(Recorder):
         return capture
 
     def _path_of_call(self) -> Path:
-        if not self._calls:
-            return self.path
-        names = (self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}") for number in itertools.count(1))
-        return next(name for name in names if not name.exists())
+        return free_output(self.path) if self._calls else self.path
 
 
 def _stop_call(function: Callable[..., Any], capture: Capture) -> None:

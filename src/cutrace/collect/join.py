@@ -5,6 +5,7 @@ A capture is a sequence of blocks, so joining is concatenation.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -115,19 +116,38 @@ class Destination:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def free_output(output: Path) -> Path:
+    """The first of ``run-1.bin``, ``run-2.bin``, ... that does not exist, nor a capture beside it."""
+    suffix, _ = _format_of(output)
+    suffix = suffix or output.suffix
+    stem = output.name.removesuffix(suffix)
+    for number in itertools.count(1):
+        name = output.with_name(f"{stem}-{number}{suffix}")
+        if not name.exists() and not name.with_name(f"{stem}-{number}{_CAPTURE}").exists():
+            return name
+    raise AssertionError("there is always a next number")
+
+
+def _format_of(output: Path) -> tuple[str, str]:
+    """The ending of an output and the name of its format, each "" for a capture."""
+    from ..plugins import EXPORTERS
+
+    endings = [(suffix, e.name) for e in EXPORTERS for suffix in e.suffixes if output.name.lower().endswith(suffix)]
+    suffix, name = max(endings, key=lambda pair: len(pair[0]), default=("", ""))
+    return output.name[len(output.name) - len(suffix) :], name
+
+
 def _captures(output: Path) -> tuple[Path, Path]:
     """``capture`` and ``dump`` of :class:`Destination` for an output that does not end with ``.bin``. An output with an
     unknown ending is a capture."""
     from ..conversion import check_destination
-    from ..plugins import EXPORTERS
 
-    endings = [(suffix, e.name) for e in EXPORTERS for suffix in e.suffixes if output.name.lower().endswith(suffix)]
-    if not endings:
+    suffix, name = _format_of(output)
+    if not suffix:
         return output, output
     check_destination(output, ())
-    suffix, name = max(endings, key=lambda pair: len(pair[0]))
-    beside = output.with_name(output.name[: -len(suffix)] + _CAPTURE)
-    return (output if name == "perfetto" and not suffix.endswith(".gz") else beside), beside
+    beside = output.with_name(output.name.removesuffix(suffix) + _CAPTURE)
+    return (output if name == "perfetto" and not suffix.lower().endswith(".gz") else beside), beside
 
 
 # How long (s) to wait for ending processes to close their files.

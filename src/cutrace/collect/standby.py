@@ -35,6 +35,9 @@ _PROTOCOL = 1
 # How long (s) a process may take to greet. To start and to stop it may wait for the GPU and the disk (patience_ms).
 _GREETING, _ANSWER = 3.0, 120.0
 _NEW = 1.0
+# How often (s) to ask whether the program has worked, and how long its first call may take.
+_POLL, _LONGEST_FIRST_CALL = 0.05, 10.0
+_LONGEST_WAIT = 3600.0  # select() refuses times of years
 _RETRIES = (0.01, 0.1, 0.5, None)
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
 
@@ -103,6 +106,28 @@ class Attachment(Recorder):
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end of the process, at most this long. Returns whether it has ended."""
         return self._connection is not None and self._connection.wait(seconds)
+
+    def record_for(self, seconds: float) -> bool:
+        """Record so much of the program's work. Returns whether the process has ended before.
+
+        The time counts from the return of the first recorded call that gives the GPU work, because CUPTI holds up this
+        call in a process that it did not know. Where the program makes no such call in the time, it counts from now.
+        """
+        start = time.monotonic()
+        deadline = start + seconds
+        latest = deadline + _LONGEST_FIRST_CALL
+        worked = False
+        with _Progress(self.pid) as progress:
+            while True:
+                if not worked and (returned := progress.first_return()) is not None:
+                    worked, deadline = True, max(start, returned) + seconds
+                now = time.monotonic()
+                waits_for_call = not worked and progress.in_first_call and now < latest
+                if now >= deadline and not waits_for_call:
+                    return False
+                pause = _LONGEST_WAIT if worked else _POLL
+                if self.wait(min(pause, deadline - now) if now < deadline else pause):
+                    return True
 
     def dump(self, path: str | os.PathLike[str]) -> bool:
         """Write the rows that a recording of the newest rows (``last``, ``rotate``) holds to ``path``, as a capture.
@@ -198,6 +223,37 @@ def _described(connection: _Connection) -> StandbyProcess:
         recording.get("rows", 0),
         recording.get("bytes", 0),
     )
+
+
+class _Progress:
+    """Asks a recorded process whether it has given the GPU work. It has a connection of its own, so that a signal that
+    interrupts a question leaves no answer behind in that of the recording."""
+
+    def __init__(self, pid: int) -> None:
+        #: Whether the program was in its first such call when it was asked last.
+        self.in_first_call = False
+        self._connection: _Connection | None = None
+        with suppress(CutraceError):  # the time then counts from the start
+            self._connection = _find(pid)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def first_return(self) -> float | None:
+        """When the first such call returned (s of ``time.monotonic``), None if none has."""
+        self.in_first_call = False
+        recording: dict[str, Any] = {}
+        if self._connection is not None:
+            with suppress(CutraceError):
+                recording = self._connection.ask("status", _GREETING)["recording"] or {}
+        if "worked_ns" in recording:
+            return time.monotonic() - int(recording["worked_ns"]) / 1e9
+        self.in_first_call = bool(recording.get("working"))
+        return None
 
 
 class _Connection:
@@ -323,6 +379,27 @@ def _reached(pid: int) -> _Connection | None:
                     return connection
                 connection.close()
     return None
+
+
+def wait_for_end(pid: int, seconds: float) -> bool:
+    """Wait for the end of a process, at most this long. Returns whether it has ended."""
+    deadline = time.monotonic() + seconds
+    with ExitStack() as stack:
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        except OSError:  # Linux before 5.3
+            process = -1
+        else:
+            stack.callback(os.close, process)
+        while (left := deadline - time.monotonic()) > 0:
+            ready = [process] if process >= 0 else []
+            if select.select(ready, [], [], min(left, _LONGEST_WAIT if ready else _POLL))[0]:
+                return True
+            if not Path(f"/proc/{pid}").exists():
+                return True
+    return False
 
 
 def _after_loss(pid: int) -> str:

@@ -6,11 +6,12 @@
 #include "features/graph_nodes/graph_callbacks.h"
 #include "features/names/kernel_names.h"
 #include "features/pc_sampling/pc_sampling.h"
+#include "features/standby/first_work.h"
 
 namespace cutrace {
 
 std::span<Feature* const> features() {
-  static std::array all{&graph_nodes_feature(), &kernel_names_feature(), &pc_sampling_feature()};
+  static std::array all{&graph_nodes_feature(), &kernel_names_feature(), &pc_sampling_feature(), &first_work_feature()};
   return all;
 }
 

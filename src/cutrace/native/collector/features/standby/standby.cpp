@@ -30,6 +30,7 @@
 #include "features/nvtx/nvtx.h"
 #include "core/process.h"
 #include "core/process_info.h"
+#include "features/standby/first_work.h"
 
 namespace cutrace::standby {
 namespace {
@@ -296,6 +297,7 @@ JsonObject Standby::start(Connection& connection, std::string_view options) {
                    std::to_string((unix_time() - recording_since_) / 1'000'000'000) + " s; wait or stop it");
   }
   if (process::current() != nullptr) return failure("the program itself is recording (cutrace.record()); wait until it has ended");
+  first_work().expect();
   if (process::guarded([&] { return process::start_now((defaults_ + std::string(options)).c_str()); }) != 0)
     return failure(process::last_error());
   owner_ = &connection;
@@ -344,7 +346,12 @@ JsonObject Standby::status() const {
     JsonObject recording;
     recording.text("by", attached ? "attach" : "program");
     if (attached && owner_->peer != 0) recording.number("pid", static_cast<std::uint64_t>(owner_->peer));
-    if (attached) recording.number("since", recording_since_);
+    if (attached) {
+      recording.number("since", recording_since_);
+      recording.raw("working", first_work().begun() ? "true" : "false");
+      const std::uint64_t returned = first_work().returned();
+      if (returned != 0) recording.number("worked_ns", now_ns() - returned);
+    }
     add_counters(recording);
     json.raw("recording", recording.str());
   }

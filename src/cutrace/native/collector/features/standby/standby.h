@@ -5,7 +5,8 @@
 // that started it, and ends with it.
 //
 // The protocol is text, one message a line. The process greets, the client requests, the process answers; what the process
-// says is one JSON object a line. The requests: `start OPTIONS`, `stop`, `status`, `dump PATH`.
+// says is one JSON object a line. The requests: `start OPTIONS`, `stop`, `status`, `dump PATH`. The status says whether the
+// program has given the GPU work since the start (`working`), and how long ago the first such call returned (`worked_ns`).
 #pragma once
 
 #include <sys/types.h>

@@ -1,0 +1,40 @@
+// When a recording that somebody attached has seen the program give the GPU work for the first time.
+//
+// The first such call of a process takes CUPTI up to a second, in which the program stands still. So the time that
+// `cutrace attach --for` gives a recording counts from the return of that call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "core/feature.h"
+
+namespace cutrace {
+
+class FirstWork final : public Feature {
+ public:
+  void attach(const AttachContext& context) override;
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
+  void flush() override { unwatch_if_seen(); }
+
+  // A recording starts. Without this call nothing is watched.
+  void expect();
+  // Whether such a call has begun.
+  bool begun() const { return begun_.load(); }
+  // When such a call has returned for the first time (BOOTTIME ns), 0 before.
+  std::uint64_t returned() const { return returned_.load(); }
+
+ private:
+  void unwatch_if_seen();
+
+  Callbacks* callbacks_ = nullptr;
+  std::vector<ApiFunction> calls_;  // filled once a process, before CUPTI calls back
+  std::atomic<bool> expected_{false}, watching_{false}, begun_{false};
+  std::atomic<std::uint64_t> returned_{0};
+};
+
+FirstWork& first_work();
+Feature& first_work_feature();
+
+}  // namespace cutrace
