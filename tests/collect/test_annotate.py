@@ -318,6 +318,26 @@ def test_a_program_without_cuda_needs_nvtx(fake_driver: FakeDriver, tmp_path: Pa
     assert "1 NVTX range, 1 NVTX mark" in done.stderr
 
 
+def test_code_is_not_kept_alive(program: Program) -> None:
+    # Code of many names takes the place of code that is gone, wanted or not.
+    program.record(
+        "import gc, weakref\n"
+        "kept = []\n"
+        "for number in range(300):\n"
+        "    names = {'__name__': '__main__'}\n"
+        "    exec(f'def other{number}(): return eval(\"1\")\\ndef step{number}(): return other{number}()', names)\n"
+        "    names[f'step{number}']()\n"
+        "    codes = [compile('2', 'made', 'eval'), *(f.__code__ for f in names.values() if hasattr(f, '__code__'))]\n"
+        "    eval(codes[0])\n"
+        "    kept += map(weakref.ref, codes)\n"
+        "    del names, codes\n"
+        "gc.collect()\n"
+        "assert len(kept) == 900 and not any(code() for code in kept), sum(code() is not None for code in kept)\n",
+        "__main__:step*",
+    )
+    assert program.ranges() == [f"step{number}" for number in range(300)]
+
+
 def test_forked_children_have_ranges_too(program: Program) -> None:
     program.record(
         """

@@ -43,7 +43,7 @@ def unused(name: str) -> str:
 
 
 class _Function:
-    """Code that gets ranges.
+    """Code that gets ranges. It is not kept alive: a program may make code again and again.
 
     :param text: the name of its ranges.
     :param first: the name of its first argument, None when the argument has no say.
@@ -51,8 +51,15 @@ class _Function:
     :param owners: only calls with one of these classes, or an object of one, get a range. None for all calls.
     """
 
-    def __init__(self, code: CodeType, text: str, owners: tuple[type, ...] | None) -> None:
-        self.code, self.owners = code, owners
+    def __init__(
+        self,
+        code: CodeType,
+        text: str,
+        owners: tuple[type, ...] | None,
+        at_end: Callable[[weakref.ref[CodeType]], None],
+    ) -> None:
+        self.code = weakref.ref(code, at_end)
+        self.owners = owners
         self.text = text.encode(errors="replace")
         self.is_call = code.co_name in _CALLS
         # Of generators it cannot be read each time that they go on: before 3.13 that writes to what locals() returned.
@@ -163,7 +170,7 @@ class _Annotator:
 
     def __init__(self, names: Sequence[str], library: str) -> None:
         self.names = list(names)
-        self.functions: dict[int, _Function] = {}  # by id(code); the functions keep their code alive
+        self.functions: dict[int, _Function] = {}  # by id(code), as long as the code lives
         self.library = ctypes.PyDLL(library)
         self._push, self._pop = self.library.cutrace_range_push, self.library.cutrace_range_pop
         self._push.argtypes, self._push.restype, self._pop.restype = [ctypes.c_char_p], None, None
@@ -222,9 +229,14 @@ class _Annotator:
         for number in (*numbers, *matched):
             self.library.cutrace_annotated(number)
             self._matched.add(number)
-        self.functions[id(code)] = added = _Function(code, text, owners)
+        at_end = functools.partial(self._forget, id(code))
+        self.functions[id(code)] = added = _Function(code, text, owners, at_end)
         self._hooks.want(code)
         return added
+
+    def _forget(self, key: int, code: weakref.ref[CodeType]) -> None:
+        if key in self.functions and self.functions[key].code is code:
+            del self.functions[key]
 
     def _matching(self, qualname: str, frame: FrameType) -> list[int]:
         """The numbers of the patterns that a function matches."""
@@ -275,7 +287,7 @@ class _Annotator:
             if function.owners is not None and not issubclass(
                 this if isinstance(this, type) else type(this), function.owners
             ):
-                opened.append((function.code, False, module))
+                opened.append((frame.f_code, False, module))
                 return
             if function.is_call:
                 called = self._modules.known.get(id(this))
@@ -283,7 +295,7 @@ class _Annotator:
                     called = self._modules.find(this, module)
                 if called is not None:
                     text, module = called.names.get(module) or called.name_in(module), called
-        opened.append((function.code, True, module))
+        opened.append((frame.f_code, True, module))
         self._push(text)
 
     def leave(self, code: CodeType, frame: FrameType) -> None:
@@ -346,8 +358,10 @@ class _Monitoring:
         if self._tool is None:
             return
         self._monitoring.set_events(self._tool, 0)
-        for function in self._annotator.functions.values():
-            self._monitoring.set_local_events(self._tool, function.code, 0)
+        for function in [*self._annotator.functions.values()]:
+            code = function.code()
+            if code is not None:
+                self._monitoring.set_local_events(self._tool, code, 0)
         self._monitoring.free_tool_id(self._tool)
         self._tool = None
 

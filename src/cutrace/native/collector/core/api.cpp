@@ -98,7 +98,7 @@ int cutrace_python_profile(void* handler, void* frame, int what, void*) {
   try {
     return annotate::profile(handler, frame, what);
   } catch (const std::exception&) {
-    return 0;  // no memory to remember the code
+    return 0;  // no memory
   }
 }
 void cutrace_python_profile_all(void* handler) { annotate::profile_all(handler, cutrace_python_profile); }

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <exception>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "common/text.h"
@@ -72,19 +71,42 @@ std::string expression(std::string_view program, std::string_view variables) {
   return text.append(", {").append(variables).append("})");
 }
 
-// With Python's lock held, so it needs no other.
-struct Profile {
-  void* handler = nullptr;
-  // Objects of code that the handler does not want. Each is held, so that no other one gets its address.
-  std::unordered_set<void*> unwanted;
-
-  void forget() {
-    static auto* const drop = python<void(void*)>("Py_DecRef");
-    for (void* const code : unwanted) drop(code);
-    unwanted.clear();
+// Marks the code that the handler of the profile function does not want. The mark is an extra field of the code object, so it
+// goes with the code and keeps nothing alive. With Python's lock held, so it needs no other.
+class UnwantedCode {
+ public:
+  bool contains(void* code) {
+    void* mark = nullptr;
+    return index() >= 0 && get_(code, index_, &mark) == 0 && reinterpret_cast<std::uintptr_t>(mark) == round_;
   }
+  // Where Python takes no mark, the handler is called for each call of this code.
+  void add(void* code) {
+    static auto* const clear_error = python<void()>("PyErr_Clear");
+    if (index() >= 0 && set_(code, index_, reinterpret_cast<void*>(round_)) != 0) clear_error();
+  }
+  void forget_all() { ++round_; }
+
+ private:
+  using Index = std::intptr_t;  // Py_ssize_t
+
+  Index index() {
+    static auto* const request = python<Index(void (*)(void*))>("_PyEval_RequestCodeExtraIndex");
+    if (index_ == kNone && request != nullptr && get_ != nullptr && set_ != nullptr) index_ = request(nullptr);
+    return index_;
+  }
+
+  static constexpr Index kNone = -1;
+  Index index_ = kNone;
+  std::uintptr_t round_ = 1;  // 0: code without a mark
+  int (*const get_)(void*, Index, void**) = python<int(void*, Index, void**)>("_PyCode_GetExtra");
+  int (*const set_)(void*, Index, void*) = python<int(void*, Index, void*)>("_PyCode_SetExtra");
 };
-Profile& active_profile = *new Profile;
+
+void* active_handler = nullptr;
+UnwantedCode& unwanted_code() {
+  static auto& code = *new UnwantedCode;
+  return code;
+}
 
 std::string own_path() {
   Dl_info info{};
@@ -144,28 +166,23 @@ void matched(unsigned number) {
 
 int profile(void* handler, void* frame, int what) {
   constexpr int kCall = 0, kReturn = 3;  // PyTrace_CALL, PyTrace_RETURN
-  constexpr std::size_t kMostUnwanted = 1 << 18;  // a program may make code for ever
   static auto* const code_of = python<void*(void*)>("PyFrame_GetCode");
   static auto* const call = python<void*(void*, ...)>("PyObject_CallFunctionObjArgs");
-  static auto* const hold = python<void(void*)>("Py_IncRef");
   static auto* const drop = python<void(void*)>("Py_DecRef");
   static auto* const set = python<void(void*, void*)>("PyEval_SetProfile");
   static void* const yes = dlsym(RTLD_DEFAULT, "_Py_TrueStruct");
   static void* const no = dlsym(RTLD_DEFAULT, "_Py_FalseStruct");
   static void* const none = dlsym(RTLD_DEFAULT, "_Py_NoneStruct");
-  auto& [active, unwanted] = active_profile;
-  if (handler != active) return set(nullptr, nullptr), 0;  // this thread has not seen the end
+  UnwantedCode& unwanted = unwanted_code();
+  if (handler != active_handler) return set(nullptr, nullptr), 0;  // this thread has not seen the end
   if (what != kCall && what != kReturn) return 0;
   void* const code = code_of(frame);
   int status = 0;
   if (!unwanted.contains(code)) {
     void* const wanted = call(handler, frame, what == kCall ? yes : no, nullptr);
     if (wanted == nullptr) status = -1;  // KeyboardInterrupt: the handler lets no other exception through
-    if (wanted == none || unwanted.size() >= kMostUnwanted) active_profile.forget();
-    if (wanted == no) {
-      unwanted.insert(code);
-      hold(code);
-    }
+    if (wanted == none) unwanted.forget_all();
+    if (wanted == no) unwanted.add(code);
     if (wanted != nullptr) drop(wanted);
   }
   drop(code);
@@ -173,8 +190,8 @@ int profile(void* handler, void* frame, int what) {
 }
 
 void profile_all(void* handler, int (*function)(void*, void*, int, void*)) {
-  active_profile.forget();
-  active_profile.handler = handler;
+  unwanted_code().forget_all();
+  active_handler = handler;
   if (handler == nullptr) return;
   // As PyEval_SetProfileAllThreads() of Python 3.12 does.
   auto* const set = python<int(void*, int (*)(void*, void*, int, void*), void*)>("_PyEval_SetProfile");
