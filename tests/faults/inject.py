@@ -57,6 +57,18 @@ def copies(error: int = 0, milliseconds: int = 0) -> None:
     _faults().fault_copies(error, ctypes.c_uint(milliseconds))
 
 
+def copies_are_held(on: bool = True) -> None:
+    """Copying to a dump waits until this is off again."""
+    _faults().fault_hold_copies(ctypes.c_bool(on))
+
+
+def copies_begun() -> int:
+    """The number of copies to dumps that have begun."""
+    library = _faults()
+    library.fault_copies_begun.restype = ctypes.c_uint64
+    return int(library.fault_copies_begun())
+
+
 def realtime_steps(seconds: float) -> None:
     """Shift the REALTIME clock."""
     _faults().fault_realtime(ctypes.c_int64(int(seconds * 1e9)))

@@ -1,8 +1,9 @@
 // System calls with faults chosen by a test: preloaded (LD_PRELOAD) into the measured program, or linked into a test.
 //
-// Only writes, truncations and closes of captures (files named *.bin) are affected, copies between files (sendfile), and the
-// REALTIME clock of the whole program.
+// Only writes, truncations and closes of captures (files named *.bin) are affected, copies between files (sendfile), files
+// without a name (O_TMPFILE), and the REALTIME clock of the whole program.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +25,10 @@ struct Faults {
   std::atomic<int> write_error{0};
   std::atomic<std::int64_t> writes_before{0}, writes_failing{0}, writes_interrupted{0};
   std::atomic<std::uint64_t> most_bytes{0}, bytes_per_second{0};
-  std::atomic<int> truncate_error{0}, close_error{0}, copy_error{0};
+  std::atomic<int> truncate_error{0}, close_error{0}, copy_error{0}, nameless_error{0};
   std::atomic<unsigned> copies_take{0};
+  std::atomic<bool> copies_held{false};
+  std::atomic<std::uint64_t> copies{0};
   std::atomic<std::int64_t> realtime_step{0};
   std::atomic<std::uint64_t> faults{0};
 };
@@ -93,6 +97,10 @@ EXPORT void fault_copies(int error, unsigned milliseconds) {
   faults().copy_error = error;
   faults().copies_take = milliseconds;
 }
+// Copies wait until this is off again. The number of copies that have begun.
+EXPORT void fault_hold_copies(bool on) { faults().copies_held = on; }
+EXPORT std::uint64_t fault_copies_begun() { return faults().copies.load(); }
+EXPORT void fault_nameless_files(int error) { faults().nameless_error = error; }
 EXPORT void fault_realtime(std::int64_t nanoseconds) { faults().realtime_step = nanoseconds; }
 // The number of calls that failed or were shortened.
 EXPORT std::uint64_t fault_count() { return faults().faults.load(); }
@@ -123,9 +131,21 @@ EXPORT int ftruncate(int fd, off_t size) noexcept {
 }
 
 EXPORT ssize_t sendfile(int to, int from, off_t* offset, std::size_t count) noexcept {
+  faults().copies.fetch_add(1);
+  while (faults().copies_held.load()) ::usleep(1000);
   if (const unsigned milliseconds = faults().copies_take.load()) ::usleep(milliseconds * 1000);
   if (const int error = faults().copy_error.load()) return fail(error);
   return NEXT(sendfile)(to, from, offset, count);
+}
+
+EXPORT int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const auto mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : mode_t{0};
+  va_end(arguments);
+  const int error = faults().nameless_error.load();
+  if (error != 0 && (flags & O_TMPFILE) == O_TMPFILE) return static_cast<int>(fail(error));
+  return NEXT(open)(path, flags, mode);
 }
 
 EXPORT int close(int fd) {

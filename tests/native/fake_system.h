@@ -12,6 +12,9 @@ void fault_slow_writes(std::uint64_t bytes_per_second);
 void fault_truncates(int error);
 void fault_closes(int error);
 void fault_copies(int error, unsigned milliseconds);
+void fault_hold_copies(bool on);
+std::uint64_t fault_copies_begun();
+void fault_nameless_files(int error);
 std::uint64_t fault_count();
 
 // After `before` allocations by the collector, `count` fail. `own_threads`: of those by its own threads.

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include "capture_reader.h"
 #include "collector_under_test.h"
 #include "fake_driver.h"
+#include "fake_system.h"
 
 using namespace cutrace;
 
@@ -39,12 +41,12 @@ struct Program {
     for (int i = 0; i < 1000 && !std::filesystem::exists(path); ++i) sleep_ms(10);
     CHECK(std::filesystem::exists(path));
   }
-  // The kernels in the remaining files, and the number of dropped kernels.
-  std::pair<std::size_t, std::uint64_t> left() const {
+  // The kernels in the remaining files, and the number of dropped kernels. `torn`: the recording goes on.
+  std::pair<std::size_t, std::uint64_t> left(bool torn = false) const {
     std::size_t kernels = 0;
     std::uint64_t gone = 0;
     for (const std::string& path : folder.captures()) {
-      const CaptureReader c(path);
+      const CaptureReader c(path, torn);
       kernels += c.rows<rows::Kernels>().size();
       for (const auto& row : c.rows<rows::Losses>())
         if (c.text(row.detail) == "kernels") gone += row.count;
@@ -160,8 +162,13 @@ TEST(signals_at_any_time_end_no_program) {
     end = true;
     sender.join();
     CHECK_EQUAL(program.collector.stop(), 0);
-    CHECK(!handles_signal());
     CHECK_EQUAL(CaptureReader(program.dump_path(1)).rows<rows::Kernels>().size(), std::size_t{1});
+    const std::size_t dumps = program.dumps.captures().size();
+    raise(SIGUSR2);  // too late
+    CHECK_EQUAL(program.collector.start(("kinds=nvtx;output=" + program.folder.path + "/later.bin").c_str()), 0);
+    raise(SIGUSR2);  // for a recording that keeps all its rows
+    CHECK_EQUAL(program.collector.stop(), 0);
+    CHECK_EQUAL(program.dumps.captures().size(), dumps);
   }
 }
 
@@ -209,10 +216,251 @@ TEST(only_such_recordings_can_be_dumped_and_they_cannot_be_cut) {
   launch("k");
   CHECK(program.collector.dump(path.c_str()) < 0);
   CHECK(std::string(program.collector.last_error()).find("last=") != std::string::npos);
-  CHECK(!handles_signal());
   CHECK_EQUAL(program.collector.stop(), 0);
   CHECK(program.collector.start(program.folder.options("rotate=1").c_str()) != 0);
   CHECK(std::string(program.collector.last_error()).find("max_size") != std::string::npos);
+}
+
+// ---- slow disks ----
+
+namespace {
+
+std::size_t kernels(const std::string& path) { return CaptureReader(path).rows<rows::Kernels>().size(); }
+
+template <typename Condition>
+void wait_until(Condition&& condition) {
+  for (int i = 0; i < 10'000 && !condition(); ++i) sleep_ms(1);
+  CHECK(condition());
+}
+
+std::size_t descriptors() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) count += entry.path().empty() ? 0 : 1;
+  return count;
+}
+
+// A dump on SIGUSR2 waits in its first copy.
+void hold_a_dump() {
+  fault_hold_copies(true);
+  const std::uint64_t before = fault_copies_begun();
+  raise(SIGUSR2);
+  wait_until([&] { return fault_copies_begun() > before; });
+}
+
+// Runs `body` in a process of its own, and returns its status.
+template <typename Body>
+int run_apart(Body&& body) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    alarm(60);
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  return status;
+}
+
+}  // namespace
+
+TEST(a_slow_dump_delays_nothing_and_outlives_its_recording) {
+  Program program;
+  program.begin("last_ms=60000;patience_ms=60000");
+  for (int i = 0; i < 10; ++i) launch("k");
+  CHECK_EQUAL(program.collector.flush(), 0);
+  hold_a_dump();
+  launch("k");
+  CHECK_EQUAL(program.collector.flush(), 0);
+  CHECK_EQUAL(program.left(true).first, std::size_t{11});  // in the files, while the dump waits
+  launch("k");
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK_EQUAL(program.left().first, std::size_t{12});
+  for (const std::string& path : program.folder.captures()) std::filesystem::remove(path);  // what cutrace.record() does
+  Program next;
+  next.begin("last_ms=60000");
+  launch("k");
+  CHECK_EQUAL(next.collector.stop(), 0);
+  CHECK_EQUAL(next.left().first, std::size_t{1});
+  CHECK(program.dumps.captures().empty());
+  fault_hold_copies(false);
+  program.wait_for(program.dump_path(1));
+  CHECK_EQUAL(kernels(program.dump_path(1)), std::size_t{10});
+}
+
+TEST(files_may_expire_while_a_slow_dump_needs_them) {
+  Program program;
+  program.begin("last_ms=40");
+  launch("k");
+  CHECK_EQUAL(program.collector.flush(), 0);
+  hold_a_dump();
+  const auto files = program.folder.captures();
+  std::size_t launched = 1;
+  const auto exists = [](const std::string& path) { return std::filesystem::exists(path); };
+  for (; std::ranges::all_of(files, exists); ++launched, sleep_ms(5)) launch("k");
+  fault_hold_copies(false);
+  program.wait_for(program.dump_path(1));
+  CHECK_EQUAL(kernels(program.dump_path(1)), std::size_t{1});
+  CHECK_EQUAL(program.collector.stop(), 0);
+  const auto [left, gone] = program.left();
+  CHECK_EQUAL(left + gone, launched);
+}
+
+TEST(dumps_of_many_files_need_few_descriptors) {
+  Program program;
+  program.begin("last_ms=600000");
+  const std::string path = program.dumps.path + "/d.bin";
+  for (int i = 0; i < 60; ++i) {
+    launch("k");
+    CHECK_EQUAL(program.collector.dump(path.c_str()), 0);
+  }
+  const std::size_t before = descriptors();
+  launch("k");
+  hold_a_dump();
+  CHECK(program.folder.captures().size() > 60);
+  CHECK(descriptors() <= before + 2);
+  // More files than may be held open when the recording ends: then the dump fails, and not the program's open().
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK(descriptors() <= before + 2 + 32);
+  CHECK_EQUAL(program.left().first, std::size_t{61});
+  fault_hold_copies(false);
+  wait_until([&] { return descriptors() <= before; });
+  CHECK(!std::filesystem::exists(program.dump_path(1)));
+}
+
+namespace {
+
+void allocate(std::uint64_t bytes) {
+  auto memory = make<CUpti_ActivityMemory3>(CUPTI_ACTIVITY_KIND_MEMORY2);
+  memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+  memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+  memory.bytes = bytes;
+  memory.timestamp = fake_now();
+  put(memory);
+}
+
+// The program exits while a dump that it has begun by `ask` takes too long.
+template <typename Ask>
+void exit_during_a_dump(bool nameless, bool stopped, Ask&& ask) {
+  Program program;
+  const int status = run_apart([&] {
+    fault_nameless_files(nameless ? 0 : EOPNOTSUPP);
+    program.begin("last_ms=60000;patience_ms=2000;dump_when=memory > 1KiB");
+    launch("k");
+    CHECK_EQUAL(program.collector.flush(), 0);
+    fault_hold_copies(true);
+    ask(program);
+    if (stopped) {
+      wait_until([] { return fault_copies_begun() != 0; });
+      CHECK_EQUAL(program.collector.stop(), 0);
+    }
+    std::exit(0);
+  });
+  CHECK_EQUAL(status, 0);
+  CHECK(program.dumps.captures().empty());
+  CHECK_EQUAL(program.left().first, std::size_t{1});
+  bool ended = false, noted = false;
+  for (const std::string& path : program.folder.captures()) {
+    const CaptureReader c(path);
+    ended = ended || c.says("\"ended\"");
+    noted = noted || c.says("was given up at the end of the program");
+  }
+  CHECK(ended);
+  CHECK(noted != stopped);  // a capture that is complete gets no more notes
+}
+
+void signal_and_wait(Program&) {
+  raise(SIGUSR2);
+  wait_until([] { return fault_copies_begun() != 0; });
+}
+
+}  // namespace
+
+TEST(an_exit_gives_up_dumps_that_take_too_long) {
+  for (const bool nameless : {true, false}) exit_during_a_dump(nameless, false, signal_and_wait);
+  exit_during_a_dump(true, false, [](Program&) { allocate(1 << 20); });  // a condition: the dump is due at the end
+  exit_during_a_dump(false, false, [](Program& program) {
+    std::thread([&] { program.collector.dump((program.dumps.path + "/own.bin").c_str()); }).detach();
+    wait_until([] { return fault_copies_begun() != 0; });
+  });
+}
+
+TEST(an_exit_gives_up_dumps_of_recordings_that_have_ended) {
+  for (const bool nameless : {true, false}) exit_during_a_dump(nameless, true, signal_and_wait);
+}
+
+TEST(an_exit_completes_the_dumps_that_it_can) {
+  for (const bool nameless : {true, false})
+    for (const bool stopped : {false, true}) {
+      Program program;
+      const int status = run_apart([&] {
+        fault_nameless_files(nameless ? 0 : EOPNOTSUPP);
+        program.begin("last_ms=60000;patience_ms=50000");
+        launch("k");
+        CHECK_EQUAL(program.collector.flush(), 0);
+        hold_a_dump();
+        if (stopped) CHECK_EQUAL(program.collector.stop(), 0);
+        std::thread([] {
+          sleep_ms(100);
+          fault_hold_copies(false);
+        }).detach();
+        std::exit(0);
+      });
+      CHECK_EQUAL(status, 0);
+      CHECK_EQUAL(program.dumps.captures().size(), std::size_t{1});
+      CHECK_EQUAL(kernels(program.dump_path(1)), std::size_t{1});
+    }
+}
+
+TEST(a_signal_right_before_the_end_makes_a_dump) {
+  for (const bool exits : {false, true}) {
+    Program program;
+    const int status = run_apart([&] {
+      program.begin("last_ms=60000;flush_ms=60000");
+      launch("k");
+      CHECK_EQUAL(program.collector.flush(), 0);
+      raise(SIGUSR2);
+      if (exits) std::exit(0);
+      CHECK_EQUAL(program.collector.stop(), 0);
+      program.wait_for(program.dump_path(1));
+    });
+    CHECK_EQUAL(status, 0);
+    CHECK_EQUAL(kernels(program.dump_path(1)), std::size_t{1});
+  }
+}
+
+TEST(a_program_that_is_killed_while_it_dumps_leaves_nothing_of_the_dump) {
+  Program program;
+  const int status = run_apart([&] {
+    program.begin("last_ms=60000");
+    launch("k");
+    CHECK_EQUAL(program.collector.flush(), 0);
+    hold_a_dump();
+    for (int i = 0; i < 10; ++i) launch("k");
+    CHECK_EQUAL(program.collector.flush(), 0);
+    raise(SIGKILL);
+  });
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  CHECK(program.dumps.captures().empty());
+  CHECK_EQUAL(program.left().first, std::size_t{11});
+}
+
+TEST(a_forked_child_leaves_the_dumps_of_its_parent_alone) {
+  for (const bool nameless : {true, false}) {
+    fault_nameless_files(nameless ? 0 : EOPNOTSUPP);
+    Program program;
+    program.begin("last_ms=60000");
+    launch("k");
+    CHECK_EQUAL(program.collector.flush(), 0);
+    hold_a_dump();
+    const int status = run_apart([] { std::exit(0); });
+    CHECK_EQUAL(status, 0);
+    fault_hold_copies(false);
+    program.wait_for(program.dump_path(1));
+    CHECK_EQUAL(program.collector.stop(), 0);
+    CHECK_EQUAL(program.dumps.captures().size(), std::size_t{1});
+    CHECK_EQUAL(kernels(program.dump_path(1)), std::size_t{1});
+  }
 }
 
 int main(int argc, char** argv) { return check::main(argc, argv); }

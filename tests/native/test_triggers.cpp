@@ -350,12 +350,13 @@ TEST(a_dump_that_failed_does_not_count_but_pauses) {
   CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
 }
 
-TEST(a_moment_is_kept_and_others_wait_while_a_dump_is_written) {
+TEST(a_moment_is_kept_until_its_dump_begins_and_others_wait_until_it_is_written) {
   Watch watch({"nvtx:step > 1s", "nvtx:load > 1s"});
   watch.range("step", kBegin, 2 * kSecond);
   CHECK(watch.triggers.due(kBegin + 20 * kSecond));
-  watch.triggers.begin_dump();
   CHECK_EQUAL(watch.triggers.moment(), kBegin + 2 * kSecond);
+  watch.triggers.begin_dump();
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
   watch.range("load", kBegin + 20 * kSecond, 2 * kSecond);
   CHECK(!watch.triggers.due(kBegin + 60 * kSecond));
   watch.triggers.end_dump(true);

@@ -12,6 +12,7 @@
 
 #include "callbacks.h"
 #include "capture.h"
+#include "file_keeper.h"
 #include "kinds.h"
 #include "options.h"
 #include "process_info.h"
@@ -63,6 +64,8 @@ class Feature : public CallbackHandler {
   void on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept override {}
   // The decoder of a recording that starts, null when the options ask for none.
   virtual std::unique_ptr<Decoder> decoder(const DecoderContext&) { return nullptr; }
+  // What a recording does with its files; null when the options ask for nothing.
+  virtual std::unique_ptr<FileKeeper> keeper(const KeeperContext&) { return nullptr; }
   // The types of events that the decoder takes.
   virtual std::span<const EventType> events() const { return {}; }
   // CUPTI has a subscriber: watch callbacks. No callback comes before the first watch.
@@ -71,6 +74,8 @@ class Feature : public CallbackHandler {
   virtual void flush() {}
   // The flusher: CUPTI's kinds will be disabled and its subscriber will leave. At exit it stays.
   virtual void detach(bool /*at_exit*/) {}
+  // The program exits, and its recording has ended.
+  virtual void at_exit() {}
   // Around fork(). In the child CUPTI must not be called again.
   virtual void before_fork() {}
   virtual void after_fork_in_parent() {}

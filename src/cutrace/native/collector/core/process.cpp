@@ -14,7 +14,7 @@
 
 #include "cupti_source.h"
 #include "driver.h"
-#include "features/newest/dump.h"
+#include "feature.h"
 #include "features/nvtx/nvtx.h"
 
 namespace cutrace::process {
@@ -82,6 +82,7 @@ class StartStopGuard {
 void at_exit() {
   const bool recording = current() != nullptr;
   if (stop(true) != 0 && recording) std::fprintf(stderr, "cutrace: %s\n", error_text);
+  for (Feature* const feature : features()) feature->at_exit();
 }
 
 void before_fork() {
@@ -107,7 +108,6 @@ void start_in_child() {
 // The child does not have the collector's threads, and CUPTI would hang in it. So the child drops the recording without a
 // CUPTI call, a flush or a join.
 void after_fork_in_child() {
-  dump_signal::release();
   CuptiSource::instance().after_fork();
   CuptiSource::instance().forget();
   if (state.recording != nullptr) state.inherited = Recording::forget(std::move(state.recording));

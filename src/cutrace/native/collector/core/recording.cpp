@@ -28,16 +28,22 @@ constexpr std::string_view kForkNote =
 
 std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
 
+std::unique_ptr<FileKeeper> make_keeper(const KeeperContext& context) {
+  for (Feature* const feature : features())
+    if (auto keeper = feature->keeper(context)) return keeper;
+  return nullptr;
+}
+
 }  // namespace
 
-Recording::Recording(const Options& options) : options_(options), writer_(options_, source_, notes_) {}
+Recording::Recording(const Options& options)
+    : options_(options), keeper_(make_keeper({options_, *this, writer_, source_, notes_})), writer_(options_, source_, notes_, keeper_.get()) {}
 
 bool Recording::start(std::string& error) {
   const BlockedSignals blocked;  // also SIGXFSZ: a limit on file sizes must not end the program
   if (!writer_.open(error)) return false;
-  if (options_.keeps_newest() && !options_.dump.empty() && !dump_signal::take())
-    notes_.add_quietly("this program handles SIGUSR2 itself, so the signal writes no dump; call cutrace.dump() instead");
-  if (!start_threads(error)) return dump_signal::release(), false;
+  if (!start_threads(error)) return false;
+  if (keeper_ != nullptr) keeper_->begin();
   const std::uint32_t number = rings::arm(options_.max_memory / 4);
   if (options_.records_nvtx()) nvtx::arm(number);
   annotate::begin(options_, notes_);
@@ -118,16 +124,15 @@ void Recording::note_nvtx() {
 
 // ---- requests ----
 
-Outcome Recording::submit(const SharedRequest& request, const std::string& what, std::string& error, Stage stage) {
+Outcome Recording::submit(const SharedRequest& request, const std::string& what, std::string& error) {
   const auto patience = std::chrono::milliseconds(options_.patience_ms);
   const auto answered = [&] { return request->stage == Stage::answered; };
   std::list<SharedRequest> added{request};
-  request->stage = stage;
   error = "the recording ended before it could be " + what;
   std::unique_lock lock(mutex_);
-  if (state_.load() > (stage == Stage::submitted ? State::recording : State::stopping)) return Outcome::failed;
+  if (!running()) return Outcome::failed;
   requests_.splice(requests_.end(), added);
-  (stage == Stage::submitted ? flusher_wake : writer_wake).signal();
+  flusher_wake.signal();
   bool done = changed_.wait_for(lock, patience, answered);
   // A request that the writer has begun waits only for the disk.
   if (!done && request->stage == Stage::begun) done = changed_.wait_for(lock, patience, answered);
@@ -165,8 +170,23 @@ void Recording::answer(Request& request, Outcome outcome) {
   changed_.notify_all();
 }
 
+Outcome Recording::carry_out(std::function<Outcome(std::string&)> on_writer, const std::string& what, std::string& error) {
+  return submit(std::make_shared<Request>(std::move(on_writer)), what, error);
+}
+
+void Recording::post(std::function<void()> on_writer) {
+  auto request = std::make_shared<Request>([on_writer = std::move(on_writer)](std::string&) {
+    on_writer();
+    return Outcome::done;
+  });
+  const std::lock_guard lock(mutex_);
+  if (!running()) return;
+  requests_.push_back(std::move(request));
+  flusher_wake.signal();
+}
+
 Outcome Recording::flush(std::string& error) {
-  return submit(std::make_shared<Request>([](Request&) { return Outcome::done; }), "flushed", error);
+  return carry_out([](std::string&) { return Outcome::done; }, "flushed", error);
 }
 
 Outcome Recording::synchronize(std::string& error) {
@@ -175,30 +195,22 @@ Outcome Recording::synchronize(std::string& error) {
 }
 
 Outcome Recording::cut(const std::string& path, std::string& error) {
-  if (options_.keeps_newest()) {
+  if (keeper_ != nullptr) {
     error = "a recording of the newest rows cannot be cut; dump it, or record without last and rotate";
     return Outcome::failed;
   }
-  const auto cut = [this, path](Request& request) { return writer_.cut(path, request.error); };
-  return submit(std::make_shared<Request>(cut), "cut", error);
+  return carry_out([this, path](std::string& why) { return writer_.cut(path, why); }, "cut", error);
 }
 
 Outcome Recording::dump(const std::string& path, std::string& error) {
-  if (!options_.keeps_newest()) {
-    error = "a recording that keeps all its rows cannot be dumped; record with last=30s to dump it";
-    return Outcome::failed;
-  }
-  const auto request = std::make_shared<Request>([this](Request& r) { return writer_.open_kept(r.kept, false, r.error); });
-  const Outcome outcome = submit(request, "dumped", error);
-  if (outcome != Outcome::done) return outcome;
-  return write_dump(request->kept.files, path, false, options_.file_mode, error).empty() ? Outcome::failed : Outcome::done;
+  if (keeper_ != nullptr) return keeper_->dump(path, error);
+  error = "a recording that keeps all its rows cannot be dumped; record with last=30s to dump it";
+  return Outcome::failed;
 }
 
 std::string_view Recording::stop(bool at_exit) {
   const auto patience = std::chrono::milliseconds(options_.patience_ms);
   void* const context = options_.synchronize && source_.active() ? current_context() : nullptr;
-  // At exit the handler stays: the default action of a late SIGUSR2 would kill the program.
-  if (!at_exit) dump_signal::release();
   annotate::end(options_, notes_, at_exit);
   std::unique_lock lock(mutex_);
   if (enter(State::stopping)) {
@@ -214,7 +226,9 @@ std::string_view Recording::stop(bool at_exit) {
     }
     source_.pool().set_open(false);
   }
-  if (!changed_.wait_for(lock, patience, [&] { return writer_left_.load(); })) enter(State::failed, kNoAnswer);
+  // At exit the keeper may wait for its files before the writer completes the last one.
+  const auto for_files = at_exit && keeper_ != nullptr ? 2 * patience : patience;
+  if (!changed_.wait_for(lock, for_files, [&] { return writer_left_.load(); })) enter(State::failed, kNoAnswer);
   if (failure_ != kNoAnswer) changed_.wait_for(lock, patience, [&] { return flusher_left_; });
   const bool written = writer_left_.load(), flushed = flusher_left_;
   const std::string_view error = state_.load() == State::ended && written ? std::string_view(end_error_) : failure_;
@@ -270,11 +284,10 @@ void Recording::flush_loop() {
       tick_ = true;
     }
     writer_wake.signal();
-    if (const auto on_signal = std::exchange(dump_wanted_, std::nullopt)) dump_beside(*on_signal);
   }
 }
 
-// Returns when there are requests, when a signal or the writer requests a dump, when the state changes, or at the time `until`.
+// Returns when there are requests, when the state changes, or at the time `until`.
 State Recording::wait_for_requests(std::uint64_t until) {
   for (;;) {
     bool requested = false;
@@ -284,10 +297,8 @@ State Recording::wait_for_requests(std::uint64_t until) {
       state = state_.load();
       requested = advance(Stage::submitted, Stage::flushing);
     }
-    if (options_.keeps_newest() && dump_due_.exchange(false)) dump_wanted_ = false;
-    if (options_.keeps_newest() && dump_signal::requested()) dump_wanted_ = true;
     const std::uint64_t now = now_ns();
-    if (state != State::recording || requested || dump_wanted_ || now >= until) return state;
+    if (state != State::recording || requested || now >= until) return state;
     flusher_wake.wait(until - now);
   }
 }
@@ -302,28 +313,6 @@ void Recording::read_device_info() {
   if (const std::uint32_t version = runtime_version()) json.number("runtime_version", version);
   notes_.set_devices(std::move(devices));
   notes_.set(json);
-}
-
-void Recording::dump_beside(bool on_signal) {
-  const auto request = std::make_shared<Request>([this, on_signal](Request& r) {
-    return on_signal || writer_.dump_is_due() ? writer_.open_kept(r.kept, true, r.error) : Outcome::nothing;
-  });
-  std::string error;
-  const Outcome outcome = submit(request, "dumped", error, Stage::flushed);
-  if (outcome == Outcome::nothing && !on_signal) return;  // a dump on a signal was the triggers' too
-  dumped_.store(write_beside(request->kept, outcome, error) ? Dumped::written : Dumped::failed);
-  writer_wake.signal();
-}
-
-// Writes a dump to the next name and reports it.
-bool Recording::write_beside(const Kept& kept, Outcome outcome, std::string error) const {
-  std::string written, why;
-  if (outcome == Outcome::done) written = write_dump(kept.files, options_.dump, true, options_.file_mode, error);
-  if (outcome == Outcome::nothing) error = "there is nothing to dump yet";
-  for (const std::string& reason : kept.reasons) why += (why.empty() ? ": " : "; ") + reason;
-  if (!written.empty()) error = written + " holds the newest rows";
-  std::fprintf(stderr, "cutrace: %s%s\n", error.c_str(), why.c_str());
-  return !written.empty();
 }
 
 // Detaches from CUPTI.
@@ -380,7 +369,6 @@ void Recording::write_loop() {
       flusher_ignored = true;
     }
     writer_.drain();
-    if (const Dumped dumped = dumped_.exchange(Dumped::none); dumped != Dumped::none) writer_.end_dump(dumped == Dumped::written);
     if (failed) return static_cast<void>(end_error_ = writer_.finish(false));
     const std::uint64_t now = now_ns();
     if (due || flushed || now >= next_write) {
@@ -389,27 +377,16 @@ void Recording::write_loop() {
       writer_.write_out();
       next_write = now + interval;
     }
-    while (const SharedRequest request = next(Stage::written, Stage::begun, true)) answer(*request, request->carry_out(*request));
-    if (writer_.dump_is_due()) {
-      dump_due_.store(true);
-      flusher_wake.signal();
-    }
+    while (const SharedRequest request = next(Stage::written, Stage::begun, true)) answer(*request, request->carry_out(request->error));
+    if (keeper_ != nullptr && !flushed) keeper_->round();
     if (flushed) {
       const bool in_order = state_.load() == State::stopping;
-      if (in_order) write_last_dump();
+      writer_.count_lost();
+      if (in_order && keeper_ != nullptr) keeper_->end(at_exit_);
       return static_cast<void>(end_error_ = writer_.finish(in_order));
     }
     writer_wake.wait(next_write > now ? next_write - now : 0);
   }
-}
-
-// The flusher has left.
-void Recording::write_last_dump() {
-  if (!writer_.finish_triggers()) return;
-  Kept kept;
-  std::string error;
-  const Outcome outcome = writer_.open_kept(kept, true, error);
-  writer_.end_dump(write_beside(kept, outcome, error));
 }
 
 }  // namespace cutrace

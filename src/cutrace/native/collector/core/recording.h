@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "cupti_source.h"
-#include "features/newest/dump.h"
+#include "file_keeper.h"
 #include "options.h"
 #include "process_info.h"
 #include "writer.h"
@@ -61,6 +61,11 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome cut(const std::string& path, std::string& error);
   // Writes the rows of a recording that keeps only its newest rows to `path`, as a capture.
   Outcome dump(const std::string& path, std::string& error);
+  // Any thread but those of the recording: has the writer carry out a request, after a flush of CUPTI, and waits. `what` ends
+  // the sentence "the recording could not be ...".
+  Outcome carry_out(std::function<Outcome(std::string&)> on_writer, const std::string& what, std::string& error);
+  // Any thread: has the writer do something after a flush of CUPTI, and does not wait. It is not done if the recording ends.
+  void post(std::function<void()> on_writer);
   // Ends the recording. Returns the reason if it did not end in order, else "". Call it once; needs no memory.
   std::string_view stop(bool at_exit);
 
@@ -77,13 +82,12 @@ class Recording : public std::enable_shared_from_this<Recording> {
  private:
   struct Request {
     // On the writer's thread. Null for a wait for the GPU, which the flusher carries out.
-    std::function<Outcome(Request&)> carry_out;
+    std::function<Outcome(std::string&)> carry_out;
     void* context = nullptr;  // of the caller, to wait for
     // The flusher owns it while `flushing`, the writer from `written` on.
     enum class Stage : std::uint8_t { submitted, flushing, flushed, written, begun, answered } stage = Stage::submitted;
     Outcome outcome = Outcome::failed;
     std::string error;
-    Kept kept;  // of a dump
   };
   using Stage = Request::Stage;
   using SharedRequest = std::shared_ptr<Request>;
@@ -94,8 +98,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // After an exception.
   void fail() noexcept;
 
-  // Submits a request and waits for its answer. `what` ends the sentence "the recording could not be ...".
-  Outcome submit(const SharedRequest& request, const std::string& what, std::string& error, Stage stage = Stage::submitted);
+  // Submits a request and waits for its answer.
+  Outcome submit(const SharedRequest& request, const std::string& what, std::string& error);
   // Under mutex_: moves requests at stage `from` to `to`. Returns whether there were any.
   bool advance(Stage from, Stage to);
   // Moves the first request of the writer, or of the flusher, from stage `from` to `to` and returns it; null for none.
@@ -106,25 +110,19 @@ class Recording : public std::enable_shared_from_this<Recording> {
   void flush_loop();
   State wait_for_requests(std::uint64_t until);
   void read_device_info();
-  void dump_beside(bool on_signal);
-  bool write_beside(const Kept& kept, Outcome outcome, std::string error) const;
   void detach(bool in_order);
 
   void run_writer();
   void write_loop();
-  void write_last_dump();
 
   const Options options_;
   CuptiSource& source_ = CuptiSource::instance();
   Notes notes_;
+  const std::unique_ptr<FileKeeper> keeper_;  // null for none
   Writer writer_;
   std::string end_error_;     // why the file could not be completed; owned by the writer until it has left
-  std::optional<bool> dump_wanted_;  // flusher only: a dump beside the capture is requested, by a signal or by triggers
   std::uint64_t forks_noted_ = 0;
   std::atomic<std::uint64_t> forks_{0};
-  std::atomic<bool> dump_due_{false};  // the writer asks the flusher for a dump
-  enum class Dumped : std::uint8_t { none, written, failed };
-  std::atomic<Dumped> dumped_{Dumped::none};  // the flusher's answer
 
   std::mutex mutex_;
   std::condition_variable changed_;  // callers wait for answers, stop() for the threads, the flusher for attach_cupti()

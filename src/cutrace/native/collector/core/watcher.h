@@ -12,6 +12,9 @@ namespace cutrace {
 // This one is interested in nothing.
 class Watcher {
  public:
+  // More than the GPU's clock is off, and than a thread takes from its request for a buffer to the launch.
+  static constexpr std::uint64_t kSettling = 100'000'000;
+
   virtual ~Watcher() = default;
 
   virtual bool watches_ranges() const { return false; }

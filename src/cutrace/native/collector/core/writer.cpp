@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::uint64_t kNameInterval = 2 * kSecondNs;
 constexpr std::uint32_t kSpareBuffers = 16;
-// More than the GPU's clock is off, and than a thread takes from its request for a buffer to the launch.
-constexpr std::uint64_t kSettling = kSecondNs / 10;
 constexpr std::string_view kGraphNote =
     " kernels of CUDA graphs came without times: CUPTI ran out of buffers on the GPU, because version 13.0 "
     "does not reuse them after graphs; record with graph=graph, or raise device_buffers";
@@ -38,21 +36,22 @@ std::string file_path(const Options& options, std::uint64_t instance) {
 
 }  // namespace
 
-Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
+Writer::Writer(const Options& options, CuptiSource& source, Notes& notes, FileKeeper* keeper)
     : options_(options),
       source_(source),
       notes_(notes),
       started_(now_ns()),
       capture_(options.max_memory / 8),
-      triggers_(options.dump_when, options.dump_limit, options.dump_pause_ms * 1'000'000, options.last_ms * 1'000'000),
-      activity_(source.library(), capture_, thread_names_, triggers_, first_recording(started_), started_),
-      nvtx_(capture_, thread_names_, triggers_, started_),
+      keeper_(keeper),
+      watcher_(keeper != nullptr ? keeper->watcher() : no_watcher_),
+      activity_(source.library(), capture_, thread_names_, watcher_, first_recording(started_), started_),
+      nvtx_(capture_, thread_names_, watcher_, started_),
       process_(process_identity(options, started_)),
       file_began_(started_),
       refused_buffers_(source.pool().refused()) {
   source.pool().set_time(started_);
   for (Feature* const feature : features()) {
-    auto decoder = feature->decoder({options, source.library(), capture_, thread_names_, triggers_, notes});
+    auto decoder = feature->decoder({options, source.library(), capture_, thread_names_, watcher_, notes});
     if (decoder == nullptr) continue;
     for (const EventType type : feature->events()) by_event_[static_cast<std::size_t>(type)] = decoder.get();
     if (decoder->names_kernels()) activity_.set_naming(*decoder);
@@ -85,14 +84,13 @@ void Writer::drain() {
   drained_ = now_ns();
   pool.set_time(drained_);
   read_rings();
-  write_marks();
   if (!uses_cupti()) return;
   const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
     // A graph node is created before its work is in a buffer, so its event comes first here too.
     read_rings();
     activity_.decode(buffer, valid);
     if (activity_.graph_work()) source_.note_graph_work();
-    if (options_.keeps_newest() && file_is_full()) keep_newest();
+    if (keeper_ != nullptr) keeper_->buffer_read();
   };
   if (pool.drain(decode) != 0) count_dropped();
   if (source_.active()) pool.prepare(kSpareBuffers);
@@ -125,35 +123,13 @@ void Writer::count_dropped() {
   const bool memory = refused != std::exchange(refused_buffers_, refused);  // the pool refused CUPTI a buffer
   capture_.lose(memory ? rows::Loss::memory_limit : rows::Loss::cupti_dropped, dropped, "activity records");
   (memory ? discarded_ : dropped_) += dropped;
-  if (dropped != 0) triggers_.lose_work(now_ns());
-}
-
-// Work that began before a moment is recorded if no buffer that was requested before that moment is unread. CUPTI holds back
-// a buffer while work in it is running.
-void Writer::settle_triggers() {
-  if (options_.dump_when.empty()) return;
-  nvtx_.watch_open_ranges(drained_ - kSettling);
-  count_dropped();
-  if (uses_cupti())
-    triggers_.settle(source_.pool().unread(started_, drained_).oldest - kSettling, drained_, source_.captures().times());
-  write_marks();
-}
-
-// The moments that a dump is for, on the timeline.
-void Writer::write_marks() {
-  for (const Triggers::Mark& mark : triggers_.take_marks()) {
-    rows::NvtxMarks row;
-    row.time = mark.time;
-    row.name = capture_.string(mark.text);
-    row.thread = mark.thread != 0 ? mark.thread : static_cast<std::uint32_t>(getpid());
-    row.source = 1;
-    capture_.add(row);
-  }
+  if (dropped != 0) watcher_.lose_work(now_ns());
 }
 
 // Each buffer that CUPTI got for this recording was read, or is counted here.
-void Writer::count_unread_buffers() {
-  if (!uses_cupti()) return;
+void Writer::count_lost() {
+  if (!uses_cupti() || std::exchange(lost_counted_, true)) return;
+  count_dropped();
   const BufferPool& pool = source_.pool();
   capture_.lose(rows::Loss::memory_limit, pool.discarded(), "buffers that were not read");
   const std::uint64_t now = now_ns();
@@ -163,12 +139,6 @@ void Writer::count_unread_buffers() {
   capture_.lose(rows::Loss::kept_back, unread.count, "records of the last " + std::to_string((now - since) / 1'000'000 + 1) + " ms");
   if (const std::string error = source_.flush_error(); !error.empty())
     notes_.add_quietly("CUPTI did not return its last records (" + error + "), so they are missing");
-}
-
-bool Writer::finish_triggers() {
-  triggers_.finish(now_ns(), source_.captures().times());
-  write_marks();
-  return dump_is_due();
 }
 
 void Writer::write_out() {
@@ -182,13 +152,14 @@ void Writer::write_out() {
   if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
   note_refusals();
   for (const auto& decoder : decoders_) decoder->write_out(false);
-  settle_triggers();
+  if (options_.records_nvtx()) nvtx_.watch_open_ranges(drained_ - Watcher::kSettling);
+  if (keeper_ != nullptr) keeper_->before_write();
   write_process();
   write_devices(false);
   activity_.release();
   capture_.flush();
   note_disk_error();
-  if (options_.keeps_newest()) keep_newest();
+  if (keeper_ != nullptr) keeper_->after_write();
   publish_statistics();
 }
 
@@ -256,7 +227,7 @@ void Writer::complete_file() {
   // Each cut file counts them; the files of a recording of the newest rows are one capture and count them once.
   for (const Refusal& refusal : note_refusals())
     if (!refusals_counted_) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
-  refusals_counted_ = options_.keeps_newest();
+  refusals_counted_ = keeper_ != nullptr;
   thread_names_.refresh();
   for (const auto& decoder : decoders_) decoder->write_out(true);
   write_devices(true);
@@ -269,10 +240,7 @@ void Writer::complete_file() {
 std::string Writer::finish(bool in_order) {
   read_rings();
   if (options_.records_nvtx()) nvtx_.finish();
-  count_dropped();
-  count_unread_buffers();
-  // Helper processes without GPU work seldom have the ranges that a condition is about.
-  for (const std::string& note : triggers_.notes(capture_.has_gpu_work())) notes_.add_quietly(note);
+  count_lost();
   complete_file();
   note_disk_error();
   if (in_order && capture_.losses_are_written()) write_end();
@@ -290,8 +258,6 @@ std::string Writer::finish(bool in_order) {
 
 // ---- files ----
 
-// Completes the file under the name `path` and goes on in a new file. Returns the contents of the completed file; nullopt on
-// failure, and the recording then goes on in the same file.
 std::optional<Capture::Contents> Writer::split(const std::string& path, std::string& error) {
   BlockFile& file = capture_.file();
   if (!file.prepare_next(error)) return std::nullopt;
@@ -314,60 +280,6 @@ Outcome Writer::cut(const std::string& path, std::string& error) {
   count_dropped();
   if (capture_.events() == 0) return Outcome::nothing;
   return split(path, error).has_value() && error.empty() ? Outcome::done : Outcome::failed;
-}
-
-// Completes the file: 12-ab.bin becomes 12-ab-000001.bin, which sorts before it.
-bool Writer::rotate_out(std::string& error) {
-  BlockFile& file = capture_.file();
-  const std::uint64_t before = file.bytes() - file.size();
-  std::string path = numbered_path(file.path(), ++segments_, 6);
-  auto contents = split(path, error);
-  if (!contents) return false;
-  kept_.push_back({std::move(path), now_ns(), file.bytes() - file.size() - before, std::move(*contents)});
-  kept_bytes_ += kept_.back().bytes;
-  return true;
-}
-
-// Completes the file when it is full or old enough, and deletes the oldest files: those older than last_ms, and those that
-// exceed max_size together with the current file.
-void Writer::keep_newest() {
-  const std::uint64_t now = now_ns(), window = options_.last_ms * 1'000'000, room = options_.max_size;
-  // What precedes a moment is kept until its dump is written.
-  const std::uint64_t newest = triggers_.moment() != 0 ? std::min(now, triggers_.moment()) : now;
-  const bool old = window != 0 && now - file_began_ >= window / kParts && capture_.events() != 0;
-  std::string error;
-  if ((old || file_is_full()) && now >= next_rotation_ && !rotate_out(error)) {
-    if (next_rotation_ == 0) notes_.add("older rows cannot be deleted: " + error);
-    next_rotation_ = now + kSecondNs;
-  }
-  std::vector<Segment> expired;
-  while (!kept_.empty() && ((window != 0 && kept_.front().end + window < newest) || (room != 0 && kept_bytes_ > room - room / kParts))) {
-    kept_bytes_ -= kept_.front().bytes;
-    expired.push_back(std::move(kept_.front()));
-    kept_.pop_front();
-  }
-  if (expired.empty()) return;
-  for (const Segment& segment : expired) capture_.rotated_out(segment.contents);
-  // Write the losses before deleting the rows.
-  capture_.flush();
-  for (const Segment& segment : expired) ::unlink(segment.path.c_str());
-}
-
-Outcome Writer::open_kept(Kept& kept, bool for_triggers, std::string& error) {
-  count_dropped();
-  const bool triggered = for_triggers && dump_is_due();  // by a range that hangs, even if nothing else was recorded
-  if (capture_.events() == 0 && kept_.empty() && !triggered) return Outcome::nothing;
-  if (triggered) {
-    kept.reasons = triggers_.begin_dump();
-    JsonObject json;
-    json.texts("dumped_because", kept.reasons);
-    capture_.process(json.str(), true);
-  }
-  const bool rotated = rotate_out(error);
-  keep_newest();
-  if (!rotated) return Outcome::failed;
-  for (const Segment& segment : kept_) kept.files.emplace_back(segment.path);
-  return Outcome::done;
 }
 
 void Writer::publish_statistics() {

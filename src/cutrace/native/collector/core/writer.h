@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,21 +18,18 @@
 #include "capture.h"
 #include "clock.h"
 #include "cupti_source.h"
-#include "features/newest/dump.h"
 #include "feature.h"
+#include "file_keeper.h"
 #include "features/nvtx/nvtx_decoder.h"
 #include "options.h"
 #include "process_info.h"
-#include "features/triggers/triggers.h"
 
 namespace cutrace {
 
-// The outcome of a request. `nothing`: the program did nothing since the last file, so no file was written.
-enum class Outcome { done, nothing, failed };
-
 class Writer {
  public:
-  Writer(const Options& options, CuptiSource& source, Notes& notes);
+  // `keeper` is null for a recording that just writes its file.
+  Writer(const Options& options, CuptiSource& source, Notes& notes, FileKeeper* keeper);
 
   // Creates the file and writes its first block. False and a sentence in `error` when that fails.
   bool open(std::string& error);
@@ -57,31 +53,26 @@ class Writer {
   // Completes the file with all complete records, moves it to `path` and goes on in a new file. On failure `error` is a
   // sentence, and the recording goes on.
   Outcome cut(const std::string& path, std::string& error);
-  // Completes the file of a recording of the newest rows, goes on in a new file, and opens all files that are kept.
-  // `for_triggers`: begins the dump that the triggers want, if one is due, and the file says why.
-  Outcome open_kept(Kept& kept, bool for_triggers, std::string& error);
-  // Whether the triggers want a dump now. The result of that dump is the argument of end_dump().
-  bool dump_is_due() const { return triggers_.due(now_ns()); }
-  void end_dump(bool written) { triggers_.end_dump(written); }
-  // All records are drained and none will follow. Returns whether the triggers want a last dump.
-  bool finish_triggers();
+  // No buffer will be read any more: counts what is lost. finish() does so too.
+  void count_lost();
   // Completes and closes the file. `in_order`: all losses are counted, so the file gets its "ended" mark. Returns the reason
   // if the file could not be completed, else "".
   std::string finish(bool in_order);
 
- private:
-  // A complete file that a recording of the newest rows keeps.
-  struct Segment {
-    std::string path;
-    std::uint64_t end = 0;  // when it was completed
-    std::uint64_t bytes = 0;
-    Capture::Contents contents;
-  };
-  // A file holds this part of the time or size to keep: so much more time may be kept, or less of the size be used.
-  static constexpr std::uint64_t kParts = 8;
+  // ---- for the keeper of the files ----
 
+  Capture& capture() { return capture_; }
+  std::uint64_t started_at() const { return started_; }
+  std::uint64_t file_began_at() const { return file_began_; }
+  // When the last drain began.
+  std::uint64_t drained_at() const { return drained_; }
+  // Counts the records that CUPTI has dropped so far.
   void count_dropped();
-  void count_unread_buffers();
+  // Completes the file under the name `path` and goes on in a new file. Returns the contents of the completed file; nullopt on
+  // failure, and the recording then goes on in the same file.
+  std::optional<Capture::Contents> split(const std::string& path, std::string& error);
+
+ private:
   std::vector<Refusal> note_refusals();
   void read_rings();
   void note_disk_error();
@@ -91,13 +82,7 @@ class Writer {
   void write_end();
   void write_clocks(std::uint64_t now);
   void complete_file();
-  std::optional<Capture::Contents> split(const std::string& path, std::string& error);
-  bool file_is_full() const { return options_.max_size != 0 && capture_.file().size() >= options_.max_size / kParts; }
-  bool rotate_out(std::string& error);
-  void keep_newest();
   void publish_statistics();
-  void settle_triggers();
-  void write_marks();
 
   const Options& options_;
   CuptiSource& source_;
@@ -109,22 +94,21 @@ class Writer {
   const std::uint64_t started_;
   Capture capture_;
   ThreadNames thread_names_{capture_};
-  Triggers triggers_;
+  Watcher no_watcher_;
+  FileKeeper* const keeper_;  // null for none
+  Watcher& watcher_;
   ActivityDecoder activity_;
   NvtxDecoder nvtx_;
   std::vector<std::unique_ptr<Decoder>> decoders_;  // of the features
   std::array<Decoder*, static_cast<std::size_t>(EventType::count)> by_event_{};
-  std::deque<Segment> kept_;
-  std::uint64_t kept_bytes_ = 0;
-  unsigned segments_ = 0;              // so far
   JsonObject process_;                 // the members of all process blocks
   bool process_missing_ = false;       // a process block could not be written: the next one has all members
   std::uint64_t next_names_ = 0;
   std::uint64_t next_clock_ = 0;
-  std::uint64_t next_rotation_ = 0;    // the earliest next attempt after a failed rotation
   std::uint64_t drained_ = 0;          // when the last drain began
   std::uint64_t file_began_;
   std::uint64_t refused_buffers_;      // refused requests of CUPTI, counted so far
+  bool lost_counted_ = false;
   std::size_t refusals_noted_ = 0;
   bool refusals_counted_ = false;
   std::uint64_t graph_kernels_noted_ = 0;

@@ -5,13 +5,14 @@
 
 #include "features/graph_nodes/graph_callbacks.h"
 #include "features/names/kernel_names.h"
+#include "features/newest/newest.h"
 #include "features/pc_sampling/pc_sampling.h"
 #include "features/standby/first_work.h"
 
 namespace cutrace {
 
 std::span<Feature* const> features() {
-  static std::array all{&graph_nodes_feature(), &kernel_names_feature(), &pc_sampling_feature(), &first_work_feature()};
+  static std::array all{&graph_nodes_feature(), &kernel_names_feature(), &newest_feature(), &pc_sampling_feature(), &first_work_feature()};
   return all;
 }
 

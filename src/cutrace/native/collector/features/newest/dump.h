@@ -1,48 +1,91 @@
-// Dumps of a recording that keeps only its newest rows, and SIGUSR2, the signal that requests one.
+// Dumps: the files that a recording keeps, joined in one file.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "core/block_file.h"
 
 namespace cutrace {
 
-// An open file of a recording. It stays readable after its name is removed.
-class OpenFile {
+// A complete file of a recording. Dumps open it when its turn comes, so that few descriptors are in use at a time.
+class KeptFile {
  public:
-  explicit OpenFile(const std::string& path);
-  ~OpenFile();
-  OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OpenFile& operator=(OpenFile&&) = delete;
-  int descriptor() const { return fd_; }
+  explicit KeptFile(std::string path) : path_(std::move(path)) {}
+  ~KeptFile();
+  KeptFile(const KeptFile&) = delete;
+  KeptFile& operator=(const KeptFile&) = delete;
+
+  // Appends its contents to `target`. Returns 0 or an errno.
+  int append_to(const Descriptor& target);
+  // Its name may go from now on: dumps can read the file all the same.
+  void hold();
+  void remove();
 
  private:
-  int fd_;
+  std::mutex mutex_;
+  const std::string path_;
+  Descriptor held_;
+  int error_ = 0;  // why it could not be held
 };
 
-// The files that a recording keeps, and why its triggers want a dump of them: sentences, none for other dumps.
-struct Kept {
-  std::vector<OpenFile> files;
-  std::vector<std::string> reasons;
-};
+using KeptFiles = std::vector<std::shared_ptr<KeptFile>>;
 
 // run-1.bin for run.bin, with at least `digits` digits.
 std::string numbered_path(const std::string& path, unsigned number, int digits);
 
-// Concatenates `files` to `path` in one step; replaces the file. With `numbered`, writes to the first free name of run-1.bin,
-// run-2.bin, ... for `path` run.bin. Returns the name, or "" and a sentence in `error`.
-std::string write_dump(const std::vector<OpenFile>& files, const std::string& path, bool numbered, mode_t mode,
-                       std::string& error);
+// A dump that is wanted: from its construction on, an exit of the program waits for it.
+class Dump {
+ public:
+  // Goes to `path`, which it replaces, or with `numbered` to the first free name of run-1.bin, run-2.bin, ... for run.bin.
+  Dump(KeptFiles files, std::string path, bool numbered, mode_t mode);
+  ~Dump();
+  Dump(const Dump&) = delete;
+  Dump& operator=(const Dump&) = delete;
 
+  // Writes it in one step. Returns its name, or "" and a sentence in `error`, an empty one if the dump was given up.
+  std::string write(std::string& error);
+
+  // Waits for all dumps of the process, at most so long. False when some of them take longer.
+  static bool wait_for_all(std::uint64_t milliseconds);
+  // Gives up those that are not written, so that no temporary file of theirs stays. Returns their paths.
+  static std::vector<std::string> give_up_all();
+  static void before_fork();
+  static void after_fork_in_parent();
+  static void after_fork_in_child();  // the dumps are the parent's
+
+ private:
+  enum class Stage : std::uint8_t { writing, published, given_up };
+
+  // These return 0 or an errno.
+  int create();
+  int publish(std::string& name);
+  int link(const std::string& name) const;
+  bool give_up();
+
+  const KeptFiles files_;
+  const std::string path_;
+  const bool numbered_;
+  const mode_t mode_;
+  Descriptor target_;
+  std::mutex mutex_;
+  std::string temporary_;  // the name of an incomplete file, "" for none; changed under mutex_, by the thread that writes
+  Stage stage_ = Stage::writing;  // under mutex_
+};
+
+// SIGUSR2, which requests a dump.
 namespace dump_signal {
 
-// Handles SIGUSR2: it wakes the flusher, and requested() returns true once. False when the program handles or ignores the
-// signal.
+// Handles SIGUSR2 from now on: it wakes the writer, and requested() returns true once. After the recording the signal has no
+// effect, so that one that comes late does not end the program. False when the program handles or ignores the signal.
 bool take();
 bool requested();
-// Restores the default action, unless the program has installed a handler since.
+// In a forked child: restores the default action, unless the program has installed a handler since.
 void release();
 
 }  // namespace dump_signal

@@ -74,8 +74,8 @@ class Triggers final : public Watcher {
     std::string text;
   };
   std::vector<Mark> take_marks() { return std::exchange(marks_, {}); }
-  // The time of the first moment that a dump is wanted for or is being written for, else 0.
-  std::uint64_t moment() const { return wanted_.empty() && !writing_ ? 0 : moment_; }
+  // The time of the first moment that a dump is wanted for, else 0.
+  std::uint64_t moment() const { return wanted_.empty() ? 0 : moment_; }
   // Whether a dump is wanted and what follows its moments is recorded: a quarter of the kept time, five seconds at most, and
   // the next range of each slow one, for which it waits half of the kept time at most.
   bool due(std::uint64_t now) const;

@@ -1,0 +1,51 @@
+// What a recording may do with its files beside writing them: rotate them, delete old ones, copy them to a dump.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "watcher.h"
+
+namespace cutrace {
+
+class CuptiSource;
+class Notes;
+class Recording;
+class Writer;
+struct Options;
+
+// The outcome of a request. `nothing`: the program did nothing since the last file, so no file was written.
+enum class Outcome : std::uint8_t { done, nothing, failed };
+
+// A recording has at most one. The writer's thread calls it, unless a comment says otherwise.
+class FileKeeper {
+ public:
+  virtual ~FileKeeper() = default;
+
+  // What the decoders report to. The thread that starts the recording.
+  virtual Watcher& watcher() = 0;
+  // The threads of the recording run. The thread that starts it.
+  virtual void begin() {}
+  // The rows of a buffer are in the tables.
+  virtual void buffer_read() {}
+  // The tables will be written, and are written.
+  virtual void before_write() {}
+  virtual void after_write() {}
+  // After each round of the writer.
+  virtual void round() {}
+  // All records are read. The last file is not complete yet.
+  virtual void end(bool at_exit) = 0;
+  // Any thread: writes the rows that are kept to `path`. On failure `error` is a sentence.
+  virtual Outcome dump(const std::string& path, std::string& error) = 0;
+};
+
+// All of it outlives the keeper.
+struct KeeperContext {
+  const Options& options;
+  Recording& recording;
+  Writer& writer;
+  CuptiSource& source;
+  Notes& notes;
+};
+
+}  // namespace cutrace
