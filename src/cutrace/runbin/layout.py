@@ -175,6 +175,7 @@ nvtx_ranges 20: NVTX ranges, push/pop and start/end.
     u8 kind: 0 push/pop, 1 start/end
     u8 payload_type: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
     u16 flags: 1: still open when the capture ended (end is 0)
+    string arguments: fields of the extended payloads, as text of a JSON object; 0 for none
 
 nvtx_marks 21: NVTX marks.
     time
@@ -186,6 +187,7 @@ nvtx_marks 21: NVTX marks.
     thread process
     u8 payload_type: nvtxPayloadType_t
     u8 source: 0 NVTX, 1 cutrace.mark()
+    string arguments: fields of the extended payloads, as text of a JSON object; 0 for none
 
 synchronizations 22: Waits of the host or of a stream for GPU work.
     start end
@@ -519,6 +521,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
         "name_unknown",
         "kernels without a name, because this CUPTI mixes up names after a module was unloaded",
     ),
+    18: ("nvtx_undecoded", "parts of NVTX payloads, counters and deferred events that could not be read"),
 }
 
 #: What a row of ``host_slices`` is.

@@ -163,8 +163,8 @@ struct Taker {
     if (counting().begin(e)) pushed = {e.domain, depth};
     return depth++;
   }
-  static int pop(nvtxDomainHandle_t handle) {
-    const std::uint16_t domain = nvtx::number_of(handle);
+  static int pop(const nvtx::Event& e) {
+    const std::uint16_t domain = e.domain;
     if (domain >= depths.size()) return nvtx::kNotTracked;
     int& depth = depths[domain];
     if (depth == 0) return -1;
@@ -180,7 +180,8 @@ struct Taker {
     if (counting().begin(e)) started = id;
     return id;
   }
-  static void end(nvtxRangeId_t id) {
+  static void end(const nvtx::Event& e) {
+    nvtxRangeId_t id = e.id;
     if (id != 0 && started.compare_exchange_strong(id, 0)) counting().end();
   }
 };
@@ -199,4 +200,10 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(N
   const auto* exports = cutrace::nvtx::callbacks(get_export_table);
   if (exports == nullptr || cutrace::session.subject != "ranges") return 0;
   return cutrace::nvtx::install_ranges<cutrace::Taker>(*exports) ? 1 : 0;
+}
+
+// The same for ranges with extended payloads.
+extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t* module) {
+  if (module == nullptr || module->moduleId != NVTX_EXT_PAYLOAD_MODULEID || cutrace::session.subject != "ranges") return 0;
+  return cutrace::nvtx::install_payload_ranges<cutrace::Taker>(*module) ? 1 : 0;
 }

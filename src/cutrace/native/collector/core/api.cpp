@@ -152,4 +152,19 @@ CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_
   return 1;
 }
 
+// The same for each extension module of NVTX, such as payloads, at the first call of one of its functions.
+CUTRACE_EXPORT int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t* module) {
+  if (module == nullptr) return 0;
+  const bool known = nvtx::install_extension(*module);
+  guarded([&] {
+    const auto recording = begin_by_environment();
+    if (recording != nullptr) recording->note_nvtx();
+    if (recording != nullptr && !known)
+      recording->notes().add_quietly("the program uses version " + std::to_string(module->compatId) + " of NVTX's extension module " +
+                                     std::to_string(module->moduleId) + ", which is not recorded");
+    return 0;
+  });
+  return known ? 1 : 0;
+}
+
 }  // extern "C"

@@ -23,10 +23,13 @@ std::atomic<void (*)()> on_first_event{nullptr};
 bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
   const std::string_view text = e.text.view();
   if (!text.empty()) e.flags |= kText;
-  const std::size_t size = (sizeof(EventHeader) + ((e.flags & kAttributes) ? sizeof(EventAttributes) : 0) +
-                            ((e.flags & kId) ? 8 : 0) + text.size() + 7) & ~std::size_t{7};
-  std::uint8_t* at = ring.reserve(size + spare);
+  std::size_t size = (sizeof(EventHeader) + ((e.flags & kAttributes) ? sizeof(EventAttributes) : 0) +
+                      ((e.flags & kId) ? 8 : 0) + text.size() + 7) & ~std::size_t{7};
+  const PayloadCopy payloads(e.domain, e.parts);
+  if (!payloads.empty()) e.flags |= kPayload;
+  std::uint8_t* at = ring.reserve(size + payloads.most() + spare);
   if (at == nullptr) return false;
+  if (!payloads.empty()) size += payloads.write(at + size);
   const EventHeader header{static_cast<std::uint32_t>(size), e.type, e.flags, e.domain, time, e.depth,
                            text.empty() ? e.registered : static_cast<std::uint32_t>(text.size())};
   const auto append = [&](const void* data, std::size_t bytes) {
@@ -66,12 +69,10 @@ struct Taker {
     emit(*ring, e, now_ns());
     return e.id;
   }
-  static void end(nvtxRangeId_t id) {
+  static void end(Event& e) {
     const std::uint64_t time = now_ns();
     Ring* ring = ring_if_recording();
-    if (ring == nullptr || id == 0) return;
-    Event e(EventType::end);
-    e.id = id;
+    if (ring == nullptr || e.id == 0) return;
     e.flags = kId;
     emit(*ring, e, time);
   }
@@ -82,11 +83,10 @@ struct Taker {
     emit(*ring, e, now_ns());
     return counted ? static_cast<int>(e.depth) : kNotTracked;
   }
-  static int pop(nvtxDomainHandle_t domain) {
+  static int pop(Event& e) {
     const std::uint64_t time = now_ns();
     Ring* ring = ring_if_recording();
     if (ring == nullptr) return kNotTracked;
-    Event e(EventType::pop, domain);
     e.depth = kNoDepth;
     if (e.domain < Ring::kDomains) {
       std::uint32_t& depth = ring->depth[e.domain];
@@ -103,6 +103,14 @@ void NVTX_API domain_mark(nvtxDomainHandle_t domain, Message message) {
   if (!taker.wants()) return;
   Event e(EventType::mark, domain);
   e.describe(message);
+  emit(*taker.ring, e, now_ns());
+}
+
+void NVTX_API mark_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t* payloads, std::size_t count) {
+  Taker taker;
+  if (!taker.wants()) return;
+  Event e(EventType::mark, domain);
+  e.parts = {payloads, count};
   emit(*taker.ring, e, now_ns());
 }
 
@@ -245,7 +253,9 @@ void pop() {
   const nvtxDomainHandle_t domain = python_domain();
   const Ring* ring = ring_if_recording();
   // A range that began before this recording is no loss.
-  if (ring != nullptr && (number_of(domain) >= Ring::kDomains || ring->depth[number_of(domain)] != 0)) Taker::pop(domain);
+  if (ring == nullptr || (number_of(domain) < Ring::kDomains && ring->depth[number_of(domain)] == 0)) return;
+  Event e(EventType::pop, domain);
+  Taker::pop(e);
 }
 
 bool install(NvtxGetExportTableFunc_t get_export_table) {
@@ -276,6 +286,12 @@ bool install(NvtxGetExportTableFunc_t get_export_table) {
   fill(*exports, NVTX_CB_MODULE_CUDA, cuda);
   fill(*exports, NVTX_CB_MODULE_CUDART, cudart);
   return usable;
+}
+
+bool install_extension(const nvtxExtModuleInfo_t& module) {
+  if (module.moduleId != NVTX_EXT_PAYLOAD_MODULEID) return false;
+  const Callback functions[] = {{NVTX3EXT_CBID_nvtxMarkPayload, mark_payload}};
+  return install_payload_ranges<Taker>(module) && fill(module, functions);
 }
 
 }  // namespace cutrace::nvtx

@@ -11,7 +11,7 @@
 #include "core/rings.h"
 
 #define NVTX_NO_IMPL
-#include <nvtx3/nvToolsExt.h>
+#include <nvtx3/nvToolsExtPayload.h>
 
 namespace cutrace::nvtx {
 
@@ -22,6 +22,7 @@ enum EventFlags : std::uint8_t {
   kId = 8,          // a 64-bit id follows: range id, category, thread, resource
   kCutrace = 16,    // a mark by cutrace_mark()
   kIncomplete = 32,  // of graph_exec: the ring was full for a node before it
+  kPayload = 64,     // extended payloads follow the text, at a multiple of 8: see payload_copy.h
 };
 
 struct EventHeader {
@@ -98,5 +99,7 @@ void pop();
 
 // Fills NVTX's callback tables. False when there are none.
 bool install(NvtxGetExportTableFunc_t get_export_table);
+// The same for an extension module. False for a module, or a version of it, that is not recorded.
+bool install_extension(const nvtxExtModuleInfo_t& module);
 
 }  // namespace cutrace::nvtx

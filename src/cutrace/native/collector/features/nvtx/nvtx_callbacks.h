@@ -4,7 +4,7 @@
 //
 //   bool wants()                             whether it takes events now
 //   int push(Event&), nvtxRangeId_t start(Event&)
-//   static int pop(nvtxDomainHandle_t), static void end(nvtxRangeId_t)
+//   static int pop(Event&), static void end(Event&)
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "common/text.h"
 #include "nvtx.h"
+#include "payload_copy.h"
 
 namespace cutrace::nvtx {
 
@@ -58,6 +59,7 @@ struct Event {
   std::uint64_t id = 0;
   EventAttributes attributes{};
   Text text;
+  PayloadParts parts;  // extended payloads
 
   // A program passes a char*, a wchar_t* or attributes.
   template <typename Char>
@@ -75,6 +77,8 @@ struct Event {
       const bool narrow = a->payloadType >= NVTX_PAYLOAD_TYPE_UNSIGNED_INT32;
       std::memcpy(&attributes.payload, &a->payload, narrow ? 4 : 8);
     }
+    if (a->payloadType == NVTX_PAYLOAD_TYPE_EXT && a->reserved0 > 0)
+      parts = {reinterpret_cast<const nvtxPayloadData_t*>(a->payload.ullValue), static_cast<std::size_t>(a->reserved0)};
     if (a->messageType == NVTX_MESSAGE_TYPE_ASCII) text.assign(a->message.ascii);
     if (a->messageType == NVTX_MESSAGE_TYPE_UNICODE) text.assign(a->message.unicode);
     if (a->messageType == NVTX_MESSAGE_TYPE_REGISTERED) {
@@ -100,9 +104,13 @@ nvtxRangeId_t NVTX_API domain_range_start(nvtxDomainHandle_t domain, Message mes
   return taker.start(e);
 }
 template <typename Taker>
-void NVTX_API range_end(nvtxRangeId_t id) { Taker::end(id); }
+void NVTX_API domain_range_end(nvtxDomainHandle_t domain, nvtxRangeId_t id) {
+  Event e(EventType::end, domain);
+  e.id = id;
+  Taker::end(e);
+}
 template <typename Taker>
-void NVTX_API domain_range_end(nvtxDomainHandle_t, nvtxRangeId_t id) { Taker::end(id); }
+void NVTX_API range_end(nvtxRangeId_t id) { domain_range_end<Taker>(nullptr, id); }
 
 template <typename Taker, typename Message>
 int NVTX_API domain_range_push(nvtxDomainHandle_t domain, Message message) {
@@ -113,7 +121,50 @@ int NVTX_API domain_range_push(nvtxDomainHandle_t domain, Message message) {
   return taker.push(e);
 }
 template <typename Taker>
-int NVTX_API domain_range_pop(nvtxDomainHandle_t domain) { return Taker::pop(domain); }
+int NVTX_API domain_range_pop(nvtxDomainHandle_t domain) {
+  Event e(EventType::pop, domain);
+  return Taker::pop(e);
+}
+
+// The same with extended payloads instead of attributes.
+
+template <typename Taker>
+int NVTX_API range_push_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t* payloads, std::size_t count) {
+  Taker taker;
+  if (!taker.wants()) return kNotTracked;
+  Event e(EventType::push, domain);
+  e.parts = {payloads, count};
+  return taker.push(e);
+}
+template <typename Taker>
+int NVTX_API range_pop_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t* payloads, std::size_t count) {
+  Event e(EventType::pop, domain);
+  e.parts = {payloads, count};
+  return Taker::pop(e);
+}
+template <typename Taker>
+nvtxRangeId_t NVTX_API range_start_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t* payloads, std::size_t count) {
+  Taker taker;
+  if (!taker.wants()) return 0;
+  Event e(EventType::start, domain);
+  e.parts = {payloads, count};
+  return taker.start(e);
+}
+template <typename Taker>
+void NVTX_API range_end_payload(nvtxDomainHandle_t domain, nvtxRangeId_t id, const nvtxPayloadData_t* payloads, std::size_t count) {
+  Event e(EventType::end, domain);
+  e.id = id;
+  e.parts = {payloads, count};
+  Taker::end(e);
+}
+inline std::uint64_t NVTX_API payload_schema_register(nvtxDomainHandle_t domain, const nvtxPayloadSchemaAttr_t* attributes) {
+  return register_schema(number_of(domain), attributes);
+}
+inline std::uint64_t NVTX_API payload_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnumAttr_t* attributes) {
+  return register_enum(number_of(domain), attributes);
+}
+// Programs ask once and keep the answer, and a recording may start later.
+inline std::uint8_t NVTX_API domain_is_enabled(nvtxDomainHandle_t) { return 1; }
 
 template <typename Char>
 nvtxStringHandle_t NVTX_API domain_register_string(nvtxDomainHandle_t, const Char* text) {
@@ -174,6 +225,32 @@ bool install_ranges(const NvtxExportTableCallbacks& exports) {
   };
   fill(exports, NVTX_CB_MODULE_CORE2, core2);
   return fill(exports, NVTX_CB_MODULE_CORE, core);
+}
+
+// Fills the slots of an extension module of NVTX. False when it has none.
+template <std::size_t N>
+bool fill(const nvtxExtModuleInfo_t& module, const Callback (&callbacks)[N]) {
+  if (module.segmentsCount == 0 || module.segments == nullptr || module.segments[0].functionSlots == nullptr) return false;
+  const nvtxExtModuleSegment_t& segment = module.segments[0];
+  for (const Callback& c : callbacks)
+    if (c.id < segment.slotCount) segment.functionSlots[c.id] = reinterpret_cast<std::intptr_t>(c.function);
+  return true;
+}
+
+// Gives ranges with extended payloads to a Taker. False for a version of the module with other functions.
+template <typename Taker>
+bool install_payload_ranges(const nvtxExtModuleInfo_t& module) {
+  constexpr unsigned kMajor = NVTX_EXT_PAYLOAD_COMPATID >> 8;
+  const Callback functions[] = {
+      {NVTX3EXT_CBID_nvtxPayloadSchemaRegister, payload_schema_register},
+      {NVTX3EXT_CBID_nvtxPayloadEnumRegister, payload_enum_register},
+      {NVTX3EXT_CBID_nvtxRangePushPayload, range_push_payload<Taker>},
+      {NVTX3EXT_CBID_nvtxRangePopPayload, range_pop_payload<Taker>},
+      {NVTX3EXT_CBID_nvtxRangeStartPayload, range_start_payload<Taker>},
+      {NVTX3EXT_CBID_nvtxRangeEndPayload, range_end_payload<Taker>},
+      {NVTX3EXT_CBID_nvtxDomainIsEnabled, domain_is_enabled},
+  };
+  return module.compatId >> 8 == kMajor && fill(module, functions);
 }
 
 }  // namespace cutrace::nvtx

@@ -61,6 +61,7 @@ void NvtxDecoder::finish() {
 }
 
 void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
+  const std::uint8_t* const start = bytes;
   EventHeader header;
   std::memcpy(&header, bytes, sizeof header);
   bytes += sizeof header;
@@ -82,18 +83,28 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   if (header.type == EventType::graph_exec)
     return capture_.graph_nodes().instantiated(static_cast<std::uint32_t>(id), !(header.flags & nvtx::kIncomplete));
   ++events_;
-  if (header.type == EventType::pop) return pop(threads_[&ring].stacks, header);
-  if (header.type == EventType::end) return end(id, header.time, ring.thread);
-
   std::string_view own;
   if (header.flags & nvtx::kText) own = {reinterpret_cast<const char*>(bytes), header.length};
-  const std::uint32_t known = header.flags & nvtx::kRegistered ? header.length : 0;
+  std::uint32_t known = header.flags & nvtx::kRegistered ? header.length : 0;
+  nvtx::EventValues values;
+  if (header.flags & nvtx::kPayload) {
+    const auto behind_text = static_cast<std::size_t>(bytes - start) + own.size();
+    values = payloads_.read(header.domain, start + ((behind_text + 7) & ~std::size_t{7}));
+  }
+  if (header.type == EventType::pop) return pop(threads_[&ring].stacks, header, std::move(values));
+  if (header.type == EventType::end) return end(id, header.time, ring.thread, std::move(values));
+  if (values.message) {
+    own = *values.message;
+    known = 0;
+  }
+  attributes.category = values.category.value_or(attributes.category);
+  attributes.color = values.color.value_or(attributes.color);
   const auto text = [&] { return own.empty() ? nvtx::registered_string(known) : own; };
 
   switch (header.type) {
     case EventType::push:
     case EventType::start: {
-      OpenRange range{{}, header.domain, header.depth, known, std::string(own)};
+      OpenRange range{{}, header.domain, header.depth, known, std::string(own), std::move(values.arguments)};
       rows::NvtxRanges& row = range.row;
       row.start = header.time;
       row.payload = attributes.payload;
@@ -104,7 +115,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
       row.payload_type = static_cast<std::uint8_t>(attributes.payload_type);
       if (header.type == EventType::push) return push(threads_[&ring].stacks, std::move(range));
       row.kind = 1;
-      return start(std::move(range));
+      return this->start(std::move(range));
     }
     case EventType::mark: {
       rows::NvtxMarks row;
@@ -117,6 +128,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
       row.thread = ring.thread;
       row.payload_type = static_cast<std::uint8_t>(attributes.payload_type);
       row.source = (header.flags & nvtx::kCutrace) ? 1 : 0;
+      row.arguments = capture_.string(nvtx::json_object(values.arguments));
       return capture_.add(row);
     }
     case EventType::category: {
@@ -191,7 +203,7 @@ void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
   stack.push_back(std::move(range));
 }
 
-void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header) {
+void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header, nvtx::EventValues values) {
   ++changes_;
   if (stacks.size() <= header.domain) stacks.resize(header.domain + std::size_t{1});
   auto& stack = stacks[header.domain];
@@ -199,20 +211,37 @@ void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header) {
   while (by_level && !stack.empty() && stack.back().level > header.depth) close(stack);
   if (stack.empty() || (by_level && stack.back().level != header.depth))
     return capture_.lose(rows::Loss::nvtx_unmatched_pop, 1, "NVTX pop");
+  apply(stack.back(), std::move(values));
   close(stack, header.time);
 }
 
 void NvtxDecoder::start(OpenRange range) {
   ++changes_;
   const std::uint64_t id = range.row.range_id;
-  if (const auto ended = pending_ends_.extract(id)) return write(range, ended.mapped().time, ended.mapped().thread);
+  if (const auto ended = pending_ends_.extract(id)) {
+    apply(range, std::move(ended.mapped().values));
+    return write(range, ended.mapped().time, ended.mapped().thread);
+  }
   started_ranges_.emplace(id, std::move(range));
 }
 
-void NvtxDecoder::end(std::uint64_t id, std::uint64_t time, std::uint32_t thread) {
+void NvtxDecoder::apply(OpenRange& range, nvtx::EventValues values) {
+  if (values.message) {
+    range.own = std::move(*values.message);
+    range.registered = 0;
+  }
+  range.row.category = values.category.value_or(range.row.category);
+  range.row.color = values.color.value_or(range.row.color);
+  nvtx::PayloadReader::append(range.arguments, values.arguments, " (end)");
+}
+
+void NvtxDecoder::end(std::uint64_t id, std::uint64_t time, std::uint32_t thread, nvtx::EventValues values) {
   ++changes_;
-  if (const auto started = started_ranges_.extract(id)) return write(started.mapped(), time, thread);
-  pending_ends_.emplace(id, PendingEnd{time, thread, round_});
+  if (const auto started = started_ranges_.extract(id)) {
+    apply(started.mapped(), std::move(values));
+    return write(started.mapped(), time, thread);
+  }
+  pending_ends_.emplace(id, PendingEnd{time, thread, std::move(values), round_});
 }
 
 void NvtxDecoder::age_pending_ends() {
@@ -226,6 +255,7 @@ rows::NvtxRanges NvtxDecoder::row_of(const OpenRange& range, std::uint64_t end) 
   row.end = end;
   row.name = range.registered != 0 ? registered(range.registered) : capture_.string(range.own);
   row.domain = domain(range.domain);
+  row.arguments = capture_.string(nvtx::json_object(range.arguments));
   return row;
 }
 

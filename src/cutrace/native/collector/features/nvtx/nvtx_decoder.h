@@ -10,6 +10,7 @@
 
 #include "core/capture.h"
 #include "nvtx.h"
+#include "payload_reader.h"
 #include "core/process_info.h"
 #include "core/watcher.h"
 
@@ -39,6 +40,7 @@ class NvtxDecoder {
     std::uint32_t level;
     std::uint32_t registered;  // number of the registered string, or
     std::string own;
+    std::string arguments{};  // members of a JSON object
     bool doubtful = false;  // its end may have been dropped
     bool unwatched = false;  // the same, as seen after the event: of no use for nodes, which come between
     std::vector<std::uint32_t> fired{};  // dump conditions that it has made true
@@ -54,15 +56,18 @@ class NvtxDecoder {
   struct PendingEnd {
     std::uint64_t time;
     std::uint32_t thread;
+    nvtx::EventValues values;
     std::uint64_t round;  // the drain that read it; its start may come until the end of the next drain
   };
 
   void graph_node(Thread& thread, const nvtx::EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread);
   std::optional<std::string> open_ranges(const Stacks& stacks, std::uint32_t thread) const;
   void push(Stacks& stacks, OpenRange range);
-  void pop(Stacks& stacks, const nvtx::EventHeader& header);
+  void pop(Stacks& stacks, const nvtx::EventHeader& header, nvtx::EventValues values);
   void start(OpenRange range);
-  void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread);
+  void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread, nvtx::EventValues values);
+  // Payloads at the end of a range may change it and add arguments.
+  static void apply(OpenRange& range, nvtx::EventValues values);
   template <typename Visit>
   void each_open_range(Visit&& visit);
   rows::NvtxRanges row_of(const OpenRange& range, std::uint64_t end);
@@ -78,6 +83,7 @@ class NvtxDecoder {
   std::uint32_t string(std::vector<std::uint32_t>& ids, Number number, std::string_view (*text_of)(Number));
 
   Capture& capture_;
+  nvtx::PayloadReader payloads_{capture_};
   ThreadNames& names_;
   Watcher& watcher_;
   std::uint64_t started_;

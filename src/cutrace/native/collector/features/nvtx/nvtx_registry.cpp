@@ -1,33 +1,30 @@
 #include <deque>
-#include <mutex>
 #include <new>
 #include <string>
 
 #include "nvtx.h"
+#include "registry.h"
 
 namespace cutrace::nvtx {
 namespace {
 
-struct Registry {
-  static constexpr std::size_t kLimitBytes = std::size_t{16} << 20;
-  std::mutex mutex;
+// Never destroyed: programs call NVTX during exit too.
+struct Registry : RegistryGuard {
   std::deque<std::string> strings;  // a deque: views of its elements stay valid
   std::deque<std::string> domains;
-  std::size_t bytes = 0;
-  std::uint64_t refused = 0;
 };
-Registry& registry = *new Registry;  // never destroyed: programs call NVTX during exit too
+Registry& registry = *new Registry;
 
 template <typename Number>
 Number add(std::deque<std::string>& list, std::string_view text, std::size_t largest) {
   const std::lock_guard lock(registry.mutex);
   try {
-    if (list.size() >= largest || registry.bytes + text.size() > Registry::kLimitBytes) throw std::bad_alloc();
+    if (list.size() >= largest) return ++registry.refused, Number{0};
+    if (!registry.take(text.size() + sizeof(std::string))) return Number{0};
     list.emplace_back(text);
   } catch (const std::bad_alloc&) {
     return ++registry.refused, Number{0};
   }
-  registry.bytes += text.size() + sizeof(std::string);
   return static_cast<Number>(list.size());
 }
 
@@ -37,6 +34,8 @@ std::string_view look_up(const std::deque<std::string>& list, std::size_t number
 }
 
 }  // namespace
+
+RegistryGuard& registry_guard() { return registry; }
 
 std::uint32_t register_string(std::string_view text) {
   return add<std::uint32_t>(registry.strings, text, 0xFFFFFFF0u);

@@ -1,0 +1,68 @@
+// Reads extended payloads as the arguments of an event: the members of a JSON object. Writer thread only.
+//
+// What cannot be read is counted as a loss, with the reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/capture.h"
+#include "payload_copy.h"
+#include "payload_walk.h"
+
+namespace cutrace::nvtx {
+
+// What payloads say about their event. Of several values the last one counts.
+struct EventValues {
+  std::string arguments;  // members of a JSON object, without its braces
+  std::optional<std::string> message;
+  std::optional<std::uint32_t> category;
+  std::optional<std::uint32_t> color;
+};
+
+// A JSON object of arguments from its members; empty for none.
+inline std::string json_object(std::string_view members) {
+  return members.empty() ? std::string() : '{' + std::string(members) + '}';
+}
+
+class PayloadReader {
+ public:
+  explicit PayloadReader(Capture& capture) : capture_(capture) {}
+
+  // The payloads that PayloadCopy wrote.
+  EventValues read(std::uint16_t domain, const std::uint8_t* payloads);
+  // Adds the members of a second object. A name that the first has too gets `suffix`.
+  static void append(std::string& members, const std::string& more, std::string_view suffix);
+
+ private:
+  // Members of one JSON object. Repeated names get numbers.
+  struct Object {
+    std::string members;
+    std::vector<std::string> names;
+    bool add(std::string name, const std::string& value);  // false when the object would be too long
+  };
+
+  void read_part(const PartHead& head, const PayloadBytes& bytes, EventValues& values, Object& object);
+  void read_predefined(std::uint64_t type, const PayloadBytes& bytes, Object& object);
+  void read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, EventValues* values,
+                   Object* object);
+  bool read_attribute(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values);
+  void write_value(const FieldWalk& walk, const Place& place, const PayloadBytes& bytes, std::string& out);
+  void write_element(const FieldWalk& walk, const PayloadField& field, const PayloadBytes& bytes, std::size_t at, std::string& out);
+  void write_struct(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, std::string& out);
+  void add(Object& object, std::string name, const std::string& value);
+  void lose(std::uint64_t count, std::string_view what) { capture_.lose(rows::Loss::nvtx_undecoded, count, what); }
+
+  Capture& capture_;
+};
+
+// A value of a predefined type as JSON; empty for an unknown type. The bytes of the value are at `data`.
+std::string json_value(std::uint64_t type, const std::uint8_t* data);
+// The same as a number; nullopt for other types.
+std::optional<double> number(std::uint64_t type, const std::uint8_t* data);
+
+}  // namespace cutrace::nvtx
