@@ -180,12 +180,13 @@ NVTX_RANGES = declare(
     "nvtx_ranges",
     "start=start:time! end=end:open eventType rangeId=range_id:null category=category:color color=color:color "
     "text=name:text " + _THREAD + "endGlobalTid=end_thread:thread textId domainId uint64Value int64Value "
-    "doubleValue:real uint32Value int32Value floatValue:real source depth=depth",
+    "doubleValue:real uint32Value int32Value floatValue:real jsonTextId jsonText=arguments:text source depth=depth",
 )
 NVTX_MARKS = _also(
     NVTX_RANGES,
     "nvtx_marks",
-    "start=time:time! category=category:color color=color:color text=name:text source=source:null " + _THREAD,
+    "start=time:time! category=category:color color=color:color text=name:text jsonText=arguments:text "
+    "source=source:null " + _THREAD,
 )
 NVTX_CATEGORIES = _also(NVTX_RANGES, "nvtx_categories", "category=category text=name:text")
 ALLOCATIONS = declare(

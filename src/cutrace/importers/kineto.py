@@ -449,11 +449,13 @@ class Kineto(Generic):
         process, thread = self._timeline.threads(events.threads)
         # "payload bits" holds the bits of a payload that is not a signed integer.
         bits = np.where(events.present("payload bits"), *map(events.integers, ("payload bits", "payload")))
-        self._timeline.leave_arguments(events)
+        # The others are fields of extended payloads. A plain payload beyond 63 bits is among them too.
+        plain = events.integers("payload type") != 0
+        self._timeline.leave_arguments(events.select(plain))
         return process, rows_of(
             table, len(events), name=events.names, thread=thread, domain=events.ids("domain"),
             category=_u32(events.integers("category")), color=_u32(events.integers("color")), payload=bits,
-            payload_type=events.integers("payload type"),
+            payload_type=events.integers("payload type"), arguments=np.where(plain, 0, events.arguments),
         )  # fmt: skip
 
     def _finish_ranges(self) -> None:

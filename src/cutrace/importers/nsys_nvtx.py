@@ -129,9 +129,11 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
     """Set the fields that marks and ranges share and :mod:`cutrace.nsys` does not declare."""
     batch, rows = made.batch, made.rows
     columns = [name for name, _ in nsys.PAYLOADS.values()]
-    made.check("text", "textId", *columns)
-    registered = target.strings[np.where(batch.known("textId"), batch["textId"], -1)]
-    rows["name"] = np.where(rows["name"] != 0, rows["name"], registered)
+    made.check("text", "textId", "jsonTextId", *columns)
+    # The fields of extended payloads are JSON, as in cutrace.
+    for name, number in (("name", "textId"), ("arguments", "jsonTextId")):
+        interned = target.strings[np.where(batch.known(number), batch[number], -1)]
+        rows[name] = np.where(rows[name] != 0, rows[name], interned)
     domains, inverse = np.unique(batch["domainId"], return_inverse=True)
     rows["domain"] = np.array([named.domain(target, number) for number in domains.tolist()])[inverse.reshape(-1)]
     known = np.stack([batch.known(name) for name in columns])

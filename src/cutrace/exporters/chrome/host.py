@@ -13,7 +13,7 @@ from ...runbin.labels import ALLOCATIONS, JIT_OPERATIONS, POOL_OPERATIONS, UNIFI
 from ...trace.rows import LATEST
 from ...trace_events import HOST_CATEGORIES, OVERHEADS, OWN
 from ..rows import payload_columns
-from .lines import Column, Line, Pieces, dumped, own, quoted
+from .lines import Column, Line, Pieces, dumped, members, own, quoted
 from .shared import Shared
 
 _CALL = Line(
@@ -31,17 +31,17 @@ _SAID = (
 )
 _PUSHED = Line(
     ',\n{"ph":"X","cat":"nvtx","name":<blob name><blob where>,"ts":<us start><if ended>,"dur":<us duration><end>,'
-    + _SAID + '"depth":<int depth>}}'
+    + _SAID + '"depth":<int depth><blob fields>}}'
 )  # fmt: skip
 _STARTED = Line(
     ',\n{"ph":"b","cat":"nvtx","id":<int number>,"name":<blob name><blob where>,"ts":<us start>,'
-    + _SAID + '"range id":<int range_id>}}'
+    + _SAID + '"range id":<int range_id><blob fields>}}'
     '<if ended>,\n{"ph":"e","cat":"nvtx","id":<int number>,"name":<blob name><blob end_where>,"ts":<us stop>}<end>'
 )  # fmt: skip
 _MARK = Line(
     ',\n{"ph":"i","s":"t","cat":"nvtx","name":<blob name><blob where>,"ts":<us time>,'
     + _SAID
-    + '"source":<int source>}}'
+    + '"source":<int source><blob fields>}}'
 )
 _SLICE = Line(
     ',\n{"ph":"X"<if category>,"cat":<blob cat><end>,"name":<blob name><blob where>,"ts":<us start>'
@@ -99,6 +99,10 @@ MEMORY = {
     "jit": (_JIT, "operation", ("JIT", JIT_OPERATIONS, "")),
 }
 
+#: Arguments of NVTX events that are not fields of a payload.
+_NVTX_ARGUMENTS = frozenset(
+    ("domain", "category", "color", "payload", "payload bits", "payload type", "depth", "range id", "source")
+)
 _NO_DEVICE = 0xFFFF
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _OVERHEAD_NAMES = {number: name for name, number in OVERHEADS.items()}
@@ -120,6 +124,7 @@ class HostEvents:
         self._phases = Pieces(1, lambda phase: bytes([phase]))
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
         self._tracks = Pieces(1, self._track)
+        self._fields = Pieces(1, self._payload_fields)
         self._overheads = Pieces(1, lambda kind: quoted(_OVERHEAD_NAMES.get(kind, "Unrecognized")))
         self._memory_names = {table: Pieces(1, _memory_name(*names)) for table, (_, _, names) in MEMORY.items()}
 
@@ -164,7 +169,7 @@ class HostEvents:
         known = payload["is_float"] | payload["is_signed"] | payload["is_unsigned"]
         return payload | {
             "is_signed": payload["is_signed"] | ~known, "inexact": inexact, "bits": bits,
-            "domain": self._domain_names(rows["domain"]),
+            "domain": self._domain_names(rows["domain"]), "fields": self._fields(rows["arguments"]),
         }  # fmt: skip
 
     def host_slices(self, rows: np.ndarray) -> bytes:
@@ -288,6 +293,18 @@ class HostEvents:
         if device != _NO_DEVICE:
             fields |= {"device": device, "name": self._trace.strings[name]}
         return own(fields)
+
+    def _payload_fields(self, text: int) -> bytes:
+        """The fields of extended payloads, preceded by a comma. A field is renamed if another argument has its name."""
+        value = _json(self._trace.strings[text]) if text else {}
+        if not isinstance(value, dict):
+            value = {"arguments": value}
+        fields = {}
+        for name, field in value.items():
+            # Only a number would be read as the plain payload of the event.
+            taken = name in _NVTX_ARGUMENTS and (name != "payload" or isinstance(field, int))
+            fields[f"{name} (field)" if taken else name] = field
+        return members(fields)
 
     def _track(self, track: int) -> bytes:
         """The key of the id of an asynchronous track: a number, a text, or an object with the scope of the id."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -121,7 +121,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 def _write(trace: Trace, output: Output, request: Request) -> None:
     blocks, descriptors = Blocks(trace, output.file, request.progress), Descriptors(trace)
     uuids = write_header(output, descriptors)
-    annotations = Annotations(trace.strings, output.names, _texts(trace), _RESERVED)
+    with_text, texts = _texts(trace)
+    annotations = Annotations(trace.strings, output.names, texts, _RESERVED)
     flows, range_metrics = Flows(trace.blocks("flows")), RangeMetrics(trace)
     stacks = StackArguments(trace.python_stacks) if trace.python_stacks else None
     moved = Counter(dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0))
@@ -140,7 +141,8 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                     count = sum(info.rows for info in blocks.of(process, "allocations"))
                     memory[process] = MemoryCounters(descriptors, process, (trace.start, trace.end), count)
                     moved.update({_UNSOUGHT: derived.waits.dropped, _UNLOOKED: derived.projection.dropped})
-                columns[process] = HostColumns(annotations, range_metrics, flows, submissions, waits, stacks)
+                shared = (annotations, with_text, range_metrics)
+                columns[process] = HostColumns(*shared, flows, submissions, waits, stacks)
                 pending += _write_samples(process, blocks, output, descriptors)
                 free_id = submissions.end
             host = HostWriter(blocks, columns, memory, HostTracks(output, descriptors, uuids), output)
@@ -207,14 +209,19 @@ def groups(rows: Sequence[int]) -> list[list[int]]:
     return groups
 
 
-def _texts(trace: Trace) -> Iterator[int]:
-    """The string ids of arguments in JSON."""
+def _texts(trace: Trace) -> tuple[frozenset[str], list[int]]:
+    """The tables whose rows have arguments in JSON, and the string ids of these."""
     used = np.zeros(len(trace.strings), bool)
-    for name in dict.fromkeys(table.name for table in host_tables.TABLES if table.text):
+    tables = set()
+    for name in dict.fromkeys(table.name for table in host_tables.TABLES if table.text and not table.derived):
         for info in trace.block_infos(name):
             for rows in trace.block(info):
                 used[rows[TEXT]] = True
-    return iter(np.flatnonzero(used).tolist())
+                if rows[TEXT].any():
+                    tables.add(name)
+    if "nvtx_ranges" in tables:
+        tables.add(host_tables.PROJECTED.name)
+    return frozenset(tables), np.flatnonzero(used).tolist()
 
 
 class Blocks:
@@ -352,22 +359,31 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
 
 @dataclass(frozen=True)
 class HostColumns:
-    """The columns of the host tables. ``waits`` is None if no data is derived, ``stacks`` if no call has a stack."""
+    """The columns of the host tables. ``with_text`` names the tables whose rows have arguments in JSON. ``waits`` is
+    None if no data is derived, ``stacks`` if no call has a stack."""
 
     annotations: Annotations
+    with_text: frozenset[str]
     range_metrics: RangeMetrics
     flows: Flows
     submissions: Submissions
     waits: CallWaits | None
     stacks: StackArguments | None
 
-    def shared(self, table: HostTable) -> SharedArguments | None:
-        """The source of the arguments that rows of a table share, None if they share none."""
-        if table.text:
-            return self.annotations
-        if table.submits:
-            return self.stacks
-        return self.range_metrics if table.counted and self.range_metrics else None
+    def has_text(self, table: HostTable) -> bool:
+        """Whether rows of a table have arguments in JSON."""
+        return table.text and table.name in self.with_text
+
+    def shared(self, table: HostTable) -> list[SharedArguments]:
+        """The sources of the arguments that rows of a table share."""
+        sources: list[SharedArguments] = []
+        if self.has_text(table):
+            sources.append(self.annotations)
+        if table.submits and self.stacks:
+            sources.append(self.stacks)
+        if table.counted and self.range_metrics:
+            sources.append(self.range_metrics)
+        return sources
 
     def submitted(self, table: HostTable, rows: np.ndarray) -> Lists | None:
         """The ids of the work that calls launched. Callers must ask in the order of the rows, because not all ids are
@@ -381,7 +397,7 @@ class HostColumns:
             columns |= payload_columns(rows)
         if table.value:
             columns["value"] = counter_values(table.value(rows))[1]
-        if table.text:
+        if self.has_text(table):
             columns |= self.annotations.columns(rows[TEXT])
         if table.kind == "flow":
             columns |= self.flows.columns(rows)
@@ -461,7 +477,8 @@ class HostWriter:
             self._tracks.clear()
             for process, columns in self._columns.items():
                 for table in tables:
-                    events = HostEvents(table, process, self._blocks.trace, self._output.names, columns.shared(table))
+                    trace, text, shared = self._blocks.trace, columns.has_text(table), columns.shared(table)
+                    events = HostEvents(table, process, trace, self._output.names, text, shared)
                     self._events.setdefault((process, table.name), []).append(events)
             file = self._output.file
             with file.thread(_WINDOWS_AHEAD) as writing, file.thread(_WINDOWS_AHEAD) as layout:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import repeat
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,10 +37,7 @@ from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from ...trace.rows import chosen
 from . import proto
-from .annotations import Annotations
-from .call_stacks import StackArguments
 from .descriptors import CUDA, DERIVED, Descriptors, counter
-from .kernel_metrics import RangeMetrics
 from .packets import Interned, InternedNames, InternedRefs, Output
 from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Template, When
 
@@ -58,7 +55,8 @@ PROJECTED = Table(
         *(
             field
             for field in LAYOUT["nvtx_ranges"].fields
-            if field.name in ("payload", "name", "domain", "category", "color", "thread", "process", "payload_type")
+            if field.name
+            in ("payload", "name", "domain", "category", "color", "thread", "process", "payload_type", "arguments")
         ),
         *(SHARED[name] for name in ("stream", "context", "device")),
     ),
@@ -103,8 +101,6 @@ COUNTED = Table(
 
 #: Returns the ``TrackDescriptor`` fields of a process's track with a key. Tables with the same function share tracks.
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
-#: Numbers arguments that several rows share.
-SharedArguments = Annotations | RangeMetrics | StackArguments
 #: Returns the style of a row.
 Describe = Callable[[Trace, np.void], Style]
 
@@ -115,7 +111,7 @@ class HostTable:
 
     ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without fields, a tuple for
     several. ``describe`` reads the ``style_fields``; counters have no style. Each of ``arguments`` becomes a debug
-    annotation, omitted where it is 0. A table with ``text`` also has the arguments in :data:`TEXT`. Rows of a
+    annotation, omitted where it is 0. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a
     ``counted`` table can have hardware metrics. ``select`` returns the mask of the rows that this description is for.
     ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that never ended.
     ``derived`` has the fields of derived rows.
@@ -325,7 +321,7 @@ THREAD = Descriptors.thread
 _NVTX_FIELDS = ("name", "domain", "category", "color", "process")
 
 # The shared parts of descriptions of one table.
-_RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True, counted=True)
+_RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True, counted=True, text=True)
 _CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
 _SLICE = HostTable(
     "host_slices", THREAD, ("thread",), ("name", "category", "kind"),
@@ -337,7 +333,7 @@ TABLES: tuple[HostTable, ...] = (
     HostTable("api_calls", THREAD, ("thread",), ("function",), _api_call, ("correlation",), submits=True),
     replace(_RANGE, select=lambda r: r["kind"] == 0),
     replace(_CROSSING, track=_domain_track, track_fields=("domain",), select=lambda r: r["kind"] != 0),
-    HostTable("nvtx_marks", THREAD, ("thread",), (*_NVTX_FIELDS, "source"), _nvtx_mark, payload=True),
+    HostTable("nvtx_marks", THREAD, ("thread",), (*_NVTX_FIELDS, "source"), _nvtx_mark, payload=True, text=True),
     HostTable(
         "synchronizations", named("synchronization, context {}", "Waits for the GPU, on the host and between streams"),
         ("context",), ("type", "context", "status", "flags"), _synchronization,
@@ -376,7 +372,7 @@ TABLES: tuple[HostTable, ...] = (
     _reading(4, "fan", "%", 0, 32),
     HostTable(
         PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), _NVTX_FIELDS, _projected,
-        ("thread",), payload=True, derived=PROJECTED,
+        ("thread",), payload=True, text=True, derived=PROJECTED,
     ),
     HostTable(
         REPLAYED.name, _replay_track, ("device", "context", "stream"), ("range",), _replayed, derived=REPLAYED,
@@ -463,8 +459,19 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
     return whole, values.astype(np.int64) if whole else values
 
 
+class SharedArguments(Protocol):
+    """Arguments that many rows share, as numbered sets."""
+
+    def numbers(self, rows: np.ndarray) -> np.ndarray:
+        """The number of the set of each row."""
+
+    def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
+        """The debug annotations of a set. Adds the interned entries that they need to ``refs``."""
+
+
 class HostEvents:
-    """One description of a table of a process, with the combinations of its rows.
+    """One description of a table of a process, with the combinations of its rows. ``text`` says whether rows have
+    arguments in :data:`TEXT`; ``shared`` has the sources of arguments that rows share.
 
     A *combination* is a track and a style. Rows refer to it by number. By combination, ``tracks`` has the key of the
     track, ``pieces`` the encoded constant fields of the event, and ``refs`` the interned entries of these.
@@ -476,15 +483,16 @@ class HostEvents:
         process: int,
         trace: Trace,
         names: InternedNames,
-        annotations: SharedArguments | None,
+        text: bool,
+        shared: Sequence[SharedArguments],
     ) -> None:
         self.table, self.process = table, process
-        self._trace, self._names, self._annotations = trace, names, annotations
+        self._trace, self._names, self._text, self._shared = trace, names, text, shared
         self.pieces = Blobs()
         self.tracks: list[int | tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
         self._fields = tuple(dict.fromkeys((*table.track_fields, *table.style_fields)))
-        self._keys = Keys(len(self._fields) + (annotations is not None))
+        self._keys = Keys(len(self._fields) + len(shared))
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)
         self._templates: dict[tuple[bool, bool, bool], Template] = {}
@@ -504,7 +512,7 @@ class HostEvents:
         rows = rows if selected is None or selected.all() else chosen(rows, selected)
         # A copy, because the layout of each window reads all starts.
         starts = rows[self.table.layout.start_field or ""].copy()
-        if self._annotations is not None:
+        if self._shared:
             return HostRows(self, rows, starts, None, None)
         return HostRows(self, rows, starts, *Keys(len(self._fields)).ids([rows[f] for f in self._fields]))
 
@@ -512,28 +520,26 @@ class HostEvents:
         """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
         rows = part.rows if part.first is None else chosen(part.rows, part.first)
         keys = [rows[f] for f in self._fields]
-        if self._annotations is not None:
-            keys.append(self._annotations.numbers(rows))
-        combinations, new = self._keys.ids(keys)
-        shared = keys[-1][new].tolist() if self._annotations is not None else [0] * len(new)
-        for row, number in zip(rows[new], shared, strict=True):
-            self._combine(row, number)
+        sets = [source.numbers(rows) for source in self._shared]
+        combinations, new = self._keys.ids([*keys, *sets])
+        for at in new.tolist():
+            self._combine(rows[at], tuple(int(numbers[at]) for numbers in sets))
         if part.kinds is not None:
             combinations = combinations.take(part.kinds)
         return HostChunk(self, part.rows, part.starts, combinations, columns)
 
-    def _combine(self, row: np.void, shared: int) -> None:
+    def _combine(self, row: np.void, sets: tuple[int, ...]) -> None:
         table = self.table
-        key = (*(row[f].item() for f in table.style_fields), shared)
+        key = (*(row[f].item() for f in table.style_fields), *sets)
         if key not in self._styles:
-            self._styles[key] = self._style(row, shared)
+            self._styles[key] = self._style(row, sets)
         piece, refs = self._styles[key]
         self.pieces.add(piece)
         self.refs.append(refs)
         key = tuple(int(row[f]) for f in table.track_fields)
         self.tracks.append(key[0] if len(key) == 1 else key or 0)
 
-    def _style(self, row: np.void, shared: int) -> tuple[bytes, list[Interned]]:
+    def _style(self, row: np.void, sets: tuple[int, ...]) -> tuple[bytes, list[Interned]]:
         """The encoded constant fields of an event, and the interned entries that it needs."""
         if not self.table.describe:
             return b"", []
@@ -544,8 +550,8 @@ class HostEvents:
             "debug_annotations": refs.annotations(style.arguments),
             **style.fields,
         }
-        if self._annotations is not None:
-            event["debug_annotations"] += self._annotations.shared(shared, refs)
+        for source, number in zip(self._shared, sets, strict=True):
+            event["debug_annotations"] += source.shared(number, refs)
         return proto.encode("TrackEvent", event), [*self._common, *refs]
 
     def _describe(self, payload: bool, waits: bool, extra: bool) -> Template:
@@ -573,7 +579,7 @@ class HostEvents:
                 "unscoped_id": FromColumn("id"),
                 "bind_to_enclosing": bind,
             }
-        if table.text:
+        if self._text:
             event["text"] = Piece("text", "texts")
         if table.submits:
             ids = {"render_stage_submission_event_ids": Each("submission_offsets", "submissions")}
