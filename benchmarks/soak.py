@@ -1,12 +1,13 @@
 """Check that long recordings do not lose records, leak memory or drift.
 
-    python benchmarks/soak.py --out soak.json [--quick] [--arch sm_90] [--only launches,graph,cycles]
+    python benchmarks/soak.py --out soak.json [--quick] [--arch sm_90] [--only launches,graph,nodes,cycles]
 
-It makes three recordings: 50 million launches by eight threads, 10 million nodes of CUDA graphs, and 1,000 recordings
-of one process with forks and children in between. Each must have all launches in the captures, with nothing lost and
-nothing without times. Memory must not grow. The clock of the capture must follow the wall clock as closely as its
-snapshots do. Each part has a share of the time (480 s in all) and reports its progress. Needs an NVIDIA GPU, nvcc and
-cutrace; with ``--quick`` a little of each on the fake GPU of the tests. Exit status 1 when something is wrong.
+It makes four recordings: 50 million launches by eight threads, 10 million nodes of CUDA graphs, 30 million nodes of
+which kernels alone are recorded, and 1,000 recordings of one process with forks and children in between. Each must
+have all launches in the captures, with nothing lost and nothing without times, or with times outside of the
+recording. Memory must not grow. The clock of the capture must follow the wall clock as closely as its snapshots do.
+Each part has a share of the time (480 s in all) and reports its progress. Needs an NVIDIA GPU, nvcc and cutrace; with
+``--quick`` a little of each on the fake GPU of the tests. Exit status 1 when something is wrong.
 """
 
 from __future__ import annotations
@@ -50,10 +51,18 @@ class Part:
     name: str
     count: int
     seconds: float
+    options: tuple[str, ...] = ()  # of `cutrace record`
 
 
-FULL = (Part("launches", 50_000_000, 230), Part("graph", 10_000_000, 60), Part("cycles", 1_000, 90))
-QUICK = (Part("launches", 200_000, 20), Part("graph", 100_000, 10), Part("cycles", 60, 15))
+_KERNELS_ALONE = ("--kinds", "kernel", "--api", "none")
+FULL = (
+    *(Part("launches", 50_000_000, 230), Part("graph", 10_000_000, 60)),
+    *(Part("nodes", 30_000_000, 120, _KERNELS_ALONE), Part("cycles", 1_000, 90)),
+)
+QUICK = (
+    *(Part("launches", 200_000, 20), Part("graph", 100_000, 10)),
+    *(Part("nodes", 100_000, 10, _KERNELS_ALONE), Part("cycles", 60, 15)),
+)
 
 
 @dataclass
@@ -73,6 +82,7 @@ class Outcome:
     drift_ns: int | None = None
     unexplained_ns: int | None = None
     without_times: int = 0
+    wrong_times: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -86,6 +96,8 @@ class Outcome:
             out.append(f"{self.lost:,} launches are counted as lost")
         if self.without_times:
             out.append(f"{self.without_times:,} rows have no times")
+        if self.wrong_times:
+            out.append(f"{self.wrong_times:,} rows end before they start, or are outside of the recording")
         if self.memory_late - self.memory_early > _FLAT:
             out.append(f"memory grew by {format_size(self.memory_late - self.memory_early)}")
         if self.unexplained_ns is not None and self.unexplained_ns > _BEND_NS:
@@ -113,18 +125,20 @@ class Soak:
         arguments = [part.name, part.count, part.seconds, self._folder, self._libraries]
         command = [sys.executable, _PROGRAM, *arguments]
         if part.name != "cycles":
-            command = [sys.executable, "-m", "cutrace", "record", "-o", capture, "--", *command]
+            command = [sys.executable, "-m", "cutrace", "record", "-o", capture, *part.options, "--", *command]
         begun = time.monotonic()
         answer = self._answer([str(word) for word in command], part.seconds + 30)
         seconds = time.monotonic() - begun
         recorded, lost, without_times = (answer.get(name, 0) for name in ("recorded", "lost", "without_times"))
         notes: tuple[str, ...] = ()
+        wrong_times = 0
         drift: tuple[int | None, int | None] = (None, None)
         if part.name != "cycles":
             recorded, lost, without_times = contents(capture)
             with Reader(capture) as reader:
                 notes = tuple(note for info in reader.processes for note in info.get("notes", ()))
                 drift = _drift(reader, answer["clocks"])
+                wrong_times = _wrong_times(reader)
             capture.unlink()
         memory = answer["memory"]
         quarter = max(len(memory) // 4, 1)
@@ -142,6 +156,7 @@ class Soak:
             drift_ns=drift[0],
             unexplained_ns=drift[1],
             without_times=without_times,
+            wrong_times=wrong_times,
             notes=notes,
         )
 
@@ -179,6 +194,18 @@ def _drift(reader: Reader, samples: list[list[int]]) -> tuple[int | None, int | 
     )
     apart = np.maximum(np.abs(real - expected) - took - int(rows["spread"].max()), 0)
     return int(offset[-1] - offset[0]), int(apart.max())
+
+
+def _wrong_times(reader: Reader) -> int:
+    """Return the number of kernels that end before they start, or have a time before or after the recording."""
+    snapshots = [reader.read(block) for block in reader.indices(TABLES["clocks"].number).tolist()]
+    times = np.concatenate(snapshots)["boottime"]
+    wrong = 0
+    for block in reader.indices(TABLES["kernels"].number).tolist():
+        kernels = reader.read(block)
+        outside = (kernels["start"] < times.min()) | (kernels["end"] > times.max())
+        wrong += int(np.count_nonzero(outside | (kernels["end"] < kernels["start"])))
+    return wrong
 
 
 def _print(outcomes: list[Outcome]) -> None:

@@ -1,9 +1,9 @@
 """The programs that soak.py records: ``soak_program.py PART COUNT SECONDS FOLDER LIBRARIES``.
 
-PART is ``launches`` (COUNT launches by eight threads), ``graph`` (COUNT graph nodes), ``cycles`` (COUNT recordings of
-this process, one after the other) or ``child`` (COUNT launches). Each ends early when SECONDS are over. LIBRARIES is
-the folder of the native loops, or ``fake`` for the fake GPU of the tests. Prints one JSON object: the amount of work
-done, and samples of memory and clocks.
+PART is ``launches`` (COUNT launches by eight threads), ``graph`` or ``nodes`` (COUNT graph nodes), ``cycles`` (COUNT
+recordings of this process, one after the other) or ``child`` (COUNT launches). Each ends early when SECONDS are over.
+LIBRARIES is the folder of the native loops, or ``fake`` for the fake GPU of the tests. Prints one JSON object: the
+amount of work done, and samples of memory and clocks.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def main() -> None:
     deadline = time.monotonic() + float(seconds)
     if part == "launches":
         result = launches(gpu, int(count), deadline)
-    elif part == "graph":
+    elif part in ("graph", "nodes"):
         result = graph(gpu, int(count), deadline)
     elif part == "cycles":
         result = cycles(gpu, int(count), deadline, Path(folder), ["16", "10", folder, libraries])

@@ -28,14 +28,14 @@ def result(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) ->
     return {part["part"]: part for part in said["parts"]}
 
 
-@pytest.mark.parametrize("part", ["launches", "graph", "cycles"])
+@pytest.mark.parametrize("part", ["launches", "graph", "nodes", "cycles"])
 def test_every_launch_is_recorded_or_counted_as_lost(result: dict[str, dict[str, int]], part: str) -> None:
     found = result[part]
     assert found["launched"] == found["recorded"] + found["lost"]
     assert found["launched"] > 0
 
 
-@pytest.mark.parametrize("part", ["launches", "graph"])
+@pytest.mark.parametrize("part", ["launches", "graph", "nodes"])
 def test_the_wall_clock_is_explained_by_the_snapshots(result: dict[str, dict[str, int]], part: str) -> None:
     assert result[part]["unexplained_ns"] < 125_000
 
@@ -46,8 +46,9 @@ def test_losses_and_memory_that_grows_are_faults(monkeypatch: pytest.MonkeyPatch
 
     good = Outcome("launches", 10, 10, 1.0, 10, 10, 0, 1 << 20, 2 << 20, 2 << 20, 5, 0)
     assert good.faults == []
-    bad = Outcome("launches", 10, 9, 1.0, 10, 8, 1, 1 << 20, 99 << 20, 99 << 20, 5, 10**9, without_times=3)
-    assert len(bad.faults) == 6
+    times = {"without_times": 3, "wrong_times": 2}
+    bad = Outcome("launches", 10, 9, 1.0, 10, 8, 1, 1 << 20, 99 << 20, 99 << 20, 5, 10**9, **times)
+    assert len(bad.faults) == 7
 
 
 def test_kernels_and_losses_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
