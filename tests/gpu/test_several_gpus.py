@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import cutrace
 
 CUTRACE = (sys.executable, "-m", "cutrace")
+PROGRAMS = Path(__file__).parent / "programs"
 
 Record = Callable[..., Any]
 Needs = Callable[..., None]
@@ -108,3 +110,35 @@ def test_one_process_on_two_gpus(python: Callable[..., Any]) -> None:
     assert set(peers["bytes"].tolist()) == {4 << 20}
     assert {(r["source_device"], r["destination_device"]) for r in peers} == {(0, 1)}
     recorded.assert_lossless()
+
+
+def test_collectives_tell_their_communicator_and_bytes(record: Record) -> None:
+    recorded = record([sys.executable, PROGRAMS / "two_communicators.py", "29531"], limit=200)
+    assert recorded.status == 0, recorded.stderr
+    trace, reports = recorded.trace, recorded.reports
+    recorded.assert_lossless()  # no range is left open
+    assert {r["rank"] for r in reports} == {0, 1}
+    communicators: dict[int, set[object]] = {0: set(), 1: set()}
+    for report in reports:
+        process = next(p for p in trace.processes if p.pid == report["pid"])
+        ranges = trace.nvtx_ranges[trace.nvtx_ranges["process"] == process.index]
+        names = np.array(trace.strings.take(ranges["name"]), object)
+        known = ranges[names == "known"][0]
+        inside = (ranges["start"] >= known["start"]) & (ranges["end"] <= known["end"])
+        wanted = {f"nccl{call['name']}" for call in report["calls"]}
+        chosen = inside & np.isin(names, list(wanted))
+        in_order = np.argsort(ranges["start"][chosen], kind="stable")
+        fields = [json.loads(text) for text in trace.strings.take(ranges["arguments"][chosen][in_order]).tolist()]
+        assert [name[4:] for name in names[chosen][in_order]] == [call["name"] for call in report["calls"]]
+        for call, found in zip(report["calls"], fields, strict=True):
+            assert field(found, "size") == call["bytes"]
+            assert "root" not in call or field(found, "Root") == call["root"]
+            communicators[call["group"]].add(field(found, "communicator"))
+    # Both ranks name a communicator alike, and the two differ.
+    assert [len(ids) for ids in communicators.values()] == [1, 1]
+    assert communicators[0] != communicators[1]
+
+
+def field(payload: dict[str, Any], part: str) -> Any:
+    """The field of a payload of NCCL whose name has this part."""
+    return next(value for name, value in payload.items() if part in name)
