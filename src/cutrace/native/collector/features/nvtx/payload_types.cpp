@@ -14,6 +14,11 @@
 
 #include "registry.h"
 
+// Newer than the headers of CUDA 13.0.
+#ifndef NVTX_PAYLOAD_ENTRY_TYPE_RANGE_ID
+#define NVTX_PAYLOAD_ENTRY_TYPE_RANGE_ID 67
+#endif
+
 namespace cutrace::nvtx {
 namespace {
 
