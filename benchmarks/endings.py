@@ -51,8 +51,7 @@ _OF_BOTH = ("memory_limit", "size_limit", "write_error", "let_go")
 _LOSSES = {"launches": ("cupti_dropped", "unknown_time", *_OF_BOTH), "ranges": ("nvtx_dropped", "nvtx_open", *_OF_BOTH)}
 _TABLES = {"launches": "kernels", "ranges": "nvtx_ranges"}
 # Processes that end without C's exit handlers: their captures cannot be closed.
-_ABRUPT = {("os._exit", "main"), ("exec", "main"), ("pool: fork", "worker"), ("pool: forkserver", "worker"),
-           ("fork after CUDA, child leaves by os._exit", "forked child")}  # fmt: skip
+_ABRUPT = {("os._exit", "main"), ("exec", "main"), ("fork after CUDA, child leaves by os._exit", "forked child")}
 _STATUS = {"SIGKILL": 137, "SIGTERM": 143, "SIGSEGV": 139, "abort": 134}
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -101,13 +102,12 @@ thread.join()
 
 def test_multiprocessing_by_fork_and_by_spawn(measure: Measure, tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text("""
-import multiprocessing, sys, time
+import multiprocessing, sys
 def work(n):
     import fakegpu
     for _ in range(n):
         fakegpu.launch("worker", duration_ns=1)
     fakegpu.synchronize()
-    time.sleep(0.3)  # such children end with _exit: what was flushed is kept
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
     children = [context.Process(target=work, args=(100,)) for _ in range(3)]
@@ -117,10 +117,108 @@ if __name__ == "__main__":
     work(50)
 """)
     for method in ("fork", "spawn", "forkserver"):
-        outcome = measure(["python3", "work.py", method], output=f"{method}.bin")
+        outcome = measure([sys.executable, "work.py", method], output=f"{method}.bin")
         assert outcome.status == 0, outcome.stderr
         assert outcome.kernels() == {"worker": 350}
         assert len(outcome.trace.processes) == 4
+        assert outcome.trace.quality.lossless
+
+
+CHILDREN = """
+import concurrent.futures, multiprocessing, os, sys, threading, time
+import fakegpu
+def launch(n):
+    for _ in range(n):
+        fakegpu.launch("worker", duration_ns=1)
+    fakegpu.synchronize()
+def ranges(n):
+    import nvtx
+    for _ in range(n):
+        with nvtx.annotate("worker"):
+            pass
+def fail(n):
+    launch(n)
+    raise ValueError("on purpose")
+def leave(n):
+    launch(n)
+    sys.exit(3)
+def nest(n):
+    launch(n)
+    child = context.Process(target=ranges, args=(n,))
+    child.start()
+    child.join()
+def record(n):
+    import cutrace
+    cutrace.record(f"own-{os.getpid()}.bin").start()
+    launch(n)
+def run(target, n=100):
+    child = context.Process(target=target, args=(n,))
+    child.start()
+    child.join()
+    return child.exitcode
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    exec(sys.argv[2])
+else:
+    context = multiprocessing.get_context("fork")
+"""
+WAYS = {
+    "a pool that is closed": (
+        "pool = context.Pool(3); pool.map(launch, [50] * 6, chunksize=1); pool.close(); pool.join()",
+        {"worker": 300},
+    ),
+    "an executor": (
+        "pool = concurrent.futures.ProcessPoolExecutor(3, context); list(pool.map(launch, [50] * 6)); pool.shutdown()",
+        {"worker": 300},
+    ),
+    "an exception": ("assert run(fail) == 1", {"worker": 100}),
+    "sys.exit()": ("assert run(leave) == 3", {"worker": 100}),
+    "a child of a child": ("assert run(nest) == 0", {"worker": 200}),
+    "ranges behind a parent with CUDA": ("launch(10); assert run(ranges) == 0", {"worker": 110}),
+}
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+@pytest.mark.parametrize("way", WAYS)
+def test_children_of_multiprocessing_lose_nothing(measure: Measure, tmp_path: Path, way: str, method: str) -> None:
+    pytest.importorskip("nvtx")
+    (tmp_path / "work.py").write_text(CHILDREN)
+    program, expected = WAYS[way]
+    outcome = measure([sys.executable, "work.py", method, program])
+    assert outcome.status == 0, outcome.stderr
+    trace = outcome.trace
+    found = outcome.kernels() + Counter(trace.strings.take(trace.nvtx_ranges["name"]).tolist())
+    assert found == expected
+    assert trace.quality.lossless, [*trace.quality.sentences()]
+    assert not list(tmp_path.glob(".run.bin.*"))
+
+
+def test_work_of_threads_behind_the_finalizers_goes_on_being_recorded(measure: Measure, tmp_path: Path) -> None:
+    program = """
+def behind(n):
+    def later():
+        time.sleep(0.3)
+        launch(7)
+        time.sleep(0.5)  # a flush writes it
+    launch(n)
+    threading.Thread(target=later).start()
+assert run(behind) == 0
+"""
+    (tmp_path / "work.py").write_text(CHILDREN)
+    outcome = measure([sys.executable, "work.py", "fork", program])
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.kernels() == {"worker": 107}
+
+
+def test_a_child_of_multiprocessing_ends_its_own_recording(measure: Measure, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(CHILDREN)
+    outcome = measure([sys.executable, "work.py", "fork", "assert run(record) == 0"], recorder=False)
+    assert outcome.status == 0, outcome.stderr
+    (own,) = tmp_path.glob("own-*.bin")
+    with cutrace.load(own) as trace:
+        assert trace.count("kernels") == 100
+        assert trace.quality.lossless
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".own")]
 
 
 def test_a_second_recording_is_refused_and_the_first_goes_on(measure: Measure) -> None:

@@ -831,6 +831,29 @@ def test_a_child_that_is_forked_before_cuda_is_used(arm: Arm, tmp_path: Path) ->
     assert kernels(tmp_path / "child.bin").keys() == {"child"}
 
 
+def test_a_child_of_multiprocessing_ends_its_recording(arm: Arm, tmp_path: Path) -> None:
+    program = arm(cuda=False)
+    program.do(
+        "import multiprocessing\n"
+        "def work():\n"
+        "    fakegpu.init()\n"
+        "    while not os.path.exists('go'): time.sleep(0.001)\n"
+        "    launch(100, 'child'); fakegpu.synchronize()\n"
+        "child = multiprocessing.get_context('fork').Process(target=work)\n"
+        "child.start()"
+    )
+    child = program.do("answer = child.pid")
+    assert isinstance(child, int)
+    eventually(lambda: [p.pid for p in cutrace.processes()] == [child])
+    with cutrace.attach(child, tmp_path / "child.bin") as attachment:
+        (tmp_path / "go").touch()
+        assert attachment.wait(LIMIT)
+    assert kernels(tmp_path / "child.bin") == {"child": 100}
+    assert is_complete(tmp_path / "child.bin")
+    assert not list((tmp_path / "runtime" / "cutrace").iterdir())
+    assert program.do("child.join(); answer = child.exitcode") == 0
+
+
 def test_a_program_that_replaces_itself(arm: Arm, tmp_path: Path) -> None:
     program = arm()
     program.do(f"program = {OBEDIENT!r}")

@@ -6,6 +6,7 @@ import atexit
 import functools
 import inspect
 import os
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from .options import OptionArguments
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Of a finalizer of multiprocessing: behind those of the program, before that of the collector (features/children).
+_LATE = -500
 
 # Held while a call of a decorated function is recorded. Not by a thread: a generator may end in another one.
 _recorded_call = threading.Lock()
@@ -106,7 +110,7 @@ class Capture(Recorder):
             to.discard()
             raise
         self._to, self._pid = to, os.getpid()
-        atexit.register(self.stop)
+        _call_at_end(self.stop)
 
     def stop(self) -> None:
         """End the recording and write the capture to ``path``; an existing file is replaced in one step. Warns when
@@ -211,7 +215,7 @@ class Armed(Recorder):
         self._to: Destination | None = to
         self._restore = restore
         self._pid = os.getpid()
-        atexit.register(self.stop)
+        _call_at_end(self.stop)
 
     def stop(self) -> Path | None:
         """End the recording and join the files of all processes. Runs at the end of the program if not called before.
@@ -272,6 +276,17 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         to.discard()
         raise
     return Armed(to, restore)
+
+
+def _call_at_end(stop: Callable[[], object]) -> None:
+    """Call ``stop`` at the end of the program. It may be called twice."""
+    atexit.register(stop)
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        # Before Python 3.13, children by fork and forkserver run no exit handlers.
+        Finalize(None, stop, exitpriority=_LATE)
 
 
 def _set_variables(values: Mapping[str, str | None]) -> None:

@@ -76,6 +76,11 @@ int cutrace_start(const char* options) {
 
 int cutrace_stop(void) { return process::stop(false); }
 
+void cutrace_exit(void) {
+  process::at_exit();
+  standby::at_exit();
+}
+
 int cutrace_flush(void) { return ask(&Recording::flush); }
 int cutrace_synchronize(void) { return current() == nullptr ? succeed() : ask(&Recording::synchronize); }
 int cutrace_cut(const char* path) { return make_file(path, &Recording::cut); }

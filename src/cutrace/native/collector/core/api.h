@@ -31,6 +31,8 @@ struct cutrace_stats {
 CUTRACE_EXPORT int cutrace_start(const char* options);
 /* Ends the recording and completes the file. */
 CUTRACE_EXPORT int cutrace_stop(void);
+/* Does what happens at exit(), for a process that will end without the exit handlers of C. */
+CUTRACE_EXPORT void cutrace_exit(void);
 /* Writes all complete records. */
 CUTRACE_EXPORT int cutrace_flush(void);
 /* Waits until the GPU has finished the work of the devices' primary contexts and of the caller's current context. The

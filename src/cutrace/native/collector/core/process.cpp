@@ -78,13 +78,6 @@ class StartStopGuard {
   bool held_ = false;
 };
 
-// Does nothing while another thread starts or stops the recording: exit() does not wait for that thread.
-void at_exit() {
-  const bool recording = current() != nullptr;
-  if (stop(true) != 0 && recording) std::fprintf(stderr, "cutrace: %s\n", error_text);
-  for (Feature* const feature : features()) feature->at_exit();
-}
-
 void before_fork() {
   state.mutex.lock();
   CuptiSource::instance().before_fork();
@@ -133,6 +126,13 @@ int none_running() { return fail("no recording is running in this process; start
 std::shared_ptr<Recording> current() {
   const std::lock_guard lock(state.mutex);
   return state.changing ? nullptr : state.recording;
+}
+
+// Does nothing while another thread starts or stops the recording: exit() does not wait for that thread.
+void at_exit() {
+  const bool recording = current() != nullptr;
+  if (stop(true) != 0 && recording) std::fprintf(stderr, "cutrace: %s\n", error_text);
+  for (Feature* const feature : features()) feature->at_exit();
 }
 
 void install_handlers() {

@@ -36,6 +36,8 @@ int guarded(Body&& body) {
 std::shared_ptr<Recording> current();
 // Installs the handlers of fork and exit, once. start() does so too.
 void install_handlers();
+// The handler of exit.
+void at_exit();
 // Starts a recording with these options.
 int start(const char* options);
 // The same, and records GPU activity at once if the process has a driver. Without one, CUPTI waits for the injection.

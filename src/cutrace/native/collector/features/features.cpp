@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "features/children/children.h"
 #include "features/graph_nodes/graph_callbacks.h"
 #include "features/names/kernel_names.h"
 #include "features/newest/newest.h"
@@ -12,7 +13,8 @@
 namespace cutrace {
 
 std::span<Feature* const> features() {
-  static std::array all{&graph_nodes_feature(), &kernel_names_feature(), &newest_feature(), &pc_sampling_feature(), &first_work_feature()};
+  static std::array all{&children_feature(), &graph_nodes_feature(), &kernel_names_feature(), &newest_feature(),
+                        &pc_sampling_feature(), &first_work_feature()};
   return all;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/text.h"
+#include "features/python/interpreter.h"
 
 namespace cutrace::annotate {
 namespace {
@@ -20,31 +21,12 @@ std::atomic<std::uint64_t> names_matched{0};
 std::atomic<bool> is_in_place{false};
 std::atomic<bool> has_run{false};  // the file was tried
 
-// A function of the interpreter, null in programs without one.
-template <typename Function>
-Function* python(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-}
-
-bool interpreter_runs() {
-  auto* const initialised = python<int()>("Py_IsInitialized");
-  return initialised != nullptr && initialised() != 0;
-}
-
 // The interpreter calls it with its lock held.
 int run_program(void* text) {
   has_run.store(true);
   if (auto* const run = python<int(const char*)>("PyRun_SimpleString")) run(static_cast<const char*>(text));
   std::free(text);
   return 0;
-}
-
-bool schedule(const std::string& program) {
-  auto* const add = python<int(int (*)(void*), void*)>("Py_AddPendingCall");
-  char* const text = add != nullptr ? strdup(program.c_str()) : nullptr;
-  if (text == nullptr) return false;
-  if (add(run_program, text) == 0) return true;
-  return std::free(text), false;
 }
 
 // The module keeps its state between recordings under this name. An expression: it leaves no names in __main__.
@@ -64,12 +46,6 @@ constexpr std::string_view kLoad =
 constexpr std::string_view kUnload =
     "import sys\n"
     "if '_cutrace_annotate' in sys.modules: sys.modules['_cutrace_annotate'].stop()\n";
-
-std::string expression(std::string_view program, std::string_view variables) {
-  std::string text = "__import__('builtins').exec(";  // a program may have an exec of its own
-  text += json_quoted(program);
-  return text.append(", {").append(variables).append("})");
-}
 
 // Marks the code that the handler of the profile function does not want. The mark is an extra field of the code object, so it
 // goes with the code and keeps nothing alive. With Python's lock held, so it needs no other.
@@ -108,11 +84,6 @@ UnwantedCode& unwanted_code() {
   return code;
 }
 
-std::string own_path() {
-  Dl_info info{};
-  return dladdr(reinterpret_cast<const void*>(&own_path), &info) != 0 ? info.dli_fname : "";
-}
-
 }  // namespace
 
 void begin(const Options& options, Notes& notes) {
@@ -123,7 +94,7 @@ void begin(const Options& options, Notes& notes) {
   std::string names;
   for (const std::string& name : options.annotate) names += json_quoted(name) + ",";
   // A JSON text is a Python text too.
-  if (!schedule(expression(kLoad, "'path': " + json_quoted(options.annotator) + ", 'library': " + json_quoted(own_path()) +
+  if (!call_soon(run_program, expression(kLoad, "'path': " + json_quoted(options.annotator) + ", 'library': " + json_quoted(library_path()) +
                                       ", 'names': [" + names + "]")))
     notes.add_quietly("no function is annotated: the Python interpreter takes no pending calls now");
 }
@@ -153,7 +124,7 @@ void end(const Options& options, Notes& notes, bool at_exit) noexcept {
   if (options.annotate.empty()) return;
   try {
     notes.set(outcome(options));
-    if (!options.annotator.empty() && !at_exit && interpreter_runs()) schedule(expression(kUnload, ""));
+    if (!options.annotator.empty() && !at_exit && interpreter_runs()) call_soon(run_program, expression(kUnload, ""));
   } catch (const std::exception&) {
     // Without memory the capture lacks this outcome, and the hooks stay until the next recording. They do nothing meanwhile.
   }

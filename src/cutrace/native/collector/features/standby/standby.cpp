@@ -392,15 +392,17 @@ void begin(const Options& defaults) {
   static std::atomic<bool> installed{false};
   if (!installed.exchange(true)) {
     options = defaults;
-    std::atexit([] {
-      if (Standby* standby = instance.load()) standby->leave();
-    });
+    std::atexit(at_exit);
     // Those of recordings come first, so that in a child the last word on NVTX is that of standby.
     process::install_handlers();
     pthread_atfork([] { if (Standby* standby = instance.load()) standby->before_fork(); },
                    [] { if (Standby* standby = instance.load()) standby->after_fork_in_parent(); }, after_fork_in_child);
   }
   begin_here();
+}
+
+void at_exit() {
+  if (Standby* standby = instance.load()) standby->leave();
 }
 
 void note_cuda() { cuda_used.store(true); }

@@ -21,6 +21,8 @@ inline constexpr unsigned kProtocol = 1;
 // Puts this process on standby, once; further calls have no effect. `defaults` are the options of later recordings, which the
 // options of a request override. Prints a sentence when that fails.
 void begin(const Options& defaults);
+// The handler of exit: ends a recording, and nobody can attach any more.
+void at_exit();
 // The process has initialised CUDA.
 void note_cuda();
 
