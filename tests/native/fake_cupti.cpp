@@ -625,7 +625,11 @@ EXPORT std::uintptr_t fake_node_function(std::uintptr_t node) {
 EXPORT std::uint32_t fake_launch_function(std::uintptr_t function) {
   const std::uint32_t correlation = fake_next_correlation();
   const char* const symbol = fake_function_name(function);
+  // A call has a record if the kind is enabled when it begins.
+  const std::atomic<bool>& kind = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL];
+  const bool before = kind.load();
   tell_call(kFakeDriverLaunch, nullptr, correlation, symbol, nullptr);
+  const bool recorded = before && kind.load();
   CUpti_ActivityKernel9 kernel{};
   kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   kernel.gridX = kernel.gridY = kernel.gridZ = kernel.blockX = kernel.blockY = kernel.blockZ = 1;
@@ -634,7 +638,7 @@ EXPORT std::uint32_t fake_launch_function(std::uintptr_t function) {
   kernel.name = recorded_name(function);
   kernel.start = fake_now();
   kernel.end = kernel.start + 1000;
-  fake_record(&kernel, sizeof kernel);
+  if (recorded) fake_record(&kernel, sizeof kernel);
   tell_call(kFakeDriverLaunch, nullptr, correlation, symbol, &kSuccess);
   return correlation;
 }

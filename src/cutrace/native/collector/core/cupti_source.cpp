@@ -227,10 +227,12 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   callbacks_.open(library_, subscriber_);
   captures_.watch(library_, callbacks_);
   if (knows_finalize()) graph_launches_.watch(library_, callbacks_);  // before work is recorded
+  const AttachContext context{options, library_, callbacks_, enabler_, notes, before_cuda};
+  for (Feature* const feature : features()) feature->attach(context);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const KindSet kinds = enabler_.enable(library_, callbacks_, options.kinds, options.api, options.graph_nodes,
                                         before_cuda && library_.sharing.load() == nullptr);
-  for (Feature* const feature : features()) feature->attach({options, library_, callbacks_, enabler_, notes, before_cuda});
+  for (Feature* const feature : features()) feature->kinds_enabled(context);
   active_.store(true, std::memory_order_release);
   return kinds;
 }

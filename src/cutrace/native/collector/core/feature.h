@@ -68,8 +68,11 @@ class Feature : public CallbackHandler {
   virtual std::unique_ptr<FileKeeper> keeper(const KeeperContext&) { return nullptr; }
   // The types of events that the decoder takes.
   virtual std::span<const EventType> events() const { return {}; }
-  // CUPTI has a subscriber: watch callbacks. No callback comes before the first watch.
+  // CUPTI has a subscriber, and no kind is enabled: watch callbacks, so that none about a record is missed. No callback comes
+  // before the first watch.
   virtual void attach(const AttachContext&) {}
+  // The kinds are enabled, or will be when there is a context.
+  virtual void kinds_enabled(const AttachContext&) {}
   // The flusher, at each flush; may block in CUPTI.
   virtual void flush() {}
   // The flusher: CUPTI's kinds will be disabled and its subscriber will leave. At exit it stays.

@@ -44,8 +44,8 @@ bool Recording::start(std::string& error) {
   if (!writer_.open(error)) return false;
   if (!start_threads(error)) return false;
   if (keeper_ != nullptr) keeper_->begin();
-  const std::uint32_t number = rings::arm(options_.max_memory / 4);
-  if (options_.records_nvtx()) nvtx::arm(number);
+  rings_.store(rings::arm(options_.max_memory / 4));
+  if (options_.records_nvtx()) nvtx::arm(rings_.load());
   annotate::begin(options_, notes_);
   return true;
 }
@@ -84,7 +84,7 @@ void Recording::fail() noexcept {
     const std::lock_guard lock(mutex_);
     if (!enter(State::failed, kNoMemory)) return;
     nvtx::disarm();
-    rings::disarm();
+    rings::disarm(rings_.load());
     source_.pool().set_open(false);
   }
   notes_.add(kNoMemory);
@@ -217,13 +217,13 @@ std::string_view Recording::stop(bool at_exit) {
     at_exit_ = at_exit;
     context_ = context;
     nvtx::disarm();
-    rings::disarm();
     flusher_wake.signal();
     const auto flushed = [&] { return flusher_left_ || state_.load() == State::failed; };
     if (!changed_.wait_for(lock, patience, flushed) && enter(State::failed, kNoAnswer)) {
       notes_.add_quietly("CUPTI did not respond at the end of the recording, so its last records are missing");
       writer_wake.signal();
     }
+    rings::disarm(rings_.load());
     source_.pool().set_open(false);
   }
   // At exit the keeper may wait for its files before the writer completes the last one.
@@ -258,6 +258,8 @@ void Recording::run_flusher() {
     } catch (const std::exception&) {
     }
   }
+  // Not before the kinds are disabled: what is recorded until then has its events.
+  rings::disarm(rings_.load());
   const std::lock_guard lock(mutex_);
   advance(Stage::flushing, Stage::flushed);
   flusher_left_ = true;

@@ -121,6 +121,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   const std::unique_ptr<FileKeeper> keeper_;  // null for none
   Writer writer_;
   std::string end_error_;     // why the file could not be completed; owned by the writer until it has left
+  std::atomic<std::uint32_t> rings_{0};  // number of the recording there
   std::uint64_t forks_noted_ = 0;
   std::atomic<std::uint64_t> forks_{0};
 

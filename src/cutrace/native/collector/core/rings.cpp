@@ -95,7 +95,7 @@ std::uint32_t arm(std::size_t ring_memory) {
   armed.store(number, std::memory_order_release);
   return number;
 }
-void disarm() { armed.store(0); }
+void disarm(std::uint32_t number) { armed.compare_exchange_strong(number, 0); }
 
 Ring* of_this_thread(std::uint32_t number) {
   if (ring != nullptr && ring->recording == number) return ring;

@@ -116,7 +116,8 @@ extern std::atomic<std::uint32_t> armed;
 
 // Starts a recording of events with at most `memory` bytes of rings. Returns its number.
 std::uint32_t arm(std::size_t memory);
-void disarm();
+// Ends the one of this number, unless another one has started.
+void disarm(std::uint32_t number);
 
 // The calling thread's ring for the recording `number`, created at its first event; null at the memory limit.
 Ring* of_this_thread(std::uint32_t number);

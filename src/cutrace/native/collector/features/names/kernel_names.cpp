@@ -61,6 +61,26 @@ bool put(Ring& ring, EventType type, PutEvent event, std::string_view tail = {})
   return true;
 }
 
+// The first launch that callbacks told of: earlier ones have the right names in their records. Correlation ids count up.
+class FirstLaunch {
+ public:
+  void reset() { first_.store(kNone); }
+  void note(std::uint32_t correlation) {
+    std::uint64_t first = first_.load(std::memory_order_relaxed);
+    while (!follows(correlation, first) && !first_.compare_exchange_weak(first, correlation, std::memory_order_relaxed)) {
+    }
+  }
+  // Whether the launch is not earlier than that.
+  bool covers(std::uint32_t correlation) const { return follows(correlation, first_.load(std::memory_order_relaxed)); }
+
+ private:
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  static bool follows(std::uint32_t correlation, std::uint64_t first) {
+    return first != kNone && correlation - static_cast<std::uint32_t>(first) < 0x80000000u;
+  }
+  std::atomic<std::uint64_t> first_{kNone};
+};
+
 // The hash of the kernel's name while the thread is inside the call that launches it, else 0.
 thread_local std::uint64_t launching = 0;
 
@@ -90,6 +110,7 @@ class KernelNames final : public Feature {
   std::array<Effect, kIds> effects_{};  // of the driver's calls, by callback id
   std::atomic<bool> watching_{false};   // the calls, since the first unload
   std::atomic<std::uint32_t> recording_{0};
+  FirstLaunch first_;
   std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are in a ring, by hash, recording and thread
 };
 
@@ -107,6 +128,7 @@ void KernelNames::attach(const AttachContext& context) {
   cupti_ = &context.cupti;
   callbacks_ = &context.callbacks;
   watching_.store(false);
+  first_.reset();
   recording_.fetch_add(1);
   if (!(context.options.kinds & bit(Kind::kernel)) || !mixes_up_names(cupti_->version)) return;
   callbacks_->watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING);
@@ -145,6 +167,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
   if (effect == Effect::launches) {
     launching = 0;
     if (!enters || call.symbolName == nullptr) return;
+    first_.note(call.correlationId);
     Ring* const ring = rings::of_this_thread();
     if (ring == nullptr) return;
     const std::string_view name(call.symbolName, strnlen(call.symbolName, kLongestName));
@@ -217,8 +240,8 @@ void KernelNames::name_node(NodeEvent event, const char* name) {
 // The names of launches until their records arrive.
 class KernelNamesDecoder final : public Decoder {
  public:
-  explicit KernelNamesDecoder(const DecoderContext& context)
-      : capture_(context.capture), limit_(context.options.max_memory / 8) {}
+  KernelNamesDecoder(const DecoderContext& context, const FirstLaunch& first)
+      : capture_(context.capture), first_(first), limit_(context.options.max_memory / 8) {}
 
   void event(const Ring& ring, const std::uint8_t* bytes) override;
   void ring_is_read(Ring& ring, bool ended) override;
@@ -242,6 +265,7 @@ class KernelNamesDecoder final : public Decoder {
   std::size_t later_bytes() const { return later_.size() * kLater; }
 
   Capture& capture_;
+  const FirstLaunch& first_;
   std::size_t limit_;
   std::unordered_map<std::uint64_t, std::string> names_;
   std::size_t name_bytes_ = 0;
@@ -249,14 +273,14 @@ class KernelNamesDecoder final : public Decoder {
   // call launched none.
   std::vector<Launched> launches_;
   std::unordered_map<std::uint32_t, std::uint64_t> later_;
-  std::uint32_t first_ = 0;     // the first correlation id that was noted
   bool incomplete_ = false;     // names of launches or nodes are missing
+  std::uint64_t ringless_seen_ = rings::events_without_ring();
   std::uint64_t unknown_ = 0;   // kernels since the last block
 };
 
 std::unique_ptr<Decoder> KernelNames::decoder(const DecoderContext& context) {
   if (!(context.options.kinds & bit(Kind::kernel))) return nullptr;
-  return std::make_unique<KernelNamesDecoder>(context);
+  return std::make_unique<KernelNamesDecoder>(context, first_);
 }
 
 void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
@@ -298,10 +322,7 @@ const std::string* KernelNamesDecoder::name_of(std::uint64_t hash) const {
 
 void KernelNamesDecoder::launched(std::uint32_t correlation, std::uint64_t hash) {
   constexpr std::size_t kLaunches = 1 << 15;
-  if (launches_.empty()) {
-    launches_.resize(kLaunches);
-    first_ = correlation;
-  }
+  if (launches_.empty()) launches_.resize(kLaunches);
   Launched& place = launches_[correlation % kLaunches];
   if (place.hash != 0 && !place.read) {
     if (later_bytes() > limit_ / 2) {
@@ -336,11 +357,10 @@ const char* KernelNamesDecoder::kernel_name(const CUpti_ActivityKernel9& record,
     if (kernel.name != nullptr) return kernel.name->c_str();
     return kernel.unknown ? unknown() : given;
   }
-  if (launches_.empty()) return given;
+  if (std::exchange(ringless_seen_, rings::events_without_ring()) != ringless_seen_) incomplete_ = true;
   const std::uint64_t hash = take(record.correlationId);
   if (const std::string* const name = name_of(hash)) return name->c_str();
-  const bool noted = hash != 0 || (incomplete_ && record.correlationId - first_ < 0x80000000u);
-  return noted ? unknown() : given;
+  return hash != 0 || (incomplete_ && first_.covers(record.correlationId)) ? unknown() : given;
 }
 
 void KernelNamesDecoder::write_out(bool) {

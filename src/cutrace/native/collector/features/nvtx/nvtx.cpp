@@ -195,6 +195,7 @@ void graph_node_created(std::uint64_t node) {
   Event e(EventType::graph_node);
   e.id = node;
   e.registered = ring->lost_events;
+  if (armed.load(std::memory_order_acquire) == 0) e.flags |= kUnknownRanges;
   e.depth = std::accumulate(ring->depth.begin(), ring->depth.end(), std::uint32_t{0});
   // Also space for the event of the copy that this node may be: without it, the copy would seem to be created here.
   emit_graph_node(*ring, e, sizeof(EventHeader) + sizeof(EventAttributes) + 8);

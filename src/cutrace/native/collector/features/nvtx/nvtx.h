@@ -23,6 +23,7 @@ enum EventFlags : std::uint8_t {
   kCutrace = 16,    // a mark by cutrace_mark()
   kIncomplete = 32,  // of graph_exec: the ring was full for a node before it
   kPayload = 64,     // extended payloads follow the text, at a multiple of 8: see payload_copy.h
+  kUnknownRanges = 128,  // of graph_node: it was created after the recording of NVTX
 };
 
 struct EventHeader {

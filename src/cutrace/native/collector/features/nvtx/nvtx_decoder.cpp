@@ -155,6 +155,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
 
 // A node whose ranges are in doubt, because events of its thread were dropped, has no origin.
 void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread) {
+  if (header.flags & nvtx::kUnknownRanges) return capture_.graph_nodes().created(node, 0, id_of_thread, {});
   std::size_t open = 0;
   for (std::size_t domain = 0; domain < std::min(thread.stacks.size(), Ring::kDomains); ++domain) open += thread.stacks[domain].size();
   if (std::exchange(thread.lost_events, header.length) != header.length) {

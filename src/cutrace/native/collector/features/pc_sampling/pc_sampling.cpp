@@ -111,7 +111,7 @@ bool PcSampling::start(const AttachContext& context) {
   return true;
 }
 
-void PcSampling::attach(const AttachContext& context) {
+void PcSampling::kinds_enabled(const AttachContext& context) {
   if (!context.options.sample_pc) return;
   if (start(context)) return flush();
   context.notes.add("program counters were not sampled: this libcupti cannot sample program counters; use CUPTI 12.0 or later");

@@ -50,7 +50,7 @@ class PcSampling final : public Feature {
 
   std::unique_ptr<Decoder> decoder(const DecoderContext& context) override;
   // Samples the contexts that there are and those to come.
-  void attach(const AttachContext& context) override;
+  void kinds_enabled(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   // Samples waiting contexts, once activity kinds are enabled, and fetches samples from CUPTI.
   void flush() override;
