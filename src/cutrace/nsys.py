@@ -330,7 +330,7 @@ ENUMS: dict[str, dict[int, tuple[str, str]]] = {
     "ENUM_CUDA_MEMCPY_OPER": _copies(),
     "ENUM_CUDA_MEM_KIND": _symbols(
         "CUDA_MEMOPR_MEMORY_KIND_",
-        {(number - 1) % 8: titled(kind) for number, kind in labels.MEMORY_KINDS.items()},
+        {(number - 1) % 8: titled(kind) for number, kind in labels.MEMORY_KINDS.items() if number < 8},
     ),
     "ENUM_CUPTI_SYNC_TYPE": _symbols(
         "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_",

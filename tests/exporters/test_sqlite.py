@@ -57,7 +57,7 @@ def test_rows_of_every_table_come_back(tmp_path: Path) -> None:
     path = tmp_path / "run.bin"
     legal: dict[str, dict[str, int]] = {
         "memcpys": {"kind": 10}, "nvtx_ranges": {"flags": 0}, "synchronizations": {"flags": 0},
-        "allocations": {"pool_type": 1},
+        "allocations": {"pool_type": 1, "flags": 1},
     }  # fmt: skip
     with Capture(path) as c:
         for i, (name, table) in enumerate(TABLES.items()):

@@ -444,6 +444,17 @@ EXPORT void fake_launch_call(std::uint32_t id, const void* parameters, const cha
   data.contextUid = 1;
   tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
 }
+EXPORT void fake_driver_call(std::uint32_t id, std::uint32_t correlation, const void* parameters, void* context, const int* result) {
+  CUpti_CallbackData data{};
+  data.callbackSite = result == nullptr ? CUPTI_API_ENTER : CUPTI_API_EXIT;
+  data.functionName = call_name(CUPTI_CB_DOMAIN_DRIVER_API, id);
+  data.functionParams = parameters;
+  data.functionReturnValue = const_cast<int*>(result);
+  data.context = static_cast<CUcontext>(context);
+  data.contextUid = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(context));
+  data.correlationId = correlation;
+  tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
+}
 EXPORT std::uint32_t fake_graph() {
   const std::lock_guard lock(fake().graphs_mutex);
   fake().graphs[++fake().last_graph] = {};

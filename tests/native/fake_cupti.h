@@ -82,6 +82,8 @@ void fake_stream_call(int domain, std::uint32_t callback, void* stream, void* co
 // A launch of `kernel`, at its beginning (`result` null) or at its end, as the subscriber hears of it. `parameters` is what
 // CUPTI has in functionParams.
 void fake_launch_call(std::uint32_t callback, const void* parameters, const char* kernel, void* context, const int* result);
+// A call of the driver, at its beginning (`result` null) or at its end, as the subscriber hears of it.
+void fake_driver_call(std::uint32_t callback, std::uint32_t correlation, const void* parameters, void* context, const int* result);
 unsigned fake_callbacks();                     // how often the subscriber was called
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 void fake_drop_at_unsubscribe(std::size_t records);

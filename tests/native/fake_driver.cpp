@@ -24,13 +24,13 @@
 
 #include "fake_cupti.h"
 #include "fake_driver.h"
+#include "fake_driver_parts.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 namespace {
 
 constexpr std::uint64_t kLaunchLatency = 2000;  // ns from a launch to its start on an idle stream
-constexpr std::uint64_t kMemory = std::uint64_t{80} << 30;
 constexpr std::uint32_t kContext = 1;
 
 std::uint64_t now() {
@@ -54,6 +54,8 @@ struct Cupti {
   decltype(&fake_create_context) create_context = nullptr;
   decltype(&fake_enter_call) enter_call = nullptr;
   decltype(&fake_launch_call) launch_call = nullptr;
+  decltype(&fake_driver_call) driver_call = nullptr;
+  decltype(&fake_context) context = nullptr;
   decltype(&fake_stream_call) stream_call = nullptr;
   decltype(&fake_ran) ran = nullptr;
   decltype(&fake_executed) executed = nullptr;
@@ -101,10 +103,8 @@ struct Gpu {
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
   std::map<std::string, std::uint64_t, std::less<>> launched;  // by kernel
-  std::map<std::uint64_t, std::pair<std::uint64_t, bool>> allocations;
   std::map<std::uint32_t, std::uint32_t> captures;  // the graph that a stream is captured into
   std::map<CUstream, std::pair<CUcontext, bool>> described;  // streams: their context, and whether they are captured
-  std::uint64_t used = 0, pool_used = 0, next_address = 0x7f0000000000;
 };
 
 Gpu& gpu() {
@@ -148,7 +148,7 @@ void announce() {
     std::memset(&device.uuid, 0x11 + i, sizeof device.uuid);
     device.computeCapabilityMajor = static_cast<std::uint32_t>(g.major);
     device.computeCapabilityMinor = static_cast<std::uint32_t>(g.minor);
-    device.globalMemorySize = kMemory;
+    device.globalMemorySize = kFakeMemory;
     device.globalMemoryBandwidth = 3'000'000'000;
     device.l2CacheSize = 50 << 20;
     device.coreClockRate = 1'980'000;
@@ -188,6 +188,7 @@ void look_for_cupti() {
     if (!find(library, found.record, "fake_record") || !find(library, found.next_correlation, "fake_next_correlation") ||
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
         !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
+        !find(library, found.driver_call, "fake_driver_call") || !find(library, found.context, "fake_context") ||
         !find(library, found.launch_call, "fake_launch_call") || !find(library, found.stream_call, "fake_stream_call") || !find(library, found.executed, "fake_executed") ||
         !find(library, found.graph, "fake_graph") || !find(library, found.graph_add, "fake_graph_add") ||
         !find(library, found.graph_instantiate, "fake_graph_instantiate") ||
@@ -403,6 +404,29 @@ int runtime_init() {
 }
 
 }  // namespace
+
+int fake::api_call(const char* call, const std::function<int(std::uint32_t)>& body) { return ::api_call(call, body); }
+
+void fake::tell(const char* call, std::uint32_t correlation, const void* parameters, const int* result) {
+  Gpu& g = gpu();
+  CUpti_CallbackId id = 0;
+  {
+    const Lock lock(g.mutex);
+    if (g.cupti == nullptr) return;
+    auto [it, fresh] = g.callback_ids.try_emplace(call, 0);
+    if (fresh) it->second = callback_id(CUPTI_CB_DOMAIN_DRIVER_API, call);
+    id = it->second;
+  }
+  g.cupti->driver_call(id, correlation, parameters, contexts.empty() ? nullptr : contexts.back(), result);
+}
+
+void fake::tell_of_context(CUcontext context, bool made) {
+  if (gpu().cupti != nullptr) gpu().cupti->context(reinterpret_cast<std::uintptr_t>(context), made);
+}
+
+bool fake::is_enabled(int kind) { return gpu().cupti != nullptr && gpu().cupti->is_enabled(kind); }
+int fake::initialise_runtime() { return runtime_init(); }
+CUcontext fake::context() { return current_context(); }
 
 extern "C" {
 
@@ -677,67 +701,6 @@ EXPORT int fake_gpu_wait(const char* call, std::uint32_t stream) {
   });
 }
 
-EXPORT int fake_gpu_allocate(const char* call, std::uint64_t bytes, std::uint64_t* address) {
-  if (const int status = runtime_init()) return status;
-  return api_call(call, [&](std::uint32_t correlation) -> int {
-    Gpu& g = gpu();
-    const Lock lock(g.mutex);
-    if (bytes > kMemory - g.used) return CUDA_ERROR_OUT_OF_MEMORY;
-    const bool pool = contains(call, "Async");
-    *address = g.next_address;
-    g.next_address += (bytes + 511) / 512 * 512;
-    g.allocations[*address] = {bytes, pool};
-    g.used += bytes;
-    if (pool) g.pool_used += bytes;
-    auto memory = make<CUpti_ActivityMemory4>(CUPTI_ACTIVITY_KIND_MEMORY2);
-    memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
-    memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-    memory.correlationId = correlation;
-    memory.address = *address;
-    memory.bytes = bytes;
-    memory.timestamp = now();
-    memory.contextId = kContext;
-    memory.isAsync = pool;
-    if (pool) {
-      memory.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
-      memory.memoryPoolConfig.address = 0x1000;
-      memory.memoryPoolConfig.utilizedSize = g.pool_used;
-    }
-    write(memory);
-    return 0;
-  });
-}
-
-EXPORT int fake_gpu_release(const char* call, std::uint64_t address) {
-  if (const int status = runtime_init()) return status;
-  return api_call(call, [&](std::uint32_t correlation) -> int {
-    Gpu& g = gpu();
-    const Lock lock(g.mutex);
-    const auto it = g.allocations.find(address);
-    if (it == g.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
-    const auto [bytes, pool] = it->second;
-    g.allocations.erase(it);
-    g.used -= bytes;
-    if (pool) g.pool_used -= bytes;
-    auto memory = make<CUpti_ActivityMemory4>(CUPTI_ACTIVITY_KIND_MEMORY2);
-    memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
-    memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-    memory.correlationId = correlation;
-    memory.address = address;
-    memory.bytes = bytes;
-    memory.timestamp = now();
-    memory.contextId = kContext;
-    memory.isAsync = pool;
-    if (pool) {
-      memory.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
-      memory.memoryPoolConfig.address = 0x1000;
-      memory.memoryPoolConfig.utilizedSize = g.pool_used;
-    }
-    write(memory);
-    return 0;
-  });
-}
-
 // ---- the driver ----
 
 EXPORT CUresult cuInit(unsigned) {
@@ -914,15 +877,6 @@ EXPORT CUresult cuCtxSynchronize() {
   if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
   gpu().context_waits.fetch_add(1);
   return static_cast<CUresult>(fake_gpu_wait("cuCtxSynchronize", kFakeAllStreams));
-}
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
-  std::uint64_t at = 0;
-  const int status = fake_gpu_allocate("cuMemAlloc_v2", bytes, &at);
-  *address = at;
-  return static_cast<CUresult>(status);
-}
-EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-  return static_cast<CUresult>(fake_gpu_release("cuMemFree_v2", address));
 }
 EXPORT CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char value, std::size_t bytes) {
   return static_cast<CUresult>(fake_gpu_fill("cuMemsetD8_v2", bytes, value, 7, 1000));

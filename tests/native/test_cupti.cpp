@@ -119,13 +119,6 @@ TEST(every_kind_of_record_becomes_its_row) {
   event.eventId = 3;
   event.cudaEventSyncId = 9;
   put(event);
-  auto memory = make<CUpti_ActivityMemory3>(CUPTI_ACTIVITY_KIND_MEMORY2);
-  memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
-  memory.address = 0x1000;
-  memory.bytes = 512;
-  memory.timestamp = 150;
-  memory.isAsync = 1;
-  put(memory);
   auto pool = make<CUpti_ActivityMemoryPool2>(CUPTI_ACTIVITY_KIND_MEMORY_POOL);
   pool.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED;
   pool.timestamp = 150;
@@ -184,7 +177,6 @@ TEST(every_kind_of_record_becomes_its_row) {
   const auto waits = c.rows<rows::Synchronizations>();
   CHECK(waits.at(0).stream == 13 && waits[0].event == 0 && waits[0].status == 2 && waits[0].type == 3);
   CHECK_EQUAL(c.rows<rows::CudaEvents>().at(0).event_record, std::uint64_t{9});
-  CHECK(c.rows<rows::Allocations>().at(0).bytes == 512 && c.rows<rows::Allocations>()[0].flags == 1);
   CHECK_EQUAL(int{c.rows<rows::MemoryPools>().at(0).operation}, 1);
   CHECK_EQUAL(c.rows<rows::Overheads>().at(0).thread, 99u);
   CHECK_EQUAL(c.text(c.rows<rows::ResourceNames>().at(0).name), std::string("copy stream"));
@@ -528,7 +520,7 @@ TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {
   CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
   CHECK_EQUAL(collector.inject(), 1);
   CHECK(fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
-  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2));
+  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL));
   fake_create_context();
   CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
   fake_load_module();
@@ -539,7 +531,7 @@ TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {
   CHECK_EQUAL(fake_callbacks(), callbacks);
   CHECK(fake_launch("first", 1, 1, false));
   CHECK_EQUAL(collector.stop(), 0);
-  CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2));
+  CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL));
   const CaptureReader c(folder.only());
   CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
   CHECK(c.says("CUPTI refused to record memset"));
@@ -697,7 +689,6 @@ SAME_PLACE(CUpti_ActivityCudaEvent2, CUpti_ActivityCudaEvent3, cudaEventSyncId);
 #endif
 SAME_PLACE(CUpti_ActivityMemcpy5, CUpti_ActivityMemcpy6, graphId);
 SAME_PLACE(CUpti_ActivitySynchronization, CUpti_ActivitySynchronization2, cudaEventId);
-SAME_PLACE(CUpti_ActivityMemory3, CUpti_ActivityMemory4, memoryPoolConfig);
 SAME_PLACE(CUpti_ActivityMemoryPool2, CUpti_ActivityMemoryPool3, utilizedSize);
 SAME_PLACE(CUpti_ActivityOverhead, CUpti_ActivityOverhead3, end);
 SAME_PLACE(CUpti_ActivityUnifiedMemoryCounter2, CUpti_ActivityUnifiedMemoryCounter3, flags);

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "tests" / "native"
 _LIBRARIES = {
     "libcupti.so.13": ("fake_cupti.cpp", "fake_pc_sampling.cpp", "fake_profiler.cpp"),
-    "libcuda.so.1": ("fake_driver.cpp",),
+    "libcuda.so.1": ("fake_driver.cpp", "fake_device_memory.cpp"),
     "libfaults.so": ("fake_system.cpp",),  # for LD_PRELOAD: see tests/faults
 }
 _FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DCUPTILIB_EXPORTS", "-pthread")

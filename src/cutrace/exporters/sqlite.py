@@ -352,6 +352,7 @@ def _categories(database: Database, rows: np.ndarray) -> dict[str, Values]:
 def _allocations(database: Database, rows: np.ndarray) -> dict[str, Values]:
     imported, pool = rows["pool_type"] == 2, rows["pool"]
     return {
+        "isAsync": rows["flags"] & 1,
         "localMemoryPoolAddress": _or_null(np.where(imported, 0, pool)),
         "importedMemoryPoolAddress": _or_null(np.where(imported, pool, 0)),
     }

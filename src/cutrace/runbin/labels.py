@@ -11,7 +11,7 @@ MEMCPY_KINDS = {
 }  # fmt: skip
 MEMORY_KINDS = {
     0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "device static",
-    7: "managed static",
+    7: "managed static", 128: "physical",
 }  # fmt: skip
 SYNCHRONIZATIONS = {0: "unknown", 1: "event", 2: "stream wait event", 3: "stream", 4: "context"}
 OVERHEADS = {

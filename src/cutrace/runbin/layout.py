@@ -208,16 +208,16 @@ cuda_events 23: CUDA events recorded into streams.
 
 allocations 24: Allocations and releases of device and pinned memory.
     time
-    u64 address: virtual address
-    u64 bytes (bytes): size
-    u64 pool: address of the memory pool, 0 outside pools
-    u64 pool_used (bytes): bytes in use in the pool after the operation
+    u64 address: virtual address; handle of an array, or of physical memory (cuMemCreate)
+    u64 bytes (bytes): size, 0 when it is unknown
+    u64 pool: the memory pool, 0 outside pools
+    u64 pool_used (bytes): bytes in use in the pool after the operation, 0 when unknown
     correlation stream
     string source: shared object of the caller, 0 when CUPTI does not report it
     process context device
     u8 operation: 1 allocate, 2 release
-    u8 memory: CUpti_ActivityMemoryKind
-    u8 flags: 1: stream-ordered (asynchronous)
+    u8 memory: CUpti_ActivityMemoryKind, or 128: physical memory of a device (cuMemCreate)
+    u8 flags: 1: stream-ordered, 2: of unknown size, its allocation was not recorded, 4: freed with its context
     u8 pool_type: 0 none, 1 local, 2 imported
 
 memory_pools 25: Memory pools created, trimmed and destroyed.

@@ -215,7 +215,12 @@ def _unified_memory(trace: Trace, row: np.void) -> Style:
 def _allocation(trace: Trace, row: np.void) -> Style:
     operation, memory = label(ALLOCATIONS, int(row["operation"])), label(MEMORY_KINDS, int(row["memory"]))
     arguments: dict[str, int | str | None] = {**_numbers(row, "device", "context")}
-    arguments |= {"asynchronous": int(row["flags"]) & 1, "pool_type": POOL_TYPES.get(int(row["pool_type"]))}
+    flags = int(row["flags"])
+    arguments |= {"asynchronous": flags & 1, "pool_type": POOL_TYPES.get(int(row["pool_type"]))}
+    if flags & 2:
+        arguments["size"] = "unknown, its allocation was not recorded"
+    if flags & 4:
+        arguments["released"] = "with its context"
     return Style(
         f"{operation} {memory} memory", ("memory",), arguments | {"source": _texts(trace, row, "source")[0] or None}
     )

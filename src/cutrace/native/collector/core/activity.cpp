@@ -147,28 +147,6 @@ template <> void ActivityDecoder::add(const CUpti_ActivityCudaEvent& r) {
   capture_.add(row);
 }
 
-template <> void ActivityDecoder::add(const CUpti_ActivityMemory3& r) {
-  auto row = row_of<rows::Allocations>(r);
-  row.operation = static_cast<std::uint8_t>(r.memoryOperationType);
-  row.memory = static_cast<std::uint8_t>(r.memoryKind);
-  row.flags = r.isAsync ? 1 : 0;
-  row.pool_type = static_cast<std::uint8_t>(r.memoryPoolConfig.memoryPoolType);
-  if (row.pool_type != 0) {
-    row.pool = r.memoryPoolConfig.address;
-    row.pool_used = r.memoryPoolConfig.utilizedSize;
-  }
-  add_at(row);
-}
-
-// The memory of the device itself: managed memory can be anywhere.
-void ActivityDecoder::note_memory(const rows::Allocations& row) {
-  constexpr int kOnDevice[] = {CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY,
-                               CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC};
-  if (std::ranges::find(kOnDevice, int{row.memory}) == std::end(kOnDevice)) return;
-  const auto bytes = static_cast<std::int64_t>(row.bytes);
-  if (row.operation == 1 || row.operation == 2) watcher_.memory_changed(row.device, row.time, row.operation == 1 ? bytes : -bytes);
-}
-
 template <> void ActivityDecoder::add(const CUpti_ActivityMemoryPool2& r) {
   auto row = row_of<rows::MemoryPools>(r);
   row.size = r.size;
@@ -348,7 +326,7 @@ void ActivityDecoder::record(const CUpti_Activity* r) {
   case CUPTI_ACTIVITY_KIND_##kind: return add(*reinterpret_cast<const CUpti_Activity##struct*>(r));
     CUTRACE_CASE(CONCURRENT_KERNEL, Kernel9) CUTRACE_CASE(KERNEL, Kernel9) CUTRACE_CASE(RUNTIME, API) CUTRACE_CASE(DRIVER, API)
     CUTRACE_CASE(MEMCPY, Memcpy5) CUTRACE_CASE(MEMCPY2, MemcpyPtoP4) CUTRACE_CASE(MEMSET, Memset4)
-    CUTRACE_CASE(SYNCHRONIZATION, Synchronization) CUTRACE_CASE(CUDA_EVENT, CudaEvent) CUTRACE_CASE(MEMORY2, Memory3)
+    CUTRACE_CASE(SYNCHRONIZATION, Synchronization) CUTRACE_CASE(CUDA_EVENT, CudaEvent)
     CUTRACE_CASE(MEMORY_POOL, MemoryPool2) CUTRACE_CASE(OVERHEAD, Overhead) CUTRACE_CASE(GRAPH_TRACE, GraphTrace)
     CUTRACE_CASE(DEVICE, Device4) CUTRACE_CASE(CONTEXT, Context) CUTRACE_CASE(STREAM, Stream) CUTRACE_CASE(NAME, Name)
     CUTRACE_CASE(EXTERNAL_CORRELATION, ExternalCorrelation) CUTRACE_CASE(UNIFIED_MEMORY_COUNTER, UnifiedMemoryCounter2)

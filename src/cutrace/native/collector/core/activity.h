@@ -56,7 +56,6 @@ class ActivityDecoder {
   template <typename Record>
   void add(const Record& record);  // for each struct that activity.cpp reads
   void add_full_queue(const rows::Overheads& row);
-  void note_memory(const rows::Allocations& row);
   bool launches_work(std::uint16_t function, bool runtime, CUpti_CallbackId id);
 
   // Converts a CUPTI time to the capture's clock; 0 is an unknown time.
@@ -72,7 +71,6 @@ class ActivityDecoder {
   void add_at(Row row) {
     row.time = on_our_clock(row.time);
     if (is_earlier(row.time)) return;
-    if constexpr (Row::kTable == rows::Allocations::kTable) note_memory(row);
     capture_.add(row);
   }
   // Rows with an unknown time are written too; a reader sets them apart.

@@ -227,7 +227,8 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   callbacks_.open(library_, subscriber_);
   captures_.watch(library_, callbacks_);
   if (knows_finalize()) graph_launches_.watch(library_, callbacks_);  // before work is recorded
-  const AttachContext context{options, library_, callbacks_, enabler_, notes, before_cuda};
+  refused_by_features_.clear();
+  const AttachContext context{options, library_, callbacks_, enabler_, notes, refused_by_features_, before_cuda};
   for (Feature* const feature : features()) feature->attach(context);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const KindSet kinds = enabler_.enable(library_, callbacks_, options.kinds, options.api, options.graph_nodes,
@@ -275,6 +276,13 @@ void CuptiSource::take_back_buffers(bool at_exit) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     flush_all(0);
   }
+}
+
+std::vector<Refusal> CuptiSource::refused_kinds() const {
+  std::vector<Refusal> refused = refused_by_features_;
+  const std::vector<Refusal> kinds = enabler_.refused();
+  refused.insert(refused.end(), kinds.begin(), kinds.end());
+  return refused;
 }
 
 std::uint64_t CuptiSource::take_dropped() {

@@ -65,7 +65,7 @@ class CuptiSource {
   std::uint32_t stream_id(void* stream) const;
   std::uint32_t context_id(void* context) const;
   // Writer thread: the refused kinds and calls; empty while kinds wait for a context.
-  std::vector<Refusal> refused_kinds() const { return enabler_.refused(); }
+  std::vector<Refusal> refused_kinds() const;
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
 
@@ -110,6 +110,7 @@ class CuptiSource {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Callbacks callbacks_;
   Enabler enabler_;
+  std::vector<Refusal> refused_by_features_;  // written by enable(), before a writer uses CUPTI
   GraphLaunches graph_launches_;
   StreamCaptures captures_;
   BufferPool pool_;

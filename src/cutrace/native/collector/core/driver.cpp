@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string_view>
@@ -38,7 +39,10 @@ namespace {
   X(GetUuid, "cuDeviceGetUuid", (CUuuid*, CUdevice))                                 \
   X(NodeParams, "cuGraphKernelNodeGetParams_v2", (CUgraphNode, CUDA_KERNEL_NODE_PARAMS*)) \
   X(FunctionName, "cuFuncGetName", (const char**, CUfunction))                       \
-  X(KernelName, "cuKernelGetName", (const char**, CUkernel))
+  X(KernelName, "cuKernelGetName", (const char**, CUkernel))                          \
+  X(PointerAttributes, "cuPointerGetAttributes", (unsigned, CUpointer_attribute*, void**, CUdeviceptr)) \
+  X(DefaultPool, "cuDeviceGetDefaultMemPool", (CUmemoryPool*, CUdevice))              \
+  X(PoolAttribute, "cuMemPoolGetAttribute", (CUmemoryPool, CUmemPool_attribute, void*))
 
 struct Driver {
 #define CUTRACE_MEMBER(member, name, parameters) CUresult(*member) parameters = nullptr;
@@ -169,6 +173,37 @@ bool synchronize_context(void* context, const StreamCaptures& captures) {
   if (d == nullptr) return true;
   const RelaxedCapture relaxed(*d);
   return synchronize(*d, static_cast<CUcontext>(context), captures);
+}
+
+bool pointer_info(CUdeviceptr pointer, PointerInfo& info) {
+  const Driver* const d = loaded_driver.load();
+  if (d == nullptr || d->PointerAttributes == nullptr) return false;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                      CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  std::uint32_t type = 0, managed = 0;
+  int device = 0;
+  std::size_t bytes = 0;
+  void* values[] = {&type, &device, &managed, &info.pool, &bytes};
+  if (d->PointerAttributes(std::size(attributes), attributes, values, pointer) != CUDA_SUCCESS || type == 0) return false;
+  info.bytes = bytes;
+  info.device = static_cast<std::uint16_t>(std::max(device, 0));
+  info.on_host = type == CU_MEMORYTYPE_HOST;
+  info.managed = managed != 0;
+  return true;
+}
+
+bool is_default_pool(CUmemoryPool pool, std::uint32_t device) {
+  const Driver* const d = loaded_driver.load();
+  CUmemoryPool standard = nullptr;
+  return d != nullptr && d->DefaultPool != nullptr && d->DefaultPool(&standard, static_cast<CUdevice>(device)) == CUDA_SUCCESS &&
+         standard == pool;
+}
+
+std::uint64_t pool_used(CUmemoryPool pool) {
+  const Driver* const d = loaded_driver.load();
+  cuuint64_t used = 0;
+  return d != nullptr && d->PoolAttribute != nullptr && d->PoolAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS ? used : 0;
 }
 
 // Calls `visit` with the primary context of each device that has one. It is held meanwhile.

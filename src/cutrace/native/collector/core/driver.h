@@ -82,6 +82,19 @@ std::string device_uuid(std::uint32_t device);
 std::vector<CUcontext> known_contexts();
 // The device of that context, 0 when there is none.
 std::uint32_t current_device();
+// What the driver knows of memory. These functions load nothing, so callbacks may call them once driver_is_loaded() was true.
+struct PointerInfo {
+  CUmemoryPool pool = nullptr;  // null outside pools
+  std::uint64_t bytes = 0;      // of the allocation
+  std::uint16_t device = 0;
+  bool on_host = false;
+  bool managed = false;
+};
+// False when the driver does not know the address.
+bool pointer_info(CUdeviceptr pointer, PointerInfo& info);
+bool is_default_pool(CUmemoryPool pool, std::uint32_t device);
+// The bytes in use of a pool, which must not be destroyed.
+std::uint64_t pool_used(CUmemoryPool pool);
 // Makes a context current on this thread while it lives.
 class PushedContext {
  public:

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "callbacks.h"
 #include "capture.h"
@@ -56,6 +57,7 @@ struct AttachContext {
   Callbacks& callbacks;
   const Enabler& kinds;
   Notes& notes;
+  std::vector<Refusal>& refused;  // out: what CUPTI refuses this feature
   bool before_cuda;  // inside cuInit()
 };
 

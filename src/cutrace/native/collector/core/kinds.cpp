@@ -58,7 +58,6 @@ constexpr Activity kActivities[] = {
     {Kind::memset, CUPTI_ACTIVITY_KIND_MEMSET, "memset"},
     {Kind::sync, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, "sync"},
     {Kind::event, CUPTI_ACTIVITY_KIND_CUDA_EVENT, "event"},
-    {Kind::memory, CUPTI_ACTIVITY_KIND_MEMORY2, "memory"},
     {Kind::pool, CUPTI_ACTIVITY_KIND_MEMORY_POOL, "pool"},
     {Kind::overhead, CUPTI_ACTIVITY_KIND_OVERHEAD, "overhead"},
     {Kind::device, CUPTI_ACTIVITY_KIND_DEVICE, "device"},
@@ -133,6 +132,9 @@ void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool 
   if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
 }
 
+// Kinds without an activity of CUPTI, which features record.
+constexpr KindSet kByFeatures = bit(Kind::memory);
+
 constexpr KindSet kOnGpu = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
 
 // cuDevicePrimaryCtxRetain (the runtime creates its contexts with it), cuCtxCreate_v4, ...
@@ -192,6 +194,7 @@ KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet
   deferred_ = before_cuda ? kinds & kOnGpu : 0;
   without_memory_.store(false);
   enabled_ = {};
+  enabled_.kinds = kinds & kByFeatures;
   enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda, enabled_);
   const KindSet all = enabled_.kinds | deferred_;
   if (deferred_ == 0 || watch_for_work()) return all;

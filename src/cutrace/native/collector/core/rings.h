@@ -18,11 +18,12 @@ enum class EventType : std::uint8_t {
   push, pop, start, end, mark, category, thread_name, resource_name,  // features/nvtx
   graph_node, graph_node_copy, graph_exec,                            // features/graph_nodes
   kernel_name, launch_name, node_name,                                // features/names
+  allocation,                                                         // features/memory
   count
 };
 
 // Who dropped an event because the ring was full.
-enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, count };
+enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, memory, count };
 
 struct EventHead {
   std::uint32_t size;  // bytes, a multiple of 8

@@ -290,6 +290,7 @@ void Writer::publish_statistics() {
   statistics_.records_discarded = discarded_;
   statistics_.nvtx_events = nvtx_.events();
   statistics_.memory_bytes = capture_.memory() + source_.pool().memory() + rings::memory();
+  for (const auto& decoder : decoders_) statistics_.memory_bytes += decoder->memory();
   statistics_.blocks_written = capture_.file().blocks();
 }
 

@@ -5,6 +5,7 @@
 
 #include "features/children/children.h"
 #include "features/graph_nodes/graph_callbacks.h"
+#include "features/memory/memory.h"
 #include "features/names/kernel_names.h"
 #include "features/newest/newest.h"
 #include "features/pc_sampling/pc_sampling.h"
@@ -13,8 +14,8 @@
 namespace cutrace {
 
 std::span<Feature* const> features() {
-  static std::array all{&children_feature(), &graph_nodes_feature(), &kernel_names_feature(), &newest_feature(),
-                        &pc_sampling_feature(), &first_work_feature()};
+  static std::array all{&children_feature(), &graph_nodes_feature(), &memory_feature(), &kernel_names_feature(),
+                        &newest_feature(), &pc_sampling_feature(), &first_work_feature()};
   return all;
 }
 

@@ -1,0 +1,518 @@
+#include "memory.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/driver.h"
+#include "core/wake.h"
+#include "live_memory.h"
+#include "memory_calls.h"
+
+namespace cutrace {
+namespace {
+
+constexpr std::uint8_t kAllocate = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+constexpr std::uint8_t kRelease = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
+constexpr std::uint8_t kLocalPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+constexpr std::uint8_t kImportedPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_IMPORTED;
+
+// Bits of `flags` in the table `allocations`.
+constexpr std::uint8_t kAsynchronous = 1, kSizeUnknown = 2, kWithoutCall = 4;
+
+struct AllocationEvent {
+  EventHead head;
+  rows::Allocations row;
+  std::uint16_t padding = 0;
+};
+static_assert(sizeof(AllocationEvent) == 72);
+
+class MemoryDecoder final : public Decoder {
+ public:
+  MemoryDecoder(const DecoderContext& context, std::atomic<std::uint64_t>& unlisted, const std::atomic<std::size_t>& table)
+      : context_(context), unlisted_(unlisted), table_(table), started_(now_ns()) {}
+
+  void event(const Ring& ring, const std::uint8_t* bytes) override {
+    AllocationEvent event;
+    std::memcpy(&event, bytes, sizeof event);
+    if (event.row.time < started_) return;
+    context_.threads.seen(ring.thread);
+    tell_watcher(event.row);
+    context_.capture.add(event.row);
+  }
+
+  void ring_is_read(Ring& ring, bool) override {
+    const std::uint64_t dropped = ring.take_dropped(EventSource::memory);
+    context_.capture.lose(rows::Loss::memory_limit, dropped, "allocations: the thread's buffer was full");
+  }
+
+  void write_out(bool) override {
+    context_.capture.lose(rows::Loss::table_limit, unlisted_.exchange(0), "allocations: the table of live memory was full");
+  }
+
+  std::size_t memory() const override { return table_.load(); }
+
+ private:
+  // Conditions are about the memory of a device. Managed memory can be anywhere.
+  void tell_watcher(const rows::Allocations& row) {
+    constexpr int kOnDevice[] = {CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY, kPhysicalMemory};
+    if (std::ranges::find(kOnDevice, int{row.memory}) == std::end(kOnDevice)) return;
+    const auto bytes = static_cast<std::int64_t>(row.bytes);
+    context_.watcher.memory_changed(row.device, row.time, row.operation == kAllocate ? bytes : -bytes);
+  }
+
+  DecoderContext context_;
+  std::atomic<std::uint64_t>& unlisted_;
+  const std::atomic<std::size_t>& table_;
+  std::uint64_t started_;
+};
+
+// What a release gives back. A call of virtual memory management may release several pieces of physical memory.
+class Released {
+ public:
+  bool full() const { return count_ == entries_.size(); }
+  void clear() { count_ = 0; }
+  void add(const Live& entry) { entries_[count_++] = entry; }
+  const Live* begin() const { return entries_.data(); }
+  const Live* end() const { return entries_.data() + count_; }
+
+ private:
+  std::array<Live, 8> entries_{};
+  std::size_t count_ = 0;
+};
+
+// The memory call that a thread is in. The driver makes no memory call of its own inside one that CUPTI reports.
+struct CallInProgress {
+  std::uint32_t recording = 0;
+  std::uint32_t correlation = 0;
+  std::uint64_t start = 0;
+  // Of a release:
+  MemoryRequest request;
+  bool known = false;     // the allocation was in the table
+  bool referred = false;  // physical memory lost a reference and is still in use
+  Released released;
+};
+thread_local CallInProgress in_progress;
+
+// A release is taken from the table of live memory before the driver carries it out, and an allocation is added after the driver
+// made it. So when one thread frees an address and another gets it at once, the table always sees the release first. Rows have
+// the same times: that of a release is the beginning of its call, that of an allocation the end.
+class MemoryFeature final : public Feature {
+ public:
+  MemoryFeature() {
+    for (const MemoryCall& call : memory_calls()) by_id_.at(call.id) = &call;
+  }
+
+  std::unique_ptr<Decoder> decoder(const DecoderContext& context) override {
+    if ((context.options.kinds & bit(Kind::memory)) == 0) return nullptr;
+    return std::make_unique<MemoryDecoder>(context, unlisted_, table_memory_);
+  }
+  std::span<const EventType> events() const override {
+    static constexpr EventType kEvents[] = {EventType::allocation};
+    return kEvents;
+  }
+
+  void attach(const AttachContext& context) override {
+    if ((context.options.kinds & bit(Kind::memory)) == 0) return;
+    cupti_ = &context.cupti;
+    driver_is_loaded();  // its functions are looked up here and not inside a callback
+    {
+      const std::lock_guard lock(table_mutex_);
+      table_.reset(context.options.max_memory / 16);
+      table_memory_.store(0);
+    }
+    context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
+    std::size_t refused = 0;
+    for (const MemoryCall& call : memory_calls())
+      if (!context.callbacks.watch(*this, CUPTI_CB_DOMAIN_DRIVER_API, call.id)) ++refused;
+    if (refused == 0) return;
+    const bool all = refused == memory_calls().size();
+    context.refused.push_back({all ? "memory" : "a part of memory: " + std::to_string(refused) + " calls", "no callback"});
+  }
+
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override {
+    const std::uint32_t recording = rings::armed.load(std::memory_order_acquire);
+    if (recording == 0 || data == nullptr) return;
+    const int saved = errno;
+    if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+      end_context(static_cast<const CUpti_ResourceData*>(data)->context);
+    } else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id < by_id_.size() && by_id_[id] != nullptr) {
+      const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+      if (call.callbackSite == CUPTI_API_ENTER) enter(*by_id_[id], call, recording);
+      else leave(*by_id_[id], call, recording);
+    }
+    errno = saved;
+  }
+
+  void before_fork() override {
+    pools_mutex_.lock();
+    table_mutex_.lock();
+  }
+  void after_fork_in_parent() override {
+    table_mutex_.unlock();
+    pools_mutex_.unlock();
+  }
+  void after_fork_in_child() override { after_fork_in_parent(); }
+
+ private:
+  using Effect = MemoryEffect;
+
+  // ---- the two ends of a call ----
+
+  void enter(const MemoryCall& call, const CUpti_CallbackData& data, std::uint32_t recording) {
+    CallInProgress& now = in_progress;
+    now.recording = recording;
+    now.correlation = data.correlationId;
+    now.request = {};
+    now.known = now.referred = false;
+    now.released.clear();
+    switch (call.effect) {
+      case Effect::release: begin_release(call, data, now); break;
+      case Effect::release_physical: begin_release_physical(call, data, now); break;
+      case Effect::unmap: begin_unmap(call, data, now); break;
+      case Effect::destroy_pool: forget_pool(call, data); break;
+      default: break;
+    }
+    now.start = now_ns();
+  }
+
+  void leave(const MemoryCall& call, const CUpti_CallbackData& data, std::uint32_t recording) {
+    CallInProgress& now = in_progress;
+    const bool entered = now.recording == recording && now.correlation == data.correlationId;
+    const bool good = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) == CUDA_SUCCESS;
+    if (!entered) enter(call, data, recording);  // the callback was enabled in the middle of the call
+    switch (call.effect) {
+      case Effect::release: good ? end_release(data, now) : undo_release(now); break;
+      case Effect::release_physical:
+      case Effect::unmap: good ? end_release(data, now) : undo_release(now); break;
+      default:
+        if (good) made(call, data);
+    }
+    now.recording = 0;
+  }
+
+  // ---- releases ----
+
+  void begin_release(const MemoryCall& call, const CUpti_CallbackData& data, CallInProgress& now) {
+    if (!call.read(data.functionParams, now.request)) return;
+    const MemoryRequest& request = now.request;
+    if (request.asynchronous && is_captured(request.stream)) return;  // a node of a graph
+    {
+      const std::lock_guard lock(table_mutex_);
+      if (const auto live = table_.take(request.space, request.address)) {
+        now.released.add(*live);
+        now.known = true;
+        return;
+      }
+    }
+    now.released.add(unlisted_memory(request, data));
+  }
+
+  // Memory from before the recording, or whose allocation is counted as lost: what the driver knows of it.
+  Live unlisted_memory(const MemoryRequest& request, const CUpti_CallbackData& data) {
+    Live live;
+    live.address = request.address;
+    live.space = request.space;
+    live.memory = request.memory;
+    live.context = context_of(data);
+    PointerInfo info;
+    if (request.space == Space::pointer && pointer_info(request.address, info)) {
+      live.memory = memory_kind(info);
+      live.device = info.device;
+      live.other = reinterpret_cast<std::uintptr_t>(info.pool);
+      live.pool_type = info.pool != nullptr ? kLocalPool : 0;
+      if (info.pool != nullptr && is_default_pool(info.pool, info.device)) list_pool(live.other, kLocalPool);  // it is never destroyed
+    } else {
+      live.device = static_cast<std::uint16_t>(current_device());
+    }
+    return live;
+  }
+
+  void end_release(const CUpti_CallbackData& data, CallInProgress& now) {
+    for (const Live& live : now.released) {
+      rows::Allocations row = row_of(live, kRelease, now.start, data.correlationId);
+      if (now.request.asynchronous) row.flags |= kAsynchronous;
+      if (!now.known) row.flags |= kSizeUnknown;
+      row.stream = stream_of(now.request);
+      if (live.pool_type == kLocalPool) row.pool_used = used_of_pool(live.other);
+      write(row);
+    }
+  }
+
+  void undo_release(const CallInProgress& now) {
+    if (!now.known && !now.referred) return;
+    const std::lock_guard lock(table_mutex_);
+    for (const Live& live : now.released)
+      if (table_.find(live.space, live.address) == nullptr) add_to_table(live);
+    if (now.referred)
+      if (Live* const physical = table_.find(Space::physical, now.request.address)) ++physical->other;
+  }
+
+  void end_context(CUcontext context) {
+    std::uint32_t id = 0;
+    if (cupti_->GetContextId == nullptr || cupti_->GetContextId(context, &id) != CUPTI_SUCCESS) return;
+    const std::uint64_t time = now_ns();
+    const auto ends = [id](const Live& live) {
+      const bool of_context = live.space == Space::pointer || live.space == Space::array;
+      return of_context && live.pool_type == 0 && live.context == static_cast<std::uint16_t>(id);
+    };
+    const std::lock_guard lock(table_mutex_);
+    table_.take_all(ends, [&](const Live& live) {
+      rows::Allocations row = row_of(live, kRelease, time, 0);
+      row.flags |= kWithoutCall;
+      write(row);
+    });
+  }
+
+  // ---- allocations ----
+
+  void made(const MemoryCall& call, const CUpti_CallbackData& data) {
+    MemoryRequest request;
+    if (!call.read(data.functionParams, request)) return;
+    switch (call.effect) {
+      case Effect::allocate:
+      case Effect::import_pointer: return allocated(call.effect, request, data);
+      case Effect::create_physical: return created_physical(request, data);
+      case Effect::retain_physical: return retained_physical(request);
+      case Effect::map: return mapped(request);
+      case Effect::create_pool: return list_pool(request.address, kLocalPool);
+      case Effect::import_pool: return list_pool(request.address, kImportedPool);
+      default: return;
+    }
+  }
+
+  void allocated(Effect effect, MemoryRequest& request, const CUpti_CallbackData& data) {
+    if (request.address == 0) return;
+    if (request.asynchronous && is_captured(request.stream)) return;  // memory is there when the graph runs
+    Live live;
+    live.address = request.address;
+    live.bytes = request.bytes;
+    live.space = request.space;
+    live.memory = request.memory;
+    live.context = context_of(data);
+    if (request.in_pool) complete_pool_memory(effect, request, live);
+    else live.device = static_cast<std::uint16_t>(current_device());
+    rows::Allocations row = row_of(live, kAllocate, now_ns(), data.correlationId);
+    if (request.asynchronous) row.flags |= kAsynchronous;
+    if (live.bytes == 0) row.flags |= kSizeUnknown;
+    row.stream = stream_of(request);
+    if (live.pool_type == kLocalPool) row.pool_used = used_of_pool(live.other);
+    add(live, row);
+  }
+
+  // The pool, the device and the kind of memory: a pool may be on another device than the stream, or on the host.
+  void complete_pool_memory(Effect effect, const MemoryRequest& request, Live& live) {
+    PointerInfo info;
+    if (pointer_info(request.address, info)) {
+      live.memory = memory_kind(info);
+      live.device = info.device;
+      if (effect == Effect::import_pointer) live.bytes = info.bytes;
+    } else {
+      live.device = static_cast<std::uint16_t>(current_device());
+    }
+    live.other = request.other != 0 ? request.other : reinterpret_cast<std::uintptr_t>(info.pool);
+    live.pool_type = effect == Effect::import_pointer ? kImportedPool : kLocalPool;
+    list_pool(live.other, live.pool_type);
+  }
+
+  // ---- virtual memory management ----
+
+  void created_physical(const MemoryRequest& request, const CUpti_CallbackData& data) {
+    Live live;
+    live.address = request.address;
+    live.bytes = request.bytes;
+    live.other = 1;
+    live.space = Space::physical;
+    live.memory = request.memory;
+    live.context = context_of(data);
+    live.device = static_cast<std::uint16_t>(request.device);
+    add(live, row_of(live, kAllocate, now_ns(), data.correlationId));
+  }
+
+  void retained_physical(const MemoryRequest& request) {
+    const std::lock_guard lock(table_mutex_);
+    if (Live* const physical = table_.find(Space::physical, request.address)) ++physical->other;
+  }
+
+  void mapped(const MemoryRequest& request) {
+    Live mapping;
+    mapping.address = request.address;
+    mapping.bytes = request.bytes;
+    mapping.other = request.other;
+    mapping.space = Space::mapping;
+    const std::lock_guard lock(table_mutex_);
+    Live* const physical = table_.find(Space::physical, request.other);
+    if (physical == nullptr) return;  // imported, or from before the recording
+    ++physical->other;
+    if (!add_to_table(mapping)) unlisted_.fetch_add(1);
+  }
+
+  // Under table_mutex_. Physical memory ends with its last handle and its last mapping.
+  void drop_reference(std::uint64_t handle, CallInProgress& now) {
+    Live* const physical = table_.find(Space::physical, handle);
+    if (physical == nullptr) return;
+    if (--physical->other != 0) {
+      now.referred = true;
+      return;
+    }
+    physical->other = 1;  // what undo_release() puts back
+    now.released.add(*table_.take(Space::physical, handle));
+    now.known = true;
+  }
+
+  void begin_release_physical(const MemoryCall& call, const CUpti_CallbackData& data, CallInProgress& now) {
+    if (!call.read(data.functionParams, now.request)) return;
+    const std::lock_guard lock(table_mutex_);
+    drop_reference(now.request.address, now);
+  }
+
+  void begin_unmap(const MemoryCall& call, const CUpti_CallbackData& data, CallInProgress& now) {
+    if (!call.read(data.functionParams, now.request)) return;
+    const std::uint64_t end = now.request.address + now.request.bytes;
+    const std::lock_guard lock(table_mutex_);
+    for (std::uint64_t address = now.request.address; address < end && !now.released.full();) {
+      const auto mapping = table_.take(Space::mapping, address);
+      if (!mapping || mapping->bytes == 0) break;
+      drop_reference(mapping->other, now);
+      address += mapping->bytes;
+    }
+    now.referred = false;
+  }
+
+  // ---- pools ----
+
+  void list_pool(std::uint64_t pool, std::uint8_t type) {
+    Live entry;
+    entry.address = pool;
+    entry.space = Space::pool;
+    entry.pool_type = type;
+    const std::lock_guard lock(table_mutex_);
+    add_to_table(entry);
+  }
+
+  // From here on nobody asks for the use of the pool, which may end with this call or with its last memory.
+  void forget_pool(const MemoryCall& call, const CUpti_CallbackData& data) {
+    MemoryRequest request;
+    if (!call.read(data.functionParams, request)) return;
+    const std::lock_guard in_use(pools_mutex_);
+    const std::lock_guard lock(table_mutex_);
+    table_.take(Space::pool, request.address);
+  }
+
+  // 0 when the pool may be gone.
+  std::uint64_t used_of_pool(std::uint64_t pool) {
+    const std::lock_guard in_use(pools_mutex_);
+    {
+      const std::lock_guard lock(table_mutex_);
+      if (table_.find(Space::pool, pool) == nullptr) return 0;
+    }
+    return pool_used(reinterpret_cast<CUmemoryPool>(pool));
+  }
+
+  // ---- rows ----
+
+  static std::uint8_t memory_kind(const PointerInfo& info) {
+    if (info.managed) return CUPTI_ACTIVITY_MEMORY_KIND_MANAGED;
+    return info.on_host ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+  }
+
+  static std::uint16_t context_of(const CUpti_CallbackData& data) {
+    return data.context != nullptr ? static_cast<std::uint16_t>(data.contextUid) : std::uint16_t{0};
+  }
+
+  std::uint32_t stream_of(const MemoryRequest& request) const {
+    if (!request.asynchronous || cupti_->GetStreamIdEx == nullptr) return 0;
+    const bool of_thread = request.stream == CU_STREAM_PER_THREAD;
+    const bool is_default = of_thread || request.stream == CU_STREAM_LEGACY;
+    std::uint32_t id = 0;
+    const CUptiResult result = cupti_->GetStreamIdEx(nullptr, is_default ? nullptr : request.stream, of_thread ? 1 : 0, &id);
+    return result == CUPTI_SUCCESS ? id : 0;
+  }
+
+  static rows::Allocations row_of(const Live& live, std::uint8_t operation, std::uint64_t time, std::uint32_t correlation) {
+    rows::Allocations row;
+    row.time = time;
+    row.address = live.address;
+    row.bytes = live.bytes;
+    row.correlation = correlation;
+    row.context = live.context;
+    row.device = live.device;
+    row.operation = operation;
+    row.memory = live.memory;
+    row.pool_type = live.pool_type;
+    if (live.pool_type != 0) row.pool = live.other;
+    return row;
+  }
+
+  // Writes the row of an allocation, and lists it. Memory has both or none, so that a release never has a size whose
+  // allocation is missing.
+  void add(const Live& live, const rows::Allocations& row) {
+    Ring* const ring = rings::of_this_thread();
+    if (ring == nullptr) return;
+    std::uint8_t* const space = ring->reserve(sizeof(AllocationEvent));
+    if (space == nullptr) return ring->drop(EventSource::memory);
+    std::optional<Live> before;
+    {
+      const std::lock_guard lock(table_mutex_);
+      before = table_.take(live.space, live.address);
+      if (!add_to_table(live)) return static_cast<void>(unlisted_.fetch_add(1));
+    }
+    commit(*ring, space, row);
+    if (before) write_unseen_release(*before, row.time);
+  }
+
+  // The driver gave an address away again, so what was there is free: its release was not seen.
+  void write_unseen_release(const Live& before, std::uint64_t time) {
+    rows::Allocations row = row_of(before, kRelease, time, 0);
+    row.flags |= kWithoutCall;
+    write(row);
+  }
+
+  void write(const rows::Allocations& row) {
+    Ring* const ring = rings::of_this_thread();
+    if (ring == nullptr) return;
+    std::uint8_t* const space = ring->reserve(sizeof(AllocationEvent));
+    if (space == nullptr) return ring->drop(EventSource::memory);
+    commit(*ring, space, row);
+  }
+
+  static void commit(Ring& ring, std::uint8_t* space, const rows::Allocations& row) {
+    const AllocationEvent event{{sizeof(AllocationEvent), EventType::allocation, 0, 0}, row};
+    std::memcpy(space, &event, sizeof event);
+    if (ring.commit(sizeof event)) writer_wake.signal();
+  }
+
+  // Under table_mutex_.
+  bool add_to_table(const Live& live) {
+    const bool added = table_.add(live);
+    table_memory_.store(table_.memory(), std::memory_order_relaxed);
+    return added;
+  }
+
+  const CuptiLibrary* cupti_ = nullptr;
+  std::array<const MemoryCall*, 1024> by_id_{};
+
+  // Held while the driver is asked for the use of a pool, and while a pool begins to end. Taken before table_mutex_, and never
+  // in a callback about a resource, where the driver may hold locks of its own.
+  std::mutex pools_mutex_;
+  std::mutex table_mutex_;  // held for moments, without a call
+  LiveMemory table_;
+  std::atomic<std::size_t> table_memory_{0};
+  std::atomic<std::uint64_t> unlisted_{0};  // allocations that found no room in the table
+};
+
+}  // namespace
+
+Feature& memory_feature() {
+  static auto& feature = *new MemoryFeature;
+  return feature;
+}
+
+}  // namespace cutrace

@@ -1,0 +1,58 @@
+// The calls of the driver that allocate or release memory, and what their parameters say.
+//
+// The driver's calls are enough: the runtime and the libraries allocate through them, and CUPTI gives a driver call inside a
+// runtime call the correlation id of the runtime call.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <span>
+
+#include "core/cupti_library.h"
+#include "live_memory.h"
+
+namespace cutrace {
+
+// The kind of physical memory in the table `allocations`. CUPTI has none for it.
+inline constexpr std::uint8_t kPhysicalMemory = 128;
+
+enum class MemoryEffect : std::uint8_t {
+  allocate,
+  release,
+  create_physical,   // physical memory of virtual memory management: it lives while a handle or a mapping refers to it
+  retain_physical,
+  release_physical,
+  map,
+  unmap,
+  create_pool,
+  destroy_pool,
+  import_pool,
+  import_pointer,    // memory of an imported pool
+};
+
+// What a call did, or will do.
+struct MemoryRequest {
+  std::uint64_t address = 0;  // or a handle
+  std::uint64_t bytes = 0;
+  std::uint64_t other = 0;    // the pool, or the physical memory that is mapped
+  std::int32_t device = 0;    // of physical memory
+  CUstream stream = nullptr;
+  Space space = Space::pointer;
+  std::uint8_t memory = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;  // of a release: where the allocation is unknown
+  bool in_pool = false;
+  bool asynchronous = false;
+};
+
+struct MemoryCall {
+  CUpti_CallbackId id;
+  MemoryEffect effect;
+  // Reads the parameters: of an effect that allocates or maps at the end of the call, of others at its beginning too. False:
+  // the call has no effect on memory.
+  bool (*read)(const void* parameters, MemoryRequest& request);
+};
+
+// All of them are driver calls.
+std::span<const MemoryCall> memory_calls();
+
+}  // namespace cutrace

@@ -1,0 +1,23 @@
+// What fake_driver.cpp has for the other files of the fake driver.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <functional>
+
+inline constexpr std::uint64_t kFakeMemory = std::uint64_t{80} << 30;  // bytes of each GPU
+
+namespace fake {
+
+// An API call of the program: runs `body(correlation)`, which returns the call's status, and records the call.
+int api_call(const char* call, const std::function<int(std::uint32_t)>& body);
+// CUPTI's subscriber hears of a driver call, at its beginning (`result` null) or at its end.
+void tell(const char* call, std::uint32_t correlation, const void* parameters, const int* result);
+void tell_of_context(CUcontext context, bool made);
+bool is_enabled(int kind);
+// The actions of the runtime at a program's first call.
+int initialise_runtime();
+CUcontext context();  // the current one
+
+}  // namespace fake

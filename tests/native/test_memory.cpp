@@ -1,0 +1,655 @@
+// Allocations and releases, from the callbacks of the driver's calls.
+#include <cuda.h>
+#include <cupti_driver_cbid.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+#include "fake_cupti.h"
+#include "fake_driver.h"
+
+using namespace cutrace;
+
+// cuda.h declares them under other names.
+extern "C" {
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, std::size_t bytes, CUstream stream);
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
+}
+
+namespace {
+
+// What CUPTI has in functionParams.
+struct AllocationParameters {
+  CUdeviceptr* address;
+  std::size_t bytes;
+};
+struct FreeParameters {
+  CUdeviceptr address;
+};
+
+constexpr int kAllocated = 1, kReleased = 2;
+constexpr int kAsync = 1, kSizeUnknown = 2, kWithoutCall = 4;
+constexpr int kPinned = CUPTI_ACTIVITY_MEMORY_KIND_PINNED, kDevice = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+constexpr int kArray = CUPTI_ACTIVITY_MEMORY_KIND_ARRAY, kManaged = CUPTI_ACTIVITY_MEMORY_KIND_MANAGED;
+constexpr int kPhysical = 128;
+constexpr std::size_t kBytes = 4096;
+
+void use_context(std::uintptr_t number) { CHECK_EQUAL(cuCtxSetCurrent(reinterpret_cast<CUcontext>(number)), CUDA_SUCCESS); }
+
+void initialise() {
+  CUcontext context = nullptr;
+  CHECK_EQUAL(cuInit(0), CUDA_SUCCESS);
+  CHECK_EQUAL(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  CHECK_EQUAL(cuCtxSetCurrent(context), CUDA_SUCCESS);
+}
+
+// A program that is recorded.
+class Program {
+ public:
+  explicit Program(const std::string& options = "") {
+    collector.begin(folder.options("flush_ms=5;" + options));
+    initialise();
+  }
+  CaptureReader end() {
+    CHECK_EQUAL(collector.stop(), 0);
+    return CaptureReader(folder.only());
+  }
+  std::vector<rows::Allocations> rows() { return end().rows<rows::Allocations>(); }
+
+  Collector collector;
+  Folder folder;
+};
+
+CUdeviceptr allocated(std::size_t bytes = kBytes) {
+  CUdeviceptr address = 0;
+  CHECK_EQUAL(cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
+  return address;
+}
+
+CUdeviceptr allocated_async(CUstream stream, std::size_t bytes = kBytes) {
+  CUdeviceptr address = 0;
+  CHECK_EQUAL(cuMemAllocAsync(&address, bytes, stream), CUDA_SUCCESS);
+  return address;
+}
+
+void freed(CUdeviceptr address) { CHECK_EQUAL(cuMemFree_v2(address), CUDA_SUCCESS); }
+
+CUstream stream(std::uintptr_t number) { return reinterpret_cast<CUstream>(number); }
+
+CUmemoryPool explicit_pool(CUmemLocationType where = CU_MEM_LOCATION_TYPE_DEVICE, int device = 0) {
+  CUmemPoolProps wanted{};
+  wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = where;
+  wanted.location.id = device;
+  CUmemoryPool pool = nullptr;
+  CHECK_EQUAL(cuMemPoolCreate(&pool, &wanted), CUDA_SUCCESS);
+  return pool;
+}
+
+void check_pair(const std::vector<rows::Allocations>& rows, int memory, std::uint64_t bytes, int flags = 0) {
+  CHECK_EQUAL(rows.size(), std::size_t{2});
+  CHECK(rows[0].operation == kAllocated && rows[1].operation == kReleased);
+  for (const rows::Allocations& row : rows) {
+    CHECK_EQUAL(int{row.memory}, memory);
+    CHECK_EQUAL(row.bytes, bytes);
+    CHECK_EQUAL(int{row.flags}, flags);
+    CHECK_EQUAL(row.address, rows[0].address);
+    CHECK_EQUAL(row.context, 1);
+    CHECK(row.address != 0 && row.correlation != 0);
+  }
+  CHECK(rows[0].time <= rows[1].time && rows[0].correlation < rows[1].correlation);
+}
+
+// Bytes in use after each row, by time. Equal times: releases first.
+std::int64_t last_level(std::vector<rows::Allocations> rows) {
+  std::ranges::stable_sort(rows, {}, [](const rows::Allocations& row) { return std::pair(std::uint64_t{row.time}, row.operation == kAllocated); });
+  std::int64_t level = 0;
+  for (const rows::Allocations& row : rows) {
+    level += (row.operation == kAllocated ? 1 : -1) * static_cast<std::int64_t>(row.bytes);
+    CHECK(level >= 0);
+  }
+  return level;
+}
+
+}  // namespace
+
+// ---- kinds of memory ----
+
+TEST(memory_of_a_device_is_recorded) {
+  Program program;
+  freed(allocated());
+  const CaptureReader c = program.end();
+  const auto rows = c.rows<rows::Allocations>();
+  check_pair(rows, kDevice, kBytes);
+  CHECK(rows[0].pool == 0 && rows[0].pool_type == 0 && rows[0].stream == 0 && rows[0].device == 0);
+  // The rows belong to the calls.
+  const auto calls = c.rows<rows::ApiCalls>();
+  for (const rows::Allocations& row : rows) {
+    const auto call = std::ranges::find(calls, std::uint32_t{row.correlation}, [](const rows::ApiCalls& one) { return std::uint32_t{one.correlation}; });
+    CHECK(call != calls.end());
+    CHECK(call->start <= row.time && row.time <= call->end);
+  }
+  CHECK(c.says("\"memory\""));
+}
+
+TEST(pitched_memory_has_its_whole_size) {
+  Program program;
+  CUdeviceptr address = 0;
+  std::size_t pitch = 0;
+  CHECK_EQUAL(cuMemAllocPitch_v2(&address, &pitch, 100, 30, 4), CUDA_SUCCESS);
+  freed(address);
+  check_pair(program.rows(), kDevice, pitch * 30);
+}
+
+TEST(managed_memory_is_recorded) {
+  Program program;
+  CUdeviceptr address = 0;
+  CHECK_EQUAL(cuMemAllocManaged(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  freed(address);
+  check_pair(program.rows(), kManaged, kBytes);
+}
+
+TEST(pinned_memory_is_recorded) {
+  for (const bool flagged : {false, true}) {
+    Program program;
+    void* address = nullptr;
+    CHECK_EQUAL(flagged ? cuMemHostAlloc(&address, kBytes, 0) : cuMemAllocHost_v2(&address, kBytes), CUDA_SUCCESS);
+    CHECK_EQUAL(cuMemFreeHost(address), CUDA_SUCCESS);
+    check_pair(program.rows(), kPinned, kBytes);
+  }
+}
+
+TEST(arrays_have_the_size_of_their_elements) {
+  Program program;
+  CUarray flat = nullptr, solid = nullptr, sparse = nullptr;
+  CUmipmappedArray mipmapped = nullptr;
+  const CUDA_ARRAY_DESCRIPTOR_v2 flat_size = {100, 0, CU_AD_FORMAT_FLOAT, 2};
+  CUDA_ARRAY3D_DESCRIPTOR_v2 size = {8, 4, 2, CU_AD_FORMAT_UNSIGNED_INT16, 4, 0};
+  CHECK_EQUAL(cuArrayCreate_v2(&flat, &flat_size), CUDA_SUCCESS);
+  CHECK_EQUAL(cuArray3DCreate_v2(&solid, &size), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMipmappedArrayCreate(&mipmapped, &size, 3), CUDA_SUCCESS);
+  size.Flags = 0x40;  // CUDA_ARRAY3D_SPARSE: no memory
+  CHECK_EQUAL(cuArray3DCreate_v2(&sparse, &size), CUDA_SUCCESS);
+  for (const CUarray array : {flat, solid}) CHECK_EQUAL(cuArrayDestroy(array), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMipmappedArrayDestroy(mipmapped), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{6});
+  CHECK(rows[0].bytes == 800 && rows[0].address == reinterpret_cast<std::uintptr_t>(flat));
+  CHECK_EQUAL(rows[1].bytes, std::uint64_t{8 * 4 * 2 * 8});
+  CHECK_EQUAL(rows[2].bytes, std::uint64_t{(8 * 4 * 2 + 4 * 2 * 1 + 2 * 1 * 1) * 8});
+  for (std::size_t i = 0; i < 3; ++i) CHECK(rows[i].memory == kArray && rows[i + 3].bytes == rows[i].bytes);
+  CHECK_EQUAL(last_level(rows), 0);
+}
+
+// ---- pools ----
+
+TEST(memory_in_the_order_of_a_stream_has_its_pool_and_stream) {
+  Program program;
+  const CUdeviceptr first = allocated_async(stream(13), 1000);
+  const CUdeviceptr second = allocated_async(stream(14), 500);
+  CHECK_EQUAL(cuMemFreeAsync(first, stream(15)), CUDA_SUCCESS);
+  freed(second);  // also possible
+  CUmemoryPool standard = nullptr;
+  CHECK_EQUAL(cuDeviceGetDefaultMemPool(&standard, 0), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{4});
+  const std::uint64_t used[] = {1000, 1500, 500, 0};
+  const std::uint32_t streams[] = {13, 14, 15, 0};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CHECK(rows[i].memory == kDevice && rows[i].pool_type == CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL);
+    CHECK_EQUAL(rows[i].pool, reinterpret_cast<std::uintptr_t>(standard));
+    CHECK_EQUAL(rows[i].pool_used, used[i]);
+    CHECK_EQUAL(std::uint32_t{rows[i].stream}, streams[i]);
+    CHECK_EQUAL(int{rows[i].flags}, i == 3 ? 0 : kAsync);
+  }
+}
+
+TEST(an_explicit_pool_has_its_own_device_and_kind) {
+  Program program;
+  CUdeviceptr there = 0, host = 0;
+  CHECK_EQUAL(cuMemAllocFromPoolAsync(&there, 100, explicit_pool(CU_MEM_LOCATION_TYPE_DEVICE, 1), nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemAllocFromPoolAsync(&host, 200, explicit_pool(CU_MEM_LOCATION_TYPE_HOST), nullptr), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{2});
+  CHECK(rows[0].device == 1 && rows[0].memory == kDevice && rows[0].pool_used == 100);
+  CHECK(rows[1].device == 0 && rows[1].memory == kPinned && rows[1].pool_used == 200);
+  CHECK(rows[0].pool != rows[1].pool);
+}
+
+// Asking for the use of a pool that is gone is an access to freed memory, at which the fake driver ends the program.
+TEST(a_pool_that_is_destroyed_is_not_asked) {
+  Program program;
+  CUmemoryPool pool = explicit_pool();
+  CUdeviceptr first = 0, second = 0;
+  CHECK_EQUAL(cuMemAllocFromPoolAsync(&first, 100, pool, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemAllocFromPoolAsync(&second, 50, pool, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFreeAsync(first, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFreeAsync(second, nullptr), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{4});
+  CHECK(rows[2].bytes == 100 && rows[2].pool_used == 50);
+  CHECK(rows[3].bytes == 50 && rows[3].pool_used == 0 && rows[3].pool == rows[0].pool);
+}
+
+TEST(the_default_stream_of_a_thread_is_understood) {
+  Program program;
+  CUdeviceptr address = 0;
+  CHECK_EQUAL(cuMemAllocAsync_ptsz(&address, kBytes, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFreeAsync_ptsz(address, nullptr), CUDA_SUCCESS);
+  check_pair(program.rows(), kDevice, kBytes, kAsync);
+}
+
+// ---- ways to free ----
+
+// With CUPTI's records of memory the fake ends the program here, as CUPTI 13.0 and 13.5 do.
+TEST(other_memory_can_be_freed_in_the_order_of_a_stream) {
+  Program program;
+  const CUdeviceptr address = allocated();
+  CHECK_EQUAL(cuMemFreeAsync(address, stream(13)), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{2});
+  CHECK(rows[0].flags == 0 && rows[1].flags == kAsync && rows[1].stream == 13);
+  CHECK(rows[1].bytes == kBytes && rows[1].pool == 0 && rows[1].pool_type == 0);
+}
+
+TEST(the_fake_ends_programs_as_cupti_does) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    CUpti_SubscriberHandle subscriber = nullptr;
+    CHECK_EQUAL(cuptiSubscribe(&subscriber, [](void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}, nullptr), CUPTI_SUCCESS);
+    CHECK_EQUAL(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMORY2), CUPTI_SUCCESS);
+    initialise();
+    cuMemFreeAsync(allocated(), nullptr);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK_EQUAL(waitpid(child, &status, 0), child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+TEST(records_of_memory_are_never_enabled) {
+  Program program("kinds=default,sync,event,module,jit,unified_memory,environment,external");
+  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2) && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY));
+  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL));
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(other_ways_to_free_are_complete) {
+  const std::pair<const char*, void (*)()> cases[] = {
+      {"stream 0", [] { cuMemFreeAsync(allocated_async(nullptr), nullptr); }},
+      {"legacy", [] { cuMemFreeAsync(allocated_async(CU_STREAM_LEGACY), CU_STREAM_LEGACY); }},
+      {"of the thread", [] { cuMemFreeAsync(allocated_async(CU_STREAM_PER_THREAD), CU_STREAM_PER_THREAD); }},
+      {"without a context",
+       [] {
+         const CUdeviceptr at = allocated_async(stream(13));
+         CUcontext context = nullptr;
+         cuCtxPopCurrent_v2(&context);
+         CHECK_EQUAL(cuMemFreeAsync(at, stream(13)), CUDA_SUCCESS);
+         cuCtxPushCurrent_v2(context);
+       }},
+      {"in another context",
+       [] {
+         const CUdeviceptr at = allocated_async(stream(13));
+         use_context(2);
+         CHECK_EQUAL(cuMemFreeAsync(at, stream(14)), CUDA_SUCCESS);
+         use_context(1);
+       }},
+  };
+  for (const auto& [what, run] : cases) {
+    Program program;
+    run();
+    check_pair(program.rows(), kDevice, kBytes, kAsync);
+  }
+}
+
+TEST(calls_without_effect_have_no_rows) {
+  Program program;
+  CUdeviceptr address = 0;
+  CHECK(cuMemAlloc_v2(&address, std::size_t{1} << 60) != CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFree_v2(0), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFreeAsync(0, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFreeHost(nullptr), CUDA_SUCCESS);
+  CHECK(cuMemFree_v2(0x123) != CUDA_SUCCESS);
+  CHECK(program.rows().empty());
+}
+
+TEST(a_second_free_fails_and_is_no_release) {
+  Program program;
+  const CUdeviceptr address = allocated();
+  freed(address);
+  CHECK(cuMemFree_v2(address) != CUDA_SUCCESS);
+  check_pair(program.rows(), kDevice, kBytes);
+}
+
+TEST(a_free_that_fails_leaves_the_memory_known) {
+  Program program;
+  void* pinned = nullptr;
+  CHECK_EQUAL(cuMemHostAlloc(&pinned, kBytes, 0), CUDA_SUCCESS);
+  CHECK(cuMemFree_v2(reinterpret_cast<std::uintptr_t>(pinned)) != CUDA_SUCCESS);  // the wrong call
+  CHECK_EQUAL(cuMemFreeHost(pinned), CUDA_SUCCESS);
+  check_pair(program.rows(), kPinned, kBytes);
+}
+
+// ---- memory from before ----
+
+TEST(memory_from_before_the_recording_has_no_size) {
+  initialise();
+  const CUdeviceptr plain = allocated(), pooled = allocated_async(stream(13), 100), kept = allocated_async(stream(13), 50);
+  CUdeviceptr managed = 0;
+  CHECK_EQUAL(cuMemAllocManaged(&managed, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  Program program;
+  freed(plain);
+  freed(managed);
+  CHECK_EQUAL(cuMemFreeAsync(pooled, stream(13)), CUDA_SUCCESS);
+  const CUdeviceptr more = allocated_async(stream(13), 200);
+  CHECK_EQUAL(cuMemFreeAsync(more, stream(13)), CUDA_SUCCESS);
+  static_cast<void>(kept);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{5});
+  const int memory[] = {kDevice, kManaged, kDevice};
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(rows[i].operation == kReleased && rows[i].bytes == 0 && (rows[i].flags & kSizeUnknown) != 0);
+    CHECK_EQUAL(int{rows[i].memory}, memory[i]);
+  }
+  // A pool that was there before: what it has in use counts.
+  CHECK(rows[2].pool != 0 && rows[2].pool_used == 50 && rows[2].flags == (kAsync | kSizeUnknown));
+  CHECK(rows[3].pool_used == 250 && rows[4].pool_used == 50 && rows[4].bytes == 200);
+}
+
+TEST(a_recording_does_not_know_the_memory_of_an_earlier_one) {
+  CUdeviceptr address = 0;
+  {
+    Program program;
+    address = allocated();
+    CHECK_EQUAL(program.rows().size(), std::size_t{1});
+  }
+  // Meanwhile the program may free it and get the address again.
+  freed(address);
+  CHECK_EQUAL(allocated(), address);
+  Program program;
+  freed(address);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{1});
+  CHECK(rows[0].bytes == 0 && rows[0].flags == kSizeUnknown);
+}
+
+TEST(a_call_that_began_before_the_recording_counts) {
+  Program program;
+  CUdeviceptr address = 0x5000;
+  const int good = CUDA_SUCCESS;
+  const AllocationParameters allocation{&address, kBytes};
+  const FreeParameters release{address};
+  auto* const context = reinterpret_cast<void*>(std::uintptr_t{1});
+  fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2, 50, &allocation, context, &good);
+  fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 51, &release, context, &good);
+  check_pair(program.rows(), kDevice, kBytes);
+}
+
+// ---- order ----
+
+TEST(an_address_that_another_thread_gets_at_once_is_not_mixed_up) {
+  Program program;
+  CUdeviceptr address = 0x5000;
+  const int good = CUDA_SUCCESS;
+  const AllocationParameters small{&address, 100}, large{&address, 700};
+  const FreeParameters release{address};
+  auto* const context = reinterpret_cast<void*>(std::uintptr_t{1});
+  const auto allocate = [&](const AllocationParameters& parameters, std::uint32_t correlation) {
+    fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2, correlation, &parameters, context, nullptr);
+    fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2, correlation, &parameters, context, &good);
+  };
+  allocate(small, 1);
+  fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 2, &release, context, nullptr);
+  // The driver has freed it and gives it to another thread, before the first thread's call ends.
+  std::thread other([&] { allocate(large, 3); });
+  other.join();
+  program.collector.flush();  // the other thread's event is read first
+  fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 2, &release, context, &good);
+  fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 4, &release, context, nullptr);
+  fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 4, &release, context, &good);
+  auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{4});
+  std::ranges::stable_sort(rows, {}, [](const rows::Allocations& row) { return std::uint64_t{row.time}; });
+  const std::uint64_t bytes[] = {100, 100, 700, 700};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CHECK_EQUAL(rows[i].bytes, bytes[i]);
+    CHECK_EQUAL(int{rows[i].operation}, i % 2 == 0 ? kAllocated : kReleased);
+  }
+}
+
+TEST(threads_that_share_addresses_have_right_rows) {
+  Program program;
+  constexpr int kThreads = 4, kRounds = 4000;
+  std::atomic<CUdeviceptr> shared[16]{};
+  std::vector<std::thread> threads;
+  for (int number = 0; number < kThreads; ++number)
+    threads.emplace_back([&, number] {
+      use_context(1);
+      std::mt19937 random(static_cast<unsigned>(number));
+      for (int round = 0; round < kRounds; ++round) {
+        CUdeviceptr address = 0;
+        const std::size_t bytes = 512 * (1 + random() % 3);
+        CHECK_EQUAL(random() % 2 ? cuMemAlloc_v2(&address, bytes) : cuMemAllocAsync(&address, bytes, stream(13)), CUDA_SUCCESS);
+        address = shared[random() % std::size(shared)].exchange(address);
+        if (address != 0) CHECK_EQUAL(random() % 2 ? cuMemFree_v2(address) : cuMemFreeAsync(address, stream(14)), CUDA_SUCCESS);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (auto& address : shared)
+    if (address.load() != 0) freed(address.load());
+  const CaptureReader c = program.end();
+  auto rows = c.rows<rows::Allocations>();
+  CHECK_EQUAL(rows.size() + c.lost(rows::Loss::memory_limit), std::size_t{2 * kThreads * kRounds});
+  if (c.lost(rows::Loss::memory_limit) != 0) return;  // the writer did not keep up
+  CHECK_EQUAL(last_level(rows), 0);
+  std::ranges::stable_sort(rows, {}, [](const rows::Allocations& row) { return std::pair(std::uint64_t{row.time}, row.operation == kAllocated); });
+  std::map<std::uint64_t, std::uint64_t> live;
+  for (const rows::Allocations& row : rows) {
+    CHECK((row.flags & (kSizeUnknown | kWithoutCall)) == 0);
+    if (row.operation == kAllocated) CHECK(live.emplace(row.address, row.bytes).second);
+    else CHECK_EQUAL(live.extract(row.address).mapped(), std::uint64_t{row.bytes});
+  }
+  CHECK(live.empty());
+}
+
+TEST(an_address_that_is_given_out_again_was_free) {
+  Program program;
+  CUdeviceptr address = 0x5000;
+  const int good = CUDA_SUCCESS;
+  const AllocationParameters small{&address, 100}, large{&address, 700};
+  auto* const context = reinterpret_cast<void*>(std::uintptr_t{1});
+  for (const auto* parameters : {&small, &large})
+    fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2, 1, parameters, context, &good);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{3});
+  CHECK_EQUAL(last_level(rows), 700);
+  CHECK(rows[2].operation == kReleased && rows[2].bytes == 100 && rows[2].flags == kWithoutCall);
+}
+
+// ---- contexts, graphs, processes ----
+
+TEST(memory_ends_with_its_context) {
+  Program program;
+  allocated(100);
+  use_context(2);
+  allocated(200);
+  void* pinned = nullptr;
+  CHECK_EQUAL(cuMemHostAlloc(&pinned, 300, 0), CUDA_SUCCESS);
+  const CUdeviceptr pooled = allocated_async(stream(13), 400);
+  CHECK_EQUAL(cuCtxDestroy_v2(reinterpret_cast<CUcontext>(std::uintptr_t{2})), CUDA_SUCCESS);
+  use_context(1);
+  CHECK_EQUAL(cuMemFreeAsync(pooled, nullptr), CUDA_SUCCESS);  // it was the pool's
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{7});
+  std::map<std::uint64_t, int> ended;
+  for (const rows::Allocations& row : rows)
+    if (row.flags & kWithoutCall) {
+      CHECK(row.operation == kReleased && row.context == 2 && row.correlation == 0);
+      ended[row.bytes] = row.memory;
+    }
+  CHECK((ended == std::map<std::uint64_t, int>{{200, kDevice}, {300, kPinned}}));
+  CHECK_EQUAL(last_level(rows), 100);
+}
+
+TEST(a_captured_stream_allocates_nothing_yet) {
+  Program program;
+  fake_gpu_stream(stream(13), reinterpret_cast<void*>(std::uintptr_t{1}), true);
+  const CUdeviceptr node = allocated_async(stream(13));
+  CHECK_EQUAL(cuMemFreeAsync(node, stream(13)), CUDA_SUCCESS);
+  const CUdeviceptr other = allocated_async(stream(14));
+  CHECK_EQUAL(cuMemFreeAsync(other, stream(14)), CUDA_SUCCESS);
+  check_pair(program.rows(), kDevice, kBytes, kAsync);
+}
+
+TEST(a_child_that_was_forked_leaves_memory_alone) {
+  Program program;
+  const CUdeviceptr address = allocated();
+  const pid_t child = fork();
+  if (child == 0) {
+    const FreeParameters release{address};
+    const int good = CUDA_SUCCESS;
+    fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 9, &release, nullptr, nullptr);
+    fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 9, &release, nullptr, &good);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK_EQUAL(waitpid(child, &status, 0), child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  freed(address);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  std::vector<rows::Allocations> rows;
+  for (const std::string& path : program.folder.captures()) {
+    const CaptureReader c(path);
+    if (c.pid == static_cast<std::uint32_t>(getpid())) rows = c.rows<rows::Allocations>();
+  }
+  check_pair(rows, kDevice, kBytes);
+}
+
+// ---- virtual memory management ----
+
+namespace {
+
+CUmemGenericAllocationHandle created(std::size_t bytes, int device = 0) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = device;
+  CUmemGenericAllocationHandle handle = 0;
+  CHECK_EQUAL(cuMemCreate(&handle, bytes, &wanted, 0), CUDA_SUCCESS);
+  return handle;
+}
+
+constexpr CUdeviceptr kReserved = 0x10'0000'0000;
+
+}  // namespace
+
+TEST(physical_memory_lives_as_long_as_its_handle) {
+  Program program;
+  const auto handle = created(1 << 21, 1);
+  CHECK_EQUAL(cuMemMap(kReserved, 1 << 21, 0, handle, 0), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemUnmap(kReserved, 1 << 21), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemRelease(handle), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  check_pair(rows, kPhysical, 1 << 21);
+  CHECK_EQUAL(int{rows[0].device}, 1);
+}
+
+TEST(physical_memory_lives_as_long_as_its_mappings) {
+  Program program;
+  const auto first = created(1 << 21), second = created(1 << 22);
+  CHECK_EQUAL(cuMemMap(kReserved, 1 << 21, 0, first, 0), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemMap(kReserved + (1 << 21), 1 << 22, 0, second, 0), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemRelease(first), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemRelease(second), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemUnmap(kReserved + (1 << 21), 1 << 22), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{3});
+  CHECK(rows[2].operation == kReleased && rows[2].bytes == 1 << 22);
+  CHECK_EQUAL(last_level(rows), 1 << 21);
+}
+
+TEST(one_call_unmaps_several_pieces) {
+  Program program;
+  for (int i = 0; i < 3; ++i) {
+    const auto handle = created(1 << 21);
+    CHECK_EQUAL(cuMemMap(kReserved + static_cast<CUdeviceptr>(i) * (1 << 21), 1 << 21, 0, handle, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(cuMemRelease(handle), CUDA_SUCCESS);
+  }
+  CHECK_EQUAL(cuMemUnmap(kReserved, 3 << 21), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{6});
+  CHECK_EQUAL(last_level(rows), 0);
+}
+
+TEST(a_retained_handle_keeps_physical_memory) {
+  Program program;
+  const auto handle = created(1 << 21);
+  CHECK_EQUAL(cuMemMap(kReserved, 1 << 21, 0, handle, 0), CUDA_SUCCESS);
+  CUmemGenericAllocationHandle again = 0;
+  CHECK_EQUAL(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(kReserved)), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemRelease(handle), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemUnmap(kReserved, 1 << 21), CUDA_SUCCESS);
+  CHECK(cuMemRelease(handle + 77) != CUDA_SUCCESS);
+  program.collector.flush();
+  CHECK_EQUAL(cuMemRelease(again), CUDA_SUCCESS);
+  CHECK(cuMemRelease(again) != CUDA_SUCCESS);
+  check_pair(program.rows(), kPhysical, 1 << 21);
+}
+
+// ---- limits ----
+
+TEST(a_full_table_is_counted_and_its_memory_has_no_rows) {
+  Program program("max_memory=1048576");  // 64 KiB for the table
+  constexpr std::size_t kAll = 3000;
+  std::vector<CUdeviceptr> addresses;
+  for (std::size_t i = 0; i < kAll; ++i) {
+    addresses.push_back(allocated());
+    if (i % 50 == 0) program.collector.flush();
+  }
+  CHECK(program.collector.statistics().memory_bytes >= std::size_t{64} << 10);
+  for (std::size_t i = 0; i < kAll; ++i) {
+    freed(addresses[i]);
+    if (i % 50 == 0) program.collector.flush();
+  }
+  const CaptureReader c = program.end();
+  const auto rows = c.rows<rows::Allocations>();
+  const auto allocations = static_cast<std::size_t>(std::ranges::count(rows, kAllocated, [](const rows::Allocations& row) { return int{row.operation}; }));
+  CHECK_EQUAL(c.lost(rows::Loss::memory_limit), std::uint64_t{0});
+  CHECK(allocations > 1000 && allocations < kAll);
+  CHECK_EQUAL(allocations + c.lost(rows::Loss::table_limit), kAll);
+  CHECK_EQUAL(rows.size(), allocations + kAll);
+  CHECK_EQUAL(last_level(rows), 0);
+}
+
+TEST(a_full_ring_is_counted) {
+  Program program("max_memory=1048576");  // a ring holds some 200 rows
+  constexpr std::size_t kAll = 20'000;
+  for (std::size_t i = 0; i < kAll; ++i) freed(allocated());
+  const CaptureReader c = program.end();
+  const auto rows = c.rows<rows::Allocations>();
+  CHECK_EQUAL(rows.size() + c.lost(rows::Loss::memory_limit), 2 * kAll);
+  for (const rows::Allocations& row : rows) CHECK(row.operation != kReleased || row.bytes == kBytes || row.flags == kSizeUnknown);
+}
+
+TEST(without_its_kind_no_memory_is_recorded) {
+  Program program("kinds=kernel,api");
+  const unsigned callbacks = fake_callbacks();
+  freed(allocated());
+  CHECK_EQUAL(fake_callbacks(), callbacks);
+  CHECK(program.rows().empty());
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }
