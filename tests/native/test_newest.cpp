@@ -1,4 +1,5 @@
 // Recordings that keep only their newest rows: all rows are written or counted, for dumps by any thread at any time.
+#include <cuda.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -331,12 +332,8 @@ TEST(dumps_of_many_files_need_few_descriptors) {
 namespace {
 
 void allocate(std::uint64_t bytes) {
-  auto memory = make<CUpti_ActivityMemory3>(CUPTI_ACTIVITY_KIND_MEMORY2);
-  memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
-  memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-  memory.bytes = bytes;
-  memory.timestamp = fake_now();
-  put(memory);
+  CUdeviceptr address = 0;
+  CHECK_EQUAL(cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
 }
 
 // The program exits while a dump that it has begun by `ask` takes too long.
