@@ -111,6 +111,18 @@ class CaptureReader {
         CHECK(strings.count(std::uint32_t{l.name}));
         launches_.insert(std::uint32_t{l.id});
       });
+    if (h.kind == CallStacks::kTable)
+      each<CallStacks>(h, payload, [&](const CallStacks& c) { CHECK(stacks_.count(std::uint32_t{c.stack})); });
+    if (h.kind == Stacks::kTable)
+      each<Stacks>(h, payload, [&](const Stacks& s) {
+        CHECK(stacks_.count(std::uint32_t{s.parent}) && frames_.count(std::uint32_t{s.frame}));
+        stacks_.insert(std::uint32_t{s.id});
+      });
+    if (h.kind == Frames::kTable)
+      each<Frames>(h, payload, [&](const Frames& f) {
+        CHECK(strings.count(std::uint32_t{f.file}) && strings.count(std::uint32_t{f.function}));
+        frames_.insert(std::uint32_t{f.id});
+      });
     if (h.kind == Functions::kTable)
       each<Functions>(h, payload, [&](const Functions& f) {
         CHECK(strings.count(std::uint32_t{f.name}));
@@ -140,5 +152,5 @@ class CaptureReader {
   }
 
   std::map<std::uint16_t, std::string> tables_;
-  std::set<std::uint32_t> launches_{0}, functions_{0};
+  std::set<std::uint32_t> launches_{0}, functions_{0}, frames_, stacks_{0};
 };

@@ -108,6 +108,7 @@ struct Fake {
 };
 
 thread_local bool in_a_name = false;
+thread_local std::uint32_t open_correlation = 0;  // of the call that the thread is in
 
 Fake& fake() {
   static auto* f = [] {
@@ -422,6 +423,16 @@ EXPORT void fake_load_cubin(const char* cubin) {
   tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED, &data);
 }
 EXPORT void fake_enter_call(int domain, std::uint32_t id) { tell(static_cast<CUpti_CallbackDomain>(domain), id); }
+EXPORT void fake_set_correlation(std::uint32_t correlation) { open_correlation = correlation; }
+EXPORT void fake_tell_call(int domain, std::uint32_t id, const int* result) {
+  const auto of = static_cast<CUpti_CallbackDomain>(domain);
+  CUpti_CallbackData data{};
+  data.callbackSite = result == nullptr ? CUPTI_API_ENTER : CUPTI_API_EXIT;
+  data.functionName = call_name(of, id);
+  data.functionReturnValue = const_cast<int*>(result);
+  data.correlationId = open_correlation;
+  tell(of, id, &data);
+}
 EXPORT bool fake_kernels_were_enabled_inside_context_creation() { return fake().enabled_in_context.load(); }
 EXPORT void fake_stream_call(int domain, std::uint32_t id, void* stream, void* context, int result) {
   CUpti_CallbackData data{};
@@ -440,6 +451,7 @@ EXPORT void fake_launch_call(std::uint32_t id, const void* parameters, const cha
   data.functionParams = parameters;
   data.functionReturnValue = const_cast<int*>(result);
   data.symbolName = kernel;
+  data.correlationId = open_correlation;
   data.context = static_cast<CUcontext>(context);
   data.contextUid = 1;
   tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);

@@ -77,6 +77,9 @@ std::uint32_t fake_sampling_period();        // as it was last configured
 void fake_load_cubin(const char* cubin);       // the same of this one: see fake_profiler.cpp
 void fake_have_context(std::uint32_t id);  // a context from before CUPTI was attached
 void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end
+void fake_set_correlation(std::uint32_t correlation);  // of the calls that this thread tells of with CUPTI's data
+// The beginning of a call (`result` null) or its end, with CUPTI's data but without parameters.
+void fake_tell_call(int domain, std::uint32_t callback, const int* result);
 // A call about a stream from beginning to end, as the subscriber hears of it.
 void fake_stream_call(int domain, std::uint32_t callback, void* stream, void* context, int result);
 // A launch of `kernel`, at its beginning (`result` null) or at its end, as the subscriber hears of it. `parameters` is what

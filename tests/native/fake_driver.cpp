@@ -56,6 +56,8 @@ struct Cupti {
   decltype(&fake_launch_call) launch_call = nullptr;
   decltype(&fake_driver_call) driver_call = nullptr;
   decltype(&fake_context) context = nullptr;
+  decltype(&fake_tell_call) tell_call = nullptr;
+  decltype(&fake_set_correlation) set_correlation = nullptr;
   decltype(&fake_stream_call) stream_call = nullptr;
   decltype(&fake_ran) ran = nullptr;
   decltype(&fake_executed) executed = nullptr;
@@ -189,6 +191,8 @@ void look_for_cupti() {
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
         !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
         !find(library, found.driver_call, "fake_driver_call") || !find(library, found.context, "fake_context") ||
+        !find(library, found.tell_call, "fake_tell_call") ||
+        !find(library, found.set_correlation, "fake_set_correlation") ||
         !find(library, found.launch_call, "fake_launch_call") || !find(library, found.stream_call, "fake_stream_call") || !find(library, found.executed, "fake_executed") ||
         !find(library, found.graph, "fake_graph") || !find(library, found.graph_add, "fake_graph_add") ||
         !find(library, found.graph_instantiate, "fake_graph_instantiate") ||
@@ -284,8 +288,14 @@ int api_call(const char* call, Body&& body) {
     api.threadId = static_cast<std::uint32_t>(syscall(SYS_gettid));
     api.start = now();
   }
-  if (api.cbid != 0 && !(driver && contains(call, "Launch"))) g.cupti->enter_call(domain, api.cbid);  // see Launch
+  // Launches of the driver are told by Launch, with their parameters.
+  const bool tells = api.cbid != 0 && !(driver && contains(call, "Launch"));
+  const bool with_data = !driver || contains(call, "Synchronize") || contains(call, "Memcpy") || contains(call, "Memset");
+  if (g.cupti != nullptr) g.cupti->set_correlation(api.correlationId);
+  if (tells && with_data) g.cupti->tell_call(domain, api.cbid, nullptr);
+  else if (tells) g.cupti->enter_call(domain, api.cbid);
   const int status = body(api.correlationId);
+  if (tells && with_data) g.cupti->tell_call(domain, api.cbid, &status);
   const Lock lock(g.mutex);
   api.returnValue = static_cast<std::uint32_t>(status);
   api.end = now();

@@ -479,7 +479,7 @@ TEST(threads_with_work_wait_for_the_one_that_enables_kinds) {
   const SlowCupti cupti;
   const auto begin = std::chrono::steady_clock::now();
   Enabler& enabler = SlowCupti::enabler;
-  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::memset), ApiFilter::none, true, true);
+  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::memset), {}, true, true);
   CHECK(!SlowCupti::enabled && !enabler.settled());
   SlowCupti::resource(CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   std::thread first([] { SlowCupti::resource(CUPTI_CBID_RESOURCE_MODULE_LOADED); });
@@ -494,7 +494,7 @@ TEST(threads_with_work_wait_for_the_one_that_enables_kinds) {
   first.join();
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));  // the nested callback did not wait
   enabler.disable();
-  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel), ApiFilter::none, true, false);
+  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel), {}, true, false);
   CHECK(enabler.refused().empty());
   enabler.disable();
 }
@@ -503,7 +503,7 @@ TEST(cupti_is_asked_once_for_its_names) {
   const SlowCupti cupti;
   CHECK_EQUAL(cupti.api_functions().size(), std::size_t{2});
   const unsigned asked = SlowCupti::asked;
-  SlowCupti::enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::api), ApiFilter::launch, true, true);
+  SlowCupti::enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::api), {ApiFilter::launch}, true, true);
   SlowCupti::enabler.settle();
   SlowCupti::captures.watch(cupti, SlowCupti::callbacks);
   CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_DRIVER_API, SlowCupti::kLaunch) == "cuLaunchKernel");

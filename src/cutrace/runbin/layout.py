@@ -516,7 +516,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
     13: ("unreadable", "events of the imported file that could not be used"),
     14: ("samples_lost", "samples of hardware counters dropped because the GPU's buffer was full"),
     15: ("kept_back", "buffers that CUPTI kept at the end, because a call or GPU work in them had not ended"),
-    16: ("stacks_dropped", "stacks of calls dropped because a thread's buffer or table was full"),
+    16: ("stacks_dropped", "stacks of calls dropped for lack of room, or because they could not be read"),
     17: (
         "name_unknown",
         "kernels without a name, because this CUPTI mixes up names after a module was unloaded",

@@ -231,7 +231,7 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   const AttachContext context{options, library_, callbacks_, enabler_, notes, refused_by_features_, before_cuda};
   for (Feature* const feature : features()) feature->attach(context);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
-  const KindSet kinds = enabler_.enable(library_, callbacks_, options.kinds, options.api, options.graph_nodes,
+  const KindSet kinds = enabler_.enable(library_, callbacks_, options.kinds, {options.api, options.stacks}, options.graph_nodes,
                                         before_cuda && library_.sharing.load() == nullptr);
   for (Feature* const feature : features()) feature->kinds_enabled(context);
   active_.store(true, std::memory_order_release);

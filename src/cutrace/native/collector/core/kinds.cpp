@@ -15,20 +15,26 @@ constexpr std::array<const char*, static_cast<std::size_t>(Kind::count)> kNames 
     "kernel", "memcpy", "memset", "api", "sync", "event", "memory", "pool", "overhead", "device", "context",
     "stream", "name", "nvtx", "module", "jit", "unified_memory", "environment", "external"};
 
-// Prefixes of function names, after "cuda" in the runtime and "cu" in the driver.
-constexpr std::string_view kWork[] = {"Launch", "Memcpy", "Memset", "MemPrefetch", "GraphLaunch"};
+constexpr std::array<std::string_view, static_cast<std::size_t>(CallGroup::count)> kGroupNames = {"sync", "alloc", "copy", "launch"};
 
-// Other calls that are useful in a timeline: they wait for work, allocate memory or load code. Queries (cudaGetLastError,
-// cudaEventQuery, ...) run thousands of times a step and are not useful.
+// Prefixes of function names, after "cuda" in the runtime and "cu" in the driver.
+constexpr std::string_view kLaunches[] = {"Launch", "GraphLaunch"};
+constexpr std::string_view kCopies[] = {"Memcpy", "Memset", "MemPrefetch"};
+constexpr std::string_view kWaits[] = {
+    "StreamSynchronize", "EventSynchronize", "DeviceSynchronize", "ThreadSynchronize", "CtxSynchronize",
+    "ExecutionCtxSynchronize"};
+constexpr std::string_view kAllocations[] = {"MemPoolCreate", "MemPoolDestroy", "MemPoolTrimTo"};
+constexpr std::string_view kAllocationsRuntime[] = {"Malloc", "Free", "HostAlloc", "HostRegister", "HostUnregister"};
+constexpr std::string_view kAllocationsDriver[] = {
+    "MemAlloc", "MemFree", "MemHostAlloc", "MemHostRegister", "MemHostUnregister", "MemCreate", "MemRelease", "MemMap",
+    "MemUnmap"};
+
+// Other calls that are useful in a timeline. Queries (cudaGetLastError, cudaEventQuery, ...) run thousands of times a step and
+// are not useful.
 constexpr std::string_view kKept[] = {
-    "MemDiscard", "GraphAdd", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "StreamSynchronize", "EventSynchronize",
-    "MemPoolCreate", "MemPoolDestroy", "MemPoolTrimTo", "LibraryLoad", "LibraryUnload"};
-constexpr std::string_view kKeptRuntime[] = {
-    "DeviceSynchronize", "ThreadSynchronize", "ExecutionCtxSynchronize", "Malloc", "Free", "HostAlloc", "HostRegister",
-    "HostUnregister", "DeviceReset"};
-constexpr std::string_view kKeptDriver[] = {
-    "CtxSynchronize", "MemAlloc", "MemFree", "MemHostAlloc", "MemHostRegister", "MemHostUnregister", "MemCreate",
-    "MemRelease", "MemMap", "MemUnmap", "ModuleLoad", "ModuleUnload", "LinkComplete"};
+    "MemDiscard", "GraphAdd", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "LibraryLoad", "LibraryUnload"};
+constexpr std::string_view kKeptRuntime[] = {"DeviceReset"};
+constexpr std::string_view kKeptDriver[] = {"ModuleLoad", "ModuleUnload", "LinkComplete"};
 
 bool starts_with_any(std::string_view name, std::span<const std::string_view> prefixes) {
   return std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); });
@@ -83,13 +89,17 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
   out.kinds |= bit(kind);
 }
 
-// Turns all calls that ApiFilter::launch keeps, or all that it drops, on or off; adds refusals to `out`.
-void set_calls(const CuptiLibrary& cupti, bool kept, bool on, EnabledKinds& out) {
+std::string option_of(const KeptCalls& keeps) {
+  return keeps.filter == ApiFilter::launch ? "api=launch" : "the calls with stacks";
+}
+
+// Turns all calls that are kept, or all others, on or off; adds refusals to `out`.
+void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, bool on, EnabledKinds& out) {
   std::string_view first;
   CUptiResult error = CUPTI_SUCCESS;
   int refused = 0;
   for (const ApiFunction& function : cupti.api_functions()) {
-    if (keeps_api_call(function.name) != kept) continue;
+    if (keeps(function.name) != kept) continue;
     const CUptiResult result = cupti.enable_call(function.domain, function.id, on);
     // A CUPTI newer than the driver lists calls that the driver does not have.
     if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER || refused++ != 0) continue;
@@ -98,29 +108,29 @@ void set_calls(const CuptiLibrary& cupti, bool kept, bool on, EnabledKinds& out)
   }
   if (refused == 0) return;
   const std::string more = refused > 1 ? " and " + std::to_string(refused - 1) + " more" : "";
-  out.refused.push_back({"a part of api=launch: " + std::string(first) + more, cupti.error_name(error)});
+  out.refused.push_back({"a part of " + option_of(keeps) + ": " + std::string(first) + more, cupti.error_name(error)});
 }
 
-void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, EnabledKinds& out) {
-  if (filter == ApiFilter::none) return;
+void enable_api(const CuptiLibrary& cupti, const KeptCalls& keeps, bool before_cuda, EnabledKinds& out) {
   const bool by_call = cupti.has_filter();
+  const bool all = keeps.filter == ApiFilter::all;
   // Enabling single calls makes the others free. When CUDA is already in use, this works with CUPTI 13.5, but 13.0 then
   // records no calls.
-  if (filter == ApiFilter::launch && by_call && (before_cuda || cupti.version >= kCupti_13_5)) {
-    set_calls(cupti, true, true, out);
-    out.calls_one_by_one = true;
+  if (!all && by_call && (before_cuda || cupti.version >= kCupti_13_5)) {
+    set_calls(cupti, keeps, true, true, out);
+    out.calls_one_by_one = keeps;
     out.kinds |= bit(Kind::api);
     return;
   }
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", false, out);
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", false, out);
-  if (filter == ApiFilter::launch && by_call) set_calls(cupti, false, false, out);
-  if (filter == ApiFilter::launch && !by_call)
-    out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
+  if (!all && by_call) set_calls(cupti, keeps, false, false, out);
+  if (!all && !by_call) out.refused.push_back({option_of(keeps) + " (all calls are recorded instead)", "no filter for each call"});
 }
 
 // Enables each kind separately, and adds them or their refusals to `out`. `before_cuda`: CUDA is not initialised yet.
-void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes, bool before_cuda, EnabledKinds& out) {
+void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, const KeptCalls& calls, bool graph_nodes, bool before_cuda,
+                  EnabledKinds& out) {
   // Programs poll events and streams in loops; a query of unfinished work is not a synchronisation.
   if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
   constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
@@ -129,7 +139,7 @@ void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool 
   // One row for each graph launch replaces the rows of its nodes.
   if ((kinds & bit(Kind::kernel)) && !graph_nodes)
     enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
-  if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
+  if (!calls.none()) enable_api(cupti, calls, before_cuda, out);
 }
 
 // Kinds without an activity of CUPTI, which features record.
@@ -174,19 +184,38 @@ bool parse_api_filter(std::string_view text, ApiFilter& filter) {
   return true;
 }
 
+std::optional<CallGroup> parse_call_group(std::string_view word) {
+  const auto it = std::ranges::find(kGroupNames, word);
+  if (it == kGroupNames.end()) return std::nullopt;
+  return static_cast<CallGroup>(it - kGroupNames.begin());
+}
+
+CallGroups call_groups(std::string_view name) {
+  const std::string_view call = without_prefix(name);
+  CallGroups groups = 0;
+  if (starts_with_any(call, kLaunches)) groups |= bit(CallGroup::launch);
+  if (starts_with_any(call, kCopies)) groups |= bit(CallGroup::copy);
+  const bool waiting_copy = call.starts_with("Memcpy") && call.find("Async") == call.npos;
+  if (waiting_copy || starts_with_any(call, kWaits)) groups |= bit(CallGroup::sync);
+  const bool of_domain = is_runtime(name) ? starts_with_any(call, kAllocationsRuntime) : starts_with_any(call, kAllocationsDriver);
+  if (of_domain || starts_with_any(call, kAllocations)) groups |= bit(CallGroup::alloc);
+  return groups;
+}
+
 bool submits_work(std::string_view name) {
-  return !name.starts_with("__") && starts_with_any(without_prefix(name), kWork);
+  const std::string_view call = without_prefix(name);
+  return !name.starts_with("__") && (starts_with_any(call, kLaunches) || starts_with_any(call, kCopies));
 }
 
 bool keeps_api_call(std::string_view name) {
   const std::string_view call = without_prefix(name);
-  return starts_with_any(call, kWork) || starts_with_any(call, kKept) ||
-         (is_runtime(name) ? starts_with_any(call, kKeptRuntime) : starts_with_any(call, kKeptDriver));
+  const bool of_domain = is_runtime(name) ? starts_with_any(call, kKeptRuntime) : starts_with_any(call, kKeptDriver);
+  return of_domain || starts_with_any(call, kKept) || call_groups(name) != 0;
 }
 
 // ---- when ----
 
-KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, ApiFilter api, bool graph_nodes,
+KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
                         bool before_cuda) {
   cupti_ = &cupti;
   callbacks_ = &callbacks;
@@ -195,7 +224,8 @@ KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet
   without_memory_.store(false);
   enabled_ = {};
   enabled_.kinds = kinds & kByFeatures;
-  enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda, enabled_);
+  if ((kinds & bit(Kind::api)) == 0) calls.filter = ApiFilter::none;
+  enable_kinds(cupti, kinds & ~deferred_, calls, graph_nodes, before_cuda, enabled_);
   const KindSet all = enabled_.kinds | deferred_;
   if (deferred_ == 0 || watch_for_work()) return all;
   enable_deferred();
@@ -231,7 +261,7 @@ bool Enabler::watch(bool on) {
 }
 
 void Enabler::enable_deferred() {
-  enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false, enabled_);
+  enable_kinds(*cupti_, deferred_, {ApiFilter::none, 0}, graph_nodes_, false, enabled_);
 }
 
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) noexcept {
@@ -286,7 +316,7 @@ std::vector<Refusal> Enabler::refused() const {
 void Enabler::disable() {
   settle();
   EnabledKinds unused;  // not enabled_: the writer may read its refusals
-  if (enabled_.calls_one_by_one) set_calls(*cupti_, true, false, unused);
+  if (enabled_.calls_one_by_one) set_calls(*cupti_, *enabled_.calls_one_by_one, true, false, unused);
   for (const CUpti_ActivityKind kind : enabled_.activities) cupti_->disable(kind);
 }
 

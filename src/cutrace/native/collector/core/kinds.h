@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,11 +40,33 @@ std::vector<std::string> kind_names(KindSet kinds);
 bool parse_kinds(std::string_view list, KindSet& kinds);  // comma-separated names; "default" means kDefaultKinds
 bool parse_api_filter(std::string_view text, ApiFilter& filter);
 
+// Kinds of API calls by what they do for the program, in the order of the bits of a CallGroups.
+enum class CallGroup : std::uint32_t { sync, alloc, copy, launch, count };
+
+using CallGroups = std::uint32_t;
+constexpr CallGroups bit(CallGroup group) { return CallGroups{1} << static_cast<std::uint32_t>(group); }
+
+// "sync" -> CallGroup::sync; nullopt for another word.
+std::optional<CallGroup> parse_call_group(std::string_view word);
+// The groups of the function that CUPTI calls `name`: a copy that waits for its end is in `copy` and in `sync`.
+CallGroups call_groups(std::string_view name);
+
 // Whether a call gives the GPU work: "cudaLaunchKernel_v7000", "cuMemcpyHtoD_v2".
 bool submits_work(std::string_view name);
 
 // Whether ApiFilter::launch keeps the function that CUPTI calls `name`, e.g. "cudaLaunchKernel_v7000".
 bool keeps_api_call(std::string_view name);
+
+// The API calls of a recording: those of a filter, and those of the groups.
+struct KeptCalls {
+  ApiFilter filter = ApiFilter::none;
+  CallGroups groups = 0;
+
+  bool operator()(std::string_view name) const {
+    return filter == ApiFilter::all || (filter == ApiFilter::launch && keeps_api_call(name)) || (call_groups(name) & groups) != 0;
+  }
+  bool none() const { return filter == ApiFilter::none && groups == 0; }
+};
 
 struct Refusal {
   std::string what;   // activity kind or call
@@ -52,7 +75,7 @@ struct Refusal {
 
 struct EnabledKinds {
   std::vector<CUpti_ActivityKind> activities;  // enabled activity kinds, to be disabled later
-  bool calls_one_by_one = false;               // API calls were enabled by callback id, not by activity kind
+  std::optional<KeptCalls> calls_one_by_one;   // API calls that were enabled by callback id, not by activity kind
   KindSet kinds = 0;                           // kinds that work at least in part
   std::vector<Refusal> refused;
 };
@@ -68,8 +91,9 @@ struct EnabledKinds {
 // miss their first kernels. They hold no lock and poll the state, for kLongestWait at most.
 class Enabler final : public CallbackHandler {
  public:
-  // Starts a recording. `before_cuda`: inside cuInit(). Returns the kinds that are enabled or will be.
-  KindSet enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, ApiFilter api, bool graph_nodes,
+  // Starts a recording. Calls of groups are recorded without Kind::api, too. `before_cuda`: inside cuInit(). Returns the kinds
+  // that are enabled or will be.
+  KindSet enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
                  bool before_cuda);
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   // Stops waiting for a context, and waits for a thread that is inside on_callback().

@@ -39,6 +39,19 @@ bool names(std::string_view value, std::vector<std::string>& out) {
   return !out.empty() && out.size() <= Options::kMostAnnotated && std::ranges::find(out, "") == out.end();
 }
 
+// "sync,launch:100": groups of calls; of launches, one in 100.
+bool stacks(std::string_view value, Options& o) {
+  while (!value.empty()) {
+    std::string_view word = trimmed(next_word(value, ","));
+    const std::optional<CallGroup> group = parse_call_group(next_word(word, ":"));
+    if (!group) return false;
+    o.stacks |= bit(*group);
+    if (word.empty()) continue;
+    if (*group != CallGroup::launch || !number(word, o.stacks_every) || o.stacks_every == 0) return false;
+  }
+  return o.stacks != 0;
+}
+
 bool added(std::optional<Condition> condition, std::vector<Condition>& conditions) {
   if (condition) conditions.push_back(std::move(*condition));
   return condition.has_value();
@@ -66,6 +79,8 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "buffer_size") return number(value, o.buffer_size) && o.buffer_size >= 4096 && o.buffer_size % 4096 == 0;
   if (key == "annotate") return names(value, o.annotate);
   if (key == "annotator") return o.annotator = value, !value.empty();
+  if (key == "stacks") return stacks(value, o);
+  if (key == "stacks_min_ns") return number(value, o.stacks_min_ns);
   if (key == "share") return truth(value, o.share);
   if (key == "device_buffers") return number(value, o.device_buffers);
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;

@@ -34,6 +34,9 @@ struct Options {
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
   std::vector<std::string> annotate;                   // functions of a Python program that get ranges, by name
   std::string annotator;                               // the Python file that finds them; "": the caller runs it
+  CallGroups stacks = 0;                               // calls whose Python stacks are recorded
+  std::uint32_t stacks_every = 1;                      // of launches: one in so many
+  std::uint64_t stacks_min_ns = 0;                     // only of calls that take so long
   bool share = false;                                  // share CUPTI with other tools, if it can
   std::uint64_t device_buffers = 0;                    // limit on CUPTI's buffers of 3.2 MB on a GPU, 0: CUPTI's own limit
   std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
@@ -51,6 +54,7 @@ struct Options {
   static constexpr std::size_t kMostAnnotated = 64;
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }
+  bool uses_cupti() const { return (kinds & ~bit(Kind::nvtx)) != 0 || sample_pc || stacks != 0; }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }
 };
 

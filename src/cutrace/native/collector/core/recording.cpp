@@ -14,6 +14,7 @@
 #include "blocked_signals.h"
 #include "clock.h"
 #include "driver.h"
+#include "own_thread.h"
 #include "features/nvtx/nvtx.h"
 #include "wake.h"
 
@@ -44,7 +45,9 @@ bool Recording::start(std::string& error) {
   if (!writer_.open(error)) return false;
   if (!start_threads(error)) return false;
   if (keeper_ != nullptr) keeper_->begin();
-  rings_.store(rings::arm(options_.max_memory / 4));
+  // Stacks need memory beside their events: an eighth of max_memory.
+  const std::uint64_t part = options_.stacks != 0 ? 8 : 4;
+  rings_.store(rings::arm(options_.max_memory / part));
   if (options_.records_nvtx()) nvtx::arm(rings_.load());
   annotate::begin(options_, notes_);
   return true;
@@ -93,7 +96,7 @@ void Recording::fail() noexcept {
 void Recording::attach_cupti(bool before_cuda) {
   {
     const std::lock_guard lock(mutex_);
-    if (!running() || attach_ != Attach::none || ((options_.kinds & ~bit(Kind::nvtx)) == 0 && !options_.sample_pc)) return;
+    if (!running() || attach_ != Attach::none || !options_.uses_cupti()) return;
     attach_ = Attach::trying;
   }
   try {
@@ -249,6 +252,7 @@ const char* Recording::forget(std::shared_ptr<Recording> recording) {
 // ---- flusher ----
 
 void Recording::run_flusher() {
+  is_own_thread = true;
   try {
     flush_loop();
   } catch (const std::exception&) {
@@ -334,6 +338,7 @@ void Recording::detach(bool in_order) {
 // ---- writer ----
 
 void Recording::run_writer() {
+  is_own_thread = true;
   try {
     write_loop();
   } catch (const std::exception&) {

@@ -89,6 +89,7 @@ Ring* adopt() {
 
 }  // namespace
 
+std::uint32_t latest() { return recordings.load(); }
 std::uint32_t arm(std::size_t ring_memory) {
   memory_limit.store(ring_memory);
   const std::uint32_t number = recordings.fetch_add(1) + 1;

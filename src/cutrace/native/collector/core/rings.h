@@ -19,11 +19,12 @@ enum class EventType : std::uint8_t {
   graph_node, graph_node_copy, graph_exec,                            // features/graph_nodes
   kernel_name, launch_name, node_name,                                // features/names
   allocation,                                                         // features/memory
+  stack_forget, stack_frame, stack_node, call_stack,                  // features/stacks
   count
 };
 
 // Who dropped an event because the ring was full.
-enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, memory, count };
+enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, memory, stacks, count };
 
 struct EventHead {
   std::uint32_t size;  // bytes, a multiple of 8
@@ -115,6 +116,8 @@ namespace rings {
 // The number of the recording that events belong to, 0 for none. A thread's state for another number is stale.
 extern std::atomic<std::uint32_t> armed;
 
+// The number of the recording that was started last, 0 for none; the next one has the next number.
+std::uint32_t latest();
 // Starts a recording of events with at most `memory` bytes of rings. Returns its number.
 std::uint32_t arm(std::size_t memory);
 // Ends the one of this number, unless another one has started.

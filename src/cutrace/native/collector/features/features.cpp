@@ -10,12 +10,21 @@
 #include "features/newest/newest.h"
 #include "features/pc_sampling/pc_sampling.h"
 #include "features/standby/first_work.h"
+#include "features/stacks/stacks.h"
 
 namespace cutrace {
 
 std::span<Feature* const> features() {
-  static std::array all{&children_feature(), &graph_nodes_feature(), &memory_feature(), &kernel_names_feature(),
-                        &newest_feature(), &pc_sampling_feature(), &first_work_feature()};
+  static std::array all{
+      &children_feature(),
+      &graph_nodes_feature(),
+      &memory_feature(),
+      &kernel_names_feature(),
+      &newest_feature(),
+      &pc_sampling_feature(),
+      &first_work_feature(),
+      &stacks_feature(),
+  };
   return all;
 }
 

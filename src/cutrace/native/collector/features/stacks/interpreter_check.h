@@ -1,0 +1,30 @@
+// Whether frames that are read by offsets agree with those that Python's public API shows.
+//
+// It is checked once in a process, on the main thread of Python and with Python's lock, before the first stack is taken. The
+// same call has Python run close_captures() at its end.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cutrace::python {
+
+enum class Trust : std::uint8_t {
+  unknown,   // nobody has asked for the check
+  asked,     // the main thread of Python will check when it runs Python code again
+  trusted,
+  refused
+};
+
+Trust trust();
+// Why the interpreter is refused, "" when it is not.
+std::string_view refusal();
+
+// Asks the main thread of Python for the check, unless that was done. Needs find_interpreter(). False when the interpreter takes
+// no request now. That thread then calls `checked`.
+bool ask_for_check(void (*checked)());
+
+// The check. The caller has Python's lock. Returns the result.
+Trust check_interpreter();
+
+}  // namespace cutrace::python

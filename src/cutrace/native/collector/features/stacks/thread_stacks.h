@@ -1,0 +1,72 @@
+// The stacks that a thread has taken, as numbers: tables of fixed size, and the guards around a capture.
+//
+// A stack that is known costs a walk over the frames and one look-up. A new one is defined to a StackSink first: its frames and
+// the nodes of the tree of stacks, each node after its parent. Numbers count from 1 and belong to the thread. When a table is
+// full or a code object has died, the thread forgets all of them and starts again after StackSink::forget().
+//
+// A capture takes no lock, no memory after the thread's first one, and not the lock of Python.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "python_frames.h"
+
+namespace cutrace::python {
+
+// Where definitions go. Each function returns false when there is no room for it now.
+class StackSink {
+ public:
+  // All numbers so far are void.
+  virtual bool forget() = 0;
+  virtual bool define_frame(std::uint32_t number, const FrameText& text) = 0;
+  // `parent` 0: the outermost frame.
+  virtual bool define_stack(std::uint32_t number, std::uint32_t parent, std::uint32_t frame) = 0;
+
+ protected:
+  ~StackSink() = default;
+};
+
+// What became of a capture.
+enum class Captured : std::uint8_t {
+  stack,
+  no_python,    // the thread runs no Python code
+  closing,      // the interpreter ends
+  nested,       // in a signal handler that interrupted a capture
+  unreadable,   // the frames are not as expected, or may be those of another interpreter
+  no_memory,    // for the tables of the thread
+  sink_is_full,
+  count
+};
+
+struct CapturedStack {
+  std::uint32_t number = 0;  // 0 unless `result` is `stack`
+  Captured result = Captured::no_python;
+  bool truncated = false;  // frames beyond kMostFrames are missing
+};
+
+// Who reads the definitions. Numbers have a meaning for one reader only.
+struct StackReader {
+  const void* sink = nullptr;
+  std::uint32_t recording = 0;
+
+  bool operator==(const StackReader&) const = default;
+};
+
+// The calling thread's stack. The caller has checked the interpreter (interpreter_check.h). `memory`: what the tables of all
+// threads may take.
+CapturedStack capture_stack(StackSink& sink, const StackReader& reader, std::size_t memory);
+
+// Before the interpreter frees the states of other threads: afterwards only the calling thread takes stacks. Waits for
+// captures that run, for a second at most.
+void close_captures();
+
+// Bytes of all tables.
+std::size_t stack_tables_memory();
+
+// The parent's threads and their captures are gone.
+void forget_threads_after_fork();
+
+}  // namespace cutrace::python
