@@ -114,7 +114,16 @@ Gpu& gpu() {
   return *g;
 }
 
-thread_local std::vector<CUcontext> contexts;
+// Without a destructor, because exit handlers ask for the current context after objects of the thread are gone.
+struct ContextStack {
+  bool empty() const { return count == 0; }
+  CUcontext back() const { return items[count - 1]; }
+  void push_back(CUcontext context) { items[count++] = context; }
+  void pop_back() { --count; }
+  CUcontext items[64];
+  std::size_t count;
+};
+thread_local ContextStack contexts;
 
 CUcontext current_context() {
   return contexts.empty() ? reinterpret_cast<CUcontext>(std::uintptr_t{kContext}) : contexts.back();
