@@ -91,7 +91,7 @@ struct Gpu {
   std::recursive_mutex mutex;
   std::string name = "NVIDIA FAKE";
   int major = 9, minor = 0, devices = 1;
-  pid_t initialised = 0;  // process that called cuInit()
+  std::atomic<pid_t> initialised{0};  // the process that called cuInit()
   bool injected = false;
   std::atomic<unsigned> context_waits{0};
   int primary = 0;        // references to the primary context of device 0
