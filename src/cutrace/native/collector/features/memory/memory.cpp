@@ -127,6 +127,7 @@ class MemoryFeature final : public Feature {
       const std::lock_guard lock(table_mutex_);
       table_.reset(context.options.max_memory / 16);
       table_memory_.store(0);
+      unlisted_.store(0);
     }
     context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
     std::size_t refused = 0;
@@ -189,7 +190,10 @@ class MemoryFeature final : public Feature {
     const bool good = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) == CUDA_SUCCESS;
     if (!entered) enter(call, data, recording);  // the callback was enabled in the middle of the call
     switch (call.effect) {
-      case Effect::release: good ? end_release(data, now) : undo_release(now); break;
+      case Effect::release:
+        // The driver has accepted the stream, so it may be asked about it. A captured call only makes a node of a graph.
+        good && !(now.request.asynchronous && is_captured(now.request.stream)) ? end_release(data, now) : undo_release(now);
+        break;
       case Effect::release_physical:
       case Effect::unmap: good ? end_release(data, now) : undo_release(now); break;
       default:
@@ -203,7 +207,6 @@ class MemoryFeature final : public Feature {
   void begin_release(const MemoryCall& call, const CUpti_CallbackData& data, CallInProgress& now) {
     if (!call.read(data.functionParams, now.request)) return;
     const MemoryRequest& request = now.request;
-    if (request.asynchronous && is_captured(request.stream)) return;  // a node of a graph
     {
       const std::lock_guard lock(table_mutex_);
       if (const auto live = table_.take(request.space, request.address)) {
@@ -348,10 +351,9 @@ class MemoryFeature final : public Feature {
     mapping.other = request.other;
     mapping.space = Space::mapping;
     const std::lock_guard lock(table_mutex_);
-    Live* const physical = table_.find(Space::physical, request.other);
-    if (physical == nullptr) return;  // imported, or from before the recording
-    ++physical->other;
-    if (!add_to_table(mapping)) unlisted_.fetch_add(1);
+    if (table_.find(Space::physical, request.other) == nullptr) return;  // imported, or from before the recording
+    if (!add_to_table(mapping)) return static_cast<void>(unlisted_.fetch_add(1));
+    ++table_.find(Space::physical, request.other)->other;
   }
 
   // Under table_mutex_. Physical memory ends with its last handle and its last mapping.
