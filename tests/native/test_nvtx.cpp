@@ -332,6 +332,47 @@ TEST(hundreds_of_threads_share_the_memory) {
   CHECK_EQUAL(c.lost(rows::Loss::nvtx_dropped), std::uint64_t{0});
 }
 
+TEST(open_ranges_are_bounded) {
+  Injected program;
+  program.begin("max_memory=16777216");
+  constexpr int kPushes = 60'000, kStarts = 60'000;
+  const auto settle = [&](int i) {
+    if (i % 500 == 0) CHECK_EQUAL(program.collector.flush(), 0);
+  };
+  const nvtxRangeId_t first = nvtxRangeStartA("started first");
+  for (int i = 0; i < kPushes; ++i) {
+    CHECK_EQUAL(nvtxRangePushA("a range that is not ended, with a name of some length"), i);
+    settle(i);
+  }
+  for (int i = 1; i < kStarts; ++i) {
+    nvtxRangeStartA("a range that is not ended, with a name of some length");
+    settle(i);
+  }
+  CHECK_EQUAL(program.collector.flush(), 0);
+  const auto memory = program.collector.statistics().memory_bytes;
+  CHECK(memory < (16 << 20) && memory > (1 << 20));
+  // The innermost ranges are still exact, and ends of the others are no second loss.
+  for (int i = kPushes; i-- > 0;) {
+    CHECK_EQUAL(nvtxRangePop(), i);
+    settle(i);
+  }
+  nvtxRangeEnd(first);
+  CHECK_EQUAL(nvtxRangePushA("after"), 0);
+  CHECK_EQUAL(nvtxRangePop(), 0);
+  const auto c = program.end();
+  std::uint64_t closed = 0, open = 0;
+  for (const auto& r : c.rows<rows::NvtxRanges>()) {
+    (r.end != 0 ? closed : open) += 1;
+    CHECK_EQUAL(r.flags, r.end != 0 ? 0 : 1);
+  }
+  CHECK_EQUAL(closed + open, std::uint64_t{kPushes + kStarts + 1});
+  CHECK(closed > 1000 && open > 0);
+  CHECK(c.lost(rows::Loss::memory_limit) > 0);
+  CHECK_EQUAL(c.lost(rows::Loss::memory_limit) + c.lost(rows::Loss::nvtx_open), open);
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_unmatched_pop), std::uint64_t{0});
+  CHECK_EQUAL(c.text(c.rows<rows::NvtxRanges>().back().name).empty(), false);
+}
+
 TEST(nothing_is_recorded_before_start_and_after_stop) {
   Injected program;
   CHECK_EQUAL(nvtxRangePushA("before"), NVTX_NO_PUSH_POP_TRACKING);

@@ -55,6 +55,8 @@ struct Options {
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }
   bool uses_cupti() const { return (kinds & ~bit(Kind::nvtx)) != 0 || sample_pc || stacks != 0; }
+  // For events of threads: their rings, and what NVTX keeps of them. Stacks need memory beside their events.
+  std::uint64_t events_memory() const { return max_memory / (stacks != 0 ? 8 : 4); }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }
 };
 

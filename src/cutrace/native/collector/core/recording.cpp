@@ -45,9 +45,7 @@ bool Recording::start(std::string& error) {
   if (!writer_.open(error)) return false;
   if (!start_threads(error)) return false;
   if (keeper_ != nullptr) keeper_->begin();
-  // Stacks need memory beside their events: an eighth of max_memory.
-  const std::uint64_t part = options_.stacks != 0 ? 8 : 4;
-  rings_.store(rings::arm(options_.max_memory / part));
+  rings_.store(rings::arm(options_.events_memory()));
   if (options_.records_nvtx()) nvtx::arm(rings_.load());
   annotate::begin(options_, notes_);
   return true;

@@ -45,7 +45,7 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes, FileKe
       keeper_(keeper),
       watcher_(keeper != nullptr ? keeper->watcher() : no_watcher_),
       activity_(source.library(), capture_, thread_names_, watcher_, first_recording(started_), started_),
-      nvtx_(capture_, thread_names_, watcher_, started_),
+      nvtx_(capture_, thread_names_, watcher_, started_, options.events_memory()),
       process_(process_identity(options, started_)),
       file_began_(started_),
       refused_buffers_(source.pool().refused()) {
@@ -289,7 +289,7 @@ void Writer::publish_statistics() {
   statistics_.records_dropped = dropped_;
   statistics_.records_discarded = discarded_;
   statistics_.nvtx_events = nvtx_.events();
-  statistics_.memory_bytes = capture_.memory() + source_.pool().memory() + rings::memory();
+  statistics_.memory_bytes = capture_.memory() + source_.pool().memory() + rings::memory() + nvtx_.memory();
   for (const auto& decoder : decoders_) statistics_.memory_bytes += decoder->memory();
   statistics_.blocks_written = capture_.file().blocks();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -27,8 +28,8 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
   return ids[number];
 }
 
-NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started)
-    : capture_(capture), names_(names), watcher_(watcher), started_(started) {
+NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started, std::size_t memory)
+    : capture_(capture), names_(names), watcher_(watcher), started_(started), memory_limit_(memory) {
   for (Ring* ring = rings::all(); ring != nullptr; ring = ring->next)
     for (auto& dropped : ring->dropped) dropped.store(0);
 }
@@ -157,11 +158,11 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
 void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread) {
   if (header.flags & nvtx::kUnknownRanges) return capture_.graph_nodes().created(node, 0, id_of_thread, {});
   std::size_t open = 0;
-  for (std::size_t domain = 0; domain < std::min(thread.stacks.size(), Ring::kDomains); ++domain) open += thread.stacks[domain].size();
+  for (std::size_t domain = 0; domain < std::min(thread.stacks.size(), Ring::kDomains); ++domain) open += thread.stacks[domain].ranges.size();
   if (std::exchange(thread.lost_events, header.length) != header.length) {
     ++changes_;
-    for (auto& stack : thread.stacks)
-      for (OpenRange& range : stack) range.doubtful = true;
+    for (Stack& stack : thread.stacks)
+      for (OpenRange& range : stack.ranges) range.doubtful = true;
     for (auto& [id, range] : started_ranges_)
       if (range.row.thread == id_of_thread) range.doubtful = true;
   }
@@ -175,8 +176,8 @@ void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uin
 // launches, ranges of both styles and of all domains count. nullopt when one of them may have ended.
 std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::uint32_t thread) const {
   std::vector<const OpenRange*> open;
-  for (const auto& stack : stacks)
-    for (const OpenRange& range : stack) open.push_back(&range);
+  for (const Stack& stack : stacks)
+    for (const OpenRange& range : stack.ranges) open.push_back(&range);
   for (const auto& [id, range] : started_ranges_)
     if (range.row.thread == thread) open.push_back(&range);
   if (std::ranges::any_of(open, &OpenRange::doubtful)) return std::nullopt;
@@ -196,37 +197,48 @@ std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::u
 void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
   ++changes_;
   if (stacks.size() <= range.domain) stacks.resize(range.domain + std::size_t{1});
-  auto& stack = stacks[range.domain];
+  Stack& stack = stacks[range.domain];
   const bool by_level = range.level != nvtx::kNoDepth;
   // Open ranges at this level or deeper lost their pops to a full buffer.
-  while (by_level && !stack.empty() && stack.back().level >= range.level) close(stack);
-  range.row.depth = static_cast<std::uint16_t>(by_level ? range.level : stack.size());
-  stack.push_back(std::move(range));
+  while (by_level && !stack.ranges.empty() && stack.ranges.back().level >= range.level) close(stack);
+  if (by_level) stack.forgotten = std::min(stack.forgotten, range.level);
+  const std::size_t around = by_level ? range.level : stack.forgotten + stack.ranges.size();
+  range.row.depth = static_cast<std::uint16_t>(around);
+  open_bytes_ += size_of(range);
+  stack.ranges.push_back(std::move(range));
+  keep_to_memory();
 }
 
 void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header, nvtx::EventValues values) {
   ++changes_;
   if (stacks.size() <= header.domain) stacks.resize(header.domain + std::size_t{1});
-  auto& stack = stacks[header.domain];
+  Stack& stack = stacks[header.domain];
   const bool by_level = header.depth != nvtx::kNoDepth;
-  while (by_level && !stack.empty() && stack.back().level > header.depth) close(stack);
-  if (stack.empty() || (by_level && stack.back().level != header.depth))
-    return capture_.lose(rows::Loss::nvtx_unmatched_pop, 1, "NVTX pop");
-  apply(stack.back(), std::move(values));
-  close(stack, header.time);
+  while (by_level && !stack.ranges.empty() && stack.ranges.back().level > header.depth) close(stack);
+  const bool found = !stack.ranges.empty() && (!by_level || stack.ranges.back().level == header.depth);
+  if (found) {
+    apply(stack.ranges.back(), std::move(values));
+    return close(stack, header.time);
+  }
+  const bool was_forgotten = by_level ? header.depth < stack.forgotten : stack.forgotten != 0;
+  if (!was_forgotten) return capture_.lose(rows::Loss::nvtx_unmatched_pop, 1, "NVTX pop");
+  stack.forgotten = by_level ? header.depth : stack.forgotten - 1;
 }
 
 void NvtxDecoder::start(OpenRange range) {
   ++changes_;
   const std::uint64_t id = range.row.range_id;
+  open_bytes_ += size_of(range);
   if (const auto ended = pending_ends_.extract(id)) {
     apply(range, std::move(ended.mapped().values));
     return write(range, ended.mapped().time, ended.mapped().thread);
   }
   started_ranges_.emplace(id, std::move(range));
+  keep_to_memory();
 }
 
 void NvtxDecoder::apply(OpenRange& range, nvtx::EventValues values) {
+  open_bytes_ -= size_of(range);
   if (values.message) {
     range.own = std::move(*values.message);
     range.registered = 0;
@@ -234,6 +246,7 @@ void NvtxDecoder::apply(OpenRange& range, nvtx::EventValues values) {
   range.row.category = values.category.value_or(range.row.category);
   range.row.color = values.color.value_or(range.row.color);
   nvtx::PayloadReader::append(range.arguments, values.arguments, " (end)");
+  open_bytes_ += size_of(range);
 }
 
 void NvtxDecoder::end(std::uint64_t id, std::uint64_t time, std::uint32_t thread, nvtx::EventValues values) {
@@ -242,6 +255,7 @@ void NvtxDecoder::end(std::uint64_t id, std::uint64_t time, std::uint32_t thread
     apply(started.mapped(), std::move(values));
     return write(started.mapped(), time, thread);
   }
+  if (id <= forgotten_starts_) return;
   pending_ends_.emplace(id, PendingEnd{time, thread, std::move(values), round_});
 }
 
@@ -269,8 +283,8 @@ void NvtxDecoder::look_at(OpenRange& range, const rows::NvtxRanges& row, bool op
 template <typename Visit>
 void NvtxDecoder::each_open_range(Visit&& visit) {
   for (auto& [ring, thread] : threads_)
-    for (auto& stack : thread.stacks)
-      for (OpenRange& range : stack) visit(range);
+    for (Stack& stack : thread.stacks)
+      for (OpenRange& range : stack.ranges) visit(range);
   for (auto& [id, range] : started_ranges_) visit(range);
 }
 
@@ -281,7 +295,9 @@ void NvtxDecoder::watch_open_ranges(std::uint64_t time) {
   });
 }
 
+// The range is in no container any more.
 void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
+  open_bytes_ -= size_of(range);
   rows::NvtxRanges row = row_of(range, end);
   row.end_thread = thread;
   row.flags = end == 0 ? 1 : 0;
@@ -291,15 +307,63 @@ void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t threa
 }
 
 // Removes the range before code that may throw, so that no range is written twice.
-void NvtxDecoder::close(std::vector<OpenRange>& stack, std::uint64_t end) {
-  OpenRange range = std::move(stack.back());
-  stack.pop_back();
+void NvtxDecoder::close(Stack& stack, std::uint64_t end) {
+  OpenRange range = std::move(stack.ranges.back());
+  stack.ranges.pop_back();
   write(range, end, end != 0 ? range.row.thread : 0);
 }
 
 void NvtxDecoder::leave_open(Stacks& stacks) {
-  for (auto& stack : stacks)
-    while (!stack.empty()) close(stack);
+  for (Stack& stack : stacks)
+    while (!stack.ranges.empty()) close(stack);
+}
+
+std::size_t NvtxDecoder::size_of(const OpenRange& range) {
+  constexpr std::size_t kContainer = 64;  // the node of a map, or the spare space of a vector
+  return sizeof range + kContainer + range.own.capacity() + range.arguments.capacity();
+}
+
+void NvtxDecoder::forget(OpenRange range) {
+  open_bytes_ -= size_of(range);
+  rows::NvtxRanges row = row_of(range, 0);
+  row.flags = 1;
+  capture_.add(row);
+  capture_.lose(rows::Loss::memory_limit, 1, "ends of NVTX ranges: too many were open");
+}
+
+void NvtxDecoder::keep_to_memory() {
+  // The rings take what they need of the common share, but never all of it.
+  const std::size_t least = memory_limit_ / 8;
+  const std::size_t used = rings::memory();
+  const std::size_t limit = used + least < memory_limit_ ? memory_limit_ - used : least;
+  while (open_bytes_ > limit) {
+    Stack* most = nullptr;
+    for (auto& [ring, thread] : threads_)
+      for (Stack& stack : thread.stacks)
+        if (most == nullptr || stack.ranges.size() > most->ranges.size()) most = &stack;
+    // Half of a container at a time, so that forgetting takes little time in all.
+    if (most != nullptr && most->ranges.size() >= started_ranges_.size()) forget_outermost(*most);
+    else forget_first_started();
+  }
+}
+
+void NvtxDecoder::forget_outermost(Stack& stack) {
+  const auto half = static_cast<std::ptrdiff_t>((stack.ranges.size() + 1) / 2);
+  std::vector<OpenRange> outermost(std::make_move_iterator(stack.ranges.begin()), std::make_move_iterator(stack.ranges.begin() + half));
+  stack.ranges.erase(stack.ranges.begin(), stack.ranges.begin() + half);
+  // Levels of a program can have gaps, where events were dropped.
+  const std::uint32_t last = outermost.back().level;
+  stack.forgotten = last != nvtx::kNoDepth ? last + 1 : stack.forgotten + static_cast<std::uint32_t>(half);
+  for (OpenRange& range : outermost) forget(std::move(range));
+}
+
+void NvtxDecoder::forget_first_started() {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, range] : started_ranges_) ids.push_back(id);
+  const auto middle = ids.begin() + static_cast<std::ptrdiff_t>((ids.size() - 1) / 2);
+  std::ranges::nth_element(ids, middle);
+  forgotten_starts_ = std::max(forgotten_starts_, *middle);
+  for (auto id = ids.begin(); id <= middle; ++id) forget(std::move(started_ranges_.extract(*id).mapped()));
 }
 
 }  // namespace cutrace

@@ -1,6 +1,7 @@
 // Converts NVTX events to rows, and matches pushes with pops and starts with ends. Writer thread only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,8 +19,9 @@ namespace cutrace {
 
 class NvtxDecoder {
  public:
-  // Skips events before `started`, and drops so far: they belong to an earlier recording.
-  NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started);
+  // Skips events before `started`, and drops so far: they belong to an earlier recording. Open ranges and the rings share
+  // `memory` bytes.
+  NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started, std::size_t memory);
 
   // The writer reads the rings: before the first, the events of each, after each, after the last.
   void begin_round();
@@ -31,6 +33,7 @@ class NvtxDecoder {
   // Writes the ranges without an end.
   void finish();
   std::uint64_t events() const { return events_; }
+  std::size_t memory() const { return open_bytes_; }
 
  private:
   // A range whose row has no string ids yet: it may end in a later file, where its texts get other ids.
@@ -45,7 +48,12 @@ class NvtxDecoder {
     bool unwatched = false;  // the same, as seen after the event: of no use for nodes, which come between
     std::vector<std::uint32_t> fired{};  // dump conditions that it has made true
   };
-  using Stacks = std::vector<std::vector<OpenRange>>;  // of a thread, by domain number
+  // The open push/pop ranges of a thread and a domain. The outermost `forgotten` ones are not here any more.
+  struct Stack {
+    std::vector<OpenRange> ranges;
+    std::uint32_t forgotten = 0;
+  };
+  using Stacks = std::vector<Stack>;  // of a thread, by domain number
   struct Thread {
     Stacks stacks;
     std::uint32_t lost_events = 0;  // at the last graph node
@@ -67,15 +75,22 @@ class NvtxDecoder {
   void start(OpenRange range);
   void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread, nvtx::EventValues values);
   // Payloads at the end of a range may change it and add arguments.
-  static void apply(OpenRange& range, nvtx::EventValues values);
+  void apply(OpenRange& range, nvtx::EventValues values);
   template <typename Visit>
   void each_open_range(Visit&& visit);
   rows::NvtxRanges row_of(const OpenRange& range, std::uint64_t end);
   void look_at(OpenRange& range, const rows::NvtxRanges& row, bool open);
   void write(OpenRange& range, std::uint64_t end, std::uint32_t thread);  // end 0: the range has no end
   // Writes the last range of a stack and removes it; end 0: the range has no end.
-  void close(std::vector<OpenRange>& stack, std::uint64_t end = 0);
+  void close(Stack& stack, std::uint64_t end = 0);
   void leave_open(Stacks& stacks);
+  // Writes a range without an end, because there is no memory to wait for it.
+  void forget(OpenRange range);
+  // Forgets the oldest ranges while the open ones take more than their share of the memory.
+  void keep_to_memory();
+  void forget_outermost(Stack& stack);
+  void forget_first_started();
+  static std::size_t size_of(const OpenRange& range);
   void age_pending_ends();
   std::uint32_t registered(std::uint32_t number) { return string(registered_, number, nvtx::registered_string); }
   std::uint32_t domain(std::uint16_t number) { return string(domains_, number, nvtx::domain_name); }
@@ -94,6 +109,9 @@ class NvtxDecoder {
   std::unordered_map<const Ring*, Thread> threads_;
   std::uint64_t changes_ = 1;  // of the open ranges of any thread
   std::unordered_map<std::uint64_t, OpenRange, SeededHash> started_ranges_;
+  std::uint64_t forgotten_starts_ = 0;  // starts up to this id are not here any more
+  const std::size_t memory_limit_;
+  std::size_t open_bytes_ = 0;  // of open ranges
   // An end can be read before its start, because they may come from different threads.
   std::unordered_map<std::uint64_t, PendingEnd, SeededHash> pending_ends_;
   std::uint32_t references_ = 0;           // Capture::references() when the ids below were assigned
