@@ -1,5 +1,4 @@
 // Extended payloads of NVTX, through the header-only library that programs use.
-#include <nvtx3/nvToolsExtPayload.h>
 #include <nvtx3/nvToolsExtPayloadHelper.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -13,28 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "capture_reader.h"
-#include "collector_under_test.h"
+#include "nvtx_program.h"
 
 using namespace cutrace;
 
 namespace {
-
-struct Injected {
-  Injected() {
-    setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
-    nvtxInitialize(nullptr);
-    domain = nvtxDomainCreateA("d");
-  }
-  void begin(const std::string& more = "") { CHECK_EQUAL(collector.start(folder.options(more).c_str()), 0); }
-  CaptureReader end() {
-    CHECK_EQUAL(collector.stop(), 0);
-    return CaptureReader(folder.only());
-  }
-  Collector collector;
-  Folder folder;
-  nvtxDomainHandle_t domain;
-};
 
 nvtxEventAttributes_t attributes(const char* message) {
   nvtxEventAttributes_t a{};
@@ -45,38 +27,10 @@ nvtxEventAttributes_t attributes(const char* message) {
   return a;
 }
 
-using Entry = nvtxPayloadSchemaEntry_t;
-
-Entry entry(const char* name, std::uint64_t type, std::uint64_t flags = 0, std::uint64_t detail = 0, std::uint64_t offset = 0) {
-  return {flags, type, name, nullptr, detail, offset, nullptr, nullptr};
-}
-
-struct Schema {
-  std::vector<Entry> entries;
-  std::uint64_t type = NVTX_PAYLOAD_SCHEMA_TYPE_STATIC;
-  std::size_t size = 0;
-  const char* name = nullptr;
-  std::uint64_t flags = 0;
-  std::uint64_t id = 0;
-  std::size_t pack = 0;
-};
-
-std::uint64_t registered(nvtxDomainHandle_t domain, const Schema& schema) {
-  nvtxPayloadSchemaAttr_t a{};
-  a.fieldMask = NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES |
-                NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_FLAGS | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME;
-  if (schema.size != 0) a.fieldMask |= NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE;
-  if (schema.id != 0) a.fieldMask |= NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_SCHEMA_ID;
-  if (schema.pack != 0) a.fieldMask |= NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ALIGNMENT;
-  a.name = schema.name;
-  a.type = schema.type;
-  a.flags = schema.flags;
-  a.entries = schema.entries.data();
-  a.numEntries = schema.entries.size();
-  a.payloadStaticSize = schema.size;
-  a.packAlign = schema.pack;
-  a.schemaId = schema.id;
-  return nvtxPayloadSchemaRegister(domain, &a);
+void attach(nvtxEventAttributes_t& attributes, const nvtxPayloadData_t& payload) {
+  attributes.payloadType = NVTX_PAYLOAD_TYPE_EXT;
+  attributes.reserved0 = 1;
+  attributes.payload.ullValue = reinterpret_cast<std::uintptr_t>(&payload);
 }
 
 std::uint64_t registered_enum(nvtxDomainHandle_t domain, std::span<const nvtxPayloadEnum_t> values, std::size_t size, std::uint64_t id = 0) {
@@ -113,16 +67,10 @@ std::vector<std::string> arguments(const CaptureReader& capture) {
   return out;
 }
 
-std::string reasons(const CaptureReader& capture) {
-  std::string out;
-  for (const auto& row : capture.rows<rows::Losses>()) out += capture.text(row.detail) + "; ";
-  return out;
-}
-
 }  // namespace
 
 TEST(every_way_to_pass_a_payload_arrives) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   struct Step {
     std::uint64_t iteration;
@@ -135,7 +83,7 @@ TEST(every_way_to_pass_a_payload_arrives) {
   const Step step{42, 0.125f};
   nvtxPayloadData_t payload = data(schema, step);
   auto a = attributes("attributes");
-  NVTX_PAYLOAD_EVTATTR_SET_MULTIPLE_N(a, &payload, 1);
+  attach(a, payload);
   nvtxDomainMarkEx(d, &a);
   nvtxMarkPayload(d, &payload, 1);
   CHECK_EQUAL(nvtxDomainRangePushEx(d, &a), 0);
@@ -166,7 +114,7 @@ TEST(every_way_to_pass_a_payload_arrives) {
 }
 
 TEST(each_predefined_type_has_its_value) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
 #pragma pack(push, 1)
   struct Numbers {
@@ -235,7 +183,7 @@ TEST(each_predefined_type_has_its_value) {
 }
 
 TEST(arrays_nested_schemas_and_enums_are_read) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   struct Point {
     float x, y;
@@ -277,7 +225,7 @@ TEST(arrays_nested_schemas_and_enums_are_read) {
 }
 
 TEST(dynamic_schemas_are_read) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   constexpr auto kDynamic = NVTX_PAYLOAD_SCHEMA_TYPE_DYNAMIC;
   constexpr auto kByIndex = NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_LENGTH_INDEX;
@@ -316,7 +264,7 @@ TEST(dynamic_schemas_are_read) {
 }
 
 TEST(unions_show_the_chosen_member) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   struct Value {
     std::uint8_t kind;
@@ -352,7 +300,7 @@ TEST(unions_show_the_chosen_member) {
 }
 
 TEST(strings_behind_pointers_are_copied_at_once) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   struct Pointers {
     const char* text;
@@ -404,7 +352,7 @@ TEST(strings_behind_pointers_are_copied_at_once) {
 }
 
 TEST(offsets_in_a_payload_are_followed) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   struct Offsets {
     std::uint32_t from_base;
@@ -424,7 +372,7 @@ TEST(offsets_in_a_payload_are_followed) {
 }
 
 TEST(payloads_name_and_color_their_event) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   struct Event {
     nvtxStringHandle_t message;
@@ -445,7 +393,7 @@ TEST(payloads_name_and_color_their_event) {
   mark(d, schema, event);
   const nvtxPayloadData_t payload = data(schema, event);
   auto a = attributes("from attributes");
-  NVTX_PAYLOAD_EVTATTR_SET_MULTIPLE_N(a, &payload, 1);
+  attach(a, payload);
   a.category = 1;
   nvtxDomainRangePushEx(d, &a);
   const Event at_end{nvtxDomainRegisterStringA(d, "from end"), 4, 0xffff0000, 8};
@@ -464,7 +412,7 @@ TEST(payloads_name_and_color_their_event) {
 }
 
 TEST(ids_belong_to_their_domain_and_may_come_late) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   const auto other = nvtxDomainCreateA("other");
   const std::uint64_t id = NVTX_PAYLOAD_SCHEMA_ID_STATIC_START + 5;
@@ -494,7 +442,7 @@ TEST(ids_belong_to_their_domain_and_may_come_late) {
 }
 
 TEST(what_cannot_be_read_is_counted) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   const auto odd = registered(d, {{entry("known", NVTX_PAYLOAD_ENTRY_TYPE_UINT32), entry("odd", 999), entry("lost", NVTX_PAYLOAD_ENTRY_TYPE_UINT32),
                                    entry("found", NVTX_PAYLOAD_ENTRY_TYPE_UINT32, 0, 0, 12)}});
@@ -531,7 +479,7 @@ TEST(what_cannot_be_read_is_counted) {
 }
 
 TEST(hostile_schemas_do_no_harm) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   const std::uint64_t huge = ~std::uint64_t{0};
   std::vector<std::uint64_t> schemas;
@@ -563,7 +511,7 @@ TEST(hostile_schemas_do_no_harm) {
 }
 
 TEST(each_cut_file_has_its_own_arguments) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   const auto schema = registered(d, {{entry("n", NVTX_PAYLOAD_ENTRY_TYPE_INT32)}});
   program.begin();
@@ -585,7 +533,7 @@ TEST(each_cut_file_has_its_own_arguments) {
 }
 
 TEST(a_full_ring_drops_whole_events_and_counts_them) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   program.begin("flush_ms=10");
   const std::string bytes(8000, 'p');
@@ -599,7 +547,7 @@ TEST(a_full_ring_drops_whole_events_and_counts_them) {
 }
 
 TEST(a_forked_child_records_payloads) {
-  Injected program;
+  NvtxProgram program;
   const auto d = program.domain;
   const auto schema = registered(d, {{entry("n", NVTX_PAYLOAD_ENTRY_TYPE_INT32)}});
   program.begin();
@@ -629,7 +577,7 @@ TEST(a_forked_child_records_payloads) {
 // What NCCL 2.26 and later do: names of functions, registered once; a schema at the first call of each function; the payload of
 // an initialisation with the pop, because it is known only then.
 TEST(communicators_and_collectives_like_those_of_nccl_are_complete) {
-  Injected program;
+  NvtxProgram program;
   const auto d = nvtxDomainCreateA("NCCL");
   const std::uint64_t first = NVTX_PAYLOAD_SCHEMA_ID_STATIC_START;
   struct Init {
@@ -648,9 +596,7 @@ TEST(communicators_and_collectives_like_those_of_nccl_are_complete) {
     auto a = attributes(nullptr);
     a.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
     a.message.registered = nvtxDomainRegisterStringA(d, name);
-    if (payload != nullptr) {
-      NVTX_PAYLOAD_EVTATTR_SET_MULTIPLE_N(a, payload, 1)
-    }
+    if (payload != nullptr) attach(a, *payload);
     nvtxDomainRangePushEx(d, &a);
   };
   for (int i = 0; i < 2; ++i) {

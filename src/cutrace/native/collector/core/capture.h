@@ -251,7 +251,7 @@ class Capture {
   Tables<rows::Launches, rows::Functions, rows::GraphNodes, rows::Frames, rows::Stacks, rows::Devices, rows::Contexts,
          rows::Streams, rows::Threads, rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions,
          rows::Clocks, rows::Kernels, rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks,
-         rows::Synchronizations, rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads,
+         rows::Counters, rows::Synchronizations, rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads,
          rows::GraphLaunches, rows::ExternalCorrelations, rows::UnifiedMemory, rows::Jit, rows::Environment,
          rows::PcSamples, rows::CallStacks, rows::Losses>
       tables_;

@@ -16,6 +16,7 @@ namespace cutrace {
 enum class EventType : std::uint8_t {
   skip,
   push, pop, start, end, mark, category, thread_name, resource_name,  // features/nvtx
+  counter, deferred, batch,                                           // the same
   graph_node, graph_node_copy, graph_exec,                            // features/graph_nodes
   kernel_name, launch_name, node_name,                                // features/names
   allocation,                                                         // features/memory

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "batch.h"
 #include "core/clock.h"
 #include "core/cupti_source.h"
 #include "nvtx_callbacks.h"
@@ -185,6 +186,7 @@ std::uint32_t first_event() {
 
 void after_fork_in_child(void (*start)()) {
   after_fork_in_parent();  // the registry's lock
+  Batch::after_fork_in_child();
   on_first_event.store(start);
   armed.store(start != nullptr ? kForkedChild : 0);
 }
@@ -289,10 +291,17 @@ bool install(NvtxGetExportTableFunc_t get_export_table) {
   return usable;
 }
 
-bool install_extension(const nvtxExtModuleInfo_t& module) {
-  if (module.moduleId != NVTX_EXT_PAYLOAD_MODULEID) return false;
+bool install_payload_marks(const nvtxExtModuleInfo_t& module) {
   const Callback functions[] = {{NVTX3EXT_CBID_nvtxMarkPayload, mark_payload}};
   return install_payload_ranges<Taker>(module) && fill(module, functions);
+}
+
+void submit_deferred(nvtxDomainHandle_t domain, PayloadParts parts) {
+  Ring* const ring = ring_if_recording();
+  if (ring == nullptr) return;
+  Event e(EventType::deferred, domain);
+  e.parts = parts;
+  emit(*ring, e, now_ns());
 }
 
 }  // namespace cutrace::nvtx

@@ -11,7 +11,7 @@
 #include "core/rings.h"
 
 #define NVTX_NO_IMPL
-#include <nvtx3/nvToolsExtPayload.h>
+#include "nvtx_constants.h"
 
 namespace cutrace::nvtx {
 

@@ -237,6 +237,11 @@ bool fill(const nvtxExtModuleInfo_t& module, const Callback (&callbacks)[N]) {
   return true;
 }
 
+// The functions of the payload module that events of the collector have, ranges included. False for another version.
+bool install_payload_marks(const nvtxExtModuleInfo_t& module);
+// Puts a deferred event into the thread's ring.
+void submit_deferred(nvtxDomainHandle_t domain, PayloadParts parts);
+
 // Gives ranges with extended payloads to a Taker. False for a version of the module with other functions.
 template <typename Taker>
 bool install_payload_ranges(const nvtxExtModuleInfo_t& module) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <memory>
 #include <string_view>
 #include <utility>
 
 #include "common/text.h"
+#include "core/clock.h"
 
 namespace cutrace {
 
@@ -30,11 +32,15 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
 
 NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started, std::size_t memory)
     : capture_(capture), names_(names), watcher_(watcher), started_(started), memory_limit_(memory) {
+  nvtx::Batch::limit(memory / 4);
   for (Ring* ring = rings::all(); ring != nullptr; ring = ring->next)
     for (auto& dropped : ring->dropped) dropped.store(0);
 }
 
-void NvtxDecoder::begin_round() { age_pending_ends(); }
+void NvtxDecoder::begin_round() {
+  age_pending_ends();
+  converters_.clear();
+}
 
 void NvtxDecoder::ring_is_read(Ring& ring, bool ended) {
   const std::uint64_t dropped = ring.take_dropped(EventSource::nvtx);
@@ -50,7 +56,8 @@ void NvtxDecoder::end_round() {
   capture_.lose(rows::Loss::nvtx_dropped, ringless - std::exchange(ringless_seen_, ringless),
                 "events: no memory for the thread's buffer");
   const std::uint64_t refused = nvtx::registrations_refused();
-  capture_.lose(rows::Loss::table_limit, refused - std::exchange(refused_seen_, refused), "NVTX strings and domains");
+  capture_.lose(rows::Loss::table_limit, refused - std::exchange(refused_seen_, refused), "NVTX strings, domains, schemas and counters");
+  capture_.lose(rows::Loss::memory_limit, nvtx::Batch::take_refused(), "batches of NVTX events or counter samples");
 }
 
 void NvtxDecoder::finish() {
@@ -59,6 +66,10 @@ void NvtxDecoder::finish() {
   for (auto& [ring, thread] : threads_) leave_open(thread.stacks);
   threads_.clear();
   while (!started_ranges_.empty()) write(started_ranges_.extract(started_ranges_.begin()).mapped(), 0, 0);
+  while (!deferred_.empty()) {
+    auto open = deferred_.extract(deferred_.begin());
+    for (OpenRange& range : open.mapped()) write(range, 0, 0);
+  }
 }
 
 void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
@@ -66,6 +77,12 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   EventHeader header;
   std::memcpy(&header, bytes, sizeof header);
   bytes += sizeof header;
+  std::unique_ptr<const nvtx::Batch> batch;
+  if (header.type == EventType::batch) {
+    std::uintptr_t pointer = 0;
+    std::memcpy(&pointer, bytes, sizeof pointer);
+    batch.reset(reinterpret_cast<const nvtx::Batch*>(pointer));
+  }
   if (header.time < started_) return;
   names_.seen(ring.thread);
 
@@ -84,14 +101,21 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   if (header.type == EventType::graph_exec)
     return capture_.graph_nodes().instantiated(static_cast<std::uint32_t>(id), !(header.flags & nvtx::kIncomplete));
   ++events_;
+  if (batch != nullptr) return this->batch(header, ring.thread, *batch);
+  if (header.type == EventType::counter) {
+    const auto kind = static_cast<nvtx::Sample>(header.depth);
+    return counters_.sample(header.domain, id, kind, {bytes, header.length}, header.time, ring.thread);
+  }
   std::string_view own;
   if (header.flags & nvtx::kText) own = {reinterpret_cast<const char*>(bytes), header.length};
   std::uint32_t known = header.flags & nvtx::kRegistered ? header.length : 0;
   nvtx::EventValues values;
   if (header.flags & nvtx::kPayload) {
     const auto behind_text = static_cast<std::size_t>(bytes - start) + own.size();
-    values = payloads_.read(header.domain, start + ((behind_text + 7) & ~std::size_t{7}));
+    values = payloads_.read(header.domain, start + ((behind_text + 7) & ~std::size_t{7}), header.type == EventType::deferred);
   }
+  if (header.type == EventType::deferred)
+    return deferred(header.domain, std::move(values), NVTX_SCOPE_NONE, header.time, ring.thread);
   if (header.type == EventType::pop) return pop(threads_[&ring].stacks, header, std::move(values));
   if (header.type == EventType::end) return end(id, header.time, ring.thread, std::move(values));
   if (values.message) {
@@ -295,6 +319,120 @@ void NvtxDecoder::watch_open_ranges(std::uint64_t time) {
   });
 }
 
+// ---- deferred events ----
+
+void NvtxDecoder::batch(const EventHeader& header, std::uint32_t thread, const nvtx::Batch& batch) {
+  if (batch.of_counters)
+    return counters_.batch(header.domain, {batch.id, batch.flags, batch.first(), batch.second()}, thread);
+  const nvtx::PayloadType* const type = nvtx::find_type(header.domain, batch.id);
+  if (type == nullptr || type->is_enum())
+    return capture_.lose(rows::Loss::nvtx_undecoded, 1, "batches of deferred NVTX events of a schema that was never registered");
+  const auto all = batch.all();
+  const nvtx::PayloadBytes bytes{.data = all.data(), .size = all.size(), .base = batch.first().size(), .relocated = false, .memory = batch.memory()};
+  const std::size_t end = batch.first().size();
+  for (std::size_t at = 0; at < end;) {
+    const std::size_t before = at;
+    nvtx::EventValues values = payloads_.read_deferred(*type, bytes, at);
+    if (at == nvtx::kVaries || at <= before || at > end)
+      return capture_.lose(rows::Loss::nvtx_undecoded, 1, "ends of batches of deferred NVTX events");
+    deferred(header.domain, std::move(values), batch.scope, header.time, thread);
+  }
+}
+
+std::optional<std::uint64_t> NvtxDecoder::time_of(std::uint16_t domain, const std::optional<nvtx::Timestamp>& timestamp, std::uint64_t submitted) {
+  if (!timestamp) return std::nullopt;
+  const std::uint64_t clock = timestamp->clock.value_or(NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED);
+  auto known = converters_.find({domain, clock});
+  if (known == converters_.end()) known = converters_.emplace(std::pair(domain, clock), nvtx::TimeConverter::of(domain, clock)).first;
+  const auto time = known->second.convert(timestamp->time);
+  // What is submitted has happened, as far as clocks agree.
+  return time && *time <= submitted + kSecondNs ? time : std::nullopt;
+}
+
+void NvtxDecoder::deferred(std::uint16_t domain_number, nvtx::EventValues values, std::uint64_t scope, std::uint64_t submitted, std::uint32_t thread) {
+  const auto start = time_of(domain_number, values.start, submitted);
+  const auto end = time_of(domain_number, values.end, submitted);
+  const auto mark = time_of(domain_number, values.mark, submitted);
+  const bool converted = start.has_value() == values.start.has_value() && end.has_value() == values.end.has_value() &&
+                         mark.has_value() == values.mark.has_value();
+  if (!converted)
+    return capture_.lose(rows::Loss::nvtx_undecoded, 1, "deferred NVTX events with times of an unknown clock");
+  if (scope == NVTX_SCOPE_NONE) scope = values.general_scope.value_or(NVTX_SCOPE_NONE);
+  scope = values.scope.value_or(scope);
+  const bool of_this_thread = scope == NVTX_SCOPE_CURRENT_SW_THREAD || scope == NVTX_SCOPE_CURRENT_SW_INNERMOST;
+  const std::uint32_t owner = values.thread.value_or(of_this_thread ? thread : 0);
+  if (const std::string_view path = nvtx::scope_path(domain_number, scope); !path.empty())
+    nvtx::PayloadReader::append(values.arguments, "\"scope\":" + json_quoted(path), " (event)");
+  OpenRange range{{}, domain_number, nvtx::kNoDepth, 0, values.message.value_or(std::string()), std::move(values.arguments)};
+  range.row.category = values.category.value_or(0);
+  range.row.color = values.color.value_or(0);
+  range.row.thread = owner;
+  const bool is_range = start.has_value() || end.has_value();
+  const std::uint64_t kind = values.kind != 0 ? values.kind : is_range ? NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_STARTEND : NVTX_PAYLOAD_SCHEMA_FLAG_MARK;
+  const std::optional<std::uint64_t> moment = mark ? mark : start ? start : end;
+  if (!moment) return capture_.lose(rows::Loss::nvtx_undecoded, 1, "deferred NVTX events without a time");
+  if (kind != NVTX_PAYLOAD_SCHEMA_FLAG_MARK) return deferred_range(std::move(range), values, start, end, moment);
+  if (*moment < started_) return;
+  rows::NvtxMarks row;
+  row.time = *moment;
+  row.name = capture_.string(range.own);
+  row.domain = domain(domain_number);
+  row.category = range.row.category;
+  row.color = range.row.color;
+  row.thread = owner;
+  row.arguments = capture_.string(nvtx::json_object(range.arguments));
+  capture_.add(row);
+}
+
+void NvtxDecoder::deferred_range(OpenRange range, const nvtx::EventValues& values, std::optional<std::uint64_t> start,
+                                 std::optional<std::uint64_t> end, std::optional<std::uint64_t> moment) {
+  const auto undecoded = [&](std::string_view what) { capture_.lose(rows::Loss::nvtx_undecoded, 1, what); };
+  // Only a thread's own ranges nest.
+  const bool nests = values.kind == NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_PUSHPOP || values.kind == NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_PUSH ||
+                     values.kind == NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_POP;
+  range.row.kind = nests && range.row.thread != 0 ? 0 : 1;
+  range.row.range_id = values.range_id;
+  const std::uint32_t thread = range.row.thread;
+  const std::tuple key(range.domain, nests, nests ? std::uint64_t{thread} : values.range_id);
+  switch (values.kind) {
+    case NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_PUSH:
+    case NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_START: {
+      if (open_bytes_ + size_of(range) > memory_for_ranges() / 2)
+        return capture_.lose(rows::Loss::memory_limit, 1, "deferred NVTX ranges: too many were open");
+      range.row.start = *moment;
+      open_bytes_ += size_of(range);
+      deferred_[key].push_back(std::move(range));
+      return;
+    }
+    case NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_POP:
+    case NVTX_PAYLOAD_SCHEMA_FLAG_RANGE_END: {
+      const auto open = deferred_.find(key);
+      if (open == deferred_.end()) return capture_.lose(rows::Loss::nvtx_unmatched_pop, 1, "deferred NVTX range end");
+      OpenRange begun = std::move(open->second.back());
+      open->second.pop_back();
+      if (open->second.empty()) deferred_.erase(open);
+      nvtx::EventValues ending;
+      ending.arguments = std::move(range.arguments);
+      apply(begun, std::move(ending));
+      return write_deferred(begun, *moment, thread);
+    }
+    case NVTX_PAYLOAD_SCHEMA_FLAG_COUNTER_GROUP: return undecoded("counter groups as deferred NVTX events");
+    default: break;
+  }
+  if (!start || !end) return undecoded("deferred NVTX ranges without a start or an end");
+  range.row.start = *start;
+  open_bytes_ += size_of(range);
+  write_deferred(range, *end, thread);
+}
+
+void NvtxDecoder::write_deferred(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
+  if (end >= started_ && end >= range.row.start) return write(range, end, thread);
+  open_bytes_ -= size_of(range);
+  if (end < range.row.start) capture_.lose(rows::Loss::nvtx_undecoded, 1, "deferred NVTX ranges that end before they start");
+}
+
+// ---- ranges ----
+
 // The range is in no container any more.
 void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
   open_bytes_ -= size_of(range);
@@ -331,18 +469,24 @@ void NvtxDecoder::forget(OpenRange range) {
   capture_.lose(rows::Loss::memory_limit, 1, "ends of NVTX ranges: too many were open");
 }
 
-void NvtxDecoder::keep_to_memory() {
-  // The rings take what they need of the common share, but never all of it.
+// The rings and batches take what they need of the common share, but never all of it.
+std::size_t NvtxDecoder::memory_for_ranges() const {
   const std::size_t least = memory_limit_ / 8;
-  const std::size_t used = rings::memory();
-  const std::size_t limit = used + least < memory_limit_ ? memory_limit_ - used : least;
+  const std::size_t used = rings::memory() + nvtx::Batch::waiting();
+  return used + least < memory_limit_ ? memory_limit_ - used : least;
+}
+
+void NvtxDecoder::keep_to_memory() {
+  const std::size_t limit = memory_for_ranges();
   while (open_bytes_ > limit) {
     Stack* most = nullptr;
     for (auto& [ring, thread] : threads_)
       for (Stack& stack : thread.stacks)
         if (most == nullptr || stack.ranges.size() > most->ranges.size()) most = &stack;
+    const std::size_t nested = most != nullptr ? most->ranges.size() : 0;
+    if (nested == 0 && started_ranges_.empty()) return;
     // Half of a container at a time, so that forgetting takes little time in all.
-    if (most != nullptr && most->ranges.size() >= started_ranges_.size()) forget_outermost(*most);
+    if (nested >= started_ranges_.size()) forget_outermost(*most);
     else forget_first_started();
   }
 }

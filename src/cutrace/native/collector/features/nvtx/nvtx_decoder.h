@@ -3,13 +3,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "batch.h"
 #include "core/capture.h"
+#include "counter_reader.h"
 #include "nvtx.h"
 #include "payload_reader.h"
 #include "core/process_info.h"
@@ -33,7 +38,7 @@ class NvtxDecoder {
   // Writes the ranges without an end.
   void finish();
   std::uint64_t events() const { return events_; }
-  std::size_t memory() const { return open_bytes_; }
+  std::size_t memory() const { return open_bytes_ + nvtx::Batch::waiting(); }
 
  private:
   // A range whose row has no string ids yet: it may end in a later file, where its texts get other ids.
@@ -74,6 +79,13 @@ class NvtxDecoder {
   void pop(Stacks& stacks, const nvtx::EventHeader& header, nvtx::EventValues values);
   void start(OpenRange range);
   void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread, nvtx::EventValues values);
+  void batch(const nvtx::EventHeader& header, std::uint32_t thread, const nvtx::Batch& batch);
+  // Writes an event that happened before it was submitted by `thread` at `submitted`. `scope` is that of its batch.
+  void deferred(std::uint16_t domain, nvtx::EventValues values, std::uint64_t scope, std::uint64_t submitted, std::uint32_t thread);
+  void deferred_range(OpenRange range, const nvtx::EventValues& values, std::optional<std::uint64_t> start, std::optional<std::uint64_t> end,
+                      std::optional<std::uint64_t> moment);
+  void write_deferred(OpenRange& range, std::uint64_t end, std::uint32_t thread);
+  std::optional<std::uint64_t> time_of(std::uint16_t domain, const std::optional<nvtx::Timestamp>& timestamp, std::uint64_t submitted);
   // Payloads at the end of a range may change it and add arguments.
   void apply(OpenRange& range, nvtx::EventValues values);
   template <typename Visit>
@@ -86,6 +98,7 @@ class NvtxDecoder {
   void leave_open(Stacks& stacks);
   // Writes a range without an end, because there is no memory to wait for it.
   void forget(OpenRange range);
+  std::size_t memory_for_ranges() const;
   // Forgets the oldest ranges while the open ones take more than their share of the memory.
   void keep_to_memory();
   void forget_outermost(Stack& stack);
@@ -99,6 +112,7 @@ class NvtxDecoder {
 
   Capture& capture_;
   nvtx::PayloadReader payloads_{capture_};
+  nvtx::CounterReader counters_{capture_};
   ThreadNames& names_;
   Watcher& watcher_;
   std::uint64_t started_;
@@ -109,6 +123,9 @@ class NvtxDecoder {
   std::unordered_map<const Ring*, Thread> threads_;
   std::uint64_t changes_ = 1;  // of the open ranges of any thread
   std::unordered_map<std::uint64_t, OpenRange, SeededHash> started_ranges_;
+  // Deferred ranges whose begin and end are events of their own, by domain, and thread or range id.
+  std::map<std::tuple<std::uint16_t, bool, std::uint64_t>, std::vector<OpenRange>> deferred_;
+  std::map<std::pair<std::uint16_t, std::uint64_t>, nvtx::TimeConverter> converters_;  // of this round
   std::uint64_t forgotten_starts_ = 0;  // starts up to this id are not here any more
   const std::size_t memory_limit_;
   std::size_t open_bytes_ = 0;  // of open ranges

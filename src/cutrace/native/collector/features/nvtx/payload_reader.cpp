@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kLongestArguments = StringTable::kLongest * 3 / 4;
 constexpr std::size_t kLongestArray = StringTable::kLongest / 2;
 
+constexpr std::uint64_t kKinds = 15 << 3;  // the bits of NVTX_PAYLOAD_SCHEMA_FLAG_MARK and of the other kinds of events
+
 template <typename Value>
 Value load(const std::uint8_t* data) {
   Value value;
@@ -192,8 +194,9 @@ void PayloadReader::add(Object& object, std::string name, const std::string& val
   if (!object.add(std::move(name), value)) lose(1, "fields of NVTX payloads that are too long as text");
 }
 
-EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloads) {
+EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloads, bool deferred) {
   EventValues values;
+  values.deferred = deferred;
   Object object;
   PayloadHead head;
   std::memcpy(&head, payloads, sizeof head);
@@ -216,6 +219,24 @@ EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloa
     if (parts[i].size != 0) read_part(parts[i], bytes[i], values, object);
   }
   values.arguments = std::move(object.members);
+  return values;
+}
+
+EventValues PayloadReader::read_deferred(const PayloadType& type, const PayloadBytes& bytes, std::size_t& at) {
+  EventValues values;
+  values.deferred = true;
+  values.kind = type.flags & kKinds;
+  Object object;
+  read_fields(type, bytes, at, 0, &values, &object);
+  values.arguments = std::move(object.members);
+  if (type.size != kVaries) {
+    at += type.size;
+    return values;
+  }
+  FieldWalk walk(type, bytes, at);
+  for (Place place; walk.next(place);) {
+  }
+  at = walk.end();
   return values;
 }
 
@@ -266,6 +287,7 @@ void PayloadReader::read_part(const PartHead& head, const PayloadBytes& bytes, E
     return add(object, type.name.empty() ? "payload" : type.name, enum_value(type, bytes.data));
   }
   if (type.kind == NVTX_PAYLOAD_SCHEMA_TYPE_UNION) return lose(1, "unions in NVTX payloads whose member is unknown");
+  if (type.flags & kKinds) values.kind = type.flags & kKinds;
   const bool referenced = (type.flags & NVTX_PAYLOAD_SCHEMA_FLAG_REFERENCED) != 0;
   read_fields(type, bytes, 0, 0, &values, referenced ? nullptr : &object);
 }
@@ -322,9 +344,37 @@ void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& byt
   if (type.is_union() && found == 0) lose(1, "unions in NVTX payloads whose member is unknown");
 }
 
+// Whether a field says when or where a deferred event was.
+bool PayloadReader::read_origin(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values) {
+  constexpr std::uint64_t kRoles = NVTX_PAYLOAD_ENTRY_FLAG_MARK | NVTX_PAYLOAD_ENTRY_FLAG_COUNTER;  // their bits
+  constexpr std::uint64_t kEventFlags = NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE | NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP;
+  const std::uint64_t role = field.flags & kRoles;
+  const bool is_time = role != 0 || (field.flags & kEventFlags) == NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP;
+  if (field.semantics.scope != NVTX_SCOPE_NONE) values.general_scope = field.semantics.scope;
+  std::uint64_t number = 0;
+  const bool single = field.array() == 0 && (field.unit == 4 || field.unit == 8);
+  if (!single || !bytes.read_count(place.at, field.unit, false, number)) return false;
+  switch (field.type) {
+    case NVTX_PAYLOAD_ENTRY_TYPE_SCOPE_ID:
+      if (role == 0 || role != NVTX_PAYLOAD_ENTRY_FLAG_RANGE_END) values.scope = number;
+      return true;
+    case NVTX_PAYLOAD_ENTRY_TYPE_TID_UINT32:
+    case NVTX_PAYLOAD_ENTRY_TYPE_TID_UINT64: return values.thread = static_cast<std::uint32_t>(number), true;
+    case NVTX_PAYLOAD_ENTRY_TYPE_RANGE_ID: return values.range_id = number, true;
+    default: break;
+  }
+  if (!is_time || field.nested != nullptr || field.unit != 8) return false;
+  const Timestamp time{static_cast<std::int64_t>(number), field.semantics.time_domain};
+  if (role == NVTX_PAYLOAD_ENTRY_FLAG_RANGE_BEGIN) values.start = time;
+  else if (role == NVTX_PAYLOAD_ENTRY_FLAG_RANGE_END) values.end = time;
+  else values.mark = time;
+  return true;
+}
+
 // Whether a field says something about the event itself.
 bool PayloadReader::read_attribute(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values) {
   constexpr std::uint64_t kEventFlags = NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE | NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP;
+  if (values.deferred && read_origin(field, place, bytes, values)) return true;
   if ((field.flags & kEventFlags) == NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE) {
     if (place.null) return true;
     if (field.is_string()) values.message = read_string(bytes, place.at, std::min(place.count, Ring::kLongestText), field.unit);

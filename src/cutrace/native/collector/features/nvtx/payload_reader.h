@@ -16,12 +16,27 @@
 
 namespace cutrace::nvtx {
 
+// A time of a deferred event, of its clock; without one of nvtxTimestampGet().
+struct Timestamp {
+  std::int64_t time;
+  std::optional<std::uint64_t> clock;
+};
+
 // What payloads say about their event. Of several values the last one counts.
 struct EventValues {
   std::string arguments;  // members of a JSON object, without its braces
   std::optional<std::string> message;
   std::optional<std::uint32_t> category;
   std::optional<std::uint32_t> color;
+
+  // Of a deferred event: what it is, when and where it was. Other events have such fields as arguments.
+  bool deferred = false;
+  std::uint64_t kind = 0;  // NVTX_PAYLOAD_SCHEMA_FLAG_MARK, ...
+  std::optional<Timestamp> start, end, mark;
+  std::optional<std::uint64_t> scope;          // of a field
+  std::optional<std::uint64_t> general_scope;  // of the schema
+  std::optional<std::uint32_t> thread;
+  std::uint64_t range_id = 0;
 };
 
 // A JSON object of arguments from its members; empty for none.
@@ -34,7 +49,9 @@ class PayloadReader {
   explicit PayloadReader(Capture& capture) : capture_(capture) {}
 
   // The payloads that PayloadCopy wrote.
-  EventValues read(std::uint16_t domain, const std::uint8_t* payloads);
+  EventValues read(std::uint16_t domain, const std::uint8_t* payloads, bool deferred = false);
+  // A deferred event of a batch. Sets `at` to the end of the event; kVaries when it cannot be known.
+  EventValues read_deferred(const PayloadType& type, const PayloadBytes& bytes, std::size_t& at);
   // Adds the members of a second object. A name that the first has too gets `suffix`.
   static void append(std::string& members, const std::string& more, std::string_view suffix);
 
@@ -51,6 +68,7 @@ class PayloadReader {
   void read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, EventValues* values,
                    Object* object);
   bool read_attribute(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values);
+  static bool read_origin(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values);
   void write_value(const FieldWalk& walk, const Place& place, const PayloadBytes& bytes, std::string& out);
   void write_element(const FieldWalk& walk, const PayloadField& field, const PayloadBytes& bytes, std::size_t at, std::string& out);
   void write_struct(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, std::string& out);

@@ -8,16 +8,7 @@
 #include <span>
 #include <utility>
 
-#include <nvtx3/nvToolsExtSemanticsCounters.h>
-#include <nvtx3/nvToolsExtSemanticsScope.h>
-#include <nvtx3/nvToolsExtSemanticsTime.h>
-
 #include "registry.h"
-
-// Newer than the headers of CUDA 13.0.
-#ifndef NVTX_PAYLOAD_ENTRY_TYPE_RANGE_ID
-#define NVTX_PAYLOAD_ENTRY_TYPE_RANGE_ID 67
-#endif
 
 namespace cutrace::nvtx {
 namespace {
@@ -33,6 +24,17 @@ struct Types : Registrations<PayloadType> {
   std::uint64_t next_id = kFirstOwnId;
 };
 Types& types = *new Types;
+
+struct Scope {
+  std::uint16_t domain;
+  std::uint64_t id;
+  std::string path;
+  mutable const Scope* next = nullptr;
+};
+struct Scopes : Registrations<Scope> {
+  std::uint64_t next_id = NVTX_SCOPE_ID_DYNAMIC_START;
+};
+Scopes& scopes = *new Scopes;
 
 std::string name_of(const char* name) { return name != nullptr ? std::string(name, strnlen(name, kLongestName)) : std::string(); }
 
@@ -288,6 +290,33 @@ std::uint64_t register_enum(std::uint16_t domain, const nvtxPayloadEnumAttr_t* a
     type.size = type.align = a.sizeOfEnum;
     for (const auto& entry : std::span(a.entries, a.numEntries)) type.labels.push_back({name_of(entry.name), entry.value, entry.isFlag != 0});
   });
+}
+
+std::uint64_t register_scope(std::uint16_t domain, const nvtxScopeAttr_t* attributes) {
+  if (attributes == nullptr || attributes->structSize < sizeof *attributes) return NVTX_SCOPE_NONE;
+  const std::uint64_t given = attributes->scopeId;
+  if (given != NVTX_SCOPE_NONE && (given < NVTX_SCOPE_ID_STATIC_START || given >= NVTX_SCOPE_ID_DYNAMIC_START)) return NVTX_SCOPE_NONE;
+  const std::lock_guard lock(registry_guard().mutex);
+  try {
+    std::string path(scope_path(domain, attributes->parentScope));
+    std::string own = name_of(attributes->path);
+    own.erase(0, own.find_first_not_of('/'));
+    if (!path.empty() && !own.empty()) path += '/';
+    path += own;
+    path.resize(std::min(path.size(), kLongestName));
+    if (!registry_guard().take(sizeof(Scope) + path.size())) return NVTX_SCOPE_NONE;
+    auto scope = std::make_unique<Scope>(domain, given != NVTX_SCOPE_NONE ? given : scopes.next_id++, std::move(path));
+    const std::uint64_t id = scope->id;
+    scopes.add(*scope.release());
+    return id;
+  } catch (const std::bad_alloc&) {
+    return ++registry_guard().refused, NVTX_SCOPE_NONE;
+  }
+}
+
+std::string_view scope_path(std::uint16_t domain, std::uint64_t id) {
+  const Scope* const scope = id >= NVTX_SCOPE_ID_STATIC_START ? scopes.find(domain, id) : nullptr;
+  return scope != nullptr ? std::string_view(scope->path) : std::string_view();
 }
 
 const PayloadType* find_type(std::uint16_t domain, std::uint64_t id) {

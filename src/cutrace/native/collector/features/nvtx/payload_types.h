@@ -9,7 +9,7 @@
 #include <vector>
 
 #define NVTX_NO_IMPL
-#include <nvtx3/nvToolsExtPayload.h>
+#include "nvtx_constants.h"
 
 namespace cutrace::nvtx {
 
@@ -96,6 +96,10 @@ struct PayloadType {
 // The ids of the new types, 0 when they are refused.
 std::uint64_t register_schema(std::uint16_t domain, const nvtxPayloadSchemaAttr_t* attributes);
 std::uint64_t register_enum(std::uint16_t domain, const nvtxPayloadEnumAttr_t* attributes);
+
+// The id of a new scope, NVTX_SCOPE_NONE when it is refused; and the whole path of a registered one, "" for others.
+std::uint64_t register_scope(std::uint16_t domain, const nvtxScopeAttr_t* attributes);
+std::string_view scope_path(std::uint16_t domain, std::uint64_t id);
 
 // The registered type of an id, null for none and for predefined types. Takes no lock.
 const PayloadType* find_type(std::uint16_t domain, std::uint64_t id);

@@ -1,0 +1,52 @@
+// Events and samples that a program submits together. They may be larger than a ring, so the ring has only a pointer to them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "payload_walk.h"
+
+namespace cutrace::nvtx {
+
+class Batch {
+ public:
+  // The program's threads: copies the two parts, events and what they refer to, or samples and their times. Null when there is
+  // no memory for them.
+  static std::unique_ptr<Batch> copy(const void* first, std::size_t first_size, const void* second, std::size_t second_size);
+  ~Batch();
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  bool of_counters = false;
+  std::uint64_t id = 0;  // of the counter, or of the schema of the events
+  std::uint64_t flags = 0;
+  std::uint64_t scope = 0;
+
+  std::span<const std::uint8_t> first() const { return {data_.get(), first_}; }
+  std::span<const std::uint8_t> second() const { return {data_.get() + first_, second_}; }
+  std::span<const std::uint8_t> all() const { return {data_.get(), first_ + second_}; }
+  // Where the program had the two parts.
+  std::span<const CopiedMemory> memory() const { return memory_; }
+
+  // Bounds the bytes of all batches that wait for the writer.
+  static void limit(std::size_t bytes);
+  static std::size_t waiting();
+  // Batches that found no memory since the last call.
+  static std::uint64_t take_refused();
+  // The batches of the parent are not this process's.
+  static void after_fork_in_child();
+
+ private:
+  Batch(std::unique_ptr<std::uint8_t[]> data, std::size_t first, std::size_t second) : data_(std::move(data)), first_(first), second_(second) {}
+
+  std::unique_ptr<std::uint8_t[]> data_;
+  std::size_t first_;
+  std::size_t second_;
+  std::array<CopiedMemory, 2> memory_{};
+};
+
+}  // namespace cutrace::nvtx
