@@ -89,6 +89,38 @@ def test_the_check_waits_for_the_main_thread(runner: Runner) -> None:
     ) == ["True"]
 
 
+def test_code_that_is_compiled_at_run_time_agrees(runner: Runner) -> None:
+    """With the compiler of CPython itself, where the interpreter has it."""
+    code = "import sys; print(getattr(sys, '_jit', None) is not None and sys._jit.is_enabled())"
+    if "True" not in runner.run("-c", code, PYTHON_JIT="1").stdout:
+        pytest.skip("this interpreter has no compiler")
+    done = runner.run(AGREE, "--captures", "2500", PYTHON_JIT="1")
+    result = json.loads(done.stdout)
+    assert result["wrong"] == result["empty"] == 0, "\n".join(result["examples"])
+
+
+def test_greenlets_have_stacks_of_their_own(runner: Runner) -> None:
+    if runner.run("-c", "import greenlet").returncode:
+        pytest.skip("greenlet is not installed")
+    lines = runner.program(
+        """
+from greenlet import greenlet
+pystacks.start()
+def first(n):
+    if n: return first(n - 1)
+    pystacks.both(); two.switch(); pystacks.both(); two.switch()
+def second():
+    def inner():
+        pystacks.both(); one.switch(); pystacks.both()
+    inner()
+one, two = greenlet(first), greenlet(second)
+one.switch(5)
+print(pystacks.checked, len(pystacks.wrong))
+"""
+    )
+    assert lines == ["8 0"]
+
+
 def test_threads_that_capture_at_exit_do_no_harm(runner: Runner) -> None:
     """Daemon threads capture without the interpreter's lock while the interpreter ends and frees their states."""
     text = """

@@ -321,6 +321,33 @@ TEST(a_thread_whose_tables_are_full_starts_again) {
   CHECK(stack_tables_memory() <= 100'000);
 }
 
+TEST(a_thread_with_many_stacks_gets_larger_tables) {
+  fake_python::install(12);
+  std::vector<std::unique_ptr<Code>> codes;
+  for (int i = 0; i < 2000; ++i) codes.push_back(std::make_unique<Code>("a.py", ("f" + std::to_string(i)).c_str(), i + 1));
+  Reader reader;
+  const auto take_all = [&] {
+    for (int i = 0; i < 2000; ++i) {
+      Frames frames;
+      frames.enter(*codes[static_cast<std::size_t>(i)]);
+      CHECK_EQUAL(reader.stack(), "a.py:f" + std::to_string(i) + ":" + std::to_string(i + 1));
+    }
+  };
+  take_all();
+  take_all();
+  const unsigned forgotten = reader.forgotten, defined = reader.defined;
+  take_all();
+  CHECK(reader.forgotten == forgotten && reader.defined == defined);
+  const std::size_t memory = stack_tables_memory();
+  // The small tables that it had are for other threads.
+  on_thread([&] {
+    Frames frames;
+    frames.enter(*codes[0]);
+    CHECK_EQUAL(Reader().stack(), "a.py:f0:1");
+  });
+  CHECK_EQUAL(stack_tables_memory(), memory);
+}
+
 TEST(the_longest_stack_fits_and_deeper_ones_lose_their_outermost_frames) {
   fake_python::install(12);
   std::vector<std::unique_ptr<Code>> codes;

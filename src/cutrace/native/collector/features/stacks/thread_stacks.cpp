@@ -9,6 +9,7 @@
 #include <bit>
 #include <cerrno>
 #include <new>
+#include <utility>
 
 #include "code_deaths.h"
 #include "core/clock.h"
@@ -76,8 +77,9 @@ constexpr std::uint32_t kHiddenFrame = 0;  // in place of a frame's number
 
 class ThreadStacks {
  public:
-  // Entries of the table of stacks. Each table has room for the longest stack.
-  static constexpr std::size_t kLeast = 256, kMost = 8192;
+  // Entries of the table of stacks. Each table has room for the longest stack. A thread begins with the least, and takes larger
+  // tables when its own are full.
+  static constexpr std::size_t kLeast = 256, kMost = 16'384, kGrowth = 4;
   static constexpr std::size_t kFrames = 2, kNodes = 4;  // entries of the other tables for one of stacks
   static_assert(kFrames * kLeast / 4 * 3 > kMostFrames);
   static constexpr std::size_t kBytesEach = sizeof(StackEntry) + kFrames * sizeof(FrameEntry) + kNodes * sizeof(NodeEntry);
@@ -85,7 +87,7 @@ class ThreadStacks {
   static std::size_t bytes(std::size_t entries) { return sizeof(ThreadStacks) + entries * kBytesEach; }
 
   // In memory of bytes(entries) that is zero.
-  explicit ThreadStacks(std::size_t entries) {
+  explicit ThreadStacks(std::size_t entries) : entries_(entries) {
     auto* next = reinterpret_cast<std::uint8_t*>(this) + sizeof(ThreadStacks);
     stacks_.use(next, entries);
     next += entries * sizeof(StackEntry);
@@ -94,8 +96,14 @@ class ThreadStacks {
     nodes_.use(next, kNodes * entries);
   }
 
-  // Another thread takes the tables.
-  void hand_over() { reader_ = {}; }
+  std::size_t entries() const { return entries_; }
+  // A thread takes the tables.
+  void begin() {
+    reader_ = {};
+    full_ = false;
+  }
+  // Whether the tables were full since the last call.
+  bool take_full() { return std::exchange(full_, false); }
 
   CapturedStack capture(const void* state, StackSink& sink, const StackReader& reader) {
     const std::uint32_t epoch = code_epoch();
@@ -142,8 +150,8 @@ class ThreadStacks {
 
   // Defines what is new of the positions' stack. Returns its number; 0 and the reason where there is none.
   [[gnu::noinline]] std::uint32_t define(const StackKey& key, std::uint32_t count, StackSink& sink, Captured& reason) {
-    const bool room = stacks_.has_room(1) && frames_.has_room(count) && nodes_.has_room(count);
-    if (!room) forget();
+    full_ = !(stacks_.has_room(1) && frames_.has_room(count) && nodes_.has_room(count));
+    if (full_) forget();
     reason = Captured::sink_is_full;
     if (!told_to_forget_ && !sink.forget()) return 0;
     told_to_forget_ = true;
@@ -193,6 +201,8 @@ class ThreadStacks {
     return last_node_;
   }
 
+  const std::size_t entries_;
+  bool full_ = false;
   std::uint32_t generation_ = 1;
   std::uint32_t epoch_ = 0;
   StackReader reader_;
@@ -224,28 +234,29 @@ const pthread_key_t retire_key = [] {
   return key;
 }();
 
-ThreadStacks* reuse() {
+// The smallest tables of an ended thread with so many entries.
+ThreadStacks* reuse(std::size_t entries) {
+  ThreadStacks* best = nullptr;
   for (ThreadStacks* stacks = list.load(std::memory_order_acquire); stacks != nullptr; stacks = stacks->next_in_list) {
-    bool owned = false;
-    if (stacks->owned.compare_exchange_strong(owned, true, std::memory_order_acquire)) {
-      stacks->hand_over();
-      return stacks;
-    }
+    const bool fits = stacks->entries() >= entries && !stacks->owned.load(std::memory_order_relaxed);
+    if (fits && (best == nullptr || stacks->entries() < best->entries())) best = stacks;
   }
-  return nullptr;
+  bool owned = false;
+  if (best == nullptr || !best->owned.compare_exchange_strong(owned, true, std::memory_order_acquire)) return nullptr;
+  return best;
 }
 
-// Each thread takes at most a quarter of what is left, so that the first ones have large tables and dozens have some.
-ThreadStacks* create(std::size_t memory) {
-  const std::size_t used = memory_used.load();
-  const std::size_t left = memory > used ? memory - used : 0;
-  const std::size_t wanted = std::bit_floor(left / 4 / ThreadStacks::kBytesEach);
-  const std::size_t entries = std::clamp(wanted, ThreadStacks::kLeast, ThreadStacks::kMost);
+ThreadStacks* create(std::size_t entries, std::size_t memory) {
   const std::size_t bytes = ThreadStacks::bytes(entries);
-  if (bytes > left) return nullptr;
+  if (memory_used.fetch_add(bytes) + bytes > memory) {
+    memory_used.fetch_sub(bytes);
+    return nullptr;
+  }
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  memory_used.fetch_add(bytes);
+  if (mapped == MAP_FAILED) {
+    memory_used.fetch_sub(bytes);
+    return nullptr;
+  }
   auto* const stacks = new (mapped) ThreadStacks(entries);
   stacks->next_in_list = list.load(std::memory_order_relaxed);
   while (!list.compare_exchange_weak(stacks->next_in_list, stacks, std::memory_order_release, std::memory_order_relaxed)) {
@@ -253,14 +264,28 @@ ThreadStacks* create(std::size_t memory) {
   return stacks;
 }
 
-[[gnu::noinline]] ThreadStacks* adopt(std::size_t memory) {
+// Gives the calling thread tables with so many entries. Null when there are none; the thread then keeps what it has.
+[[gnu::noinline]] ThreadStacks* adopt(std::size_t entries, std::size_t memory) {
   const int saved = errno;
-  ThreadStacks* stacks = reuse();
-  if (stacks == nullptr) stacks = create(memory);
-  if (stacks != nullptr) pthread_setspecific(retire_key, stacks);
-  stacks_of_thread = stacks;
+  ThreadStacks* stacks = reuse(entries);
+  if (stacks == nullptr) stacks = create(entries, memory);
+  if (stacks != nullptr) {
+    stacks->begin();
+    if (stacks_of_thread != nullptr) stacks_of_thread->owned.store(false, std::memory_order_release);
+    stacks_of_thread = stacks;
+    pthread_setspecific(retire_key, stacks);
+  }
   errno = saved;
   return stacks;
+}
+
+// The tables of the calling thread, larger ones if its own were full; null when there is no memory.
+ThreadStacks* own_tables(std::size_t memory) {
+  ThreadStacks* const stacks = stacks_of_thread;
+  if (stacks == nullptr) return adopt(ThreadStacks::kLeast, memory);
+  const bool grows = stacks->busy.load(std::memory_order_relaxed) == 0 && stacks->take_full() && stacks->entries() < ThreadStacks::kMost;
+  ThreadStacks* const larger = grows ? adopt(stacks->entries() * ThreadStacks::kGrowth, memory) : nullptr;
+  return larger != nullptr ? larger : stacks;
 }
 
 // Whether the interpreter keeps the state of this thread until the capture is over.
@@ -275,8 +300,7 @@ CapturedStack capture_stack(StackSink& sink, const StackReader& reader, std::siz
   CapturedStack none;
   const void* const state = interpreter.this_thread_state();
   if (state == nullptr) return none;
-  ThreadStacks* stacks = stacks_of_thread;
-  if (stacks == nullptr) stacks = adopt(memory);
+  ThreadStacks* const stacks = own_tables(memory);
   if (stacks == nullptr) {
     none.result = Captured::no_memory;
     return none;
