@@ -850,8 +850,8 @@ def test_a_child_of_multiprocessing_ends_its_recording(arm: Arm, tmp_path: Path)
         assert attachment.wait(LIMIT)
     assert kernels(tmp_path / "child.bin") == {"child": 100}
     assert is_complete(tmp_path / "child.bin")
-    assert not list((tmp_path / "runtime" / "cutrace").iterdir())
     assert program.do("child.join(); answer = child.exitcode") == 0
+    assert not list((tmp_path / "runtime" / "cutrace").iterdir())
 
 
 def test_a_program_that_replaces_itself(arm: Arm, tmp_path: Path) -> None:
