@@ -20,7 +20,7 @@
 #include "check.h"
 #include "collector/core/block_file.h"
 #include "collector/core/capture.h"
-#include "collector/core/driver.h"
+#include "collector/core/feature.h"
 #include "collector/core/interning.h"
 #include "collector/core/kinds.h"
 #include "collector/features/nvtx/nvtx.h"
@@ -28,6 +28,7 @@
 #include "collector/core/options.h"
 #include "collector/core/pool.h"
 #include "collector/core/process_info.h"
+#include "collector/features/stream_captures/stream_captures.h"
 #include "common/text.h"
 
 using namespace cutrace;
@@ -440,7 +441,6 @@ struct SlowCupti : CuptiLibrary {
   static inline std::atomic<unsigned> asked{0};
   static inline std::atomic<bool> enabling{false}, enabled{false}, watched{false};
   static inline Enabler enabler;
-  static inline StreamCaptures captures;
   static inline Callbacks callbacks;
   static constexpr CUpti_CallbackId kLaunch = 1, kRetain = 2;
 
@@ -468,7 +468,7 @@ struct SlowCupti : CuptiLibrary {
     ActivityDisable = [](CUpti_ActivityKind) { return CUPTI_SUCCESS; };
     list_api_functions();
     callbacks.add(enabler);
-    callbacks.add(captures);
+    callbacks.add(stream_captures());
     callbacks.open(*this, nullptr);
   }
 };
@@ -505,7 +505,9 @@ TEST(cupti_is_asked_once_for_its_names) {
   const unsigned asked = SlowCupti::asked;
   SlowCupti::enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::api), {ApiFilter::launch}, true, true);
   SlowCupti::enabler.settle();
-  SlowCupti::captures.watch(cupti, SlowCupti::callbacks);
+  const Options options;
+  Notes notes;
+  stream_captures().attach({options, cupti, SlowCupti::callbacks, SlowCupti::enabler, notes, false});
   CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_DRIVER_API, SlowCupti::kLaunch) == "cuLaunchKernel");
   CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_RUNTIME_API, SlowCupti::kLaunch).empty());
   CHECK_EQUAL(SlowCupti::asked.load(), asked);

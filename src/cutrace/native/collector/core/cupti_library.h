@@ -139,6 +139,9 @@ struct CuptiLibrary {
     return call(of_several.ActivitySetAttribute, ActivitySetAttribute, attribute, size, value);
   }
 
+  // Whether it can be finalised and begins anew at its next use. Only CUPTI 13.0 was tried.
+  bool knows_finalize() const;
+
   std::uint32_t version = 0;  // CUPTI_API_VERSION of the loaded library
   std::string path;           // file it was loaded from
 
@@ -163,5 +166,9 @@ struct CuptiLibrary {
 inline constexpr std::uint32_t kCupti_12_8 = 26;
 inline constexpr std::uint32_t kCupti_13_0 = 130000;
 inline constexpr std::uint32_t kCupti_13_5 = 130500;
+
+inline bool CuptiLibrary::knows_finalize() const {
+  return Finalize != nullptr && version >= kCupti_13_0 && version < kCupti_13_0 + 100;
+}
 
 }  // namespace cutrace

@@ -1,11 +1,13 @@
 #include "cupti_source.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "clock.h"
+#include "driver.h"
 #include "feature.h"
 #include "wake.h"
 
@@ -26,8 +28,6 @@ CuptiSource& CuptiSource::instance() { return source; }
 // Kinds are enabled before a feature sees the same callback.
 CuptiSource::CuptiSource() {
   callbacks_.add(enabler_);
-  callbacks_.add(graph_launches_);
-  callbacks_.add(captures_);
   for (Feature* const feature : features()) callbacks_.add(*feature);
 }
 
@@ -111,27 +111,9 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
 // anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised, fails and takes the
 // context with it. Work of graphs may be in records that were dropped or not read. cupti_activity.h asks for a flush of all
 // buffers before. CUPTI keeps a buffer while a thread is in a recorded call, whose end would then come into a finalised CUPTI.
-bool CuptiSource::can_finalize() const { return knows_finalize() && pool_.all_read() && graph_launches_.none(); }
-
-// Only CUPTI 13.0 was tried.
-bool CuptiSource::knows_finalize() const {
-  return library_.Finalize != nullptr && library_.version >= kCupti_13_0 && library_.version < kCupti_13_0 + 100;
-}
-
-void GraphLaunches::watch(const CuptiLibrary& cupti, Callbacks& callbacks) {
-  if (!none()) return;
-  callbacks_ = &callbacks;
-  if (calls_.empty())
-    for (const ApiFunction& function : cupti.api_functions())
-      if (function.name.find("GraphLaunch") != function.name.npos) calls_.push_back(function);
-  if (calls_.empty()) note();
-  for (const ApiFunction& call : calls_)
-    if (!callbacks.watch(*this, call.domain, call.id)) note();
-}
-
-void GraphLaunches::on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept {
-  note();
-  for (const ApiFunction& call : calls_) callbacks_->unwatch(*this, call.domain, call.id);
+bool CuptiSource::can_finalize() const {
+  const auto may_finalize = [](const Feature* feature) { return feature->may_finalize(); };
+  return library_.knows_finalize() && pool_.all_read() && can_finalize_.load() && std::ranges::all_of(features(), may_finalize);
 }
 
 CUptiResult CuptiSource::register_buffers() {
@@ -225,8 +207,6 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   dropped_.store(0);
   counts_dropped_.store(true);
   callbacks_.open(library_, subscriber_);
-  captures_.watch(library_, callbacks_);
-  if (knows_finalize()) graph_launches_.watch(library_, callbacks_);  // before work is recorded
   refused_by_features_.clear();
   const AttachContext context{options, library_, callbacks_, enabler_, notes, refused_by_features_, before_cuda};
   for (Feature* const feature : features()) feature->attach(context);
@@ -248,9 +228,16 @@ std::string CuptiSource::flush_error() const {
   return result == CUPTI_SUCCESS ? std::string() : library_.error_name(result);
 }
 
+bool CuptiSource::synchronize(void* context) {
+  const auto may_wait = [](CUcontext waited) {
+    return std::ranges::all_of(features(), [&](const Feature* feature) { return feature->may_wait_for(waited); });
+  };
+  return synchronize_contexts(context, may_wait);
+}
+
 bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read) {
   if (!active()) return true;
-  const bool waited = !synchronize || synchronize_contexts(context, captures_);
+  const bool waited = !synchronize || CuptiSource::synchronize(context);
   for (Feature* const feature : features()) feature->detach(at_exit);
   enabler_.settle();
   flush_all(0);
@@ -300,24 +287,13 @@ void CuptiSource::count_dropped() {
   std::size_t dropped = 0;
   if (library_.take_dropped(&dropped) != CUPTI_SUCCESS || dropped == 0) return;
   dropped_.fetch_add(dropped);
-  graph_launches_.note();  // their work may be among them
-}
-
-void CuptiSource::before_fork() {
-  captures_.before_fork();
-  for (Feature* const feature : features()) feature->before_fork();
-}
-
-void CuptiSource::after_fork() {
-  for (Feature* const feature : features()) feature->after_fork_in_parent();
-  captures_.after_fork();
+  can_finalize_.store(false);  // work of graphs may be among them
 }
 
 void CuptiSource::forget() {
   active_.store(false);
   counts_dropped_.store(false);
   enabler_.forget();
-  for (Feature* const feature : features()) feature->after_fork_in_child();
   pool_.set_open(false);
 }
 

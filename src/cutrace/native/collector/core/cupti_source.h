@@ -12,30 +12,12 @@
 
 #include "cupti_library.h"
 #include "callbacks.h"
-#include "driver.h"
 #include "kinds.h"
 #include "options.h"
 #include "pool.h"
 #include "process_info.h"
 
 namespace cutrace {
-
-// Whether a CUDA graph ran while CUPTI had a subscriber: CUPTI reports the launch, whatever kinds are recorded. After the
-// first launch it is not asked again.
-class GraphLaunches final : public CallbackHandler {
- public:
-  void watch(const CuptiLibrary& cupti, Callbacks& callbacks);
-  void on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept override;
-  // A graph ran, or it is not known whether one did.
-  void note() { none_.store(false); }
-  // Whether it is certain that none ran in this process.
-  bool none() const { return none_.load(); }
-
- private:
-  Callbacks* callbacks_ = nullptr;
-  std::vector<ApiFunction> calls_;  // filled once a process, before CUPTI calls back
-  std::atomic<bool> none_{true};
-};
 
 class CuptiSource {
  public:
@@ -48,15 +30,17 @@ class CuptiSource {
 
   // Any thread of the collector but the writer: flush() and detach() may wait for locks inside CUPTI.
   void flush();
-  // False when it did not wait for all work (see StreamCaptures). is_read() tells whether a writer still reads the buffers.
+  // Waits for the work of the devices' primary contexts and of `context`, as far as features allow. False when some is not
+  // waited for.
+  static bool synchronize(void* context);
+  // False when it did not wait for all work. is_read() tells whether a writer still reads the buffers.
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
-  const StreamCaptures& captures() const { return captures_; }
 
   // CUPTI's error at the last flush, empty for none.
   std::string flush_error() const;
 
   // Writer thread: a record of graph work was read.
-  void note_graph_work() { graph_launches_.note(); }
+  void note_graph_work() { can_finalize_.store(false); }
   // Writer thread: the number of records that CUPTI has dropped since the last call.
   std::uint64_t take_dropped();
 
@@ -69,8 +53,6 @@ class CuptiSource {
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
 
-  void before_fork();
-  void after_fork();
   // After fork, in the child: CUPTI's state belongs to the parent and must not be used again.
   void forget();
 
@@ -87,7 +69,6 @@ class CuptiSource {
   std::optional<KindSet> enable(const Options& options, bool before_cuda, Notes& notes);
   void take_back_buffers(bool at_exit);
   void unsubscribe(const std::function<bool()>& is_read);
-  bool knows_finalize() const;
   bool can_finalize() const;
   void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }
   void count_dropped();
@@ -111,11 +92,10 @@ class CuptiSource {
   Callbacks callbacks_;
   Enabler enabler_;
   std::vector<Refusal> refused_by_features_;  // written by enable(), before a writer uses CUPTI
-  GraphLaunches graph_launches_;
-  StreamCaptures captures_;
   BufferPool pool_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
+  std::atomic<bool> can_finalize_{true};     // false for the rest of the process once work of graphs was or may be recorded
   std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush
   std::atomic<std::uint64_t> dropped_{0};    // not yet taken
 };

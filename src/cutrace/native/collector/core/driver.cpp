@@ -96,9 +96,8 @@ class RelaxedCapture {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-// Waits for a context, unless one of its streams is being captured: then returns false.
-bool synchronize(const Driver& d, CUcontext context, const StreamCaptures& captures) {
-  if (captures.any_in(context)) return false;
+bool synchronize(const Driver& d, CUcontext context, const std::function<bool(CUcontext)>& may_wait) {
+  if (!may_wait(context)) return false;
   if (d.Push(context) != CUDA_SUCCESS) return true;
   CUstreamCaptureStatus status{};
   const bool captured =
@@ -106,14 +105,6 @@ bool synchronize(const Driver& d, CUcontext context, const StreamCaptures& captu
   if (!captured) d.Synchronize();
   d.Pop(&context);
   return !captured;
-}
-
-// The context of a stream, for a default stream the current one; null when unknown, or before driver() has loaded the driver:
-// this runs inside a callback, where dlopen() could block.
-CUcontext stream_context(CUstream stream) {
-  const Driver* d = loaded_driver.load();
-  CUcontext context = nullptr;
-  return d != nullptr && d->StreamContext != nullptr && d->StreamContext(stream, &context) == CUDA_SUCCESS ? context : nullptr;
 }
 
 int device_count(const Driver* d) {
@@ -141,6 +132,13 @@ const char* kernel_name_of(CUgraphNode node) {
   return kernel_name_of(params.func, params.kern);
 }
 
+// This runs inside a callback, where dlopen() could block.
+CUcontext stream_context(CUstream stream) {
+  const Driver* const d = loaded_driver.load();
+  CUcontext context = nullptr;
+  return d != nullptr && d->StreamContext != nullptr && d->StreamContext(stream, &context) == CUDA_SUCCESS ? context : nullptr;
+}
+
 bool is_captured(CUstream stream) {
   const Driver* const d = driver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -166,13 +164,6 @@ PushedContext::PushedContext(void* context) {
 PushedContext::~PushedContext() {
   CUcontext context = nullptr;
   if (const Driver* d = driver()) d->Pop(&context);
-}
-
-bool synchronize_context(void* context, const StreamCaptures& captures) {
-  const Driver* const d = driver();
-  if (d == nullptr) return true;
-  const RelaxedCapture relaxed(*d);
-  return synchronize(*d, static_cast<CUcontext>(context), captures);
 }
 
 bool pointer_info(CUdeviceptr pointer, PointerInfo& info) {
@@ -220,16 +211,16 @@ static void each_primary(const Driver* d, Visit visit) {
   }
 }
 
-bool synchronize_contexts(void* context, const StreamCaptures& captures) {
+bool synchronize_contexts(void* context, const std::function<bool(CUcontext)>& may_wait) {
   const Driver* const d = driver();
   if (device_count(d) == 0) return true;
   bool everywhere = true;
   const RelaxedCapture relaxed(*d);
   each_primary(d, [&](CUcontext primary) {
-    everywhere &= synchronize(*d, primary, captures);
+    everywhere &= synchronize(*d, primary, may_wait);
     if (primary == context) context = nullptr;
   });
-  if (context != nullptr) everywhere &= synchronize(*d, static_cast<CUcontext>(context), captures);
+  if (context != nullptr) everywhere &= synchronize(*d, static_cast<CUcontext>(context), may_wait);
   return everywhere;
 }
 
@@ -281,103 +272,6 @@ std::uint32_t runtime_version() {
     if (get != nullptr && get(&version) == 0) return static_cast<std::uint32_t>(version);
   }
   return 0;
-}
-
-// ---- captures ----
-
-void StreamCaptures::watch(const CuptiLibrary& cupti, Callbacks& callbacks) {
-  {
-    const std::lock_guard lock(mutex_);
-    captures_.clear();
-    incomplete_ = false;
-    times_used_ = 0;
-  }
-  if (!callbacks.available()) return;
-  driver_is_loaded();  // loads it for stream_context()
-  constexpr std::pair<std::string_view, Effect> kCalls[] = {{"StreamBeginCapture", Effect::begin},
-                                                            {"StreamBeginRecapture", Effect::begin},
-                                                            {"StreamEndCapture", Effect::end},
-                                                            {"StreamDestroy", Effect::destroy}};
-  if (calls_.empty())
-    for (const ApiFunction& function : cupti.api_functions())
-      for (const auto& [part, effect] : kCalls)
-        if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, effect});
-  for (const WatchedCall& call : calls_) callbacks.watch(*this, call.domain, call.id);
-}
-
-void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
-  const auto call =
-      std::find_if(calls_.begin(), calls_.end(), [&](const WatchedCall& c) { return c.domain == domain && c.id == id; });
-  if (call == calls_.end() || data == nullptr) return;
-  const auto& callback = *static_cast<const CUpti_CallbackData*>(data);
-  if (callback.functionParams == nullptr) return;
-  const CUstream stream = *static_cast<const CUstream*>(callback.functionParams);  // the first parameter of all these calls
-  const bool enters = callback.callbackSite == CUPTI_API_ENTER;
-  // A CUresult or a cudaError_t.
-  const int status =
-      enters || callback.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(callback.functionReturnValue);
-  // Before the lock: the driver may block.
-  const CUcontext context = enters && call->effect == Effect::begin ? stream_context(stream) : nullptr;
-  const std::lock_guard lock(mutex_);
-  switch (call->effect) {
-    case Effect::begin:
-      // At the entry of the call, so that no wait begins in between.
-      if (enters) {
-        try {
-          captures_.push_back({stream, context});
-        } catch (const std::bad_alloc&) {
-          incomplete_ = true;
-        }
-        note_times();
-      } else if (status != 0) {
-        remove(stream, false);
-      }
-      return;
-    case Effect::end:
-      // A failed call has ended an invalid capture too, unless it came from the wrong thread.
-      if (!enters && status != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-        remove(stream, stream != CU_STREAM_PER_THREAD);  // this handle means a different stream in each thread
-      return;
-    case Effect::destroy:
-      if (enters) remove(stream, true);
-      return;
-  }
-}
-
-bool StreamCaptures::any_in(CUcontext context) const {
-  const std::lock_guard lock(mutex_);
-  return incomplete_ || std::any_of(captures_.begin(), captures_.end(), [&](const CapturedStream& c) {
-           return c.context == nullptr || c.context == context;
-         });
-}
-
-std::vector<std::pair<std::uint64_t, std::uint64_t>> StreamCaptures::times() const {
-  const std::lock_guard lock(mutex_);
-  return {times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(times_used_)};
-}
-
-// Under mutex_, after a change of captures_.
-void StreamCaptures::note_times() {
-  const bool capturing = incomplete_ || !captures_.empty();
-  const bool noted = times_used_ != 0 && times_[times_used_ - 1].second == 0;
-  if (capturing == noted) return;
-  if (!capturing) return static_cast<void>(times_[times_used_ - 1].second = now_ns());
-  if (times_used_ == times_.size()) {
-    times_[1].first = times_[0].first;
-    std::move(times_.begin() + 1, times_.end(), times_.begin());
-    --times_used_;
-  }
-  times_[times_used_++] = {now_ns(), 0};
-}
-
-void StreamCaptures::remove(CUstream stream, bool all) {
-  const auto same = [&](const CapturedStream& c) { return c.stream == stream; };
-  if (all) {
-    std::erase_if(captures_, same);
-  } else if (const auto it = std::find_if(captures_.begin(), captures_.end(), same); it != captures_.end()) {
-    captures_.erase(it);
-  }
-  note_times();
 }
 
 }  // namespace cutrace

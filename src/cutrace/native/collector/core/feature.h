@@ -81,6 +81,10 @@ class Feature : public CallbackHandler {
   virtual void detach(bool /*at_exit*/) {}
   // The program exits, and its recording has ended.
   virtual void at_exit() {}
+  // Whether cutrace may wait for the work of this context. Any thread.
+  virtual bool may_wait_for(CUcontext) const { return true; }
+  // Whether CUPTI may be finalised in this process.
+  virtual bool may_finalize() const { return true; }
   // Around fork(). In the child CUPTI must not be called again.
   virtual void before_fork() {}
   virtual void after_fork_in_parent() {}

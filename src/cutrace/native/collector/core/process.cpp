@@ -80,12 +80,12 @@ class StartStopGuard {
 
 void before_fork() {
   state.mutex.lock();
-  CuptiSource::instance().before_fork();
+  for (Feature* const feature : features()) feature->before_fork();
   nvtx::before_fork();
 }
 void after_fork_in_parent() {
   nvtx::after_fork_in_parent();
-  CuptiSource::instance().after_fork();
+  for (Feature* const feature : features()) feature->after_fork_in_parent();
   if (state.recording != nullptr) state.recording->count_fork();
   state.mutex.unlock();
 }
@@ -101,7 +101,7 @@ void start_in_child() {
 // The child does not have the collector's threads, and CUPTI would hang in it. So the child drops the recording without a
 // CUPTI call, a flush or a join.
 void after_fork_in_child() {
-  CuptiSource::instance().after_fork();
+  for (Feature* const feature : features()) feature->after_fork_in_child();
   CuptiSource::instance().forget();
   if (state.recording != nullptr) state.inherited = Recording::forget(std::move(state.recording));
   rings::after_fork_in_child();

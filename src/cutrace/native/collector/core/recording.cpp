@@ -276,7 +276,7 @@ void Recording::flush_loop() {
     const State state = wait_for_requests(now_ns() + interval);
     if (state == State::failed) return detach(false);
     while (const SharedRequest request = next(Stage::flushing, Stage::flushing, false)) {
-      synchronize_contexts(request->context, source_.captures());
+      CuptiSource::synchronize(request->context);
       answer(*request, Outcome::done);
     }
     if (state == State::stopping) return detach(true);

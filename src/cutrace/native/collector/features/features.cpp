@@ -5,18 +5,21 @@
 
 #include "features/children/children.h"
 #include "features/graph_nodes/graph_callbacks.h"
+#include "features/graph_nodes/graph_launches.h"
 #include "features/memory/memory.h"
 #include "features/names/kernel_names.h"
 #include "features/newest/newest.h"
 #include "features/pc_sampling/pc_sampling.h"
 #include "features/standby/first_work.h"
 #include "features/stacks/stacks.h"
+#include "features/stream_captures/stream_captures.h"
 
 namespace cutrace {
 
 std::span<Feature* const> features() {
   static std::array all{
       &children_feature(),
+      &graph_launches_feature(),
       &graph_nodes_feature(),
       &memory_feature(),
       &kernel_names_feature(),
@@ -24,6 +27,7 @@ std::span<Feature* const> features() {
       &pc_sampling_feature(),
       &first_work_feature(),
       &stacks_feature(),
+      &stream_captures_feature(),
   };
   return all;
 }
