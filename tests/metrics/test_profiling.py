@@ -93,6 +93,44 @@ def test_counters_that_cannot_be_read_leave_the_recording(runs: Runs, failures: 
         assert (trace.kernels.size, trace.kernel_metrics.size) == (3, 0)
 
 
+@pytest.mark.parametrize("lines", [(), ("--lines",)])
+def test_launches_are_not_numbered_where_some_may_be_missing(runs: Runs, lines: tuple[str, ...]) -> None:
+    program = (
+        "import fakegpu\n"
+        "fakegpu.launch('axpy')\nfakegpu.launch('axpy', grid=3)\n"
+        "fakegpu.drop(1)\nfakegpu.synchronize()\n"
+    )
+    done = runs(*lines, program=program)
+    assert done.returncode == 2
+    assert "nothing was profiled: launches may be missing in the first run (1 records that CUPTI dropped" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (runs.folder / "run.bin").exists()
+
+
+def test_losses_of_other_records_keep_no_launch_from_being_counted(runs: Runs) -> None:
+    pytest.importorskip("nvtx")
+    program = "import fakegpu, nvtx\nnvtx.push_range('open')\nfakegpu.launch('axpy')\nfakegpu.synchronize()\n"
+    done = runs(program=program)
+    assert done.returncode == 0, done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        assert trace.quality.losses
+        assert trace.kernel_metrics.size
+
+
+def test_launches_without_known_times_are_numbered(runs: Runs) -> None:
+    program = (
+        "import fakegpu\n"
+        "fakegpu.launch('axpy', grid=3, end=False)\nfakegpu.launch('axpy', grid=5)\nfakegpu.synchronize()\n"
+    )
+    done = runs(program=program)
+    assert done.returncode == 0, done.stderr
+    assert "another grid" not in done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        (counted,) = set(trace.kernel_metrics["correlation"].tolist())
+        (row,) = trace.kernels[trace.kernels["correlation"] == counted]
+        assert trace.launches[row["launch"]]["grid_x"] == 5
+
+
 #: A kernel that waits for another one when it is replayed. The other one is launched by another thread meanwhile.
 INTERLOCKED = """
 import fakegpu, threading

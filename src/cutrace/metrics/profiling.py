@@ -129,8 +129,9 @@ def profile(
     :data:`DEFAULT_OF_RANGES`. ``say`` receives progress messages. If the first run fails, nothing is written, and the
     result has its exit status.
 
-    Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, a
-    metric is unknown, the metrics of ranges need several passes, or the command cannot be run.
+    Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
+    first run lost launches, a metric is unknown, the metrics of ranges need several passes, or the command cannot be
+    run.
     """
     if ranges is not None and (lines or kernel or nvtx):
         raise CutraceError("ranges are counted as a whole: give them alone, without lines, kernel and nvtx")
@@ -163,6 +164,7 @@ def profile(
         with load(recording.output) as trace:
             done = Profile(config.names, config.units)
             if ranges is None:
+                _refuse_lost_launches(trace)
                 launches, omitted = work.choose_launches(trace, kernel, nvtx, skip, count)
                 apart = stretches(launches)[:KERNELS] if lines else [launches]
                 counted = "instructions" if lines else "launches"
@@ -198,6 +200,14 @@ def profile(
     others = "the second run" if len(runs) == 1 else f"the other {len(runs)} runs"
     say(f"{count_of(len(done.values), what)} profiled; {others} took {time.monotonic() - began:.1f} s")
     return done
+
+
+def _refuse_lost_launches(trace: Trace) -> None:
+    if lost := work.lost_launches(trace):
+        raise CutraceError(
+            f"nothing was profiled: launches may be missing in the first run ({'; '.join(lost)}), so the others cannot "
+            "be found in a second one by their numbers. Try again, or profile a shorter run."
+        )
 
 
 def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:

@@ -21,6 +21,7 @@ from ..loading import selected
 from ..runbin.writer import Writer
 from ..slicing import Conditions, matcher, resolve
 from ..trace import Trace
+from ..trace.quality import summed
 from ..units import count_of
 
 
@@ -139,9 +140,35 @@ def placed(trace: Trace, chosen: Sequence[_Counted], everything: Iterable[Counte
     return [replace(one, place=places.index(one.process)) for one in chosen], len(places)
 
 
+#: Losses by which launches may be missing, and the details of those that can concern other records only.
+_LOSSES_OF_LAUNCHES = {
+    "cupti_dropped": (),
+    "kept_back": (),
+    "name_unknown": (),
+    "let_go": (),
+    "memory_limit": ("activity records", "buffers that were not read"),
+    "size_limit": ("kernels", "launches", "strings"),
+    "write_error": ("kernels", "launches", "strings"),
+    "table_limit": ("launches", "strings"),
+}
+
+
+def lost_launches(trace: Trace) -> list[str]:
+    """Sentences on losses by which launches may be missing, so that the numbers of others are too low."""
+    quality = trace.quality
+    losses = [
+        loss
+        for loss in quality.losses
+        if loss.reason in _LOSSES_OF_LAUNCHES and loss.detail in (_LOSSES_OF_LAUNCHES[loss.reason] or (loss.detail,))
+    ]
+    sentences = [f"{count:,} {text}" for text, count in summed(losses, ()).items()]
+    return [*sentences, *(damage.reason for damage in quality.damage)]
+
+
 def launches(trace: Trace) -> Iterator[Launch]:
-    """The launches of each process of a trace, in order, outside of CUDA graphs."""
-    kernels, configurations = trace.kernels, trace.launches
+    """The launches of each process of a trace, in order, outside of CUDA graphs. Those without known times count."""
+    configurations = trace.launches
+    kernels = np.concatenate([trace.kernels, trace.unknown("kernels")])
     kernels = kernels[configurations["graph"][kernels["launch"]] == 0]
     seen: dict[tuple[int, bytes], int] = defaultdict(int)
     for row in kernels[np.lexsort((kernels["correlation"], kernels["process"]))]:
