@@ -2,8 +2,10 @@
 // programs are in tests/faults/test_standby.py.
 #include "collector/features/standby/standby.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,11 +19,26 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <thread>
 
 #include "capture_reader.h"
 #include "collector_under_test.h"
 
 using namespace cutrace;
+
+// How often a mutex was unlocked that was not locked. Sanitizers replace this function themselves.
+static std::atomic<int> wrong_unlocks{0};
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern "C" int pthread_mutex_unlock(pthread_mutex_t* mutex) {
+  static auto* const next = reinterpret_cast<int (*)(pthread_mutex_t*)>(dlsym(RTLD_NEXT, "pthread_mutex_unlock"));
+  if (mutex->__data.__lock == 0) ++wrong_unlocks;
+  return next(mutex);
+}
+#endif
+
+// Registered before the handlers of the collector.
+static void (*older_handler)() = nullptr;
+static const int registered = pthread_atfork([] { if (older_handler != nullptr) older_handler(); }, nullptr, nullptr);
 
 namespace {
 
@@ -284,6 +301,36 @@ TEST(a_fork_does_not_wait_for_a_free_descriptor) {
   pollfd file{late, POLLIN, 0};
   CHECK(::poll(&file, 1, kPatience) == 1);  // the greeting
   ::close(late);
+}
+
+TEST(a_child_that_goes_on_standby_while_it_forks) {
+  const Standby standby;
+  // A handler that is older than those of the collector runs between theirs.
+  static std::atomic<bool> forking{false}, on_standby{false};
+  CHECK(older_handler == nullptr);
+  older_handler = [] {
+    forking = true;
+    for (int i = 0; i < 200 && !on_standby; ++i) sleep_ms(1);  // as a rule the other thread has to wait
+  };
+  const pid_t child = ::fork();  // the handlers are installed, and it is not on standby
+  if (child == 0) {
+    const int before = wrong_unlocks;  // of a fork without that
+    forking = false;
+    std::thread beginning([&] {
+      while (!forking) sleep_ms(1);
+      standby.collector.inject();
+      on_standby = true;
+    });
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) ::_exit(wrong_unlocks != 2 * before ? 3 : 0);
+    int status = 0;
+    ::waitpid(grandchild, &status, 0);
+    beginning.join();
+    ::_exit(status != 0 ? 1 : wrong_unlocks != before ? 2 : 0);
+  }
+  int status = 0;
+  CHECK_EQUAL(::waitpid(child, &status, 0), child);
+  CHECK_EQUAL(status, 0);
 }
 
 TEST(cupti_is_finalized_after_an_attachment_and_works_again) {

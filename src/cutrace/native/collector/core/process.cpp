@@ -105,6 +105,7 @@ void after_fork_in_child() {
   CuptiSource::instance().forget();
   if (state.recording != nullptr) state.inherited = Recording::forget(std::move(state.recording));
   rings::after_fork_in_child();
+  nvtx::after_fork_in_parent();  // frees its lock
   nvtx::after_fork_in_child(state.inherited != nullptr ? start_in_child : nullptr);
   state.last = nullptr;
   state.changing = false;

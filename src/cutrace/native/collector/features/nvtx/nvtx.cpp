@@ -185,7 +185,6 @@ std::uint32_t first_event() {
 }
 
 void after_fork_in_child(void (*start)()) {
-  after_fork_in_parent();  // the registry's lock
   Batch::after_fork_in_child();
   on_first_event.store(start);
   armed.store(start != nullptr ? kForkedChild : 0);

@@ -80,7 +80,7 @@ std::uint64_t registrations_refused();
 
 // Around fork(): the child must not inherit the registry's lock from another thread.
 void before_fork();
-void after_fork_in_parent();
+void after_fork_in_parent();  // in the child, too
 // The child's first event calls `start`, which may arm; null for no call.
 void after_fork_in_child(void (*start)());
 

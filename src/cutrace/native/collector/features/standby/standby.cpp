@@ -57,6 +57,10 @@ std::string start_time() {
   return std::string(next_word(rest, " "));
 }
 
+// No fork() happens while it is held: the child must not get a descriptor that it does not know, nor a process on standby of
+// which the handlers of fork have seen only one half. Never destroyed, like all that these handlers use.
+std::mutex& no_fork = *new std::mutex;
+
 struct Connection {
   Descriptor socket;
   std::string input;         // an incomplete line
@@ -76,17 +80,15 @@ class Standby {
   // At exit: has the thread end the recording and leave, and waits for it.
   void leave();
 
-  void before_fork() { accepting_.lock(); }
-  void after_fork_in_parent() { accepting_.unlock(); }
   // The parent's peers must see the end of their connection when the parent ends, not when the child ends.
   void after_fork_in_child() {
-    accepting_.unlock();
     listener_.close();
     for (Connection& connection : connections_) connection.socket.close();
   }
 
  private:
   bool listen(std::string& error);
+  bool listen_again(std::string& error);
   bool listen_in(int directory, const std::string& folder, std::string& error);
   void run();
   void serve();
@@ -106,7 +108,6 @@ class Standby {
   std::string name_;  // of the socket
   std::string path_;
   Descriptor listener_;
-  std::mutex accepting_;  // a fork must not copy a descriptor that is in no Connection yet
   std::array<Connection, kConnections> connections_;
   std::uint64_t accepted_ = 0;
   const std::uint64_t since_ = unix_time();
@@ -154,6 +155,11 @@ bool Standby::listen(std::string& error) {
     return listen_in(directory, folder, reason);
   };
   return in_private_folder(use, error);
+}
+
+bool Standby::listen_again(std::string& error) {
+  const std::lock_guard lock(no_fork);
+  return listen(error);
 }
 
 bool Standby::listen_in(int directory, const std::string& folder, std::string& error) {
@@ -205,7 +211,7 @@ void Standby::run() {
 void Standby::serve() {
   std::string error;
   // The program may have closed all descriptors, as daemons do.
-  const bool listens = listener_.ours() || listen(error);
+  const bool listens = listener_.ours() || listen_again(error);
   std::array<pollfd, 1 + kConnections> files{};
   files[0] = {listens ? listener_.number() : -1, POLLIN, 0};
   for (std::size_t i = 0; i < kConnections; ++i) files[1 + i] = {connections_[i].socket.number(), POLLIN, 0};
@@ -218,7 +224,7 @@ void Standby::serve() {
 
 void Standby::accept() {
   if (!listener_.ours()) return;
-  std::unique_lock lock(accepting_);
+  std::unique_lock lock(no_fork);
   const int fd = ::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
     // Without a free descriptor the peer waits in the queue, and poll() would return at once.
@@ -366,6 +372,7 @@ Options& options = *new Options;  // written once, before the handlers are insta
 void begin_here() noexcept {
   std::string error;
   try {
+    const std::lock_guard lock(no_fork);
     auto standby = std::make_unique<Standby>(options);
     if (standby->begin(error)) return instance.store(standby.release());
   } catch (const std::exception&) {
@@ -376,6 +383,7 @@ void begin_here() noexcept {
 
 // The child is on standby from its first NVTX event or CUDA call on: most children call exec() and need none.
 void after_fork_in_child() {
+  no_fork.unlock();
   if (Standby* standby = instance.exchange(nullptr)) standby->after_fork_in_child();
   cuda_used.store(false);
   begun.store(false);
@@ -395,8 +403,7 @@ void begin(const Options& defaults) {
     std::atexit(at_exit);
     // Those of recordings come first, so that in a child the last word on NVTX is that of standby.
     process::install_handlers();
-    pthread_atfork([] { if (Standby* standby = instance.load()) standby->before_fork(); },
-                   [] { if (Standby* standby = instance.load()) standby->after_fork_in_parent(); }, after_fork_in_child);
+    pthread_atfork([] { no_fork.lock(); }, [] { no_fork.unlock(); }, after_fork_in_child);
   }
   begin_here();
 }
