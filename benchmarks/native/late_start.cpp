@@ -6,7 +6,7 @@
 //
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> late_start.cpp -ldl -lpthread
 
-#include "../../src/cutrace/native/collector/core/cupti_library.cpp"
+#include "../../src/cutrace/native/cuda/cupti_library.cpp"
 #include "../../src/cutrace/native/collector/core/kinds.cpp"
 
 #include <time.h>

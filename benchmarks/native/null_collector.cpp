@@ -17,7 +17,7 @@
 //
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> null_collector.cpp -ldl -lpthread
 
-#include "../../src/cutrace/native/collector/core/cupti_library.cpp"
+#include "../../src/cutrace/native/cuda/cupti_library.cpp"
 #include "../../src/cutrace/native/collector/core/kinds.cpp"
 #include "../../src/cutrace/native/common/conditions.cpp"
 #include "../../src/cutrace/native/collector/core/options.cpp"

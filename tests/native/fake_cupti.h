@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collector/core/cupti_library.h"
+#include "cuda/cupti_library.h"
 
 extern "C" {
 // Before the collector attaches.

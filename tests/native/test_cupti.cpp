@@ -9,7 +9,7 @@
 #include <dlfcn.h>
 
 #include "capture_reader.h"
-#include "collector/core/cupti_library.h"
+#include "cuda/cupti_library.h"
 #include "collector/features/pc_sampling/source_lines.h"
 #include "collector_under_test.h"
 #include "fake_cupti.h"

@@ -28,7 +28,7 @@
 #include "collector/core/options.h"
 #include "collector/core/pool.h"
 #include "collector/core/process_info.h"
-#include "collector/features/stream_captures/stream_captures.h"
+#include "collector/features/stream_captures/capture_watch.h"
 #include "common/text.h"
 
 using namespace cutrace;
@@ -468,7 +468,7 @@ struct SlowCupti : CuptiLibrary {
     ActivityDisable = [](CUpti_ActivityKind) { return CUPTI_SUCCESS; };
     list_api_functions();
     callbacks.add(enabler);
-    callbacks.add(stream_captures());
+    callbacks.add(capture_watch());
     callbacks.open(*this, nullptr);
   }
 };
@@ -507,7 +507,9 @@ TEST(cupti_is_asked_once_for_its_names) {
   SlowCupti::enabler.settle();
   const Options options;
   Notes notes;
-  stream_captures().attach({options, cupti, SlowCupti::callbacks, SlowCupti::enabler, notes, false});
+  std::vector<Refusal> refused;
+  capture_watch().cupti_loaded(cupti, SlowCupti::callbacks);
+  capture_watch().attach({options, cupti, SlowCupti::callbacks, SlowCupti::enabler, notes, refused, false});
   CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_DRIVER_API, SlowCupti::kLaunch) == "cuLaunchKernel");
   CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_RUNTIME_API, SlowCupti::kLaunch).empty());
   CHECK_EQUAL(SlowCupti::asked.load(), asked);

@@ -26,7 +26,7 @@ InstructionCounter::~InstructionCounter() {
 }
 
 bool InstructionCounter::synchronize() {
-  if (synchronize_context(context_, session.captures)) return true;
+  if (session.synchronize(context_)) return true;
   error_ = "instructions cannot be counted while a CUDA graph is captured, when the GPU cannot be waited for";
   return false;
 }

@@ -109,7 +109,7 @@ std::string RangeCounting::open(std::size_t range) {
   if (!ready_ || context == nullptr)
     return "a range began on a thread that had not used CUDA: use the GPU there before, or leave out the first ranges with --skip";
   if (open_) return "a range began while another one was counted: the GPU counts one at a time";
-  if (!synchronize_context(context, session.captures))
+  if (!session.synchronize(context))
     return "a range began while a CUDA graph was captured, when the GPU cannot be waited for";
   auto& profiler = profilers_[context];
   const bool fresh = profiler == nullptr;
@@ -129,7 +129,7 @@ void RangeCounting::end() {
   const Open done = *std::exchange(open_, std::nullopt);
   const PushedContext current(done.context);
   std::vector<double> values;
-  const bool captured = !synchronize_context(done.context, session.captures);
+  const bool captured = !session.synchronize(done.context);
   if (!captured && done.profiler->end(values)) {
     session.write(std::to_string(done.range) + "\t" + std::to_string(done.profiler->device()), values);
   } else {

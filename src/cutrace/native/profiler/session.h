@@ -14,8 +14,10 @@
 // message after the field "error", or what inject.cpp and range_counting.cpp describe.
 #pragma once
 
-#include "../collector/core/cupti_library.h"
-#include "../collector/core/driver.h"
+#include "../cuda/callbacks.h"
+#include "../cuda/cupti_library.h"
+#include "../cuda/driver.h"
+#include "../cuda/stream_captures.h"
 
 #include <cupti_driver_cbid.h>
 #include <cupti_profiler_host.h>
@@ -58,7 +60,12 @@ struct Session {
   void watch_captures() {
     callbacks.add(captures);
     callbacks.open(cupti, subscriber);
-    captures.watch(cupti, callbacks);
+    captures.list_calls(cupti);
+    captures.watch(captures, callbacks);
+  }
+  // Waits for all work of a context. False when one of its streams is being captured.
+  bool synchronize(void* context) const {
+    return synchronize_context(context, [this](CUcontext waited) { return captures.may_wait_for(waited); });
   }
 
   std::string folder, wanted_cupti, subject;

@@ -12,7 +12,7 @@
 
 #include "capture.h"
 #include "clock.h"
-#include "cupti_library.h"
+#include "cuda/cupti_library.h"
 #include "feature.h"
 #include "process_info.h"
 #include "watcher.h"

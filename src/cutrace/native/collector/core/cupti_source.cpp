@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "clock.h"
-#include "driver.h"
+#include "cuda/driver.h"
 #include "feature.h"
 #include "wake.h"
 
@@ -154,17 +154,24 @@ void CuptiSource::prepare(const Options& options) {
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
 
-std::optional<KindSet> CuptiSource::attach(const Options& options, bool before_cuda, Notes& notes) {
+bool CuptiSource::load(const Options& options, Notes& notes) {
+  if (loaded_) return true;
   std::string error;
+  if (!library_.load(options.cupti, error)) {
+    notes.add("GPU activity is not recorded: " + error);
+    return false;
+  }
+  loaded_ = true;
+  for (Feature* const feature : features()) feature->cupti_loaded(library_, callbacks_);
+  return true;
+}
+
+std::optional<KindSet> CuptiSource::attach(const Options& options, bool before_cuda, Notes& notes) {
   if (active()) {
     notes.add("GPU activity is not recorded: CUPTI has not yet ended the previous recording");
     return std::nullopt;
   }
-  if (!loaded_ && !library_.load(options.cupti, error)) {
-    notes.add("GPU activity is not recorded: " + error);
-    return std::nullopt;
-  }
-  loaded_ = true;
+  if (!load(options, notes)) return std::nullopt;
   finalize_ = options.finalize && !options.sample_pc;
   const std::size_t buffer_size = options.buffer_size != 0 ? options.buffer_size : BufferPool::kDefaultBufferSize;
   if (!pool_.open(buffer_size, options.max_memory / 2)) {

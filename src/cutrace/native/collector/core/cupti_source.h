@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cupti_library.h"
-#include "callbacks.h"
+#include "cuda/cupti_library.h"
+#include "cuda/callbacks.h"
 #include "kinds.h"
 #include "options.h"
 #include "pool.h"
@@ -62,6 +62,7 @@ class CuptiSource {
   static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     instance().callbacks_.dispatch(domain, id, data);
   }
+  bool load(const Options& options, Notes& notes);
   bool subscribe(const Options& options, Notes& notes);
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "callbacks.h"
+#include "cuda/callbacks.h"
 #include "capture.h"
 #include "file_keeper.h"
 #include "kinds.h"
@@ -70,6 +70,8 @@ class Feature : public CallbackHandler {
   virtual std::unique_ptr<FileKeeper> keeper(const KeeperContext&) { return nullptr; }
   // The types of events that the decoder takes.
   virtual std::span<const EventType> events() const { return {}; }
+  // CUPTI is loaded, once a process. No callback comes before.
+  virtual void cupti_loaded(const CuptiLibrary&, Callbacks&) {}
   // CUPTI has a subscriber, and no kind is enabled: watch callbacks, so that none about a record is missed. No callback comes
   // before the first watch.
   virtual void attach(const AttachContext&) {}

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "callbacks.h"
-#include "cupti_library.h"
+#include "../../cuda/callbacks.h"
+#include "../../cuda/cupti_library.h"
 
 namespace cutrace {
 

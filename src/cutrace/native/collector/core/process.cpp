@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "cupti_source.h"
-#include "driver.h"
+#include "cuda/driver.h"
 #include "feature.h"
 #include "features/nvtx/nvtx.h"
 

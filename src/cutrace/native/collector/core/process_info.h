@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "capture.h"
-#include "driver.h"
+#include "cuda/driver.h"
 #include "options.h"
 
 namespace cutrace {

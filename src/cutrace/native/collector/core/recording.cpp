@@ -13,7 +13,7 @@
 #include "features/annotate/annotate.h"
 #include "blocked_signals.h"
 #include "clock.h"
-#include "driver.h"
+#include "cuda/driver.h"
 #include "own_thread.h"
 #include "features/nvtx/nvtx.h"
 #include "wake.h"

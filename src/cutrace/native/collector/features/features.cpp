@@ -12,7 +12,7 @@
 #include "features/pc_sampling/pc_sampling.h"
 #include "features/standby/first_work.h"
 #include "features/stacks/stacks.h"
-#include "features/stream_captures/stream_captures.h"
+#include "features/stream_captures/capture_watch.h"
 
 namespace cutrace {
 

@@ -13,9 +13,9 @@ constexpr CUpti_CallbackId kWatched[] = {
 
 class GraphCallbacks final : public Feature {
  public:
+  void cupti_loaded(const CuptiLibrary& cupti, Callbacks&) override { cupti_ = &cupti; }
   void attach(const AttachContext& context) override {
     const Options& options = context.options;
-    cupti_ = &context.cupti;
     if (options.records_nvtx() && options.graph_nodes && (options.kinds & kInGraphs)) watch(context.callbacks);
   }
   void watch(Callbacks& callbacks) {

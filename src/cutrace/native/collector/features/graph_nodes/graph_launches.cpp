@@ -9,12 +9,13 @@ namespace {
 // CUPTI reports the launch, whatever kinds are recorded. It is not asked again after the first one in a process.
 class GraphLaunchWatch final : public Feature {
  public:
+  void cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) override {
+    callbacks_ = &callbacks;
+    for (const ApiFunction& function : cupti.api_functions())
+      if (function.name.find("GraphLaunch") != function.name.npos) calls_.push_back(function);
+  }
   void attach(const AttachContext& context) override {
     if (!may_finalize() || !context.cupti.knows_finalize()) return;
-    callbacks_ = &context.callbacks;
-    if (calls_.empty())
-      for (const ApiFunction& function : context.cupti.api_functions())
-        if (function.name.find("GraphLaunch") != function.name.npos) calls_.push_back(function);
     bool watched = !calls_.empty();
     for (const ApiFunction& call : calls_) watched = callbacks_->watch(*this, call.domain, call.id) && watched;
     if (!watched) may_finalize_.store(false);
@@ -27,7 +28,7 @@ class GraphLaunchWatch final : public Feature {
 
  private:
   Callbacks* callbacks_ = nullptr;
-  std::vector<ApiFunction> calls_;  // filled once a process, before CUPTI calls back
+  std::vector<ApiFunction> calls_;
   std::atomic<bool> may_finalize_{true};
 };
 

@@ -24,7 +24,7 @@ GraphNodes::Node& GraphNodes::entry(std::uint64_t node, std::uint32_t thread) {
   auto it = graphs_.find(graph_of(node));
   if (it == graphs_.end()) {
     std::list<std::uint32_t> added{graph_of(node)};
-    it = graphs_.emplace(graph_of(node), Graph{.nodes = {}, .thread = thread, .position = added.begin()}).first;
+    it = graphs_.emplace(graph_of(node), Graph{.nodes = {}, .thread = thread, .kernel_changes = {}, .position = added.begin()}).first;
     recent_.splice(recent_.end(), added);
     bytes_ += kPerGraph;
   }

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/driver.h"
+#include "cuda/driver.h"
 #include "core/wake.h"
 #include "live_memory.h"
 #include "memory_calls.h"
@@ -119,9 +119,9 @@ class MemoryFeature final : public Feature {
     return kEvents;
   }
 
+  void cupti_loaded(const CuptiLibrary& cupti, Callbacks&) override { cupti_ = &cupti; }
   void attach(const AttachContext& context) override {
     if ((context.options.kinds & bit(Kind::memory)) == 0) return;
-    cupti_ = &context.cupti;
     driver_is_loaded();  // its functions are looked up here and not inside a callback
     {
       const std::lock_guard lock(table_mutex_);

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/cupti_library.h"
+#include "cuda/cupti_library.h"
 #include "live_memory.h"
 
 namespace cutrace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "core/driver.h"
+#include "cuda/driver.h"
 #include "core/wake.h"
 #include "features/graph_nodes/graph_callbacks.h"
 
@@ -91,6 +91,7 @@ class KernelNames final : public Feature {
     static constexpr EventType kEvents[] = {EventType::kernel_name, EventType::launch_name, EventType::node_name};
     return kEvents;
   }
+  void cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) override;
   void attach(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
 
@@ -108,7 +109,7 @@ class KernelNames final : public Feature {
   const CuptiLibrary* cupti_ = nullptr;
   Callbacks* callbacks_ = nullptr;
   std::array<Effect, kIds> effects_{};  // of the driver's calls, by callback id
-  std::atomic<bool> watching_{false};   // the calls, since the first unload
+  std::atomic<bool> watching_{false};   // all of the calls, since the first unload
   std::atomic<std::uint32_t> recording_{0};
   FirstLaunch first_;
   std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are in a ring, by hash, recording and thread
@@ -124,9 +125,14 @@ KernelNames::Effect KernelNames::effect_of(std::string_view name) {
   return Effect::none;
 }
 
+void KernelNames::cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) {
+  cupti_ = &cupti;
+  callbacks_ = &callbacks;
+  for (const ApiFunction& function : cupti.api_functions())
+    if (function.domain == CUPTI_CB_DOMAIN_DRIVER_API && function.id < kIds) effects_[function.id] = effect_of(function.name);
+}
+
 void KernelNames::attach(const AttachContext& context) {
-  cupti_ = &context.cupti;
-  callbacks_ = &context.callbacks;
   watching_.store(false);
   first_.reset();
   recording_.fetch_add(1);
@@ -136,16 +142,16 @@ void KernelNames::attach(const AttachContext& context) {
   if (recording_.load() > 1 || !context.before_cuda) watch_calls();
 }
 
-// A call that began before this has a function that CUPTI knows by its right name: its handle has had no other function.
+// A call that began before this has a function that CUPTI knows by its right name: its handle has had no other function. So
+// no thread may unload before all calls are watched, and threads that unload at once all watch them: none may wait here for
+// another.
 void KernelNames::watch_calls() {
-  if (watching_.exchange(true)) return;
+  if (watching_.load()) return;
   watch_graph_nodes(*callbacks_);
   callbacks_->watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
-  for (const ApiFunction& function : cupti_->api_functions()) {
-    if (function.domain != CUPTI_CB_DOMAIN_DRIVER_API || function.id >= kIds) continue;
-    effects_[function.id] = effect_of(function.name);
-    if (effects_[function.id] != Effect::none) callbacks_->watch(*this, function.domain, function.id);
-  }
+  for (std::size_t id = 0; id < kIds; ++id)
+    if (effects_[id] != Effect::none) callbacks_->watch(*this, CUPTI_CB_DOMAIN_DRIVER_API, static_cast<CUpti_CallbackId>(id));
+  watching_.store(true);
 }
 
 void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {

@@ -14,7 +14,7 @@
 #include "core/recording.h"
 #include "core/wake.h"
 #include "dump.h"
-#include "features/stream_captures/stream_captures.h"
+#include "features/stream_captures/capture_watch.h"
 #include "features/triggers/triggers.h"
 
 namespace cutrace {
@@ -163,7 +163,7 @@ void Newest::before_write() {
   writer_.count_dropped();
   const std::uint64_t drained = writer_.drained_at();
   if (writer_.uses_cupti())
-    triggers_.settle(source_.pool().unread(writer_.started_at(), drained).oldest - Watcher::kSettling, drained, stream_captures().times());
+    triggers_.settle(source_.pool().unread(writer_.started_at(), drained).oldest - Watcher::kSettling, drained, capture_watch().times());
   write_marks();
 }
 
@@ -257,7 +257,7 @@ void Newest::end(bool at_exit) {
   const DumpState state = dump_.load();
   // The moments of a dump that is being written have their dump.
   if (state > DumpState::wanted) triggers_.end_dump(state != DumpState::failed);
-  triggers_.finish(now_ns(), stream_captures().times());
+  triggers_.finish(now_ns(), capture_watch().times());
   write_marks();
   const bool signalled = takes_signals_ && dump_signal::requested();
   if (state == DumpState::wanted || signalled || triggers_.due(now_ns())) start_dump();

@@ -11,7 +11,7 @@
 
 #include "common/private_folder.h"
 #include "core/clock.h"
-#include "core/driver.h"
+#include "cuda/driver.h"
 
 namespace cutrace {
 namespace {

@@ -1,7 +1,7 @@
 // The source file and line of an instruction, from the line information of its module.
 #pragma once
 
-#include "core/cupti_library.h"
+#include "cuda/cupti_library.h"
 
 #include <deque>
 #include <map>

@@ -10,13 +10,15 @@ void FirstWork::expect() {
   expected_.store(true);
 }
 
-void FirstWork::attach(const AttachContext& context) {
+void FirstWork::cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) {
+  callbacks_ = &callbacks;
+  for (const ApiFunction& function : cupti.api_functions())
+    if (submits_work(function.name)) calls_.push_back(function);
+}
+
+void FirstWork::attach(const AttachContext&) {
   watching_.store(false);
   if (!expected_.exchange(false)) return;
-  callbacks_ = &context.callbacks;
-  if (calls_.empty())
-    for (const ApiFunction& function : context.cupti.api_functions())
-      if (submits_work(function.name)) calls_.push_back(function);
   for (const ApiFunction& call : calls_) callbacks_->watch(*this, call.domain, call.id);
   watching_.store(true);
 }

@@ -14,6 +14,7 @@ namespace cutrace {
 
 class FirstWork final : public Feature {
  public:
+  void cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) override;
   void attach(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   void flush() override { unwatch_if_seen(); }
@@ -29,7 +30,7 @@ class FirstWork final : public Feature {
   void unwatch_if_seen();
 
   Callbacks* callbacks_ = nullptr;
-  std::vector<ApiFunction> calls_;  // filled once a process, before CUPTI calls back
+  std::vector<ApiFunction> calls_;
   std::atomic<bool> expected_{false}, watching_{false}, begun_{false};
   std::atomic<std::uint64_t> returned_{0};
 };

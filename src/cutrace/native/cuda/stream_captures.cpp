@@ -4,34 +4,29 @@
 #include <new>
 #include <string_view>
 
-#include "core/clock.h"
-#include "core/driver.h"
+#include "driver.h"
 
 namespace cutrace {
 
-StreamCaptures& stream_captures() {
-  static auto& feature = *new StreamCaptures;
-  return feature;
-}
-
-void StreamCaptures::attach(const AttachContext& context) {
-  {
-    const std::lock_guard lock(mutex_);
-    captures_.clear();
-    incomplete_ = false;
-    times_used_ = 0;
-  }
-  if (!context.callbacks.available()) return;
-  driver_is_loaded();  // loads it for stream_context()
+void StreamCaptures::list_calls(const CuptiLibrary& cupti) {
   constexpr std::pair<std::string_view, Effect> kCalls[] = {{"StreamBeginCapture", Effect::begin},
                                                             {"StreamBeginRecapture", Effect::begin},
                                                             {"StreamEndCapture", Effect::end},
                                                             {"StreamDestroy", Effect::destroy}};
-  if (calls_.empty())
-    for (const ApiFunction& function : context.cupti.api_functions())
-      for (const auto& [part, effect] : kCalls)
-        if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, effect});
-  for (const WatchedCall& call : calls_) context.callbacks.watch(*this, call.domain, call.id);
+  for (const ApiFunction& function : cupti.api_functions())
+    for (const auto& [part, effect] : kCalls)
+      if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, effect});
+}
+
+void StreamCaptures::watch(const CallbackHandler& handler, Callbacks& callbacks) {
+  {
+    const std::lock_guard lock(mutex_);
+    captures_.clear();
+    incomplete_ = false;
+  }
+  if (!callbacks.available()) return;
+  driver_is_loaded();  // loads it for stream_context()
+  for (const WatchedCall& call : calls_) callbacks.watch(handler, call.domain, call.id);
 }
 
 void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
@@ -57,7 +52,6 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
         } catch (const std::bad_alloc&) {
           incomplete_ = true;
         }
-        note_times();
       } else if (status != 0) {
         remove(stream, false);
       }
@@ -79,23 +73,9 @@ bool StreamCaptures::may_wait_for(CUcontext context) const {
   return !incomplete_ && std::ranges::none_of(captures_, may_be_in);
 }
 
-std::vector<std::pair<std::uint64_t, std::uint64_t>> StreamCaptures::times() const {
+bool StreamCaptures::any() const {
   const std::lock_guard lock(mutex_);
-  return {times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(times_used_)};
-}
-
-// Under mutex_, after a change of captures_.
-void StreamCaptures::note_times() {
-  const bool capturing = incomplete_ || !captures_.empty();
-  const bool noted = times_used_ != 0 && times_[times_used_ - 1].second == 0;
-  if (capturing == noted) return;
-  if (!capturing) return static_cast<void>(times_[times_used_ - 1].second = now_ns());
-  if (times_used_ == times_.size()) {
-    times_[1].first = times_[0].first;
-    std::move(times_.begin() + 1, times_.end(), times_.begin());
-    --times_used_;
-  }
-  times_[times_used_++] = {now_ns(), 0};
+  return incomplete_ || !captures_.empty();
 }
 
 void StreamCaptures::remove(CUstream stream, bool all) {
@@ -105,7 +85,6 @@ void StreamCaptures::remove(CUstream stream, bool all) {
   } else if (const auto it = std::find_if(captures_.begin(), captures_.end(), same); it != captures_.end()) {
     captures_.erase(it);
   }
-  note_times();
 }
 
 }  // namespace cutrace

@@ -57,6 +57,8 @@ class PushedContext {
   PushedContext(const PushedContext&) = delete;
   PushedContext& operator=(const PushedContext&) = delete;
 };
+// Waits for all work of a context. Skips it as synchronize_contexts() does, and then returns false.
+bool synchronize_context(void* context, const std::function<bool(CUcontext)>& may_wait);
 // Waits for all work of the devices' primary contexts and of `context`. Skips contexts that `may_wait` excludes or that have a
 // captured stream, and then returns false: a wait, by any thread and in any mode, would invalidate the capture. The driver
 // knows only captures of blocking streams (streams that wait for the default stream). Call it from a thread that may block.

@@ -32,8 +32,8 @@ class Callbacks {
   // A recording has this subscriber from now on.
   void open(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) {
     close();
-    cupti_ = &cupti;
-    subscriber_ = subscriber;
+    cupti_.store(&cupti);
+    subscriber_.store(subscriber);
   }
   // Calls no handler any more.
   void close() {
@@ -41,13 +41,15 @@ class Callbacks {
       for (auto& wanted : domain) wanted.store(0, std::memory_order_relaxed);
   }
 
-  bool available() const { return cupti_ != nullptr && cupti_->EnableCallback != nullptr; }
-  // False when CUPTI refuses the callback.
+  bool available() const { return cupti_.load() != nullptr && cupti_.load()->EnableCallback != nullptr; }
+  // False when CUPTI refuses the callback. It is enabled on return, so CUPTI is asked each time: another thread, or the thread
+  // for another handler, may have watched it and not enabled it yet.
   bool watch(const CallbackHandler& handler, CUpti_CallbackDomain domain, CUpti_CallbackId id) {
     std::atomic<Set>* const wanted = entry(domain, id);
     if (wanted == nullptr || !available()) return false;
-    if (wanted->fetch_or(bit_of(handler)) != 0 || enable(true, domain, id)) return true;
-    wanted->fetch_and(~bit_of(handler));
+    const Set before = wanted->fetch_or(bit_of(handler));
+    if (enable(true, domain, id)) return true;
+    if ((before & bit_of(handler)) == 0) wanted->fetch_and(~bit_of(handler));
     return false;
   }
   void unwatch(const CallbackHandler& handler, CUpti_CallbackDomain domain, CUpti_CallbackId id) {
@@ -85,11 +87,11 @@ class Callbacks {
     return 0;
   }
   bool enable(bool on, CUpti_CallbackDomain domain, CUpti_CallbackId id) const {
-    return cupti_->EnableCallback(on ? 1 : 0, subscriber_, domain, id) == CUPTI_SUCCESS;
+    return cupti_.load()->EnableCallback(on ? 1 : 0, subscriber_.load(), domain, id) == CUPTI_SUCCESS;
   }
 
-  const CuptiLibrary* cupti_ = nullptr;
-  CUpti_SubscriberHandle subscriber_ = nullptr;
+  std::atomic<const CuptiLibrary*> cupti_{nullptr};
+  std::atomic<CUpti_SubscriberHandle> subscriber_{nullptr};
   std::size_t count_ = 0;
   std::array<CallbackHandler*, 32> handlers_{};
   std::array<std::array<std::atomic<Set>, kIds>, kDomains> wanted_{};

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "clock.h"
 
 namespace cutrace {
 namespace {
@@ -209,6 +208,13 @@ static void each_primary(const Driver* d, Visit visit) {
     visit(primary);
     d->PrimaryRelease(device);
   }
+}
+
+bool synchronize_context(void* context, const std::function<bool(CUcontext)>& may_wait) {
+  const Driver* const d = driver();
+  if (d == nullptr || context == nullptr) return true;
+  const RelaxedCapture relaxed(*d);
+  return synchronize(*d, static_cast<CUcontext>(context), may_wait);
 }
 
 bool synchronize_contexts(void* context, const std::function<bool(CUcontext)>& may_wait) {
