@@ -161,7 +161,7 @@ print(pystacks.results()["closing"])
 
 
 def test_a_signal_handler_of_c_that_captures_does_no_harm(runner: Runner) -> None:
-    """Signals come at any instruction of the interpreter and of a capture."""
+    """Signals come at any instruction of a capture."""
     lines = runner.program(
         """
 pystacks.start()

@@ -69,13 +69,17 @@ Definitions& own_definitions() {
 }
 
 std::atomic<std::uint32_t> recording{1};
+thread_local volatile bool capturing = false;
 
 std::uint32_t capture() {
   if (trust() != Trust::trusted) return 0;
+  const bool nested = capturing;
+  capturing = true;
   Definitions& sink = own_definitions();
   const CapturedStack captured = capture_stack(sink, {&sink, recording.load(std::memory_order_relaxed)}, table_memory.load());
   results[static_cast<std::size_t>(captured.result)].fetch_add(1, std::memory_order_relaxed);
   if (captured.truncated) truncated.fetch_add(1, std::memory_order_relaxed);
+  capturing = nested;
   return captured.number;
 }
 
@@ -184,9 +188,10 @@ static std::atomic<bool> signals_on{false};
 static std::atomic<std::uint64_t> signals{0};
 static pthread_t signal_sender;
 
+// Outside a capture the interpreter may be in the middle of entering a function: its frames cannot be read.
 static void on_signal(int) {
   signals.fetch_add(1);
-  capture();
+  if (capturing) capture();
 }
 // A thread sends this one signals until stacks_end_signals().
 EXPORT void stacks_begin_signals() {
