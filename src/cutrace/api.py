@@ -294,7 +294,7 @@ def diff(a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[st
     """Compare two traces: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
 
     :param fail_on: the aspects that fail, with commas between: ``counts``, ``bytes``, ``launches``, ``memory``,
-        ``time``; ``exact`` is the first three, ``all``, ``none``.
+        ``time``, ``code``; ``exact`` is the first three, ``all``, ``none``.
     :param tolerance: the largest accepted differences, such as ``["time=10%"]``.
     """
     rules = CaptureRules(parse_aspects(fail_on), parse_tolerances(tolerance))

@@ -21,6 +21,7 @@ from cutrace.golden.captures import (
     parse_aspects,
     parse_tolerances,
 )
+from cutrace.trace.codes import KernelCode
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -160,3 +161,43 @@ def test_aspects_and_tolerances_are_read_from_words():
     for bad in ("time", "time=", "time=-1", "time=fast", "time=inf"):
         with pytest.raises(CutraceError, match="is not a tolerance"):
             parse_tolerances([bad])
+
+
+def with_code(path: Path, *codes: KernelCode, launched: bool = True) -> Path:
+    """A program that launches a kernel with each of these codes."""
+    with Capture(path) as c:
+        for at, code in enumerate(codes):
+            c.add("kernel_codes", name="k", code=code.hash, registers=code.registers, local_per_thread=code.local)
+            launch = c.launch("k", code=code.hash if launched else 0, registers=code.registers)
+            c.kernel(launch, 1000 * at, 1000 * at + 500, correlation=at + 1)
+    return path
+
+
+def code(number: int, registers: int = 32, local: int = 0) -> KernelCode:
+    return KernelCode(number, registers, 0, local, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "details"),
+    [
+        ((code(1),), (code(1),), ()),
+        ((code(1),), (code(2),), ("other code",)),
+        ((code(1),), (code(2, 40, 8),), ("other code, registers 32 -> 40, local 0 -> 8",)),
+        ((code(1), code(2)), (code(2), code(3)), ("other code",)),
+        ((code(1), code(2)), (code(3), code(4)), ("other code (2 gone, 2 new)",)),
+        ((code(1), code(1)), (code(1), code(2)), ("other code (0 gone, 1 new)",)),
+    ],
+)
+def test_other_code_is_a_difference(tmp_path, before, after, details):
+    a, b = with_code(tmp_path / "a.bin", *before), with_code(tmp_path / "b.bin", *after)
+    found = cutrace.diff(a, b).comparison
+    assert row(found, "kernels", "k").details == details
+    assert (Aspect.CODE in row(found, "kernels", "k").aspects) == bool(details)
+    assert cutrace.diff(a, b, fail_on="code").failed == bool(details)
+
+
+def test_code_that_is_not_known_is_no_difference(tmp_path):
+    known, other = with_code(tmp_path / "a.bin", code(1)), with_code(tmp_path / "b.bin", code(2), launched=False)
+    without = with_code(tmp_path / "c.bin")
+    for a, b in ((known, other), (other, known), (known, without), (without, known)):
+        assert all(Aspect.CODE not in row.aspects for row in cutrace.diff(a, b).comparison.rows)

@@ -102,6 +102,7 @@ struct Fake {
   std::map<std::uint32_t, Graph> graphs;  // under graphs_mutex, like all below
   std::set<std::string> graph_names;
   std::uint32_t last_graph = 0;
+  std::atomic<bool> loads_cubins{false};  // the program tells of its modules itself
   std::mutex functions_mutex;
   std::map<std::uintptr_t, std::unique_ptr<std::string>> functions;  // under functions_mutex: of loaded modules, by handle
   std::map<std::uintptr_t, std::string> first_names;  // under functions_mutex: what CUPTI calls a handle
@@ -416,11 +417,29 @@ EXPORT void fake_unload_module() {
   tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, &data);
 }
 EXPORT void fake_load_cubin(const char* cubin) {
+  if (fake().loads_cubins) return;
   CUpti_ModuleResourceData module{1, std::strlen(cubin), cubin};
   CUpti_ResourceData data{};
   data.context = reinterpret_cast<CUcontext>(std::uintptr_t{1});
   data.resourceDescriptor = &module;
   tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED, &data);
+}
+EXPORT void fake_module_loaded(std::uint32_t id, std::uintptr_t context, const void* cubin, std::size_t size) {
+  fake().loads_cubins = true;
+  std::string copy(cubin != nullptr ? static_cast<const char*>(cubin) : "", size);
+  CUpti_ModuleResourceData module{id, size, cubin != nullptr ? copy.data() : nullptr};
+  CUpti_ResourceData data{};
+  data.context = reinterpret_cast<CUcontext>(context);
+  data.resourceDescriptor = &module;
+  tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED, &data);
+  std::ranges::fill(copy, '#');  // so that a late access is visible without a sanitizer
+}
+EXPORT void fake_module_unloading(std::uint32_t id, std::uintptr_t context) {
+  CUpti_ModuleResourceData module{id, 0, nullptr};
+  CUpti_ResourceData data{};
+  data.context = reinterpret_cast<CUcontext>(context);
+  data.resourceDescriptor = &module;
+  tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, &data);
 }
 EXPORT void fake_enter_call(int domain, std::uint32_t id) { tell(static_cast<CUpti_CallbackDomain>(domain), id); }
 EXPORT void fake_set_correlation(std::uint32_t correlation) { open_correlation = correlation; }

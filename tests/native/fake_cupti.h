@@ -53,6 +53,9 @@ const char* fake_function_name(std::uintptr_t function);
 std::uintptr_t fake_node_function(std::uintptr_t node);
 void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
 void fake_unload_module();
+// A module with this number and cubin is loaded into a context, or will be unloaded. The cubin's memory goes after the callback.
+void fake_module_loaded(std::uint32_t module, std::uintptr_t context, const void* cubin, std::size_t size);
+void fake_module_unloading(std::uint32_t module, std::uintptr_t context);
 // CUDA graphs. They have numbers and their nodes ids, as in CUPTI 13.0. Each change is reported on the calling thread.
 std::uint32_t fake_graph();
 // A kernel, or a fill (`kernel` null); returns its id. 0: there is no such graph.

@@ -99,6 +99,12 @@ def launch(
     _check(status, call)
 
 
+def load_module(cubin: bytes, number: int = 1) -> None:
+    """Load a module, whose number and cubin CUPTI tells."""
+    init()
+    _cupti().fake_module_loaded(ctypes.c_uint32(number), ctypes.c_void_p(1), cubin, ctypes.c_size_t(len(cubin)))
+
+
 def wait_in_launch(kernel: str, launches: int = 1) -> None:
     """The next kernel of this thread waits for so many later launches of another kernel, if it runs as a pass of a
     range: its launch returns when they are there."""

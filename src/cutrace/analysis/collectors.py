@@ -140,6 +140,20 @@ class StatsCollector(ABC):
         return ()
 
 
+class Codes(StatsCollector):
+    """The machine code of the kernels of each name, which is recorded by launch configuration."""
+
+    def add(self, batch: Batch) -> None:
+        """Rows of events have no code of their own."""
+
+    def result(self) -> Iterator[stats.CodeUse]:
+        codes = self.context.trace.codes
+        if codes is None:
+            return
+        for name, kernel in codes.by_name(self.context.options.names).items():
+            yield stats.CodeUse(name or UNKNOWN, kernel.codes, kernel.unknown)
+
+
 def _duration(rows: Columns) -> np.ndarray:
     duration: np.ndarray = rows["end"] - rows["start"]
     return duration
@@ -792,6 +806,7 @@ _GROUPINGS = {
 #: The factory of the collector of each field of :class:`.stats.Stats`.
 COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     **{part: partial(Grouped, grouping=grouping) for part, grouping in _GROUPINGS.items()},
+    "codes": Codes,
     "ranges": partial(Sliced, grouping=_RANGES),
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
     "paths": Paths,

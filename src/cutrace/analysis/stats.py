@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..trace.codes import KernelCode
 from ..trace.stacks import PythonFrame
 from . import gpu
 from .distribution import Spread
@@ -70,6 +71,16 @@ class ConfigurationUse:
 
     configuration: Configuration
     time: Spread
+
+
+@dataclass(frozen=True)
+class CodeUse:
+    """The machine code of the kernels of one name: what certainly ``ran``, and whether the code of a launch is
+    ``unknown``."""
+
+    name: str
+    ran: frozenset[KernelCode]
+    unknown: bool
 
 
 @dataclass(frozen=True)
@@ -300,6 +311,7 @@ class Stats:
     options: StatsOptions = DEFAULTS
     kernels: tuple[KernelUse, ...] = ()
     configurations: tuple[ConfigurationUse, ...] = ()
+    codes: tuple[CodeUse, ...] = ()
     api: tuple[CallUse, ...] = ()
     memory_operations: tuple[MemoryOperationUse, ...] = ()
     copies: tuple[CopyUse, ...] = ()

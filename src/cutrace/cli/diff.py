@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     default="exact",
     show_default=True,
     metavar="ASPECTS",
-    help="What ends with status 1: counts, bytes, launches, memory, time; exact (the first three), all, none.",
+    help="What ends with status 1: counts, bytes, launches, memory, time, code; exact (the first three), all, none.",
 )
 @click.option(
     "--tolerance",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..analysis.summary import Summary
     from ..analysis.tables import Table
     from ..trace import Process, Trace
+    from ..trace.codes import KernelCodes
 
 
 @click.command()
@@ -73,8 +74,20 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
         "unknown_times": quality.unknown,
         "damage": [{"offset": d.offset, "bytes": d.size, "rows": d.rows, "reason": d.reason} for d in quality.damage],
         "early_starts": {table: asdict(early) for table, early in summary.early_starts.items()},
+        **({"codes": _code_object(trace.codes)} if trace.codes else {}),
         "notes": [*quality.notes, *not_annotated(trace)],
         "imports": [asdict(file) for file in trace.imports],
+    }
+
+
+def _code_object(codes: KernelCodes) -> dict[str, Any]:
+    return {
+        name: {
+            "codes": [{**asdict(code), "hash": code.text} for code in sorted(kernel.codes)],
+            "candidates": [code.text for code in sorted(kernel.candidates)],
+            "unknown": kernel.unknown,
+        }
+        for name, kernel in codes.by_kernel.items()
     }
 
 
@@ -91,6 +104,8 @@ def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int)
     put_tables("cutrace info", _tables(summary), "table")
     if summary.counts.get("call_stacks"):
         put([f"\n{_stacks(summary)}\n"])
+    if trace.codes:
+        put([f"\n{_codes(trace.codes)}\n"])
     sentences = [*summary.quality.sentences(), *not_annotated(trace), *_early(summary)]
     put(["\n", *(f"{click.style('!', fg='yellow')} {printable(sentence)}\n" for sentence in sentences)])
     if not sentences:
@@ -129,6 +144,18 @@ def _stacks(summary: Summary) -> str:
     """Return a line about the Python stacks of calls."""
     stacks, calls = (summary.counts.get(table, 0) for table in ("call_stacks", "api_calls"))
     return f"Python stacks: {stacks:,} of {count_of(calls, 'API call')}; `cutrace stats --report stack_sum` sums them"
+
+
+def _codes(codes: KernelCodes) -> str:
+    """Return a line about the machine code of kernels."""
+    kernels = codes.by_kernel.values()
+    hashes = {code.hash for kernel in kernels for code in kernel.codes}
+    several = sum(len(kernel.codes) > 1 for kernel in kernels)
+    unknown = sum(kernel.unknown for kernel in kernels)
+    parts = [f"{count_of(len(hashes), 'code')} of {count_of(len(kernels), 'kernel name')}"]
+    parts += [f"{several:,} with several codes"] if several else []
+    parts += [f"{unknown:,} with launches whose code is not known"] if unknown else []
+    return f"Machine code: {', '.join(parts)}"
 
 
 def _samples(processes: Iterable[Process]) -> Iterator[Table]:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     "launch:1/N for one launch in N.",
 )
 @click.option("--stacks-min", metavar="TIME", help="Record stacks of calls that take at least TIME only, e.g. 20us.")
+@click.option("--code", is_flag=True, help="Record hash, registers, memory and size of kernels' machine code.")
 @click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
 @click.option("--max-size", metavar="SIZE", help="Size limit of a process's file, e.g. 2GiB.")
 @click.option(

@@ -83,6 +83,7 @@ class OptionArguments(TypedDict, total=False):
     flush_ms: int | None
     redact: bool
     share: bool
+    code: bool
     cupti: str | None
     sample: str | None
     interval: float | str
@@ -114,6 +115,7 @@ class Options:
     :param flush_ms: milliseconds between flushes of complete records.
     :param redact: leave out command lines, host names and paths: see docs/privacy.md.
     :param share: share CUPTI with other tools, where CUPTI and the driver can: see docs/collector.md.
+    :param code: record the hash of the machine code of each launched kernel, its registers, memory and size.
     :param cupti: path of the libcupti to load where the program has loaded none.
     :param sample: sample hardware counters of the GPUs: ``SET|NAME,...``, "" for the default set, None for none.
     :param interval_ns: nanoseconds between two samples.
@@ -137,6 +139,7 @@ class Options:
     flush_ms: int | None = None
     redact: bool = False
     share: bool = False
+    code: bool = False
     cupti: str | None = None
     sample: str | None = None
     interval_ns: int = 1_000_000
@@ -172,6 +175,8 @@ class Options:
         options = replace(options, kinds=_kinds(options.kinds), annotate=_annotated(options.annotate))
         if options.annotate and not (options.records_nvtx and {"nvtx", "default"} & set(options.kinds or ("default",))):
             raise CutraceError("annotated functions are NVTX ranges: record NVTX too")
+        if options.code and not {"kernel", "default"} & set(options.kinds or ("default",)):
+            raise CutraceError("the machine code is that of recorded kernels: record the kind of activity 'kernel' too")
         size = _size("size", options.max_size, _LEAST_SIZE)
         if options.rotate and size is None and last is None:
             raise CutraceError("rotate needs a maximum size: give one, such as 1GiB")
@@ -226,7 +231,7 @@ class Options:
             "stacks": None if self.stacks is None else ",".join(self.stacks),
             "stacks_min_ns": self.stacks_min_ns,
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
-            **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
+            **{name: 1 for name in ("rotate", "redact", "share", "code") if getattr(self, name)},
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
             **{name: getattr(self, name) for name in ("dump_limit", "dump_pause_ms")},
             "standby": 1 if directory is None and output is None else None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..analysis.definitions import METRICS
 from ..analysis.distribution import NOTHING, Spread
-from ..analysis.stats import Configuration, Stats
+from ..analysis.stats import CodeUse, Configuration, Stats
 from ..analysis.tables import Cell, Column, Table
 from ..errors import CutraceError
 from ..units import count_of
@@ -23,7 +23,7 @@ from .model import Interval, Verdict
 from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, shares
 
 #: The fields of :class:`.analysis.stats.Stats` that are compared.
-PARTS = ("kernels", "configurations", "api", "memory_operations", "synchronizations", "graphs", "memory")
+PARTS = ("kernels", "configurations", "codes", "api", "memory_operations", "synchronizations", "graphs", "memory")
 _COUNTS = (Column("count A"), Column("count B"))
 _BYTES = (Column("bytes A", "bytes"), Column("bytes B", "bytes"))
 _TIMES = (Column("time A", "ns", spare=True), Column("time B", "ns", spare=True), Column("change", "change"))
@@ -54,6 +54,7 @@ class Aspect(enum.Enum):
     LAUNCHES = "launches"
     MEMORY = "memory"
     TIME = "time"
+    CODE = "code"
 
 
 #: The aspects that are equal in all runs of a deterministic program.
@@ -78,13 +79,14 @@ _DEFAULTS = CaptureRules()
 
 @dataclass(frozen=True)
 class CaptureSide:
-    """The values of one capture in a row: number, times (ns), bytes (the peak in the memory section), and the number of
-    launches by launch configuration of a kernel."""
+    """The values of one capture in a row: number, times (ns), bytes (the peak in the memory section), and of a kernel
+    the number of launches by launch configuration and the machine code, None if it was not recorded."""
 
     count: int = 0
     time: Spread = NOTHING
     bytes: int = 0
     launches: Counter[Configuration] = field(default_factory=Counter, repr=False, compare=False)
+    code: CodeUse | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,13 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
         calls[call.name] = CaptureSide(call.time.count, call.time)
         calls[f"{call.name} (failed)"] = CaptureSide(call.failed)
     graphs = sum(graph.time.count for graph in stats.graphs)
+    codes = {use.name: use for use in stats.codes}
+    kernels = {
+        k.name: CaptureSide(k.time.count, k.time, launches=launches[k.name], code=codes.get(k.name))
+        for k in stats.kernels
+    }
     return {
-        "kernels": {k.name: CaptureSide(k.time.count, k.time, launches=launches[k.name]) for k in stats.kernels},
+        "kernels": kernels,
         "api": {name: side for name, side in calls.items() if side.count},
         "copies": {m.name: CaptureSide(m.time.count, m.time, m.bytes.total) for m in stats.memory_operations},
         "syncs": {s.name: CaptureSide(s.time.count, s.time) for s in stats.synchronizations},
@@ -198,9 +205,13 @@ def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules
             aspects.add(Aspect.MEMORY)
     elif _differs(before.bytes, after.bytes, rules.share(Aspect.BYTES)):
         aspects.add(Aspect.BYTES)
+    code = _code_difference(before.code, after.code)
+    if code:
+        aspects.add(Aspect.CODE)
+        details.append(", ".join(code))
     if differences := list(_differences(before.launches, after.launches)):
         aspects.add(Aspect.LAUNCHES)
-        details += differences
+        details += [text for text in differences if text not in code]
     verdict = Verdict.SAME
     if section in _TIMED and before.time.count and after.time.count:
         verdict = statistics.change(_interval(before.time), _interval(after.time), rules.share(Aspect.TIME))
@@ -257,6 +268,26 @@ def _cell(row: CaptureChange, column: str) -> Cell:
         "name": row.name,
         "details": "; ".join(row.details),
     }[column.removesuffix(" A").removesuffix(" B")]
+
+
+# Machine code
+
+_CODE_FIELDS = {"registers": "registers", "static shared": "static_shared", "local": "local", "code bytes": "size"}
+
+
+def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
+    """What is other in the machine code of a kernel, as texts. Empty if it is the same, or not known on a side."""
+    if old is None or new is None or old.unknown or new.unknown:
+        return []
+    if {code.hash for code in old.ran} == {code.hash for code in new.ran}:
+        return []
+    gone = old.ran - new.ran
+    come = new.ran - old.ran
+    if len(gone) != 1 or len(come) != 1:
+        return [f"other code ({len(gone)} gone, {len(come)} new)"]
+    (before,), (after,) = gone, come
+    pairs = [(name, getattr(before, field), getattr(after, field)) for name, field in _CODE_FIELDS.items()]
+    return ["other code", *(f"{name} {one} -> {other}" for name, one, other in pairs if one != other)]
 
 
 # Launch configurations

@@ -331,6 +331,18 @@ call_stacks 40: Python stacks of API calls.
     stack stack: the Python frames at the call
     thread process
 
+kernel_codes 43: Machine code of kernels, each once in a context (on request).
+    u64 code: hash of the machine code of the kernel and of the functions that it calls
+    string name: kernel name (mangled)
+    u32 module: CUPTI id of the first module that had it
+    u32 index: index of the function in that module
+    u32 size (bytes): machine code, without that of called functions
+    u32 registers (per thread)
+    u32 static_shared (bytes): static shared memory of a block
+    u32 local_per_thread (bytes): local memory of a thread, with that of called functions
+    process context
+    u16 architecture: 90 for sm_90
+
 gpu_slices 35: Slices of streams that are not GPU work, such as annotations on GPU streams.
     start end
     string name category
@@ -370,6 +382,7 @@ launches 48: Launch configurations, each written before the first row that refer
     u32 cluster_policy: CUclusterSchedulingPolicy
     u32 max_cluster (blocks): largest possible cluster
     u32 max_active_clusters (clusters): largest number of resident clusters
+    u64 code: hash of the machine code (kernel_codes has more of it), 0 when it is not known
 
 functions 49: API functions with a returned value, each written once per process.
     function id: value of the function field of API calls; from 1
@@ -522,6 +535,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
         "kernels without a name, because this CUPTI mixes up names after a module was unloaded",
     ),
     18: ("nvtx_undecoded", "parts of NVTX payloads, counters and deferred events that could not be read"),
+    19: ("code_unknown", "modules whose machine code could not be read"),
 }
 
 #: What a row of ``host_slices`` is.

@@ -33,7 +33,7 @@ from .trace import Trace
 #: Facts about processes and their devices: every selection includes these rows.
 FACTS = frozenset(
     ("devices", "contexts", "streams", "threads", "resource_names", "nvtx_categories", "modules", "device_functions",
-     "graph_nodes", "clocks", "losses", "instruction_metrics")
+     "graph_nodes", "clocks", "losses", "instruction_metrics", "kernel_codes")
 )  # fmt: skip
 #: Tables whose rows are written only when other rows refer to them.
 INTERNED = frozenset(REFERRED.values())

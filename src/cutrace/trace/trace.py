@@ -27,6 +27,7 @@ from ..runbin.reader import Reader
 from ..units import count_of, html_table, printable
 from . import arrow, stacks
 from .alignment import Alignment, alignments
+from .codes import KernelCodes
 from .ids import IdMap
 from .imported import Imported, imported
 from .origins import Origins
@@ -76,8 +77,8 @@ class Trace:
     (
         kernels, memcpys, memsets, api_calls, nvtx_ranges, nvtx_marks, synchronizations, cuda_events, allocations,
         memory_pools, overheads, graph_launches, external_correlations, unified_memory, jit, environment,
-        host_slices, instants, counters, kernel_metrics, pc_samples, instruction_metrics, call_stacks, gpu_slices,
-        flows, launches, functions, devices, contexts, streams, threads, resource_names, nvtx_categories,
+        host_slices, instants, counters, kernel_metrics, pc_samples, instruction_metrics, call_stacks, kernel_codes,
+        gpu_slices, flows, launches, functions, devices, contexts, streams, threads, resource_names, nvtx_categories,
         modules, device_functions, graph_nodes, frames, stacks, clocks, losses,
     ) = (_TableAttribute() for _ in TABLES)  # fmt: skip
 
@@ -223,6 +224,11 @@ class Trace:
     def python_stacks(self) -> PythonStacks | None:
         """The Python stacks of the API calls of the trace; None if there are none."""
         return PythonStacks(self) if self.count("call_stacks") and len(self.stacks) > 1 else None
+
+    @cached_property
+    def codes(self) -> KernelCodes | None:
+        """The machine code of the kernels of the trace; None if none was recorded."""
+        return KernelCodes(self) if self.count("kernel_codes") and len(self.kernel_codes) else None
 
     # The capture as a whole
 

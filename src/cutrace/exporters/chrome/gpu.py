@@ -172,12 +172,14 @@ class GpuEvents:
         if origins := self._trace.origins:
             path = int(origins.path_of[origins.of_launches(process)[launch]])
             out |= {CREATED_IN: origins.text(path)} if path != OUTSIDE else {}
+        name = self._trace.strings[values["name"]]
+        if codes := self._trace.codes:
+            out["code hash"] = codes.text(process, name, values["code"])
         # The values that an import of this file assumes: it takes all shared memory as dynamic.
         defaults = dict.fromkeys(values, 0) | {"dynamic_shared": shared, "carveout": 255}
         more: dict[str, Any] = {
             name: value for name, value in values.items() if name not in _WRITTEN and value != defaults[name]
         }
-        name = self._trace.strings[values["name"]]
         if values["name"] and demangle(name) != name:
             more["name"] = name
         return members(out | ({OWN: more} if more else {}))

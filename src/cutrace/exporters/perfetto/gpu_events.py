@@ -30,7 +30,9 @@ COPY_FIELDS = (
 )  # fmt: skip
 FILL_FIELDS = ("value", "memory", "flags")
 #: Fields of the launch configuration that become text in a trace.
-NAME_FIELDS = ("name", "launch_type", "cluster_x", "cluster_y", "cluster_z", "cache_executed", "cache_requested")
+NAME_FIELDS = (
+    "name", "launch_type", "cluster_x", "cluster_y", "cluster_z", "cache_executed", "cache_requested", "code",
+)  # fmt: skip
 _DIMENSIONS = {
     "grid_size": {axis: f"grid_{axis}" for axis in "xyz"},
     "workgroup_size": {axis: f"block_{axis}" for axis in "xyz"},
@@ -94,6 +96,7 @@ def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
             "func_cache_config_requested": CACHE_CONFIGS.get(int(launch["cache_requested"])),
             "cluster_size": "x".join(map(str, cluster)) if any(cluster) else None,
             "launch_type": LAUNCH_TYPES.get(int(launch["launch_type"])),
+            "code_hash": trace.codes.text(process, mangled, int(launch["code"])) if trace.codes else None,
         }
     names = {"name": mangled if known else name, "demangled_name": name}
     if device_row is not None and device_row["compute_major"]:

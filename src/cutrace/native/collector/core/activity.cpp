@@ -65,7 +65,9 @@ template <> void ActivityDecoder::add(const CUpti_ActivityKernel9& r) {
   launch.carveout = r.isSharedMemoryCarveoutRequested ? r.sharedMemoryCarveoutRequested : std::uint8_t{255};
 
   auto row = row_of<rows::Kernels>(r);
-  row.launch = capture_.launch(launch, naming_ != nullptr ? naming_->kernel_name(r, r.name) : r.name);
+  const char* const name = naming_ != nullptr ? naming_->kernel_name(r, r.name) : r.name;
+  if (completing_ != nullptr) completing_->complete_launch(r, view(name), launch);
+  row.launch = capture_.launch(launch, name);
   if (r.graphNodeId != 0 && r.start == 0) ++graph_kernels_without_times_;
   add_timed(row);
 }

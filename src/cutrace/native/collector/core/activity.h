@@ -35,6 +35,8 @@ class ActivityDecoder {
 
   // Asks this decoder for the names of kernels.
   void set_naming(Decoder& decoder) { naming_ = &decoder; }
+  // Asks this decoder to complete launch configurations.
+  void set_completing(Decoder& decoder) { completing_ = &decoder; }
   // Skips API calls of the collector's own threads.
   void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
 
@@ -90,6 +92,7 @@ class ActivityDecoder {
   ThreadNames& names_;
   Watcher& watcher_;
   Decoder* naming_ = nullptr;
+  Decoder* completing_ = nullptr;
   std::vector<std::optional<bool>> launches_work_;  // by function
   std::uint64_t first_, started_;
   std::vector<std::uint32_t> ignored_;

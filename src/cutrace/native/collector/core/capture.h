@@ -208,12 +208,14 @@ class Capture {
     add(row);
   }
 
+  // What the program did. The other rows describe it, and each file has those that it needs.
+  template <typename Row>
+  static constexpr bool kOfProgram = Row::kTable < rows::Launches::kTable && Row::kTable != rows::KernelCodes::kTable;
   // Excludes overheads, which CUPTI reports at each flush, and marks of cutrace: they do not make a file worth keeping.
   template <typename Row>
   static bool is_program_event(const Row& row) {
     if constexpr (Row::kTable == rows::NvtxMarks::kTable) return row.source == 0;
-    return Row::kTable < rows::Launches::kTable && Row::kTable != rows::Overheads::kTable &&
-           Row::kTable != rows::Environment::kTable;
+    return kOfProgram<Row> && Row::kTable != rows::Overheads::kTable && Row::kTable != rows::Environment::kTable;
   }
 
   template <typename Row>
@@ -253,7 +255,7 @@ class Capture {
          rows::Clocks, rows::Kernels, rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks,
          rows::Counters, rows::Synchronizations, rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads,
          rows::GraphLaunches, rows::ExternalCorrelations, rows::UnifiedMemory, rows::Jit, rows::Environment,
-         rows::PcSamples, rows::CallStacks, rows::Losses>
+         rows::PcSamples, rows::CallStacks, rows::KernelCodes, rows::Losses>
       tables_;
 };
 
@@ -278,7 +280,7 @@ void Capture::flush(TableBuffer<Row>& table, bool last) {
     if (result != Written::yes) {
       const bool full = result == Written::size_limit || (!ready && file_.last_errno() == 0);
       lose(full ? rows::Loss::size_limit : rows::Loss::write_error, count, Row::kName);
-    } else if (Row::kTable < rows::Launches::kTable) {
+    } else if (kOfProgram<Row>) {
       contents_.rows[Row::kName] += count;
     }
   }

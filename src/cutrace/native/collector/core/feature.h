@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cuda/callbacks.h"
@@ -43,6 +44,10 @@ class Decoder {
   // The name of a kernel's record; `given` is CUPTI's. Called for each record of a kernel if names_kernels().
   virtual bool names_kernels() const { return false; }
   virtual const char* kernel_name(const CUpti_ActivityKernel9& /*record*/, const char* given) { return given; }
+  // Completes the launch configuration of a kernel's record, which has this name. Called for each record of a kernel if
+  // completes_launches().
+  virtual bool completes_launches() const { return false; }
+  virtual void complete_launch(const CUpti_ActivityKernel9& /*record*/, std::string_view /*name*/, rows::Launches& /*launch*/) {}
   // Before the tables are written: every flush_ms, and at the end of a file (`last`: of the recording).
   virtual void write_out(bool /*last*/) {}
   // The file is complete and a new one follows: rows that later rows refer to must be written again.

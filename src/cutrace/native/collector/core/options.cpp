@@ -85,6 +85,7 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "device_buffers") return number(value, o.device_buffers);
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
   if (key == "patience_ms") return number(value, o.patience_ms) && o.patience_ms > 0;
+  if (key == "code") return truth(value, o.code);
   if (key == "sample") return sampled(value, o);
   if (key == "finalize") return truth(value, o.finalize);
   if (key == "standby") return truth(value, o.standby);

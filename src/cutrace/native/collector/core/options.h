@@ -43,6 +43,7 @@ struct Options {
   std::uint32_t patience_ms = 20'000;                  // how long a caller waits for CUPTI or the disk
   bool synchronize = true;                             // wait for the GPU before the last flush
   mode_t file_mode = 0600;
+  bool code = false;                                   // the machine code of kernels: its hash, registers, sizes
   bool sample_pc = false;                              // where warps are, and why they wait there
   std::uint32_t sample_period = 0;                     // sample=pc=4096: every 2^12 cycles
   bool finalize = false;                               // take CUPTI out of the process after the recording

@@ -21,6 +21,7 @@ enum class EventType : std::uint8_t {
   kernel_name, launch_name, node_name,                                // features/names
   allocation,                                                         // features/memory
   stack_forget, stack_frame, stack_node, call_stack,                  // features/stacks
+  launch_code,                                                        // features/code
   count
 };
 

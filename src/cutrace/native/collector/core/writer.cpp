@@ -55,6 +55,7 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes, FileKe
     if (decoder == nullptr) continue;
     for (const EventType type : feature->events()) by_event_[static_cast<std::size_t>(type)] = decoder.get();
     if (decoder->names_kernels()) activity_.set_naming(*decoder);
+    if (decoder->completes_launches()) activity_.set_completing(*decoder);
     decoders_.push_back(std::move(decoder));
   }
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "features/children/children.h"
+#include "features/code/code.h"
 #include "features/graph_nodes/graph_callbacks.h"
 #include "features/graph_nodes/graph_launches.h"
 #include "features/memory/memory.h"
@@ -19,6 +20,7 @@ namespace cutrace {
 std::span<Feature* const> features() {
   static std::array all{
       &children_feature(),
+      &code_feature(),
       &graph_launches_feature(),
       &graph_nodes_feature(),
       &memory_feature(),

@@ -7,8 +7,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "cuda/driver.h"
+#include "core/launch_values.h"
 #include "core/wake.h"
+#include "cuda/driver.h"
 #include "features/graph_nodes/graph_callbacks.h"
 
 namespace cutrace {
@@ -247,38 +248,27 @@ void KernelNames::name_node(NodeEvent event, const char* name) {
 class KernelNamesDecoder final : public Decoder {
  public:
   KernelNamesDecoder(const DecoderContext& context, const FirstLaunch& first)
-      : capture_(context.capture), first_(first), limit_(context.options.max_memory / 8) {}
+      : capture_(context.capture), first_(first), limit_(context.options.max_memory / 8), launches_(limit_ / 2) {}
 
   void event(const Ring& ring, const std::uint8_t* bytes) override;
   void ring_is_read(Ring& ring, bool ended) override;
   bool names_kernels() const override { return true; }
   const char* kernel_name(const CUpti_ActivityKernel9& record, const char* given) override;
   void write_out(bool last) override;
-  std::size_t memory() const override { return launches_.size() * sizeof(Launched) + later_bytes() + name_bytes_; }
+  std::size_t memory() const override { return launches_.memory() + name_bytes_; }
 
  private:
-  struct Launched {
-    std::uint64_t hash = 0;
-    std::uint32_t correlation = 0;
-    bool read = false;  // a record of its kernel
-  };
-  static constexpr std::size_t kLater = 48;  // bytes of an entry of later_
+  static constexpr std::size_t kEntry = 48;  // bytes of an entry of names_
 
   const std::string* name_of(std::uint64_t hash) const;
-  void launched(std::uint32_t correlation, std::uint64_t hash);
-  std::uint64_t take(std::uint32_t correlation);
   const char* unknown();
-  std::size_t later_bytes() const { return later_.size() * kLater; }
 
   Capture& capture_;
   const FirstLaunch& first_;
   std::size_t limit_;
   std::unordered_map<std::uint64_t, std::string> names_;
   std::size_t name_bytes_ = 0;
-  // By the low bits of the correlation id. An entry that another one displaces goes to later_: its kernel takes long, or the
-  // call launched none.
-  std::vector<Launched> launches_;
-  std::unordered_map<std::uint32_t, std::uint64_t> later_;
+  LaunchValues launches_;       // hashes of names
   bool incomplete_ = false;     // names of launches or nodes are missing
   std::uint64_t ringless_seen_ = rings::events_without_ring();
   std::uint64_t unknown_ = 0;   // kernels since the last block
@@ -301,11 +291,11 @@ void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
       return;
     }
     names_.emplace(event.hash, std::string(reinterpret_cast<const char*>(bytes) + sizeof event, head.number));
-    name_bytes_ += head.number + sizeof(std::string) + kLater;
+    name_bytes_ += head.number + sizeof(std::string) + kEntry;
   } else if (head.type == EventType::launch_name) {
     LaunchEvent event;
     std::memcpy(&event, bytes, sizeof event);
-    launched(event.correlation, event.hash);
+    if (!launches_.add(event.correlation, event.hash)) incomplete_ = true;
   } else {
     NodeEvent event;
     std::memcpy(&event, bytes, sizeof event);
@@ -326,32 +316,6 @@ const std::string* KernelNamesDecoder::name_of(std::uint64_t hash) const {
   return name != names_.end() ? &name->second : nullptr;
 }
 
-void KernelNamesDecoder::launched(std::uint32_t correlation, std::uint64_t hash) {
-  constexpr std::size_t kLaunches = 1 << 15;
-  if (launches_.empty()) launches_.resize(kLaunches);
-  Launched& place = launches_[correlation % kLaunches];
-  if (place.hash != 0 && !place.read) {
-    if (later_bytes() > limit_ / 2) {
-      later_.clear();
-      incomplete_ = true;
-    }
-    later_.emplace(place.correlation, place.hash);
-  }
-  place = {hash, correlation, false};
-}
-
-// 0 when the launch was not noted.
-std::uint64_t KernelNamesDecoder::take(std::uint32_t correlation) {
-  if (launches_.empty()) return 0;
-  Launched& place = launches_[correlation % launches_.size()];
-  if (place.correlation == correlation) {
-    place.read = true;
-    return place.hash;
-  }
-  const auto later = later_.extract(correlation);
-  return later ? later.mapped() : 0;
-}
-
 const char* KernelNamesDecoder::unknown() {
   ++unknown_;
   return kUnknownKernel;
@@ -364,7 +328,7 @@ const char* KernelNamesDecoder::kernel_name(const CUpti_ActivityKernel9& record,
     return kernel.unknown ? unknown() : given;
   }
   if (std::exchange(ringless_seen_, rings::events_without_ring()) != ringless_seen_) incomplete_ = true;
-  const std::uint64_t hash = take(record.correlationId);
+  const std::uint64_t hash = launches_.take(record.correlationId);
   if (const std::string* const name = name_of(hash)) return name->c_str();
   return hash != 0 || (incomplete_ && first_.covers(record.correlationId)) ? unknown() : given;
 }

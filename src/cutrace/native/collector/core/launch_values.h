@@ -1,0 +1,59 @@
+// A value of each launch, from the call until the record of its kernel arrives. Writer thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace cutrace {
+
+class LaunchValues {
+ public:
+  // `limit`: bytes for launches whose kernels take long.
+  explicit LaunchValues(std::size_t limit) : limit_(limit) {}
+
+  // A launch with this correlation id; the value is not 0. False when values of earlier launches were dropped.
+  bool add(std::uint32_t correlation, std::uint64_t value) {
+    if (recent_.empty()) recent_.resize(kRecent);
+    Launch& place = recent_[correlation % kRecent];
+    bool kept = true;
+    if (place.value != 0 && !place.taken) {
+      kept = later_bytes() <= limit_;
+      if (!kept) later_.clear();
+      later_.emplace(place.correlation, place.value);
+    }
+    place = {value, correlation, false};
+    return kept;
+  }
+  // The value of a launch, 0 when there is none.
+  std::uint64_t take(std::uint32_t correlation) {
+    if (recent_.empty()) return 0;
+    Launch& place = recent_[correlation % kRecent];
+    if (place.value != 0 && place.correlation == correlation) {
+      place.taken = true;
+      return place.value;
+    }
+    const auto later = later_.extract(correlation);
+    return later ? later.mapped() : 0;
+  }
+  std::size_t memory() const { return recent_.size() * sizeof(Launch) + later_bytes(); }
+
+ private:
+  static constexpr std::size_t kRecent = 1 << 15, kLater = 48;  // launches; bytes of an entry of later_
+  struct Launch {
+    std::uint64_t value = 0;
+    std::uint32_t correlation = 0;
+    bool taken = false;  // by a record of its kernel
+  };
+
+  std::size_t later_bytes() const { return later_.size() * kLater; }
+
+  std::size_t limit_;
+  // By the low bits of the correlation id. An entry that another one displaces goes to later_: its kernel takes long, or the
+  // call launched none.
+  std::vector<Launch> recent_;
+  std::unordered_map<std::uint32_t, std::uint64_t> later_;
+};
+
+}  // namespace cutrace

@@ -1,0 +1,138 @@
+"""The machine code of kernels.
+
+A launch configuration has the hash of its code where the collector was certain which code ran. The table
+``kernel_codes`` has the codes of all launched names. So a launch without a hash whose name has several codes is
+ambiguous.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .._native import demangle
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+#: Texts in place of the hash of a launch: its name has several codes, or its code is not recorded.
+AMBIGUOUS, UNKNOWN = "ambiguous", "unknown"
+
+
+@dataclass(frozen=True, order=True)
+class KernelCode:
+    """The machine code of a kernel.
+
+    ``hash`` covers the code, its constants, and the code of the functions that it calls. ``size`` is the size of its
+    code (bytes), ``registers`` and ``local`` (bytes) belong to a thread, ``static_shared`` (bytes) to a block;
+    ``architecture`` is 90 for sm_90.
+    """
+
+    hash: int
+    registers: int
+    static_shared: int
+    local: int
+    size: int
+    architecture: int
+
+    @property
+    def text(self) -> str:
+        """The hash as people see it: 16 hexadecimal digits."""
+        return hash_text(self.hash)
+
+
+@dataclass(frozen=True)
+class CodesOfKernel:
+    """The machine code of the launches of one kernel name.
+
+    ``codes`` certainly ran. ``candidates`` are those that may have run in launches whose code is not known;
+    ``unknown`` says that there were such launches.
+    """
+
+    codes: frozenset[KernelCode]
+    candidates: frozenset[KernelCode]
+    unknown: bool
+
+    @property
+    def text(self) -> str:
+        """The hashes, in order; :data:`AMBIGUOUS` or :data:`UNKNOWN` for launches without one."""
+        words = [code.text for code in sorted(self.codes)]
+        if self.unknown:
+            words.append(_uncertain(len({code.hash for code in self.candidates})))
+        return ", ".join(words)
+
+
+class KernelCodes:
+    """The machine code of the kernels of a trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._by_name: defaultdict[tuple[int, str], set[KernelCode]] = defaultdict(set)
+        fields = ["code", "registers", "static_shared", "local_per_thread", "size", "architecture"]
+        rows = trace.kernel_codes
+        for process, name, values in zip(
+            rows["process"].tolist(), rows["name"].tolist(), rows[fields].tolist(), strict=True
+        ):
+            self._by_name[process, trace.strings[name]].add(KernelCode(*values))
+
+    def candidates(self, process: int, name: str) -> frozenset[KernelCode]:
+        """The recorded codes of a kernel (mangled name) in a process."""
+        return frozenset(self._by_name.get((process, name), ()))
+
+    def text(self, process: int, name: str, code: int) -> str:
+        """The hash of a launch for people. ``name`` is mangled, ``code`` the field of its launch configuration."""
+        if code:
+            return hash_text(code)
+        return _uncertain(len({known.hash for known in self.candidates(process, name)}))
+
+    @cached_property
+    def by_kernel(self) -> dict[str, CodesOfKernel]:
+        """The codes of the launched kernels, by demangled name."""
+        return self.by_name(demangle)
+
+    def by_name(self, name_of: Callable[[str], str]) -> dict[str, CodesOfKernel]:
+        """The codes of the launched kernels, by what ``name_of`` returns for their mangled names."""
+        found: defaultdict[str, _Found] = defaultdict(_Found)
+        for process, launch in self._launches():
+            row = self._trace.launches[launch]
+            mangled = self._trace.strings[int(row["name"])]
+            found[name_of(mangled)].add(int(row["code"]), self.candidates(process, mangled))
+        return {name: codes.result() for name, codes in sorted(found.items())}
+
+    def _launches(self) -> Iterable[tuple[int, int]]:
+        """The launch configurations of each process that have kernels."""
+        used: set[tuple[int, int]] = set()
+        for rows in self._trace.blocks("kernels"):
+            used.update(set(rows[["process", "launch"]].tolist()))
+        return sorted(pair for pair in used if pair[1])
+
+
+class _Found:
+    """The codes of one name, as they are found."""
+
+    def __init__(self) -> None:
+        self.codes: set[KernelCode] = set()
+        self.candidates: set[KernelCode] = set()
+        self.unknown = False
+
+    def add(self, code: int, recorded: frozenset[KernelCode]) -> None:
+        same = {known for known in recorded if known.hash == code}
+        self.codes |= same
+        if not same:
+            self.unknown = True
+            self.candidates |= recorded
+
+    def result(self) -> CodesOfKernel:
+        return CodesOfKernel(frozenset(self.codes), frozenset(self.candidates), self.unknown)
+
+
+def hash_text(code: int) -> str:
+    """The hash of machine code as people see it."""
+    return f"{code:016x}"
+
+
+def _uncertain(codes: int) -> str:
+    return AMBIGUOUS if codes > 1 else UNKNOWN
