@@ -526,6 +526,7 @@ std::string choose_options(Random& random, Recording& r) {
   if (random.one_in(3)) add("buffer_size=" + random.of<std::string>({"4096", "8192", "65536"}));
   if (random.one_in(4)) add("max_memory=" + std::to_string(random.between(2 << 20, 8 << 20)));
   if (random.one_in(4)) add("share=1");
+  if (random.one_in(4)) add("code=1");
   if (random.one_in(3)) add("finalize=1");
   if (random.one_in(8)) add("graph=graph");
   const auto keep = random.below(6);
@@ -685,6 +686,13 @@ struct Found {
   std::uint64_t lost(rows::Loss reason) const {
     std::uint64_t count = 0;
     for (const auto& [key, n] : losses) count += key.first == reason ? n : 0;
+    return count;
+  }
+  // CUPTI's records that the collector has not got, or not read.
+  std::uint64_t not_read() const {
+    std::uint64_t count = lost(rows::Loss::cupti_dropped);
+    for (const char* of : {"activity records", "buffers that were not read"})
+      if (const auto it = losses.find({rows::Loss::memory_limit, of}); it != losses.end()) count += it->second;
     return count;
   }
   std::uint64_t dropped_events(const std::string& of) const {
@@ -860,7 +868,7 @@ void judge(const Recording& r, const Items& items) {
       missing_ranges += !found.ranges.contains(serial);
     }
   }
-  const std::uint64_t not_read = found.lost(rows::Loss::cupti_dropped) + found.lost(rows::Loss::memory_limit);
+  const std::uint64_t not_read = found.not_read();
   const std::uint64_t lost_kernels = not_read + found.lost_rows("kernels") + found.unnamed;
   const std::uint64_t kept_back = found.lost(rows::Loss::kept_back);
   const std::uint64_t lost_marks = found.lost_rows("nvtx_marks"), lost_ranges = found.lost_rows("nvtx_ranges");
