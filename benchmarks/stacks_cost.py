@@ -7,9 +7,11 @@ lines, as in a real program. Prints one JSON line: for each depth nanoseconds of
 
 ``known``         a stack that is known, again and again
 ``known, cold``   the same, after the program has touched 4 MiB of other memory
+``known frames``   a stack whose functions are all known, with another line in the innermost one
 ``new``           a stack of which nothing is known
 
-The smallest of seven rounds counts. Needs a C++ compiler, no GPU.
+The smallest of seven rounds counts; of ``known frames``, where each capture is another stack, the median. Needs a C++
+compiler, no GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -48,6 +51,17 @@ def functions(depth: int) -> Callable[[Callable[[], None]], None]:
     return first
 
 
+def other_lines() -> list[float]:
+    """Nanoseconds of captures in functions of 40 lines, each capture at a line of its own."""
+    times: list[float] = []
+    for number in range(25):
+        text = f"def work_{number}(once):\n return [\n  once()" + ",\n  once()" * 39 + "]\n"
+        variables: dict[str, Any] = {}
+        exec(compile(text, "/usr/lib/python3/dist-packages/some_framework/modules/lines.py", "exec"), variables)
+        times += variables[f"work_{number}"](free.stacks_time_once)[1:]  # in the first one the function becomes known
+    return times
+
+
 def smallest(function: Callable[..., float], *arguments: object) -> float:
     return min(float(function(*arguments)) for _ in range(ROUNDS))
 
@@ -61,6 +75,7 @@ def measure(depth: int) -> dict[str, float]:
         found["frames"] = len(pystacks.read(free.stacks_capture()))
         found["known"] = smallest(free.stacks_time_known, 200_000)
         found["known, cold"] = smallest(free.stacks_time_cold, 300, COLD_BYTES) - clock
+        found["known frames"] = statistics.median(other_lines()) - clock
         found["new"] = smallest(free.stacks_time_new, 200) - clock
 
     functions(depth)(work)

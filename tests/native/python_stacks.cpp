@@ -248,6 +248,12 @@ EXPORT double stacks_time_new(int count) {
   }
   return static_cast<double>(sum) / count;
 }
+// One capture.
+EXPORT double stacks_time_once() {
+  const std::uint64_t start = now();
+  capture();
+  return static_cast<double>(now() - start);
+}
 EXPORT double stacks_time_clock(int count) {
   std::uint64_t sum = 0;
   for (int i = 0; i < count; ++i) {

@@ -93,7 +93,7 @@ for _library in (free, held) if _PATH else ():
     _library.stacks_read.restype = ctypes.c_size_t
     _library.stacks_limit_memory.argtypes = [ctypes.c_size_t]
     _library.stacks_time_cold.argtypes = [ctypes.c_int, ctypes.c_size_t]
-    for _name in ("known", "cold", "new", "clock"):
+    for _name in ("known", "cold", "once", "new", "clock"):
         getattr(_library, f"stacks_time_{_name}").restype = ctypes.c_double
 
 _BUFFER = 1 << 21
