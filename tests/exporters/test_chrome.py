@@ -241,6 +241,18 @@ class TestWhatToolsLookFor:
         assert not {"grid", "block", "registers per thread", "shared memory"} & set(events(told, "kernel")[0]["args"])
         assert "cbid" not in events(told, "cuda_runtime")[0]["args"]
 
+    def test_flags_of_allocations_are_arguments(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "run.bin") as c:
+            for flags in range(8):
+                c.add("allocations", time=ORIGIN + flags, operation=2, memory=3, flags=flags)
+        told = events(document(tmp_path / "run.bin", tmp_path), "allocation", "i")
+        notes = [{key: e["args"].get(key) for key in ("size", "released")} for e in told]
+        unknown, with_context = "unknown, its allocation was not recorded", "with its context"
+        assert notes == [
+            {"size": unknown if flags & 2 else None, "released": with_context if flags & 4 else None}
+            for flags in range(8)
+        ]
+
     def test_waits_have_the_external_ids_of_their_calls(self, tmp_path: Path) -> None:
         with captures.Capture(tmp_path / "run.bin") as c:
             c.add("synchronizations", start=captures.ORIGIN, end=captures.ORIGIN + 5, correlation=3, type=3, stream=7)

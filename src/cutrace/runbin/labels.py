@@ -47,6 +47,16 @@ def known_label(labels: dict[int, str], number: int) -> str:
     return labels.get(number) or (f"unknown ({number})" if number else "unknown")
 
 
+def allocation_notes(flags: int) -> dict[str, str]:
+    """What the flags of a row of ``allocations`` say besides its numbers, as arguments of its event."""
+    notes = {}
+    if flags & 2:
+        notes["size"] = "unknown, its allocation was not recorded"
+    if flags & 4:
+        notes["released"] = "with its context"
+    return notes
+
+
 def titled(label: str) -> str:
     """A label in title case: ``Stream Wait Event``."""
     return " ".join(word[:1].upper() + word[1:] for word in label.split())

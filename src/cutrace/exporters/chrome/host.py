@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runbin.labels import ALLOCATIONS, JIT_OPERATIONS, POOL_OPERATIONS, UNIFIED_MEMORY_KINDS
+from ...runbin.labels import ALLOCATIONS, JIT_OPERATIONS, POOL_OPERATIONS, UNIFIED_MEMORY_KINDS, allocation_notes
 from ...trace.rows import LATEST
 from ...trace_events import HOST_CATEGORIES, OVERHEADS, OWN
 from ..rows import payload_columns
@@ -74,7 +74,7 @@ _OVERHEAD = Line(
 _ALLOCATION = Line(
     ',\n{"ph":"i","s":"p","cat":"allocation","name":<blob name><blob where>,"ts":<us time>,"args":{'
     '"address":<int address>,"bytes":<int bytes>,"device":<int device>,"context":<int context>,'
-    '"correlation":<int correlation>,"memory":<int memory>}}'
+    '"correlation":<int correlation>,"memory":<int memory><blob notes>}}'
 )
 _POOL = Line(
     ',\n{"ph":"i","s":"p","cat":"memory_pool","name":<blob name><blob where>,"ts":<us time>,'
@@ -126,6 +126,7 @@ class HostEvents:
         self._tracks = Pieces(1, self._track)
         self._fields = Pieces(1, self._payload_fields)
         self._overheads = Pieces(1, lambda kind: quoted(_OVERHEAD_NAMES.get(kind, "Unrecognized")))
+        self._allocation_notes = Pieces(1, lambda flags: members(allocation_notes(flags)))
         self._memory_names = {table: Pieces(1, _memory_name(*names)) for table, (_, _, names) in MEMORY.items()}
 
     def api_calls(self, rows: np.ndarray) -> bytes:
@@ -266,7 +267,8 @@ class HostEvents:
         """Memory events become instants, because as slices they would overlap the slices of their thread."""
         thread = rows["thread"] if table == "jit" else np.zeros(len(rows), np.int64)
         where, name = self._shared.pid_tid.host(rows["process"], thread), self._memory_names[table]
-        return self._shared.write(MEMORY[table][0], rows, where=where, name=name(rows[MEMORY[table][1]]))
+        notes = {"notes": self._allocation_notes(rows["flags"])} if table == "allocations" else {}
+        return self._shared.write(MEMORY[table][0], rows, where=where, name=name(rows[MEMORY[table][1]]), **notes)
 
     # Columns and pieces
 

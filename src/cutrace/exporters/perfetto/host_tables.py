@@ -30,6 +30,7 @@ from ...runbin.labels import (
     POOL_TYPES,
     SYNCHRONIZATIONS,
     UNIFIED_MEMORY_KINDS,
+    allocation_notes,
     label,
 )
 from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, Table
@@ -217,10 +218,7 @@ def _allocation(trace: Trace, row: np.void) -> Style:
     arguments: dict[str, int | str | None] = {**_numbers(row, "device", "context")}
     flags = int(row["flags"])
     arguments |= {"asynchronous": flags & 1, "pool_type": POOL_TYPES.get(int(row["pool_type"]))}
-    if flags & 2:
-        arguments["size"] = "unknown, its allocation was not recorded"
-    if flags & 4:
-        arguments["released"] = "with its context"
+    arguments |= allocation_notes(flags)
     return Style(
         f"{operation} {memory} memory", ("memory",), arguments | {"source": _texts(trace, row, "source")[0] or None}
     )
