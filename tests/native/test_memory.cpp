@@ -662,3 +662,25 @@ TEST(without_its_kind_no_memory_is_recorded) {
 }
 
 int main(int argc, char** argv) { return check::main(argc, argv); }
+TEST(threads_without_a_ring_are_counted) {
+  for (const char* const options : {"max_memory=1048576", "max_memory=1048576;nvtx=0"}) {
+    Program program(options);  // fewer rings than threads
+    constexpr int kThreads = 40;
+    std::atomic<int> ready{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i)
+      threads.emplace_back([&] {
+        use_context(1);
+        freed(allocated());
+        // A thread that has ended gives its ring away.
+        ready.fetch_add(1);
+        while (ready.load() < kThreads) std::this_thread::yield();
+      });
+    for (std::thread& thread : threads) thread.join();
+    const CaptureReader c = program.end();
+    CHECK(lost_rows(c) != 0);
+    CHECK_EQUAL(c.rows<rows::Allocations>().size() + lost_rows(c), std::size_t{2 * kThreads});
+    CHECK_EQUAL(c.lost(rows::Loss::nvtx_dropped), std::uint64_t{0});
+  }
+}
+

@@ -547,7 +547,7 @@ TEST(names_of_threads_are_read_at_their_first_record) {
 }
 
 TEST(a_ring_gives_back_what_went_in_and_says_when_it_is_full) {
-  Ring* ring = rings::of_this_thread(1);
+  Ring* ring = rings::of_this_thread(1, EventSource::nvtx);
   CHECK(ring != nullptr);
   std::uint64_t written = 0, read = 0, refused = 0;
   const auto drain = [&] {

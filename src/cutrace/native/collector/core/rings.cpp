@@ -24,7 +24,7 @@ constexpr std::size_t kSmallestRing = std::size_t{16} << 10;
 std::atomic<Ring*> list{nullptr};
 std::atomic<std::size_t> memory_limit{std::size_t{16} << 20};
 std::atomic<std::size_t> memory_used{0};
-std::atomic<std::uint64_t> ringless{0};
+std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(EventSource::count)> ringless{};
 
 std::atomic<std::uint32_t> recordings{0};
 
@@ -71,7 +71,7 @@ Ring* create() {
   return r;
 }
 
-Ring* adopt() {
+Ring* adopt(EventSource source) {
   const int saved = errno;
   Ring* r = reuse();
   if (r == nullptr) r = create();
@@ -81,7 +81,7 @@ Ring* adopt() {
     pthread_setspecific(retire_key, r);
     ring = r;
   } else {
-    ringless.fetch_add(1, std::memory_order_relaxed);
+    ringless[static_cast<std::size_t>(source)].fetch_add(1, std::memory_order_relaxed);
   }
   errno = saved;
   return r;
@@ -98,9 +98,9 @@ std::uint32_t arm(std::size_t ring_memory) {
 }
 void disarm(std::uint32_t number) { armed.compare_exchange_strong(number, 0); }
 
-Ring* of_this_thread(std::uint32_t number) {
+Ring* of_this_thread(std::uint32_t number, EventSource source) {
   if (ring != nullptr && ring->recording == number) return ring;
-  Ring* r = ring != nullptr ? ring : adopt();
+  Ring* r = ring != nullptr ? ring : adopt(source);
   if (r != nullptr && r->recording != number) {
     r->recording = number;
     ThreadNames::note_this_thread();
@@ -112,7 +112,9 @@ Ring* of_this_thread(std::uint32_t number) {
 }
 Ring* all() { return list.load(std::memory_order_acquire); }
 std::size_t memory() { return memory_used.load(std::memory_order_relaxed); }
-std::uint64_t events_without_ring() { return ringless.load(std::memory_order_relaxed); }
+std::uint64_t events_without_ring(EventSource source) {
+  return ringless[static_cast<std::size_t>(source)].load(std::memory_order_relaxed);
+}
 
 void after_fork_in_child() {
   armed.store(0);

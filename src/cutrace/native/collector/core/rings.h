@@ -25,8 +25,8 @@ enum class EventType : std::uint8_t {
   count
 };
 
-// Who dropped an event because the ring was full.
-enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, memory, stacks, count };
+// Who dropped an event because there was no room for it.
+enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, memory, stacks, code, count };
 
 struct EventHead {
   std::uint32_t size;  // bytes, a multiple of 8
@@ -125,18 +125,19 @@ std::uint32_t arm(std::size_t memory);
 // Ends the one of this number, unless another one has started.
 void disarm(std::uint32_t number);
 
-// The calling thread's ring for the recording `number`, created at its first event; null at the memory limit.
-Ring* of_this_thread(std::uint32_t number);
+// The calling thread's ring for the recording `number`, created at its first event. At the memory limit it is null, and an event
+// of `source` is counted.
+Ring* of_this_thread(std::uint32_t number, EventSource source);
 // The same for the recording that runs; null while none does.
-inline Ring* of_this_thread() {
+inline Ring* of_this_thread(EventSource source) {
   const std::uint32_t number = armed.load(std::memory_order_acquire);
-  return number != 0 ? of_this_thread(number) : nullptr;
+  return number != 0 ? of_this_thread(number, source) : nullptr;
 }
 // Writer thread: all rings, newest first.
 Ring* all();
 std::size_t memory();
-// Threads' events that found no memory for a ring.
-std::uint64_t events_without_ring();
+// Threads' events of this source that found no memory for a ring, in all recordings.
+std::uint64_t events_without_ring(EventSource source);
 
 // Drops the parent's rings.
 void after_fork_in_child();

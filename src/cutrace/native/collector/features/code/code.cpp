@@ -274,7 +274,7 @@ void Code::exit(Effect effect, const void* const* parameters, std::uint32_t corr
 }
 
 void Code::put(std::uint64_t code, std::uint32_t correlation) {
-  Ring* const ring = rings::of_this_thread();
+  Ring* const ring = rings::of_this_thread(EventSource::code);
   std::uint8_t* const at = ring != nullptr ? ring->reserve(sizeof(LaunchEvent)) : nullptr;
   if (at == nullptr) return;
   const LaunchEvent event{{sizeof(LaunchEvent), EventType::launch_code, 0, 0}, code, correlation, 0};

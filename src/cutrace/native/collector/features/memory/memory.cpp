@@ -55,6 +55,9 @@ class MemoryDecoder final : public Decoder {
 
   void write_out(bool) override {
     context_.capture.lose(rows::Loss::table_limit, unlisted_.exchange(0), "allocations: the table of live memory was full");
+    const std::uint64_t ringless = rings::events_without_ring(EventSource::memory);
+    context_.capture.lose(rows::Loss::memory_limit, ringless - std::exchange(ringless_seen_, ringless),
+                          "allocations: no memory for the thread's buffer");
   }
 
   std::size_t memory() const override { return table_.load(); }
@@ -72,6 +75,7 @@ class MemoryDecoder final : public Decoder {
   std::atomic<std::uint64_t>& unlisted_;
   const std::atomic<std::size_t>& table_;
   std::uint64_t started_;
+  std::uint64_t ringless_seen_ = rings::events_without_ring(EventSource::memory);
 };
 
 // What a release gives back. A call of virtual memory management may release several pieces of physical memory.
@@ -456,7 +460,7 @@ class MemoryFeature final : public Feature {
   // Writes the row of an allocation, and lists it. Memory has both or none, so that a release never has a size whose
   // allocation is missing.
   void add(const Live& live, const rows::Allocations& row) {
-    Ring* const ring = rings::of_this_thread();
+    Ring* const ring = rings::of_this_thread(EventSource::memory);
     if (ring == nullptr) return;
     std::uint8_t* const space = ring->reserve(sizeof(AllocationEvent));
     if (space == nullptr) return ring->drop(EventSource::memory);
@@ -478,7 +482,7 @@ class MemoryFeature final : public Feature {
   }
 
   void write(const rows::Allocations& row) {
-    Ring* const ring = rings::of_this_thread();
+    Ring* const ring = rings::of_this_thread(EventSource::memory);
     if (ring == nullptr) return;
     std::uint8_t* const space = ring->reserve(sizeof(AllocationEvent));
     if (space == nullptr) return ring->drop(EventSource::memory);

@@ -162,7 +162,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
     const void* const about = static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor;
     // Captured: the launch makes a node.
     if (about == nullptr || launching == 0) return;
-    Ring* const ring = rings::of_this_thread();
+    Ring* const ring = rings::of_this_thread(EventSource::names);
     const std::uint64_t node = node_id(static_cast<const CUpti_GraphData*>(about)->node);
     if (ring != nullptr && node != 0) put(*ring, EventType::node_name, NodeEvent{{}, launching, node, 0, 0, 0});
     return;
@@ -175,7 +175,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
     launching = 0;
     if (!enters || call.symbolName == nullptr) return;
     first_.note(call.correlationId);
-    Ring* const ring = rings::of_this_thread();
+    Ring* const ring = rings::of_this_thread(EventSource::names);
     if (ring == nullptr) return;
     const std::string_view name(call.symbolName, strnlen(call.symbolName, kLongestName));
     launching = hash_bytes(name.data(), name.size()) | 1;
@@ -234,7 +234,7 @@ std::uint32_t KernelNames::exec_id(CUgraphExec exec) const {
 
 // `name` null: it is unknown.
 void KernelNames::name_node(NodeEvent event, const char* name) {
-  Ring* const ring = rings::of_this_thread();
+  Ring* const ring = rings::of_this_thread(EventSource::names);
   if (ring == nullptr) return;
   if (name != nullptr) {
     const std::string_view view(name, strnlen(name, kLongestName));
@@ -270,7 +270,7 @@ class KernelNamesDecoder final : public Decoder {
   std::size_t name_bytes_ = 0;
   LaunchValues launches_;       // hashes of names
   bool incomplete_ = false;     // names of launches or nodes are missing
-  std::uint64_t ringless_seen_ = rings::events_without_ring();
+  std::uint64_t ringless_seen_ = rings::events_without_ring(EventSource::names);
   std::uint64_t unknown_ = 0;   // kernels since the last block
 };
 
@@ -327,7 +327,7 @@ const char* KernelNamesDecoder::kernel_name(const CUpti_ActivityKernel9& record,
     if (kernel.name != nullptr) return kernel.name->c_str();
     return kernel.unknown ? unknown() : given;
   }
-  if (std::exchange(ringless_seen_, rings::events_without_ring()) != ringless_seen_) incomplete_ = true;
+  if (std::exchange(ringless_seen_, rings::events_without_ring(EventSource::names)) != ringless_seen_) incomplete_ = true;
   const std::uint64_t hash = launches_.take(record.correlationId);
   if (const std::string* const name = name_of(hash)) return name->c_str();
   return hash != 0 || (incomplete_ && first_.covers(record.correlationId)) ? unknown() : given;

@@ -191,7 +191,7 @@ void after_fork_in_child(void (*start)()) {
 }
 
 void graph_node_created(std::uint64_t node) {
-  Ring* ring = rings::of_this_thread();
+  Ring* ring = rings::of_this_thread(EventSource::graph_nodes);
   if (ring == nullptr) return;
   Event e(EventType::graph_node);
   e.id = node;
@@ -203,7 +203,7 @@ void graph_node_created(std::uint64_t node) {
 }
 
 void graph_node_copied(std::uint64_t node, std::uint64_t original) {
-  Ring* ring = rings::of_this_thread();
+  Ring* ring = rings::of_this_thread(EventSource::graph_nodes);
   if (ring == nullptr) return;
   Event e(EventType::graph_node_copy);
   e.id = node;
@@ -213,7 +213,7 @@ void graph_node_copied(std::uint64_t node, std::uint64_t original) {
 }
 
 void graph_instantiated(std::uint32_t graph) {
-  Ring* ring = rings::of_this_thread();
+  Ring* ring = rings::of_this_thread(EventSource::graph_nodes);
   if (ring == nullptr) return;
   Event e(EventType::graph_exec);
   e.id = graph;

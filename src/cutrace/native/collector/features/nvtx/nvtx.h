@@ -67,7 +67,7 @@ std::uint32_t first_event();
 inline Ring* ring_if_recording() {
   std::uint32_t number = armed.load(std::memory_order_acquire);
   if (number == kForkedChild) number = first_event();
-  return number != 0 ? rings::of_this_thread(number) : nullptr;
+  return number != 0 ? rings::of_this_thread(number, EventSource::nvtx) : nullptr;
 }
 
 // Registered strings and domains live as long as the process, because a program keeps its handles for the next recording.

@@ -51,8 +51,12 @@ void NvtxDecoder::ring_is_read(Ring& ring, bool ended) {
   if (auto thread = threads_.extract(&ring)) leave_open(thread.mapped().stacks);
 }
 
+std::uint64_t NvtxDecoder::events_without_ring() {
+  return rings::events_without_ring(EventSource::nvtx) + rings::events_without_ring(EventSource::graph_nodes);
+}
+
 void NvtxDecoder::end_round() {
-  const std::uint64_t ringless = rings::events_without_ring();
+  const std::uint64_t ringless = events_without_ring();
   capture_.lose(rows::Loss::nvtx_dropped, ringless - std::exchange(ringless_seen_, ringless),
                 "events: no memory for the thread's buffer");
   const std::uint64_t refused = nvtx::registrations_refused();

@@ -105,6 +105,7 @@ class NvtxDecoder {
   void forget_first_started();
   static std::size_t size_of(const OpenRange& range);
   void age_pending_ends();
+  static std::uint64_t events_without_ring();  // of NVTX and of graph nodes
   std::uint32_t registered(std::uint32_t number) { return string(registered_, number, nvtx::registered_string); }
   std::uint32_t domain(std::uint16_t number) { return string(domains_, number, nvtx::domain_name); }
   template <typename Number>
@@ -118,7 +119,7 @@ class NvtxDecoder {
   std::uint64_t started_;
   std::uint64_t events_ = 0;
   std::uint64_t round_ = 0;
-  std::uint64_t ringless_seen_ = rings::events_without_ring();
+  std::uint64_t ringless_seen_ = events_without_ring();
   std::uint64_t refused_seen_ = nvtx::registrations_refused();
   std::unordered_map<const Ring*, Thread> threads_;
   std::uint64_t changes_ = 1;  // of the open ranges of any thread

@@ -235,7 +235,7 @@ class Stacks final : public Feature {
   void take(std::uint32_t correlation) {
     if (!watching_.load(std::memory_order_acquire)) return counts_.count(NoStack::unchecked);
     if (python::interpreter.this_thread_state() == nullptr) return counts_.count(NoStack::no_python);
-    Ring* const ring = rings::of_this_thread();
+    Ring* const ring = rings::of_this_thread(EventSource::stacks);
     if (ring == nullptr) return counts_.count(NoStack::no_memory);
     RingSink sink(*ring);
     const python::CapturedStack stack = python::capture_stack(sink, {ring, ring->recording}, thread_memory_.load());
