@@ -51,6 +51,7 @@ struct Memory {
   std::map<std::uint64_t, Block> blocks;
   std::map<std::uint64_t, CUcontext> arrays;
   std::map<std::uint64_t, Physical> physical;
+  std::map<std::uint64_t, CUcontext> registered;  // memory of the host, by address
   std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> mappings;  // bytes and handle by address
   std::map<std::uint64_t, Pool> pools;
   std::multimap<std::uint64_t, std::uint64_t> free;  // addresses by size
@@ -323,6 +324,18 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes,
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return called("cuMemFreeAsync", [&](std::uint32_t c) { return mem_free_async(c, address, stream); });
 }
+EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags) {
+  return outer("cuMemHostRegister_v2", cuMemHostRegister_v2_params{address, bytes, flags}, [&]() -> int {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    const bool added = memory().registered.emplace(as_number(address), fake::context()).second;
+    return added ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  });
+}
+EXPORT CUresult cuMemHostUnregister(void* address) {
+  return outer("cuMemHostUnregister", cuMemHostUnregister_params{address}, [&]() -> int {
+    return memory().registered.erase(as_number(address)) != 0 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  });
+}
 EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
   return outer("cuMemAllocAsync_ptsz", cuMemAllocAsync_ptsz_params{address, bytes, stream}, [&] {
     std::uint64_t at = 0;
@@ -474,3 +487,4 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
 }
 
 }  // extern "C"
+  std::erase_if(m.registered, [&](const auto& one) { return one.second == context; });

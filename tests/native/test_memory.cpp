@@ -179,6 +179,30 @@ TEST(pinned_memory_is_recorded) {
   }
 }
 
+TEST(registered_memory_is_pinned) {
+  Program program;
+  static char memory[2 * kBytes];
+  CHECK_EQUAL(cuMemHostRegister_v2(memory, sizeof memory, 0), CUDA_SUCCESS);
+  CHECK(cuMemHostRegister_v2(memory, sizeof memory, 0) != CUDA_SUCCESS);
+  CHECK(cuMemFreeHost(memory) != CUDA_SUCCESS);  // the wrong call
+  CHECK_EQUAL(cuMemHostUnregister(memory), CUDA_SUCCESS);
+  CHECK(cuMemHostUnregister(memory) != CUDA_SUCCESS);
+  const auto rows = program.rows();
+  check_pair(rows, kPinned, sizeof memory);
+  CHECK_EQUAL(rows[0].address, reinterpret_cast<std::uintptr_t>(memory));
+}
+
+TEST(memory_that_was_registered_before_the_recording_has_no_size) {
+  initialise();
+  static char memory[kBytes];
+  CHECK_EQUAL(cuMemHostRegister_v2(memory, sizeof memory, 0), CUDA_SUCCESS);
+  Program program;
+  CHECK_EQUAL(cuMemHostUnregister(memory), CUDA_SUCCESS);
+  const auto rows = program.rows();
+  CHECK_EQUAL(rows.size(), std::size_t{1});
+  CHECK(rows[0].operation == kReleased && rows[0].memory == kPinned && rows[0].bytes == 0 && rows[0].flags == kSizeUnknown);
+}
+
 TEST(arrays_have_the_size_of_their_elements) {
   Program program;
   CUarray flat = nullptr, solid = nullptr, sparse = nullptr;
@@ -502,14 +526,14 @@ TEST(memory_ends_with_its_context) {
   use_context(1);
   CHECK_EQUAL(cuMemFreeAsync(pooled, nullptr), CUDA_SUCCESS);  // it was the pool's
   const auto rows = program.rows();
-  CHECK_EQUAL(rows.size(), std::size_t{7});
+  CHECK_EQUAL(rows.size(), std::size_t{9});
   std::map<std::uint64_t, int> ended;
   for (const rows::Allocations& row : rows)
     if (row.flags & kWithoutCall) {
       CHECK(row.operation == kReleased && row.context == 2 && row.correlation == 0);
       ended[row.bytes] = row.memory;
     }
-  CHECK((ended == std::map<std::uint64_t, int>{{200, kDevice}, {300, kPinned}}));
+  CHECK((ended == std::map<std::uint64_t, int>{{200, kDevice}, {300, kPinned}, {500, kPinned}}));
   CHECK_EQUAL(last_level(rows), 100);
 }
 
@@ -520,6 +544,8 @@ TEST(a_captured_stream_allocates_nothing_yet) {
   CHECK_EQUAL(cuMemFreeAsync(node, stream(13)), CUDA_SUCCESS);
   const CUdeviceptr other = allocated_async(stream(14));
   CHECK_EQUAL(cuMemFreeAsync(other, stream(14)), CUDA_SUCCESS);
+  static char registered[500];
+  CHECK_EQUAL(cuMemHostRegister_v2(registered, sizeof registered, 0), CUDA_SUCCESS);
   check_pair(program.rows(), kDevice, kBytes, kAsync);
 }
 

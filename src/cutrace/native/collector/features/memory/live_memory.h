@@ -12,11 +12,13 @@ namespace cutrace {
 // What an address or a handle means. The same number may stand for one of each.
 enum class Space : std::uint8_t {
   none,
-  pointer,   // memory of a device or of the host
-  array,     // a CUarray or CUmipmappedArray
-  physical,  // a handle of cuMemCreate()
-  mapping,   // an address that cuMemMap() has mapped
-  pool,      // a CUmemoryPool that is not destroyed
+  pointer,     // memory of a device or of the host
+  registered,  // memory of the host that the program has pinned
+  array,       // a CUarray or CUmipmappedArray
+  physical,    // a handle of cuMemCreate()
+  mapping,     // an address that cuMemMap() has mapped
+  pool,        // a CUmemoryPool that is not destroyed
+  pool_base,   // the same, by its base address
 };
 
 struct Live {

@@ -267,7 +267,7 @@ class MemoryFeature final : public Feature {
     if (cupti_->GetContextId == nullptr || cupti_->GetContextId(context, &id) != CUPTI_SUCCESS) return;
     const std::uint64_t time = now_ns();
     const auto ends = [id](const Live& live) {
-      const bool of_context = live.space == Space::pointer || live.space == Space::array;
+      const bool of_context = live.space == Space::pointer || live.space == Space::registered || live.space == Space::array;
       return of_context && live.pool_type == 0 && live.context == static_cast<std::uint16_t>(id);
     };
     const std::lock_guard lock(table_mutex_);

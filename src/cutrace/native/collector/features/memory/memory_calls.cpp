@@ -62,6 +62,24 @@ bool freed_host(const void* parameters, MemoryRequest& request) {
   return request.address != 0;
 }
 
+// Memory that the program has, and that the driver pins. It is in a space of its own, because no call frees it.
+template <typename Parameters>
+bool registered_host(const void* parameters, MemoryRequest& request) {
+  const auto& p = *static_cast<const Parameters*>(parameters);
+  request.address = number(p.p);
+  request.bytes = p.bytesize;
+  request.space = Space::registered;
+  request.memory = kPinned;
+  return true;
+}
+
+bool unregistered_host(const void* parameters, MemoryRequest& request) {
+  request.address = number(static_cast<const cuMemHostUnregister_params*>(parameters)->p);
+  request.space = Space::registered;
+  request.memory = kPinned;
+  return request.address != 0;
+}
+
 // ---- in the order of a stream ----
 
 // `_ptsz` marks calls whose default stream is that of the thread.
@@ -231,6 +249,9 @@ bool unmapped(const void* parameters, MemoryRequest& request) {
   return true;
 }
 
+    {CUTRACE_ID(cuMemHostRegister), allocate, registered_host<cuMemHostRegister_params>},
+    {CUTRACE_ID(cuMemHostRegister_v2), allocate, registered_host<cuMemHostRegister_v2_params>},
+    {CUTRACE_ID(cuMemHostUnregister), release, unregistered_host},
 #define CUTRACE_ID(call) CUPTI_DRIVER_TRACE_CBID_##call
 using enum MemoryEffect;
 using enum DefaultStream;
