@@ -25,6 +25,7 @@ namespace {
 enum class Kind { device, host, managed };
 
 struct Pool {
+  std::uint64_t base = 0;  // where its memory starts, 0 before the first allocation
   std::uint64_t used = 0;
   std::size_t outstanding = 0;
   Kind kind = Kind::device;
@@ -50,11 +51,11 @@ struct Memory {
   std::mutex mutex;
   std::map<std::uint64_t, Block> blocks;
   std::map<std::uint64_t, CUcontext> arrays;
-  std::map<std::uint64_t, Physical> physical;
   std::map<std::uint64_t, CUcontext> registered;  // memory of the host, by address
+  std::map<std::uint64_t, Physical> physical;
   std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> mappings;  // bytes and handle by address
   std::map<std::uint64_t, Pool> pools;
-  std::multimap<std::uint64_t, std::uint64_t> free;  // addresses by size
+  std::multimap<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> free;  // addresses by pool and size
   std::vector<std::uint64_t> free_handles;
   std::uint64_t used = 0, next_address = 0x7f0000000000, next_handle = 0x2000;
   std::uintptr_t last_context = 1, last_stream = 100;
@@ -97,9 +98,9 @@ CUresult outer(const char* call, Parameters parameters, Body&& body) {
 
 // ---- under the mutex ----
 
-std::uint64_t take_address(std::uint64_t bytes) {
+std::uint64_t take_address(std::uint64_t bytes, CUmemoryPool pool) {
   Memory& m = memory();
-  const auto [first, last] = m.free.equal_range(bytes);
+  const auto [first, last] = m.free.equal_range({as_number(pool), bytes});
   if (first != last) {
     const auto newest = std::prev(last);
     const std::uint64_t address = newest->second;
@@ -109,6 +110,18 @@ std::uint64_t take_address(std::uint64_t bytes) {
   const std::uint64_t address = m.next_address;
   m.next_address += (std::max<std::uint64_t>(bytes, 1) + 511) / 512 * 512;
   return address;
+}
+
+// CUPTI reports a pool when it gets memory.
+void start_pool(Pool& pool, std::uint64_t base) {
+  pool.base = base;
+  CUpti_ActivityMemoryPool2 record{};
+  record.kind = CUPTI_ACTIVITY_KIND_MEMORY_POOL;
+  record.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED;
+  record.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+  record.address = base;
+  record.deviceId = static_cast<std::uint32_t>(pool.device);
+  if (fake::is_enabled(record.kind)) fake::record(&record, sizeof record);
 }
 
 int allocate(std::uint64_t& address, std::uint64_t bytes, Kind kind, CUmemoryPool pool = nullptr) {
@@ -122,7 +135,8 @@ int allocate(std::uint64_t& address, std::uint64_t bytes, Kind kind, CUmemoryPoo
     ++it->second.outstanding;
     kind = it->second.kind;
   }
-  address = take_address(bytes);
+  address = take_address(bytes, pool);
+  if (pool != nullptr && m.pools[as_number(pool)].base == 0) start_pool(m.pools[as_number(pool)], address);
   m.blocks[address] = {bytes, kind, pool, fake::context()};
   if (kind == Kind::device) m.used += bytes;
   return 0;
@@ -142,7 +156,7 @@ int release(std::uint64_t address, bool host, bool async) {
   // As CUPTI 13.0 and 13.5 with their records of memory.
   if (async && block.pool == nullptr && fake::is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2)) std::raise(SIGSEGV);
   m.blocks.erase(it);
-  m.free.emplace(block.bytes, address);
+  m.free.emplace(std::pair(as_number(block.pool), block.bytes), address);
   if (block.kind == Kind::device) m.used -= block.bytes;
   if (block.pool == nullptr) return 0;
   Pool& pool = m.pools[as_number(block.pool)];
@@ -310,6 +324,18 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 EXPORT CUresult cuMemFreeHost(void* address) {
   return called("cuMemFreeHost", [&](std::uint32_t c) { return mem_free_host(c, address); });
 }
+EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags) {
+  return outer("cuMemHostRegister_v2", cuMemHostRegister_v2_params{address, bytes, flags}, [&]() -> int {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    const bool added = memory().registered.emplace(as_number(address), fake::context()).second;
+    return added ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  });
+}
+EXPORT CUresult cuMemHostUnregister(void* address) {
+  return outer("cuMemHostUnregister", cuMemHostUnregister_params{address}, [&]() -> int {
+    return memory().registered.erase(as_number(address)) != 0 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  });
+}
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
   return called("cuMemAllocAsync", [&](std::uint32_t c) { return mem_alloc_async(c, address, bytes, stream); });
 }
@@ -323,18 +349,6 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes,
 }
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return called("cuMemFreeAsync", [&](std::uint32_t c) { return mem_free_async(c, address, stream); });
-}
-EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags) {
-  return outer("cuMemHostRegister_v2", cuMemHostRegister_v2_params{address, bytes, flags}, [&]() -> int {
-    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    const bool added = memory().registered.emplace(as_number(address), fake::context()).second;
-    return added ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  });
-}
-EXPORT CUresult cuMemHostUnregister(void* address) {
-  return outer("cuMemHostUnregister", cuMemHostUnregister_params{address}, [&]() -> int {
-    return memory().registered.erase(as_number(address)) != 0 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  });
 }
 EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, std::size_t bytes, CUstream stream) {
   return outer("cuMemAllocAsync_ptsz", cuMemAllocAsync_ptsz_params{address, bytes, stream}, [&] {
@@ -396,6 +410,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attr
         break;
       case CU_POINTER_ATTRIBUTE_IS_MANAGED: set(block.kind == Kind::managed ? 1u : 0u); break;
       case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: set(block.pool); break;
+      case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: set(block.pool != nullptr ? memory().pools[as_number(block.pool)].base : std::uint64_t{0}); break;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE: set(std::size_t{block.bytes}); break;
       default: return CUDA_ERROR_INVALID_VALUE;
     }
@@ -483,8 +498,8 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
     if (block.context == context && block.pool == nullptr) ended.push_back(address);
   for (const std::uint64_t address : ended) release(address, m.blocks[address].kind == Kind::host, false);
   std::erase_if(m.arrays, [&](const auto& array) { return array.second == context; });
+  std::erase_if(m.registered, [&](const auto& one) { return one.second == context; });
   return CUDA_SUCCESS;
 }
 
 }  // extern "C"
-  std::erase_if(m.registered, [&](const auto& one) { return one.second == context; });

@@ -444,6 +444,10 @@ void fake::tell_of_context(CUcontext context, bool made) {
 }
 
 bool fake::is_enabled(int kind) { return gpu().cupti != nullptr && gpu().cupti->is_enabled(kind); }
+void fake::record(const void* record, std::size_t size) {
+  const Lock lock(gpu().mutex);
+  write(record, size);
+}
 int fake::initialise_runtime() { return runtime_init(); }
 CUcontext fake::context() { return current_context(); }
 

@@ -233,15 +233,18 @@ TEST(memory_in_the_order_of_a_stream_has_its_pool_and_stream) {
   const CUdeviceptr second = allocated_async(stream(14), 500);
   CHECK_EQUAL(cuMemFreeAsync(first, stream(15)), CUDA_SUCCESS);
   freed(second);  // also possible
-  CUmemoryPool standard = nullptr;
-  CHECK_EQUAL(cuDeviceGetDefaultMemPool(&standard, 0), CUDA_SUCCESS);
-  const auto rows = program.rows();
+  const CaptureReader c = program.end();
+  const auto rows = c.rows<rows::Allocations>();
+  // CUPTI's records of pools have the same address.
+  const auto pools = c.rows<rows::MemoryPools>();
+  CHECK_EQUAL(pools.size(), std::size_t{1});
   CHECK_EQUAL(rows.size(), std::size_t{4});
   const std::uint64_t used[] = {1000, 1500, 500, 0};
   const std::uint32_t streams[] = {13, 14, 15, 0};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     CHECK(rows[i].memory == kDevice && rows[i].pool_type == CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL);
-    CHECK_EQUAL(rows[i].pool, reinterpret_cast<std::uintptr_t>(standard));
+    CHECK_EQUAL(rows[i].pool, pools[0].address);
+    CHECK_EQUAL(rows[i].pool, first);
     CHECK_EQUAL(rows[i].pool_used, used[i]);
     CHECK_EQUAL(std::uint32_t{rows[i].stream}, streams[i]);
     CHECK_EQUAL(int{rows[i].flags}, i == 3 ? 0 : kAsync);
@@ -257,7 +260,27 @@ TEST(an_explicit_pool_has_its_own_device_and_kind) {
   CHECK_EQUAL(rows.size(), std::size_t{2});
   CHECK(rows[0].device == 1 && rows[0].memory == kDevice && rows[0].pool_used == 100);
   CHECK(rows[1].device == 0 && rows[1].memory == kPinned && rows[1].pool_used == 200);
-  CHECK(rows[0].pool != rows[1].pool);
+  CHECK(rows[0].pool == there && rows[1].pool == host);
+}
+
+TEST(a_pool_has_one_address_as_long_as_it_lives) {
+  Program program;
+  CUmemoryPool pool = explicit_pool();
+  CUdeviceptr first = 0, second = 0;
+  CHECK_EQUAL(cuMemAllocFromPoolAsync(&first, 100, pool, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemAllocFromPoolAsync(&second, 200, pool, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFreeAsync(first, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemFreeAsync(second, nullptr), CUDA_SUCCESS);
+  CHECK_EQUAL(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  // Another pool gets its handle.
+  CHECK_EQUAL(explicit_pool(), pool);
+  CUdeviceptr third = 0;
+  CHECK_EQUAL(cuMemAllocFromPoolAsync(&third, 300, pool, nullptr), CUDA_SUCCESS);
+  const CaptureReader c = program.end();
+  std::vector<std::uint64_t> seen;
+  for (const rows::Allocations& row : c.rows<rows::Allocations>()) seen.push_back(row.pool);
+  CHECK((seen == std::vector<std::uint64_t>{first, first, first, first, third}));
+  CHECK(third != first && c.rows<rows::MemoryPools>().size() == 2);
 }
 
 // Asking for the use of a pool that is gone is an access to freed memory, at which the fake driver ends the program.
@@ -521,6 +544,8 @@ TEST(memory_ends_with_its_context) {
   allocated(200);
   void* pinned = nullptr;
   CHECK_EQUAL(cuMemHostAlloc(&pinned, 300, 0), CUDA_SUCCESS);
+  static char registered[500];
+  CHECK_EQUAL(cuMemHostRegister_v2(registered, sizeof registered, 0), CUDA_SUCCESS);
   const CUdeviceptr pooled = allocated_async(stream(13), 400);
   CHECK_EQUAL(cuCtxDestroy_v2(reinterpret_cast<CUcontext>(std::uintptr_t{2})), CUDA_SUCCESS);
   use_context(1);
@@ -544,8 +569,6 @@ TEST(a_captured_stream_allocates_nothing_yet) {
   CHECK_EQUAL(cuMemFreeAsync(node, stream(13)), CUDA_SUCCESS);
   const CUdeviceptr other = allocated_async(stream(14));
   CHECK_EQUAL(cuMemFreeAsync(other, stream(14)), CUDA_SUCCESS);
-  static char registered[500];
-  CHECK_EQUAL(cuMemHostRegister_v2(registered, sizeof registered, 0), CUDA_SUCCESS);
   check_pair(program.rows(), kDevice, kBytes, kAsync);
 }
 
@@ -679,15 +702,6 @@ TEST(a_full_ring_is_counted) {
   for (const rows::Allocations& row : rows) CHECK(row.operation != kReleased || row.bytes == kBytes || row.flags == kSizeUnknown);
 }
 
-TEST(without_its_kind_no_memory_is_recorded) {
-  Program program("kinds=kernel,api");
-  const unsigned callbacks = fake_callbacks();
-  freed(allocated());
-  CHECK_EQUAL(fake_callbacks(), callbacks);
-  CHECK(program.rows().empty());
-}
-
-int main(int argc, char** argv) { return check::main(argc, argv); }
 TEST(threads_without_a_ring_are_counted) {
   for (const char* const options : {"max_memory=1048576", "max_memory=1048576;nvtx=0"}) {
     Program program(options);  // fewer rings than threads
@@ -710,3 +724,12 @@ TEST(threads_without_a_ring_are_counted) {
   }
 }
 
+TEST(without_its_kind_no_memory_is_recorded) {
+  Program program("kinds=kernel,api");
+  const unsigned callbacks = fake_callbacks();
+  freed(allocated());
+  CHECK_EQUAL(fake_callbacks(), callbacks);
+  CHECK(program.rows().empty());
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }

@@ -210,7 +210,7 @@ allocations 24: Allocations and releases of device and pinned memory.
     time
     u64 address: virtual address; handle of an array, or of physical memory (cuMemCreate)
     u64 bytes (bytes): size, 0 when it is unknown
-    u64 pool: the memory pool, 0 outside pools
+    u64 pool: address of the memory pool, as in memory_pools, 0 outside pools
     u64 pool_used (bytes): bytes in use in the pool after the operation, 0 when unknown
     correlation stream
     string source: shared object of the caller, 0 when CUPTI does not report it
@@ -222,7 +222,7 @@ allocations 24: Allocations and releases of device and pinned memory.
 
 memory_pools 25: Memory pools created, trimmed and destroyed.
     time
-    u64 address: address of the pool
+    u64 address: address of the pool, where its memory starts
     u64 size (bytes): size of the pool
     u64 used (bytes): bytes in use
     u64 release_threshold (bytes): release threshold

@@ -170,13 +170,15 @@ bool pointer_info(CUdeviceptr pointer, PointerInfo& info) {
   if (d == nullptr || d->PointerAttributes == nullptr) return false;
   CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                       CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR};
   std::uint32_t type = 0, managed = 0;
   int device = 0;
   std::size_t bytes = 0;
-  void* values[] = {&type, &device, &managed, &info.pool, &bytes};
+  void* mapping = nullptr;
+  void* values[] = {&type, &device, &managed, &info.pool, &bytes, &mapping};
   if (d->PointerAttributes(std::size(attributes), attributes, values, pointer) != CUDA_SUCCESS || type == 0) return false;
   info.bytes = bytes;
+  info.mapping = reinterpret_cast<std::uintptr_t>(mapping);
   info.device = static_cast<std::uint16_t>(std::max(device, 0));
   info.on_host = type == CU_MEMORYTYPE_HOST;
   info.managed = managed != 0;

@@ -39,6 +39,7 @@ std::uint32_t current_device();
 // What the driver knows of memory. These functions load nothing, so callbacks may call them once driver_is_loaded() was true.
 struct PointerInfo {
   CUmemoryPool pool = nullptr;  // null outside pools
+  std::uint64_t mapping = 0;    // the start of the mapping that it is in, 0 when unknown
   std::uint64_t bytes = 0;      // of the allocation
   std::uint16_t device = 0;
   bool on_host = false;

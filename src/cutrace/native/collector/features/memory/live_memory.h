@@ -24,7 +24,8 @@ enum class Space : std::uint8_t {
 struct Live {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
-  // pointer: its pool, 0 for none. physical: the number of references. mapping: the handle of its physical memory.
+  // pointer: the base of its pool, 0 for none. physical: the number of references. mapping: the handle of its physical memory.
+  // pool: its base. pool_base: its handle.
   std::uint64_t other = 0;
   std::uint16_t context = 0;
   std::uint16_t device = 0;

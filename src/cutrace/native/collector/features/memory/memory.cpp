@@ -233,9 +233,12 @@ class MemoryFeature final : public Feature {
     if (request.space == Space::pointer && pointer_info(request.address, info)) {
       live.memory = memory_kind(info);
       live.device = info.device;
-      live.other = reinterpret_cast<std::uintptr_t>(info.pool);
-      live.pool_type = info.pool != nullptr ? kLocalPool : 0;
-      if (info.pool != nullptr && is_default_pool(info.pool, info.device)) list_pool(live.other, kLocalPool);  // it is never destroyed
+      if (info.pool != nullptr) {
+        live.pool_type = kLocalPool;
+        // The pool may be destroyed, except that of the device.
+        const bool lives = is_default_pool(info.pool, info.device);
+        live.other = pool_base(reinterpret_cast<std::uintptr_t>(info.pool), base_of(request.address, info), lives);
+      }
     } else {
       live.device = static_cast<std::uint16_t>(current_device());
     }
@@ -289,8 +292,6 @@ class MemoryFeature final : public Feature {
       case Effect::create_physical: return created_physical(request, data);
       case Effect::retain_physical: return retained_physical(request);
       case Effect::map: return mapped(request);
-      case Effect::create_pool: return list_pool(request.address, kLocalPool);
-      case Effect::import_pool: return list_pool(request.address, kImportedPool);
       default: return;
     }
   }
@@ -324,9 +325,9 @@ class MemoryFeature final : public Feature {
     } else {
       live.device = static_cast<std::uint16_t>(current_device());
     }
-    live.other = request.other != 0 ? request.other : reinterpret_cast<std::uintptr_t>(info.pool);
+    const std::uint64_t pool = request.other != 0 ? request.other : reinterpret_cast<std::uintptr_t>(info.pool);
     live.pool_type = effect == Effect::import_pointer ? kImportedPool : kLocalPool;
-    list_pool(live.other, live.pool_type);
+    live.other = pool_base(pool, base_of(request.address, info), true);
   }
 
   // ---- virtual memory management ----
@@ -394,13 +395,26 @@ class MemoryFeature final : public Feature {
 
   // ---- pools ----
 
-  void list_pool(std::uint64_t pool, std::uint8_t type) {
-    Live entry;
-    entry.address = pool;
-    entry.space = Space::pool;
-    entry.pool_type = type;
+  // Where the pool of this memory starts, as far as the driver tells: the memory that a new pool gives first is at its start.
+  static std::uint64_t base_of(std::uint64_t address, const PointerInfo& info) { return info.mapping != 0 ? info.mapping : address; }
+
+  // What stands for a pool in rows: its base address, as in CUPTI's records of pools. It is the base that was found first, since
+  // a pool grows by mappings elsewhere. `lives`: the pool is not destroyed, so it may be asked for its use.
+  std::uint64_t pool_base(std::uint64_t pool, std::uint64_t base, bool lives) {
     const std::lock_guard lock(table_mutex_);
-    add_to_table(entry);
+    if (const Live* const known = table_.find(Space::pool, pool)) return known->other;
+    if (table_.find(Space::pool_base, base) != nullptr) base = pool;  // another pool has it, so this is no base
+    if (!lives) return base;
+    Live by_handle;
+    by_handle.address = pool;
+    by_handle.space = Space::pool;
+    by_handle.other = base;
+    Live by_base;
+    by_base.address = base;
+    by_base.space = Space::pool_base;
+    by_base.other = pool;
+    if (add_to_table(by_handle) && !add_to_table(by_base)) table_.take(Space::pool, pool);
+    return base;
   }
 
   // From here on nobody asks for the use of the pool, which may end with this call or with its last memory.
@@ -409,15 +423,18 @@ class MemoryFeature final : public Feature {
     if (!call.read(data.functionParams, request)) return;
     const std::lock_guard in_use(pools_mutex_);
     const std::lock_guard lock(table_mutex_);
-    table_.take(Space::pool, request.address);
+    if (const auto pool = table_.take(Space::pool, request.address)) table_.take(Space::pool_base, pool->other);
   }
 
   // 0 when the pool may be gone.
-  std::uint64_t used_of_pool(std::uint64_t pool) {
+  std::uint64_t used_of_pool(std::uint64_t base) {
     const std::lock_guard in_use(pools_mutex_);
+    std::uint64_t pool = 0;
     {
       const std::lock_guard lock(table_mutex_);
-      if (table_.find(Space::pool, pool) == nullptr) return 0;
+      const Live* const known = table_.find(Space::pool_base, base);
+      if (known == nullptr) return 0;
+      pool = known->other;
     }
     return pool_used(reinterpret_cast<CUmemoryPool>(pool));
   }

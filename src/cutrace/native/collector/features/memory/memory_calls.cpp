@@ -113,16 +113,6 @@ bool freed_async(const void* parameters, MemoryRequest& request) {
 
 // ---- pools ----
 
-bool created_pool(const void* parameters, MemoryRequest& request) {
-  request.address = number(*static_cast<const cuMemPoolCreate_params*>(parameters)->pool);
-  return true;
-}
-
-bool imported_pool(const void* parameters, MemoryRequest& request) {
-  request.address = number(*static_cast<const cuMemPoolImportFromShareableHandle_params*>(parameters)->pool_out);
-  return true;
-}
-
 bool destroyed_pool(const void* parameters, MemoryRequest& request) {
   request.address = number(static_cast<const cuMemPoolDestroy_params*>(parameters)->pool);
   return true;
@@ -249,9 +239,6 @@ bool unmapped(const void* parameters, MemoryRequest& request) {
   return true;
 }
 
-    {CUTRACE_ID(cuMemHostRegister), allocate, registered_host<cuMemHostRegister_params>},
-    {CUTRACE_ID(cuMemHostRegister_v2), allocate, registered_host<cuMemHostRegister_v2_params>},
-    {CUTRACE_ID(cuMemHostUnregister), release, unregistered_host},
 #define CUTRACE_ID(call) CUPTI_DRIVER_TRACE_CBID_##call
 using enum MemoryEffect;
 using enum DefaultStream;
@@ -262,6 +249,9 @@ constexpr MemoryCall kCalls[] = {
     {CUTRACE_ID(cuMemAllocManaged), allocate, allocated_managed},
     {CUTRACE_ID(cuMemAllocHost_v2), allocate, allocated_host<cuMemAllocHost_v2_params>},
     {CUTRACE_ID(cuMemHostAlloc), allocate, allocated_host<cuMemHostAlloc_params>},
+    {CUTRACE_ID(cuMemHostRegister), allocate, registered_host<cuMemHostRegister_params>},
+    {CUTRACE_ID(cuMemHostRegister_v2), allocate, registered_host<cuMemHostRegister_v2_params>},
+    {CUTRACE_ID(cuMemHostUnregister), release, unregistered_host},
     {CUTRACE_ID(cuMemFree_v2), release, freed},
     {CUTRACE_ID(cuMemFreeHost), release, freed_host},
     {CUTRACE_ID(cuMemAllocAsync), allocate, allocated_async<cuMemAllocAsync_params, legacy>},
@@ -270,9 +260,7 @@ constexpr MemoryCall kCalls[] = {
     {CUTRACE_ID(cuMemAllocFromPoolAsync_ptsz), allocate, allocated_from_pool<cuMemAllocFromPoolAsync_ptsz_params, of_thread>},
     {CUTRACE_ID(cuMemFreeAsync), release, freed_async<cuMemFreeAsync_params, legacy>},
     {CUTRACE_ID(cuMemFreeAsync_ptsz), release, freed_async<cuMemFreeAsync_ptsz_params, of_thread>},
-    {CUTRACE_ID(cuMemPoolCreate), create_pool, created_pool},
     {CUTRACE_ID(cuMemPoolDestroy), destroy_pool, destroyed_pool},
-    {CUTRACE_ID(cuMemPoolImportFromShareableHandle), import_pool, imported_pool},
     {CUTRACE_ID(cuMemPoolImportPointer), import_pointer, imported_pointer},
     {CUTRACE_ID(cuArrayCreate_v2), allocate, created_array},
     {CUTRACE_ID(cuArray3DCreate_v2), allocate, created_array_3d},

@@ -25,9 +25,7 @@ enum class MemoryEffect : std::uint8_t {
   release_physical,
   map,
   unmap,
-  create_pool,
   destroy_pool,
-  import_pool,
   import_pointer,    // memory of an imported pool
 };
 
