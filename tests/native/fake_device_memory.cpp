@@ -57,6 +57,7 @@ struct Memory {
   std::map<std::uint64_t, Pool> pools;
   std::multimap<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> free;  // addresses by pool and size
   std::vector<std::uint64_t> free_handles;
+  std::map<int, std::uint64_t> graph_memory, graph_nodes;  // by device: what is kept for graphs, what their nodes need
   std::uint64_t used = 0, next_address = 0x7f0000000000, next_handle = 0x2000;
   std::uintptr_t last_context = 1, last_stream = 100;
 };
@@ -211,12 +212,25 @@ CUresult mem_host_alloc(std::uint32_t correlation, void** address, std::size_t b
   cuMemHostAlloc_params p{address, bytes, flags};
   return inner("cuMemHostAlloc", correlation, p, [&] { std::uint64_t at = 0; const int r = allocate(at, bytes, Kind::host); *address = as_handle<void*>(at); return r; });
 }
+bool is_captured(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+constexpr std::uint64_t kGraphMemory = std::uint64_t{32} << 20;  // a device keeps multiples of this
+
+void add_graph_node(int device, std::uint64_t bytes) {
+  std::uint64_t& needed = memory().graph_nodes[device];
+  needed += (bytes + kGraphMemory - 1) / kGraphMemory * kGraphMemory;
+}
+
 CUresult mem_alloc_async(std::uint32_t correlation, CUdeviceptr* address, std::size_t bytes, CUstream stream) {
   cuMemAllocAsync_params p{address, bytes, stream};
   return inner("cuMemAllocAsync", correlation, p, [&] {
     std::uint64_t at = 0;
     const int r = allocate(at, bytes, Kind::device, as_handle<CUmemoryPool>(kDefaultPool));
     *address = at;
+    if (is_captured(stream)) add_graph_node(0, bytes);
     return r;
   });
 }
@@ -486,6 +500,33 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
     }
     return 0;
   });
+}
+
+// All graphs that were made run at once.
+EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  return outer("cuGraphLaunch", cuGraphLaunch_params{graph, stream}, [&] {
+    for (const auto& [device, needed] : memory().graph_nodes) memory().graph_memory[device] = std::max(memory().graph_memory[device], needed);
+    return 0;
+  });
+}
+EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* wanted) {
+  return outer("cuGraphAddMemAllocNode", cuGraphAddMemAllocNode_params{node, graph, after, count, wanted}, [&] {
+    add_graph_node(wanted->poolProps.location.id, wanted->bytesize);
+    wanted->dptr = take_address(wanted->bytesize, nullptr);
+    return 0;
+  });
+}
+EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device) {
+  return outer("cuDeviceGraphMemTrim", cuDeviceGraphMemTrim_params{device}, [&] {
+    memory().graph_memory[device] = 0;
+    return 0;
+  });
+}
+EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+  if (attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(memory().mutex);
+  std::memcpy(value, &memory().graph_memory[device], sizeof(cuuint64_t));
+  return CUDA_SUCCESS;
 }
 
 // The memory of a context ends with it, except that of pools.

@@ -8,8 +8,11 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -570,6 +573,92 @@ TEST(a_captured_stream_allocates_nothing_yet) {
   const CUdeviceptr other = allocated_async(stream(14));
   CHECK_EQUAL(cuMemFreeAsync(other, stream(14)), CUDA_SUCCESS);
   check_pair(program.rows(), kDevice, kBytes, kAsync);
+}
+
+TEST(memory_of_graphs_is_what_the_driver_keeps_for_them) {
+  initialise();
+  constexpr std::uint64_t kPiece = 32 << 20;
+  const auto launch = [] { CHECK_EQUAL(cuGraphLaunch(nullptr, nullptr), CUDA_SUCCESS); };
+  const auto add_node = [](int device, std::size_t bytes) {
+    CUgraphNode node = nullptr;
+    CUDA_MEM_ALLOC_NODE_PARAMS wanted{};
+    wanted.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    wanted.bytesize = bytes;
+    CHECK_EQUAL(cuGraphAddMemAllocNode(&node, nullptr, nullptr, 0, &wanted), CUDA_SUCCESS);
+  };
+  add_node(1, 1);
+  launch();  // what is kept before the recording does not count
+  Program program;
+  launch();
+  add_node(1, kPiece + 1);
+  launch();
+  launch();
+  fake_gpu_stream(stream(13), reinterpret_cast<void*>(std::uintptr_t{1}), true);
+  allocated_async(stream(13));
+  launch();
+  CHECK_EQUAL(cuDeviceGraphMemTrim(1), CUDA_SUCCESS);
+  const CaptureReader c = program.end();
+  const auto rows = c.rows<rows::Allocations>();
+  CHECK_EQUAL(rows.size(), std::size_t{3});
+  const std::uint64_t bytes[] = {2 * kPiece, kPiece, 3 * kPiece};
+  const std::uint16_t devices[] = {1, 0, 1};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CHECK_EQUAL(rows[i].bytes, bytes[i]);
+    CHECK_EQUAL(rows[i].device, devices[i]);
+    CHECK_EQUAL(int{rows[i].operation}, i == 2 ? kReleased : kAllocated);
+    CHECK(rows[i].memory == kDevice && rows[i].address == 0 && rows[i].flags == 0);
+  }
+}
+
+// ---- modules ----
+
+namespace {
+
+std::string cubin(const char* name) {
+  std::ifstream file(std::string(CUBINS_PATH) + "/" + name, std::ios::binary);
+  CHECK(file.good());
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+constexpr int kVariable = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC, kManagedVariable = CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC;
+
+}  // namespace
+
+TEST(variables_of_modules_live_as_long_as_their_module) {
+  Program program;
+  const std::string file = cubin("variables.cubin");
+  fake_module_loaded(5, 1, file.data(), file.size());
+  fake_module_loaded(6, 1, file.data(), file.size());
+  fake_module_unloading(5, 1);
+  fake_module_unloading(7, 1);  // from before the recording
+  const auto rows = program.rows();
+  std::multiset<std::pair<int, std::uint64_t>> allocated, released;
+  for (const rows::Allocations& row : rows) {
+    (row.operation == kAllocated ? allocated : released).emplace(row.memory, row.bytes);
+    CHECK(row.address == 0 && row.correlation == 0 && row.flags == 0 && row.context == 1);
+  }
+  // Not its constants.
+  CHECK((allocated == std::multiset<std::pair<int, std::uint64_t>>{
+                          {kVariable, 1}, {kVariable, 1}, {kVariable, 40}, {kVariable, 40}, {kVariable, 1000}, {kVariable, 1000},
+                          {kManagedVariable, 400}, {kManagedVariable, 400}}));
+  CHECK((released == std::multiset<std::pair<int, std::uint64_t>>{{kVariable, 1041}, {kManagedVariable, 400}}));
+}
+
+TEST(machine_code_that_cannot_be_read_has_no_variables) {
+  Program program;
+  const std::string file = cubin("variables.cubin");
+  fake_module_loaded(5, 1, nullptr, 0);
+  for (std::size_t size = 0; size < file.size(); size += 7) {
+    const std::string part = file.substr(0, size);  // of its own, so that sanitizers see a read beyond it
+    fake_module_loaded(6, 1, part.data(), part.size());
+  }
+  std::mt19937 random(1);
+  for (int round = 0; round < 500; ++round) {
+    std::string wrong = file;
+    for (int i = 0; i < 4; ++i) wrong[random() % (round % 2 ? wrong.size() : 64)] = static_cast<char>(random());
+    fake_module_loaded(7, 1, wrong.data(), wrong.size());
+  }
+  CHECK_EQUAL(program.collector.stop(), 0);
 }
 
 TEST(a_child_that_was_forked_leaves_memory_alone) {

@@ -208,7 +208,7 @@ cuda_events 23: CUDA events recorded into streams.
 
 allocations 24: Allocations and releases of device and pinned memory.
     time
-    u64 address: virtual address; handle of an array, or of physical memory (cuMemCreate)
+    u64 address: virtual address; handle of an array, or of physical memory (cuMemCreate); 0: static variables, graphs
     u64 bytes (bytes): size, 0 when it is unknown
     u64 pool: address of the memory pool, as in memory_pools, 0 outside pools
     u64 pool_used (bytes): bytes in use in the pool after the operation, 0 when unknown

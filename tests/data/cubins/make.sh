@@ -23,4 +23,5 @@ for source in library callers; do nvcc -arch=sm_90 -rdc=true -cubin $source.cu -
 nvlink -arch=sm_90 library.o callers.o -o sm_90.cubin
 nvlink -arch=sm_90 callers.o library.o -o sm_90_reordered.cubin
 nvcc -arch=sm_100 -cubin kernels.cu -o sm_100.cubin
+nvcc -arch=sm_90 -cubin variables.cu -o variables.cubin
 rm library.o callers.o

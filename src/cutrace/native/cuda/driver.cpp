@@ -41,7 +41,8 @@ namespace {
   X(KernelName, "cuKernelGetName", (const char**, CUkernel))                          \
   X(PointerAttributes, "cuPointerGetAttributes", (unsigned, CUpointer_attribute*, void**, CUdeviceptr)) \
   X(DefaultPool, "cuDeviceGetDefaultMemPool", (CUmemoryPool*, CUdevice))              \
-  X(PoolAttribute, "cuMemPoolGetAttribute", (CUmemoryPool, CUmemPool_attribute, void*))
+  X(PoolAttribute, "cuMemPoolGetAttribute", (CUmemoryPool, CUmemPool_attribute, void*)) \
+  X(GraphMemory, "cuDeviceGetGraphMemAttribute", (CUdevice, CUgraphMem_attribute, void*))
 
 struct Driver {
 #define CUTRACE_MEMBER(member, name, parameters) CUresult(*member) parameters = nullptr;
@@ -196,6 +197,16 @@ std::uint64_t pool_used(CUmemoryPool pool) {
   const Driver* const d = loaded_driver.load();
   cuuint64_t used = 0;
   return d != nullptr && d->PoolAttribute != nullptr && d->PoolAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS ? used : 0;
+}
+
+bool graph_memory(std::uint32_t device, std::uint64_t& bytes) {
+  const Driver* const d = loaded_driver.load();
+  if (d == nullptr || d->GraphMemory == nullptr) return false;
+  const RelaxedCapture relaxed(*d);  // the program may be capturing, when a thread may ask for little
+  cuuint64_t kept = 0;
+  if (d->GraphMemory(static_cast<CUdevice>(device), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &kept) != CUDA_SUCCESS) return false;
+  bytes = kept;
+  return true;
 }
 
 // Calls `visit` with the primary context of each device that has one. It is held meanwhile.

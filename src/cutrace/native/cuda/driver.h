@@ -50,6 +50,8 @@ bool pointer_info(CUdeviceptr pointer, PointerInfo& info);
 bool is_default_pool(CUmemoryPool pool, std::uint32_t device);
 // The bytes in use of a pool, which must not be destroyed.
 std::uint64_t pool_used(CUmemoryPool pool);
+// The bytes that the driver keeps on a device for allocation nodes of graphs. False when it does not tell.
+bool graph_memory(std::uint32_t device, std::uint64_t& bytes);
 // Makes a context current on this thread while it lives.
 class PushedContext {
  public:

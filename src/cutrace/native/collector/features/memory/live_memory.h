@@ -19,13 +19,14 @@ enum class Space : std::uint8_t {
   mapping,     // an address that cuMemMap() has mapped
   pool,        // a CUmemoryPool that is not destroyed
   pool_base,   // the same, by its base address
+  module,      // CUPTI's id of a loaded module
 };
 
 struct Live {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   // pointer: the base of its pool, 0 for none. physical: the number of references. mapping: the handle of its physical memory.
-  // pool: its base. pool_base: its handle.
+  // pool: its base. pool_base: its handle. module: bytes of managed variables, where `bytes` has those of others.
   std::uint64_t other = 0;
   std::uint16_t context = 0;
   std::uint16_t device = 0;

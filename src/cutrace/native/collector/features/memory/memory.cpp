@@ -11,16 +11,20 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "cuda/driver.h"
 #include "core/wake.h"
+#include "cuda/driver.h"
+#include "graph_memory.h"
 #include "live_memory.h"
 #include "memory_calls.h"
+#include "module_variables.h"
 
 namespace cutrace {
 namespace {
 
 constexpr std::uint8_t kAllocate = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
 constexpr std::uint8_t kRelease = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
+constexpr std::uint8_t kVariable = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC;
+constexpr std::uint8_t kManagedVariable = CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC;
 constexpr std::uint8_t kLocalPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
 constexpr std::uint8_t kImportedPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_IMPORTED;
 
@@ -65,7 +69,7 @@ class MemoryDecoder final : public Decoder {
  private:
   // Conditions are about the memory of a device. Managed memory can be anywhere.
   void tell_watcher(const rows::Allocations& row) {
-    constexpr int kOnDevice[] = {CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY, kPhysicalMemory};
+    constexpr int kOnDevice[] = {CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY, kVariable, kPhysicalMemory};
     if (std::ranges::find(kOnDevice, int{row.memory}) == std::end(kOnDevice)) return;
     const auto bytes = static_cast<std::int64_t>(row.bytes);
     context_.watcher.memory_changed(row.device, row.time, row.operation == kAllocate ? bytes : -bytes);
@@ -123,9 +127,13 @@ class MemoryFeature final : public Feature {
     return kEvents;
   }
 
-  void cupti_loaded(const CuptiLibrary& cupti, Callbacks&) override { cupti_ = &cupti; }
+  void cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) override {
+    cupti_ = &cupti;
+    callbacks_ = &callbacks;
+  }
   void attach(const AttachContext& context) override {
     if ((context.options.kinds & bit(Kind::memory)) == 0) return;
+    graphs_.reset();
     driver_is_loaded();  // its functions are looked up here and not inside a callback
     {
       const std::lock_guard lock(table_mutex_);
@@ -133,12 +141,18 @@ class MemoryFeature final : public Feature {
       table_memory_.store(0);
       unlisted_.store(0);
     }
-    context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
+    for (const CUpti_CallbackId id : {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_MODULE_LOADED,
+                                      CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING})
+      context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, id);
+    std::size_t wanted = 0;
     std::size_t refused = 0;
-    for (const MemoryCall& call : memory_calls())
+    for (const MemoryCall& call : memory_calls()) {
+      if (call.effect == Effect::use_graph_memory) continue;  // these are watched from the first node that allocates
+      ++wanted;
       if (!context.callbacks.watch(*this, CUPTI_CB_DOMAIN_DRIVER_API, call.id)) ++refused;
+    }
     if (refused == 0) return;
-    const bool all = refused == memory_calls().size();
+    const bool all = refused == wanted;
     context.refused.push_back({all ? "memory" : "a part of memory: " + std::to_string(refused) + " calls", "no callback"});
   }
 
@@ -147,7 +161,11 @@ class MemoryFeature final : public Feature {
     if (recording == 0 || data == nullptr) return;
     const int saved = errno;
     if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
-      end_context(static_cast<const CUpti_ResourceData*>(data)->context);
+      const auto& resource = *static_cast<const CUpti_ResourceData*>(data);
+      const auto* const module = static_cast<const CUpti_ModuleResourceData*>(resource.resourceDescriptor);
+      if (id == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING) end_context(resource.context);
+      else if (module != nullptr && id == CUPTI_CBID_RESOURCE_MODULE_LOADED) loaded(resource.context, *module);
+      else if (module != nullptr) unload(module->moduleId);
     } else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id < by_id_.size() && by_id_[id] != nullptr) {
       const auto& call = *static_cast<const CUpti_CallbackData*>(data);
       if (call.callbackSite == CUPTI_API_ENTER) enter(*by_id_[id], call, recording);
@@ -157,12 +175,14 @@ class MemoryFeature final : public Feature {
   }
 
   void before_fork() override {
+    graphs_.before_fork();
     pools_mutex_.lock();
     table_mutex_.lock();
   }
   void after_fork_in_parent() override {
     table_mutex_.unlock();
     pools_mutex_.unlock();
+    graphs_.after_fork();
   }
   void after_fork_in_child() override { after_fork_in_parent(); }
 
@@ -183,6 +203,7 @@ class MemoryFeature final : public Feature {
       case Effect::release_physical: begin_release_physical(call, data, now); break;
       case Effect::unmap: begin_unmap(call, data, now); break;
       case Effect::destroy_pool: forget_pool(call, data); break;
+      case Effect::use_graph_memory: graphs_.before_call(); break;
       default: break;
     }
     now.start = now_ns();
@@ -200,6 +221,7 @@ class MemoryFeature final : public Feature {
         break;
       case Effect::release_physical:
       case Effect::unmap: good ? end_release(data, now) : undo_release(now); break;
+      case Effect::use_graph_memory: write_graph_memory(data); break;
       default:
         if (good) made(call, data);
     }
@@ -292,13 +314,14 @@ class MemoryFeature final : public Feature {
       case Effect::create_physical: return created_physical(request, data);
       case Effect::retain_physical: return retained_physical(request);
       case Effect::map: return mapped(request);
+      case Effect::add_graph_memory: return added_graph_memory(static_cast<std::uint32_t>(request.device));
       default: return;
     }
   }
 
   void allocated(Effect effect, MemoryRequest& request, const CUpti_CallbackData& data) {
     if (request.address == 0) return;
-    if (request.asynchronous && is_captured(request.stream)) return;  // memory is there when the graph runs
+    if (request.asynchronous && is_captured(request.stream)) return added_graph_memory(current_device());  // for when the graph runs
     Live live;
     live.address = request.address;
     live.bytes = request.bytes;
@@ -391,6 +414,72 @@ class MemoryFeature final : public Feature {
       address += mapping->bytes;
     }
     now.referred = false;
+  }
+
+  // ---- graphs ----
+
+  void added_graph_memory(std::uint32_t device) {
+    if (!graphs_.add_node(device)) return;
+    for (const MemoryCall& call : memory_calls())
+      if (call.effect == Effect::use_graph_memory) callbacks_->watch(*this, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
+  }
+
+  // The driver keeps memory for all graphs, so it has no address.
+  void write_graph_memory(const CUpti_CallbackData& data) {
+    graphs_.after_call([&](std::uint32_t device, std::uint64_t before, std::uint64_t now) {
+      Live live;
+      live.bytes = now > before ? now - before : before - now;
+      live.memory = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+      live.context = context_of(data);
+      live.device = static_cast<std::uint16_t>(device);
+      return write(row_of(live, now > before ? kAllocate : kRelease, now_ns(), data.correlationId));
+    });
+  }
+
+  // ---- static variables of modules ----
+
+  // The driver may hold locks here, so it is not asked.
+  void loaded(CUcontext context, const CUpti_ModuleResourceData& module) {
+    Live variable = of_context(context);
+    Live entry = variable;
+    entry.address = module.moduleId;
+    entry.space = Space::module;
+    const std::uint64_t time = now_ns();
+    ModuleVariables(module.pCubin, module.cubinSize).each([&](const ModuleVariable& found) {
+      variable.memory = found.managed ? kManagedVariable : kVariable;
+      variable.bytes = found.bytes;
+      if (write(row_of(variable, kAllocate, time, 0))) (found.managed ? entry.other : entry.bytes) += found.bytes;
+    });
+    if (entry.bytes == 0 && entry.other == 0) return;
+    const std::lock_guard lock(table_mutex_);
+    if (!add_to_table(entry)) unlisted_.fetch_add(1);
+  }
+
+  // All variables of a kind are one row.
+  void unload(std::uint32_t id) {
+    std::optional<Live> module;
+    {
+      const std::lock_guard lock(table_mutex_);
+      module = table_.take(Space::module, id);
+    }
+    if (!module) return;
+    Live variables = *module;
+    variables.address = 0;
+    const std::uint64_t time = now_ns();
+    for (const auto& [memory, bytes] : {std::pair(kVariable, module->bytes), std::pair(kManagedVariable, module->other)}) {
+      if (bytes == 0) continue;
+      variables.memory = memory;
+      variables.bytes = bytes;
+      write(row_of(variables, kRelease, time, 0));
+    }
+  }
+
+  Live of_context(CUcontext context) const {
+    Live live;
+    std::uint32_t id = 0;
+    if (cupti_->GetContextId != nullptr && cupti_->GetContextId(context, &id) == CUPTI_SUCCESS) live.context = static_cast<std::uint16_t>(id);
+    if (cupti_->GetDeviceId != nullptr && cupti_->GetDeviceId(context, &id) == CUPTI_SUCCESS) live.device = static_cast<std::uint16_t>(id);
+    return live;
   }
 
   // ---- pools ----
@@ -498,12 +587,17 @@ class MemoryFeature final : public Feature {
     write(row);
   }
 
-  void write(const rows::Allocations& row) {
+  // False when there is no room for the row, which is counted.
+  bool write(const rows::Allocations& row) {
     Ring* const ring = rings::of_this_thread(EventSource::memory);
-    if (ring == nullptr) return;
+    if (ring == nullptr) return false;
     std::uint8_t* const space = ring->reserve(sizeof(AllocationEvent));
-    if (space == nullptr) return ring->drop(EventSource::memory);
+    if (space == nullptr) {
+      ring->drop(EventSource::memory);
+      return false;
+    }
     commit(*ring, space, row);
+    return true;
   }
 
   static void commit(Ring& ring, std::uint8_t* space, const rows::Allocations& row) {
@@ -520,6 +614,8 @@ class MemoryFeature final : public Feature {
   }
 
   const CuptiLibrary* cupti_ = nullptr;
+  Callbacks* callbacks_ = nullptr;
+  GraphMemory graphs_;
   std::array<const MemoryCall*, 1024> by_id_{};
 
   // Held while the driver is asked for the use of a pool, and while a pool begins to end. Taken before table_mutex_, and never

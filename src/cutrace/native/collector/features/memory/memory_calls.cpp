@@ -239,6 +239,25 @@ bool unmapped(const void* parameters, MemoryRequest& request) {
   return true;
 }
 
+// ---- graphs ----
+
+bool has_device(const CUmemLocation& location, MemoryRequest& request) {
+  request.device = location.id;
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+bool added_allocation(const void* parameters, MemoryRequest& request) {
+  return has_device(static_cast<const cuGraphAddMemAllocNode_params*>(parameters)->nodeParams->poolProps.location, request);
+}
+
+template <typename Parameters>
+bool added_node(const void* parameters, MemoryRequest& request) {
+  const CUgraphNodeParams& node = *static_cast<const Parameters*>(parameters)->nodeParams;
+  return node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && has_device(node.alloc.poolProps.location, request);
+}
+
+bool any(const void*, MemoryRequest&) { return true; }
+
 #define CUTRACE_ID(call) CUPTI_DRIVER_TRACE_CBID_##call
 using enum MemoryEffect;
 using enum DefaultStream;
@@ -272,6 +291,14 @@ constexpr MemoryCall kCalls[] = {
     {CUTRACE_ID(cuMemImportFromShareableHandle), retain_physical, retained_physical<cuMemImportFromShareableHandle_params>},
     {CUTRACE_ID(cuMemRelease), release_physical, released_physical},
     {CUTRACE_ID(cuMemMap), map, mapped},
+    {CUTRACE_ID(cuGraphAddMemAllocNode), add_graph_memory, added_allocation},
+    {CUTRACE_ID(cuGraphAddNode), add_graph_memory, added_node<cuGraphAddNode_params>},
+    {CUTRACE_ID(cuGraphAddNode_v2), add_graph_memory, added_node<cuGraphAddNode_v2_params>},
+    {CUTRACE_ID(cuGraphLaunch), use_graph_memory, any},
+    {CUTRACE_ID(cuGraphLaunch_ptsz), use_graph_memory, any},
+    {CUTRACE_ID(cuGraphUpload), use_graph_memory, any},
+    {CUTRACE_ID(cuGraphUpload_ptsz), use_graph_memory, any},
+    {CUTRACE_ID(cuDeviceGraphMemTrim), use_graph_memory, any},
     {CUTRACE_ID(cuMemUnmap), unmap, unmapped},
 };
 #undef CUTRACE_ID

@@ -27,6 +27,8 @@ enum class MemoryEffect : std::uint8_t {
   unmap,
   destroy_pool,
   import_pointer,    // memory of an imported pool
+  add_graph_memory,  // a node of a graph that will allocate
+  use_graph_memory,  // graphs get memory or give it back
 };
 
 // What a call did, or will do.
@@ -34,7 +36,7 @@ struct MemoryRequest {
   std::uint64_t address = 0;  // or a handle
   std::uint64_t bytes = 0;
   std::uint64_t other = 0;    // the pool, or the physical memory that is mapped
-  std::int32_t device = 0;    // of physical memory
+  std::int32_t device = 0;    // of physical memory, and of nodes of graphs
   CUstream stream = nullptr;
   Space space = Space::pointer;
   std::uint8_t memory = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;  // of a release: where the allocation is unknown
