@@ -34,6 +34,8 @@ from cutrace.collect.options import Options, completed
 from cutrace.runbin.layout import TABLES
 
 NATIVE_WORKLOADS = ("launches_1", "launches_8")
+#: Pairs of an allocation and its release (native/allocation_main.cu).
+ALLOCATION_WORKLOADS = ("malloc_async", "malloc")
 TORCH_WORKLOADS = ("torch_loop", "transformer", "cuda_graph", "graph_capture")
 THREADS = (1, 8)
 
@@ -121,6 +123,7 @@ class Campaign:
         self.configs = [c for c in CONFIGS if c.name in args.configs or not (args.configs or c.by_name)] + further
         self.threads = [t for t, name in zip(THREADS, NATIVE_WORKLOADS, strict=True) if name in self.workloads]
         self.torch = [w for w in TORCH_WORKLOADS if w in self.workloads]
+        self.allocates = any(_chosen(w, args.only) for w in ALLOCATION_WORKLOADS)
         self.result: dict[str, Any] = {
             "benchmark": "overhead",
             "command": sys.argv,
@@ -175,6 +178,8 @@ class Campaign:
         for config in self.configs[turn:] + self.configs[:turn]:
             if config.native and self.threads:
                 self._attempt(f"{config.name}, native, round {number}", self._native, config, number)
+            if config.native and self.allocates and not config.before:
+                self._attempt(f"{config.name}, allocations, round {number}", self._allocations, config, number)
             if self.torch and not config.before:
                 self._attempt(f"{config.name}, torch, round {number}", self._torch, config, number)
             if config.python_launches and self.threads:
@@ -191,6 +196,19 @@ class Campaign:
             self._capture(config, number, end)
         for line in lines[:-2]:
             self._add(line, config.name, number, peak_memory=end["peak_memory"], max_rss=end["max_rss"])
+
+    def _allocations(self, config: Config, number: int) -> None:
+        pairs, warm_up = self.sizes.launches // 4, self.sizes.warm_up // 4
+        command = [self.programs.allocation_main, str(pairs), str(warm_up)]
+        lines = self._launch(config, command, timeout=120)
+        peak = lines[-1]["max_rss"]
+        if config.tool in ("cutrace", "collector") and "memory" in config.options.get("kinds", "default,memory"):
+            contents = _describe(self.folder / "run.bin", unknown=False)
+            rows = contents["rows"].get("allocations", 0)
+            if rows + contents["lost"] < 2 * pairs:
+                raise Failed(f"{config.name} recorded {rows} allocations and releases of {pairs} pairs")
+        for line in lines[:-2]:
+            self._add(line, config.name, number, max_rss=peak)
 
     def _launch(self, config: Config, command: list[str | Path], timeout: float) -> list[dict[str, Any]]:
         """Run a native program under a configuration; a capture is left at ``self.folder / "run.bin"``."""
@@ -333,7 +351,7 @@ def _labelled(text: str) -> tuple[str, str]:
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = options.parser(__doc__, out=options.REQUIRED, rounds=10, budget=500, only=[], arch="native")
-    names = ", ".join((*NATIVE_WORKLOADS, *TORCH_WORKLOADS, "exit"))
+    names = ", ".join((*NATIVE_WORKLOADS, *ALLOCATION_WORKLOADS, *TORCH_WORKLOADS, "exit"))
     parser.add_argument("--launches", type=int, help="launches of a native measurement (default 200000)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, to check that all of it runs")
     parser.add_argument("--configs", type=options.words, default=[],

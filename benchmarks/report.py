@@ -25,6 +25,8 @@ from workloads import options
 WORKLOADS = {
     "launches_1": "empty kernels from C++, 1 thread (a launch)",
     "launches_8": "empty kernels from C++, 8 threads (a launch)",
+    "malloc_async": "`cudaMallocAsync` and `cudaFreeAsync` from C++ (a pair)",
+    "malloc": "`cudaMalloc` and `cudaFree` from C++ (a pair)",
     "torch_loop": "launch-bound torch loop (an operation)",
     "transformer": "transformer training step (a step)",
     "cuda_graph": "replayed CUDA graph (256 nodes)",

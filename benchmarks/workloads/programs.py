@@ -29,6 +29,7 @@ class Programs:
         self.library = folder / "liblaunch_loop.so"
         self.launch_main = folder / "launch_main"
         self.null_collector = folder / "libcutrace_null.so"
+        self.allocation_main = folder / "allocation_main"
         self._folder, self._arch = folder, arch
 
     def build(self) -> None:
@@ -39,6 +40,7 @@ class Programs:
         beside = ["-L", self._folder, "-llaunch_loop", "-Xlinker", "-rpath=$ORIGIN"]
         _compile(["nvcc", *std, f"-arch={self._arch}", *shared, "-o", self.library, NATIVE / "launch_loop.cu"])
         _compile(["nvcc", *std, "-o", self.launch_main, NATIVE / "launch_main.cpp", *beside])
+        _compile(["nvcc", *std, f"-arch={self._arch}", "-o", self.allocation_main, NATIVE / "allocation_main.cu"])
         includes = _headers()
         _compile(["g++", *std, "-fPIC", "-shared", *includes, "-o", self.null_collector, NATIVE / "null_collector.cpp",
                   "-ldl", "-lpthread"])  # fmt: skip
