@@ -162,6 +162,7 @@ TEST(batches_keep_the_times_of_the_program) {
   const auto stamped = registered(d, {{entry("at", NVTX_PAYLOAD_ENTRY_TYPE_INT64, NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP), entry("n", NVTX_PAYLOAD_ENTRY_TYPE_INT64)}});
   const auto own_times = counter(d, "own", stamped);
   program.begin();
+  sleep_ms(20);  // the recording has all times below
   const auto submit = [&](std::uint64_t id, const std::vector<std::int64_t>& samples, const std::vector<std::int64_t>& times, std::uint64_t flags = 0) {
     const nvtxCounterBatch_t batch{id, samples.data(), samples.size() * 8, flags, times.empty() ? nullptr : times.data(), times.size() * 8};
     nvtxCounterBatchSubmit(d, &batch);
@@ -195,6 +196,22 @@ TEST(batches_keep_the_times_of_the_program) {
   // As exact as two readings of the counter some milliseconds apart can be.
   CHECK(found["cycles"].at(0).first > static_cast<std::int64_t>(low) - 1'000'000 && found["cycles"].at(0).first < static_cast<std::int64_t>(high) + 1'000'000);
 #endif
+}
+
+TEST(samples_from_before_the_recording_are_left_out) {
+  NvtxProgram program;
+  const auto d = program.domain;
+  const auto timed = counter(d, "timed", NVTX_PAYLOAD_ENTRY_TYPE_INT64);
+  const std::int64_t before = nvtxTimestampGet();
+  program.begin();
+  const std::int64_t now = nvtxTimestampGet();
+  const std::int64_t samples[] = {1, 2, 3, 4};
+  const std::int64_t times[] = {7, before, now, now + 3'600'000'000'000};
+  const nvtxCounterBatch_t batch{timed, samples, sizeof samples, 0, times, sizeof times};
+  nvtxCounterBatchSubmit(d, &batch);
+  const auto c = program.end();
+  CHECK(values(c)["timed"] == std::vector<double>({3}));
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_undecoded), std::uint64_t{1});  // the one that is still to come
 }
 
 TEST(samples_that_cannot_be_read_are_counted) {
@@ -406,6 +423,7 @@ TEST(times_of_the_programs_clocks_are_converted) {
              alias = clock(NVTX_TIMESTAMP_TYPE_CPU_CLOCK_GETTIME_REALTIME, 0, 0), timer = clock(0, 0, 0);
   CHECK(points >= NVTX_TIME_DOMAIN_ID_DYNAMIC_START && points != chained);
   program.begin();
+  sleep_ms(20);  // the recording has all times below
   const std::int64_t now = nvtxTimestampGet();
   constexpr auto kTool = NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED;
   // 10 ns a unit, from now - 1000 on.

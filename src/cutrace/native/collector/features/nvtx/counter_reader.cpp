@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/clock.h"
 #include "nvtx.h"
 #include "payload_reader.h"
 
@@ -161,9 +162,14 @@ void CounterReader::sample(std::uint16_t domain, std::uint64_t id, Sample kind, 
   if (kind == Sample::none) return write_none(*counter, load(std::uint64_t{}), time, thread);
   const Values values = read(*counter, {.data = bytes.data(), .size = bytes.size()}, 0);
   if (values.timestamp == nullptr) return write_all(*counter, values, time, thread);
-  const auto at = converter(*counter, values.timestamp).convert(values.time);
-  if (!at) return lose(1, kUnknownTime);
-  write_all(*counter, values, *at, thread);
+  write_at(*counter, values, converter(*counter, values.timestamp).convert(values.time), time, thread);
+}
+
+void CounterReader::write_at(const Counter& counter, const Values& values, std::optional<std::uint64_t> time, std::uint64_t submitted,
+                             std::uint32_t thread) {
+  // What is submitted has happened, as far as clocks agree.
+  if (!time || *time > submitted + kSecondNs) return lose(1, kUnknownTime);
+  if (*time >= started_) write_all(counter, values, *time, thread);
 }
 
 TimeConverter CounterReader::converter(const Counter& counter, const PayloadField* timestamp) {
@@ -172,7 +178,7 @@ TimeConverter CounterReader::converter(const Counter& counter, const PayloadFiel
   return TimeConverter::of(counter.domain, clock.value_or(NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED));
 }
 
-void CounterReader::batch(std::uint16_t domain, const CounterBatch& batch, std::uint32_t thread) {
+void CounterReader::batch(std::uint16_t domain, const CounterBatch& batch, std::uint64_t submitted, std::uint32_t thread) {
   const Counter* const counter = find_counter(domain, batch.counter);
   if (counter == nullptr) return lose(1, "batches of NVTX counters that were never registered");
   const PayloadType* const type = find_type(domain, counter->schema);
@@ -201,9 +207,7 @@ void CounterReader::batch(std::uint16_t domain, const CounterBatch& batch, std::
       known = times.read(i * sizeof time, time);
     }
     if (!converter) converter = this->converter(*counter, times.size != 0 ? nullptr : values.timestamp);
-    const auto at = known ? converter->convert(time) : std::nullopt;
-    if (at) write_all(*counter, values, *at, thread);
-    else lose(1, kUnknownTime);
+    write_at(*counter, values, known ? converter->convert(time) : std::nullopt, submitted, thread);
   }
 }
 

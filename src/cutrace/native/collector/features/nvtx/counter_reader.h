@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,12 +29,13 @@ struct CounterBatch {
 
 class CounterReader {
  public:
-  explicit CounterReader(Capture& capture) : capture_(capture) {}
+  // Samples from before `started` belong to no row.
+  CounterReader(Capture& capture, std::uint64_t started) : capture_(capture), started_(started) {}
 
   // A sample taken by `thread` at `time`, from the bytes behind the id of its event.
   void sample(std::uint16_t domain, std::uint64_t counter, Sample kind, std::span<const std::uint8_t> bytes, std::uint64_t time,
               std::uint32_t thread);
-  void batch(std::uint16_t domain, const CounterBatch& batch, std::uint32_t thread);
+  void batch(std::uint16_t domain, const CounterBatch& batch, std::uint64_t submitted, std::uint32_t thread);
 
  private:
   // One value of a sample. `series` names it in a group.
@@ -56,11 +58,14 @@ class CounterReader {
   // Scales a value, adds it to the last one if it is a difference, and writes it.
   void write(const Counter& counter, const Value& value, std::uint64_t time, std::uint32_t thread);
   void write_all(const Counter& counter, const Values& values, std::uint64_t time, std::uint32_t thread);
+  // Writes a sample of a time that the program gave.
+  void write_at(const Counter& counter, const Values& values, std::optional<std::uint64_t> time, std::uint64_t submitted, std::uint32_t thread);
   void add_row(const Counter& counter, const Value& value, double number, std::uint64_t time, std::uint32_t thread);
   void write_none(const Counter& counter, std::uint64_t reason, std::uint64_t time, std::uint32_t thread);
   void lose(std::uint64_t count, std::string_view what) { capture_.lose(rows::Loss::nvtx_undecoded, count, what); }
 
   Capture& capture_;
+  std::uint64_t started_;
   // By counter and series: the value after the last sample.
   std::map<std::pair<const Counter*, std::string>, double> last_;
 };

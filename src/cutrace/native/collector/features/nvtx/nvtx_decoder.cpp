@@ -327,7 +327,7 @@ void NvtxDecoder::watch_open_ranges(std::uint64_t time) {
 
 void NvtxDecoder::batch(const EventHeader& header, std::uint32_t thread, const nvtx::Batch& batch) {
   if (batch.of_counters)
-    return counters_.batch(header.domain, {batch.id, batch.flags, batch.first(), batch.second()}, thread);
+    return counters_.batch(header.domain, {batch.id, batch.flags, batch.first(), batch.second()}, header.time, thread);
   const nvtx::PayloadType* const type = nvtx::find_type(header.domain, batch.id);
   if (type == nullptr || type->is_enum())
     return capture_.lose(rows::Loss::nvtx_undecoded, 1, "batches of deferred NVTX events of a schema that was never registered");

@@ -113,10 +113,10 @@ class NvtxDecoder {
 
   Capture& capture_;
   nvtx::PayloadReader payloads_{capture_};
-  nvtx::CounterReader counters_{capture_};
   ThreadNames& names_;
   Watcher& watcher_;
   std::uint64_t started_;
+  nvtx::CounterReader counters_{capture_, started_};
   std::uint64_t events_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t ringless_seen_ = events_without_ring();
