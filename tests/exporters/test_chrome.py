@@ -150,6 +150,7 @@ class TestMadeByHand:
                 context=3, correlation=9, flags=1,
             )  # fmt: skip
             c.add("counters", time=start, value=1e300, name="c", device=3, unit="bytes")
+            c.add("counters", time=start, value=2.5, name="c", thread=7)
         return path
 
     def test_every_field(self, trace: Path, tmp_path: Path) -> None:
@@ -172,6 +173,15 @@ class TestMadeByHand:
         told = [e.get("args") for e in document(path, tmp_path)["traceEvents"] if e["ph"] == "X"]
         assert {"arguments": "text"} in told
         assert {"arguments": '{"a": NaN}'} in told
+
+
+def test_counters_of_threads_and_devices_have_names_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "made.bin"
+    with captures.Capture(path) as c:
+        for more in ({}, {"thread": 7}, {"thread": 8}, {"device": 3}, {"device": 3, "thread": 7}):
+            c.add("counters", **{"time": captures.ORIGIN, "value": 1, "name": "c", "device": 0xFFFF} | more)
+    names = [e["name"] for e in document(path, tmp_path)["traceEvents"] if e["ph"] == "C"]
+    assert names == ["c", "c (thread 7)", "c (thread 8)", "c (GPU 3)", "c (GPU 3) (thread 7)"]
 
 
 class TestWhatToolsLookFor:

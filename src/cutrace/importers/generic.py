@@ -127,7 +127,7 @@ class Generic:
         return outcome
 
     def _set_own(self, rows: np.ndarray, own: np.ndarray) -> None:
-        """Set name, unit and device of counters from cutrace's own key of the event."""
+        """Set name, unit, device and thread of counters from cutrace's own key of the event."""
         if not own.any():
             return
         values = self._timeline.by_text(own, object_of, object)
@@ -140,6 +140,9 @@ class Generic:
                 rows["unit"][row] = self._timeline.text(unit)
             if isinstance(device, int) and 0 <= device < 0xFFFF:
                 rows["device"][row] = device
+            thread = value.get("thread")
+            if isinstance(thread, int) and 0 <= thread < 1 << 32:
+                rows["thread"][row] = thread
             if value.get("single") is True:
                 rows["series"][row] = 0
 

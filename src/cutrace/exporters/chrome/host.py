@@ -118,8 +118,8 @@ class HostEvents:
         self._domains = Pieces(1, lambda domain: b'"cuda_driver"' if domain == 1 else b'"cuda_runtime"')
         self._calls = Pieces(1, lambda name: quoted(strings[name] if name else "(unknown call)"))
         self._categories = Pieces(2, self._category)
-        self._counter_names = Pieces(2, self._counter_name)
-        self._counter_own = Pieces(4, self._counter_told)
+        self._counter_names = Pieces(3, self._counter_name)
+        self._counter_own = Pieces(5, self._counter_told)
         self._series = Pieces(1, lambda text: quoted(strings[text] if text else "value"))
         self._phases = Pieces(1, lambda phase: bytes([phase]))
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
@@ -243,9 +243,9 @@ class HostEvents:
             last=last,
             more=~last,
             cat=self._shared.names(rows["category"]),
-            name=self._counter_names(rows["name"], rows["device"]),
+            name=self._counter_names(rows["name"], rows["device"], rows["thread"]),
             series=self._series(rows["series"]),
-            own=self._counter_own(rows["name"], rows["device"], rows["unit"], rows["series"] == 0),
+            own=self._counter_own(rows["name"], rows["device"], rows["thread"], rows["unit"], rows["series"] == 0),
         )
 
     def flows(self, rows: np.ndarray) -> bytes:
@@ -283,17 +283,26 @@ class HostEvents:
     def _category(self, category: int, kind: int) -> bytes:
         return quoted(self._trace.strings[category] if category else HOST_CATEGORIES.get(kind, ""))
 
-    def _counter_name(self, name: int, device: int) -> bytes:
+    def _counter_name(self, name: int, device: int, thread: int) -> bytes:
+        """The name, which tells counters of a process apart: viewers ignore the thread of a counter."""
         text = self._trace.strings[name]
-        return quoted(text if device == _NO_DEVICE else f"{text} (GPU {device})")
+        if device != _NO_DEVICE:
+            text += f" (GPU {device})"
+        if thread:
+            text += f" (thread {thread})"
+        return quoted(text)
 
-    def _counter_told(self, name: int, device: int, unit: int, single: int) -> bytes:
+    def _counter_told(self, name: int, device: int, thread: int, unit: int, single: int) -> bytes:
         """cutrace's own key of a counter, preceded by a comma, for fields that trace events lack."""
         fields: dict[str, Any] = {"single": True} if single else {}
         if unit:
             fields["unit"] = self._trace.strings[unit]
         if device != _NO_DEVICE:
-            fields |= {"device": device, "name": self._trace.strings[name]}
+            fields["device"] = device
+        if thread:
+            fields["thread"] = thread
+        if device != _NO_DEVICE or thread:
+            fields["name"] = self._trace.strings[name]
         return own(fields)
 
     def _payload_fields(self, text: int) -> bytes:
