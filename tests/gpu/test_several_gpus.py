@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -118,7 +117,7 @@ def test_collectives_tell_their_communicator_and_bytes(record: Record) -> None:
     trace, reports = recorded.trace, recorded.reports
     recorded.assert_lossless()  # no range is left open
     assert {r["rank"] for r in reports} == {0, 1}
-    communicators: dict[int, set[object]] = {0: set(), 1: set()}
+    communicators: dict[int, set[int | None]] = {0: set(), 1: set()}
     for report in reports:
         process = next(p for p in trace.processes if p.pid == report["pid"])
         ranges = trace.nvtx_ranges[trace.nvtx_ranges["process"] == process.index]
@@ -128,17 +127,14 @@ def test_collectives_tell_their_communicator_and_bytes(record: Record) -> None:
         wanted = {f"nccl{call['name']}" for call in report["calls"]}
         chosen = inside & np.isin(names, list(wanted))
         in_order = np.argsort(ranges["start"][chosen], kind="stable")
-        fields = [json.loads(text) for text in trace.strings.take(ranges["arguments"][chosen][in_order]).tolist()]
+        numbers = trace.nccl.of_rows(ranges[chosen][in_order])
+        found_calls = [trace.nccl.calls[number] for number in numbers.tolist()]
         assert [name[4:] for name in names[chosen][in_order]] == [call["name"] for call in report["calls"]]
-        for call, found in zip(report["calls"], fields, strict=True):
-            assert field(found, "size") == call["bytes"]
-            assert "root" not in call or field(found, "Root") == call["root"]
-            communicators[call["group"]].add(field(found, "communicator"))
+        for call, found in zip(report["calls"], found_calls, strict=True):
+            assert found.bytes == call["bytes"]
+            assert found.root == call.get("root")
+            assert found.rank == report["rank"]
+            communicators[call["group"]].add(found.communicator)
     # Both ranks name a communicator alike, and the two differ.
     assert [len(ids) for ids in communicators.values()] == [1, 1]
     assert communicators[0] != communicators[1]
-
-
-def field(payload: dict[str, Any], part: str) -> Any:
-    """The field of a payload of NCCL whose name has this part."""
-    return next(value for name, value in payload.items() if part in name)

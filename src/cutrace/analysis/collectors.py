@@ -19,6 +19,7 @@ from ..runbin import labels
 from ..runbin.labels import known_label
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..trace import Trace
+from ..trace.nccl import NcclCall
 from ..trace.origins import NODE_FIELDS, OUTSIDE, UNRECORDED
 from ..trace.quality import GPU_WORK
 from . import gpu, stats
@@ -316,6 +317,10 @@ def _range(c: CollectorContext, key: tuple[int, ...]) -> tuple[str, str, str]:
     return c.text(key[0]), c.text(key[1]), known_label(labels.RANGE_STYLES, key[2])
 
 
+def _nccl(c: CollectorContext, key: tuple[int, ...], time: Spread, size: Spread, call: NcclCall) -> stats.NcclUse:
+    return stats.NcclUse(c.text(key[0]), time, size, call.communicator, call.rank, call.root, call.reduction)
+
+
 def _ranges(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected) -> stats.RangeUse:
     name, domain, style = _range(c, key)
     return stats.RangeUse(name, time, domain, style, projected)
@@ -502,6 +507,31 @@ class GraphRanges(StatsCollector):
             if time.count:
                 known = (int(nodes[path]), int(replays[path])) if path != UNRECORDED else (None, None)
                 yield stats.GraphRangeUse(origins.text(path), time, origins.paths[path], *known)
+
+
+class NcclUses(Grouped):
+    """Calls of NCCL whose size is known."""
+
+    def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
+        super().__init__(context, grouping)
+        # The calls without their sizes, by number.
+        self._kinds: dict[NcclCall, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        rows = batch.tables.get("nvtx_ranges")
+        if not rows:
+            return
+        number = self.context.trace.nccl.of_rows(rows)
+        calls = self.context.trace.nccl.calls
+        kinds = [self._kinds.setdefault(call._replace(bytes=None), len(self._kinds)) for call in calls]
+        size = np.array([-1 if call.bytes is None else call.bytes for call in calls])[number]
+        sized = size >= 0
+        group = self.groups.of(rows["name"][sized], np.array(kinds, np.uint32)[number[sized]])
+        self.spread(group, _duration(rows)[sized], size[sized])
+
+    def more(self) -> tuple[Iterable[Any], ...]:
+        kinds = list(self._kinds)
+        return ([kinds[kind] for _, kind in self.groups.values],)
 
 
 _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
@@ -811,6 +841,7 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
     "paths": Paths,
     "graph_ranges": GraphRanges,
+    "nccl": partial(NcclUses, grouping=Grouping(("nvtx_ranges",), _fields(), _nccl)),
     "stacks": Stacks,
     "stack_paths": PathsOfStacks,
     "host": partial(Host, grouping=_HOST),

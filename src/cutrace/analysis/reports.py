@@ -64,11 +64,16 @@ class ReportSpec:
         rows: Iterable[tuple[Cell, ...]] = (cells for _, cells in uses)
         if self.spread:
             listed = [(self.weight(use), self.spread(use), cells) for use, cells in uses]
-            listed.sort(key=lambda row: (-row[0], -row[1].count, row[2]))
+            listed.sort(key=lambda row: (-row[0], -row[1].count, _sort_key(row[2])))
             whole = sum(weight for weight, _, _ in listed)
             rows = ((_share(weight, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
                     for weight, s, cells in listed)  # fmt: skip
         return Table(self.name, self.title, columns, rows if self.listing else list(rows), self.listing)
+
+
+def _sort_key(cells: tuple[Cell, ...]) -> tuple[tuple[bool, Cell], ...]:
+    """Cells without a value come first."""
+    return tuple((cell is not None, cell) for cell in cells)
 
 
 class View:
@@ -429,6 +434,12 @@ REPORTS: dict[str, ReportSpec] = {
         _summed(
             "nvtx_kern_sum", "Kernels by NVTX range", "range_kernels", _text("style", spare=True),
             _text("range", _range), _text("kernel"), usual=False, options=_NAMES,
+        ),
+        _report(
+            "nccl_sum", "Calls of NCCL by size", "nccl", _ns("CPU time", "time.total", spare=True),
+            _text("communicator", lambda v, use: "" if use.communicator is None else str(use.communicator)),
+            _count("rank"), _count("root", spare=True), _text("reduction", spare=True), _text("name"),
+            spread="bytes", unit="bytes",
         ),
         _summed(
             "host_sum", "Operators and other slices of the host", "host", _ns("self", "self_ns"),

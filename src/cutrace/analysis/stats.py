@@ -160,6 +160,18 @@ class GraphRangeUse(Timed):
 
 
 @dataclass(frozen=True)
+class NcclUse(Timed):
+    """The calls of one function of NCCL with the same communicator, rank, root and reduction, and the sizes of their
+    messages. What a call does not have, or NCCL does not tell, is None."""
+
+    bytes: Spread
+    communicator: int | None
+    rank: int | None
+    root: int | None
+    reduction: str | None
+
+
+@dataclass(frozen=True)
 class StackUse:
     """The API calls of one ``kind`` (``CALL_KINDS``) that have the same Python stack, in any thread and process, with
     the GPU work that they launched.
@@ -319,6 +331,7 @@ class Stats:
     range_kernels: tuple[RangeKernels, ...] = ()
     paths: tuple[PathUse, ...] = ()
     graph_ranges: tuple[GraphRangeUse, ...] = ()
+    nccl: tuple[NcclUse, ...] = ()
     stacks: tuple[StackUse, ...] = ()
     stack_paths: tuple[PathUse, ...] = ()
     host: tuple[HostUse, ...] = ()

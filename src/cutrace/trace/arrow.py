@@ -12,6 +12,7 @@ import numpy as np
 from .._native import demangle
 from ..errors import CutraceError
 from ..runbin.layout import NOT_SHOWN, TABLES, TYPES, Field
+from .nccl import payload_fields
 from .origins import NODE_FIELDS, OUTSIDE
 from .strings import StringTable
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Units of quantities: columns with them are signed integers, so that arithmetic does not wrap.
 QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
+# Numbers that JSON does not have, as the collector writes them.
+_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def package(name: str, extra: str, what: str) -> ModuleType:
@@ -91,6 +94,8 @@ def schema(name: str) -> Any:
     if name in NODE_FIELDS:
         doc = "names of the NVTX ranges around the creation of the graph node"
         fields.append(pa.field("created_in", pa.dictionary(pa.int32(), pa.string()), metadata={"doc": doc}))
+    if name == "nvtx_ranges":
+        fields += _nccl_fields()
     return pa.schema(fields, {"cutrace.table": name})
 
 
@@ -110,6 +115,8 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
             columns.append(pa.array((rows["end"] - rows["start"]).view(np.int64)))
     if name in NODE_FIELDS:
         columns.append(_created_in(trace, name, rows))
+    if name == "nvtx_ranges":
+        columns += _nccl_columns(trace, rows)
     if indexed:
         return pa.Table.from_arrays(columns, schema(name).names)
     return pa.Table.from_arrays(columns, schema=schema(name))
@@ -122,6 +129,105 @@ def _created_in(trace: Trace, name: str, rows: np.ndarray) -> Any:
     path = trace.origins.path_of[trace.origins.of_rows(name, rows)]
     texts = [trace.origins.text(number) for number in range(len(trace.origins.paths))]
     return dictionary(texts, path, np.arange(len(texts)) == OUTSIDE)
+
+
+def _nccl_fields() -> list[Any]:
+    """The columns of what is known about calls of NCCL."""
+    pa = pyarrow()
+    text = pa.dictionary(pa.int32(), pa.string())
+    return [
+        pa.field("communicator", pa.uint64(), metadata={"doc": "communicator of a call of NCCL"}),
+        pa.field("rank", pa.int64(), metadata={"doc": "rank of the caller in the communicator"}),
+        pa.field("bytes", pa.int64(), metadata={"unit": "bytes", "doc": "message size of a call of NCCL"}),
+        pa.field("root", pa.int64(), metadata={"doc": "root of a collective"}),
+        pa.field("reduction", text, metadata={"doc": "reduction operation of a collective"}),
+    ]
+
+
+def _nccl_columns(trace: Trace, rows: np.ndarray) -> list[Any]:
+    pa = pyarrow()
+    numbers = trace.nccl.of_rows(rows)
+    columns = []
+    for field, values in zip(_nccl_fields(), zip(*trace.nccl.calls, strict=True), strict=True):
+        if pa.types.is_dictionary(field.type):
+            columns.append(_texts(list(values), numbers))
+        else:
+            columns.append(pa.array(values, field.type).take(pa.array(numbers)))
+    return columns
+
+
+def _texts(values: list[str | None], indices: np.ndarray) -> Any:
+    """A dictionary array from indices into ``values``."""
+    nothing = np.array([value is None for value in values], bool)
+    return dictionary([value or "" for value in values], indices, nothing)
+
+
+def payloads(trace: Trace, name: str) -> Any:
+    """The result of :meth:`cutrace.Trace.payloads`."""
+    if "arguments" not in {field.name for field in TABLES[name].fields} or not name.startswith("nvtx_"):
+        raise CutraceError(f"{name} has no payloads: give nvtx_ranges or nvtx_marks")
+    pa = pyarrow()
+    texts = trace.table(name)["arguments"]
+    chosen = texts != 0
+    found = table(trace, name).filter(pa.array(chosen)).drop_columns(["arguments"])
+    ids, row_text = np.unique(texts[chosen], return_inverse=True)
+    payload_of = [_flat(payload_fields(trace.strings[number])) for number in ids.tolist()]
+    for field in dict.fromkeys(field for payload in payload_of for field in payload):
+        values = [payload.get(field) for payload in payload_of]
+        found = found.append_column(_unused(field, found.column_names), _payload_column(values, row_text))
+    return found
+
+
+def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The fields of nested objects under names such as ``outer.inner``."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _unused(name: str, names: list[str]) -> str:
+    unused, number = name, 1
+    while unused in names:
+        number += 1
+        unused = f"{name} {number}"
+    return unused
+
+
+def _payload_column(values: list[Any], indices: np.ndarray) -> Any:
+    """The values of a field by index: as numbers if all are, else as texts."""
+    pa = pyarrow()
+    if any(isinstance(value, float) for value in values):
+        values = [float(value) if value in _NOT_FINITE else value for value in values]
+    kind = _number_type([value for value in values if value is not None])
+    if kind == pa.float64():
+        values = [None if value is None else float(value) for value in values]
+    if kind is not None:
+        return pa.array(values, kind).take(pa.array(indices))
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    return _texts(texts, indices)
+
+
+def _number_type(values: list[Any]) -> Any:
+    """The Arrow type that holds all values; None if they are not numbers of one type, or have more than 64 bits."""
+    pa = pyarrow()
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return pa.bool_()
+    if not kinds or not kinds <= {int, float}:
+        return None
+    whole = [value for value in values if isinstance(value, int)]
+    least, most = min(whole, default=0), max(whole, default=0)
+    if least < -(1 << 63) or most >= 1 << 64:
+        return None
+    if kinds != {int}:
+        return pa.float64()
+    if most < 1 << 63:
+        return pa.int64()
+    return pa.uint64() if least >= 0 else None
 
 
 def _columns_of(other: Any, ids: np.ndarray, indexed: bool) -> list[Any]:

@@ -30,6 +30,7 @@ from .alignment import Alignment, alignments
 from .codes import KernelCodes
 from .ids import IdMap
 from .imported import Imported, imported
+from .nccl import NcclCalls
 from .origins import Origins
 from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
@@ -142,6 +143,17 @@ class Trace:
         self._check(name)
         return arrow.table(self, name)
 
+    def payloads(self, name: str = "nvtx_ranges") -> pyarrow.Table:
+        """The rows of ``nvtx_ranges`` or ``nvtx_marks`` with extended payloads as a ``pyarrow.Table``: the columns of
+        :meth:`arrow`, and one for each field of the payloads instead of ``arguments``.
+
+        Fields of nested structs have names such as ``outer.inner``. A field has a number behind its name if the table
+        has a column of this name. Lists and fields of mixed types are JSON texts. Raises
+        :class:`cutrace.CutraceError` for another table, or when pyarrow is not installed.
+        """
+        self._check(name)
+        return arrow.payloads(self, name)
+
     def df(self, name: str) -> pandas.DataFrame:
         """The table of :meth:`arrow` as a ``pandas.DataFrame``, with texts as categories. Raises
         :class:`cutrace.CutraceError` when pandas is not installed."""
@@ -219,6 +231,11 @@ class Trace:
         """Where the graph nodes of the trace were created; None if no creation was recorded."""
         # A damaged block has a count and no rows.
         return Origins(self) if self.count("graph_nodes") and len(self.graph_nodes) else None
+
+    @cached_property
+    def nccl(self) -> NcclCalls:
+        """What is known about the calls of NCCL among the NVTX ranges: communicator, rank, bytes, root, reduction."""
+        return NcclCalls(self)
 
     @cached_property
     def python_stacks(self) -> PythonStacks | None:

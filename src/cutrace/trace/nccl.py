@@ -1,0 +1,130 @@
+"""What is known about the calls of NCCL: fields of the payloads of its NVTX ranges.
+
+A payload has the communicator, the size of the message, the root and the reduction, as far as the call has them. Older
+versions of NCCL leave out the communicator. The rank is in the payloads of the calls that make or end a communicator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+_DOMAIN = "NCCL"
+_COMMUNICATOR, _RANK, _ROOT, _REDUCTION = "NCCL communicator ID", "Rank", "Root", "Reduction operation"
+# Older versions call it "Bytes" in ncclSend and ncclRecv.
+_SIZES = ("Message size [bytes]", "Bytes")
+
+
+class NcclCall(NamedTuple):
+    """The known fields of a call; None where the payload has no such field.
+
+    ``rank`` is that of the caller in the communicator. ``bytes`` is the size of the message as NCCL counts it.
+    """
+
+    communicator: int | None = None
+    rank: int | None = None
+    bytes: int | None = None
+    root: int | None = None
+    reduction: str | None = None
+
+
+#: The call of ranges that are not NCCL's.
+NO_CALL = NcclCall()
+
+
+class NcclCalls:
+    """The calls of NCCL in ``nvtx_ranges``. ``calls`` has the distinct ones; number 0 is :data:`NO_CALL`."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._strings = trace.strings
+        self._domain = trace.strings.find(_DOMAIN)
+        self._payloads: dict[int, dict[str, Any]] = {}
+        self._numbers: dict[NcclCall, int] = {NO_CALL: 0}
+        # The ranks that a process, and each of its threads (0 for all), has in a communicator.
+        self._ranks: defaultdict[tuple[int, int, int], set[int]] = defaultdict(set)
+        if self._domain is None:
+            return
+        for rows in trace.blocks("nvtx_ranges"):
+            for process, thread, text in self._distinct(rows)[0].tolist():
+                self._note_rank(process, thread, self._payload(text))
+
+    @property
+    def calls(self) -> list[NcclCall]:
+        return list(self._numbers)
+
+    def of_rows(self, rows: Any) -> np.ndarray:
+        """The number of the call of each row of ``nvtx_ranges``. ``rows`` is an array, or columns by name."""
+        numbers = np.zeros(len(rows), np.uint32)
+        keys, row_key, is_call = self._distinct(rows)
+        of_key = [self._number(*key) for key in keys.tolist()]
+        numbers[is_call] = np.array(of_key, np.uint32)[row_key]
+        return numbers
+
+    def _distinct(self, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The distinct process, thread and payload of NCCL's rows, their index by such row, and a mask of the rows."""
+        is_call = np.zeros(len(rows), bool)
+        if self._domain is not None:
+            is_call = (rows["domain"] == self._domain) & (rows["arguments"] != 0)
+        columns = [rows[field][is_call].astype(np.int64) for field in ("process", "thread", "arguments")]
+        keys, row_key = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        return keys, row_key.reshape(-1), is_call
+
+    def _payload(self, text: int) -> dict[str, Any]:
+        if text not in self._payloads:
+            self._payloads[text] = payload_fields(self._strings[text])
+        return self._payloads[text]
+
+    def _note_rank(self, process: int, thread: int, payload: dict[str, Any]) -> None:
+        """Payloads of calls that make or end a communicator have the rank."""
+        communicator = _integer(payload, _COMMUNICATOR, 64)
+        rank = _integer(payload, _RANK)
+        if communicator is not None and rank is not None:
+            self._ranks[process, 0, communicator].add(rank)
+            self._ranks[process, thread, communicator].add(rank)
+
+    def _number(self, process: int, thread: int, text: int) -> int:
+        payload = self._payload(text)
+        communicator = _integer(payload, _COMMUNICATOR, 64)
+        rank = _integer(payload, _RANK)
+        if rank is None and communicator is not None:
+            rank = self._rank(process, thread, communicator)
+        sizes = [_integer(payload, name) for name in _SIZES if name in payload]
+        reduction = payload.get(_REDUCTION)
+        call = NcclCall(
+            communicator,
+            rank,
+            sizes[0] if sizes else None,
+            _integer(payload, _ROOT),
+            None if reduction is None else str(reduction),
+        )
+        return self._numbers.setdefault(call, len(self._numbers))
+
+    def _rank(self, process: int, thread: int, communicator: int) -> int | None:
+        """The rank of a caller. A process with several ranks of a communicator may have a thread for each."""
+        for owner in (0, thread):
+            ranks = self._ranks.get((process, owner, communicator), set())
+            if len(ranks) == 1:
+                return next(iter(ranks))
+        return None
+
+
+def payload_fields(text: str) -> dict[str, Any]:
+    """The fields in a text of the column ``arguments``; empty if it is not a JSON object."""
+    try:
+        fields = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _integer(payload: dict[str, Any], name: str, bits: int = 63) -> int | None:
+    value = payload.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value < 1 << bits else None
