@@ -12,6 +12,8 @@ from .outputs import scratch
 from .runbin.layout import TABLES
 from .trace import Trace, arrow
 
+#: The tables with the fields of NVTX payloads as columns, and the tables of their rows.
+_PAYLOADS = {"nvtx_range_payloads": "nvtx_ranges", "nvtx_mark_payloads": "nvtx_marks"}
 #: Functions of DuckDB that read tables by computed names.
 _ANY_TABLE = {"query", "query_table"}
 
@@ -39,6 +41,9 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
                 connection.register(
                     name, arrow.table(trace, name, indexed=True) if read else arrow.schema(name).empty_table()
                 )
+            for name, table in _PAYLOADS.items():
+                read = not words.isdisjoint({name, *_ANY_TABLE})
+                connection.register(name, arrow.payloads(trace, table) if read else arrow.schema(table).empty_table())
             connection.register("processes", arrow.processes(trace))
             _check(duckdb, connection.extract_statements(query))
             result = pa.RecordBatchReader.from_stream(connection.sql(query))
@@ -105,7 +110,7 @@ def _sentence(text: str, query: str) -> str:
     if not message.endswith(("!", "?", ".")):
         message += "."
     if "Table with name" in message:
-        return f"{message} The tables are processes, {', '.join(TABLES)}."
+        return f"{message} The tables are processes, {', '.join([*TABLES, *_PAYLOADS])}."
     if re.search("(Referenced|have a) column", message):
         return " ".join([message, *(f"{name} has {', '.join(columns[name])}." for name in named)])
     return message

@@ -118,5 +118,6 @@ def test_queries_read_both(recorded: Path) -> None:
     pytest.importorskip("duckdb")
     counted = cutrace.sql(recorded, "select name, max(value) as most from counters where name = 'tokens' group by name")
     assert counted.to_pylist() == [{"name": "tokens", "most": 400}]
-    field = cutrace.sql(recorded, "select arguments->>'size' as size from nvtx_ranges where name = 'array'")
-    assert field.to_pylist() == [{"size": "3"}]
+    fields = cutrace.sql(recorded, "select name, size from nvtx_range_payloads")
+    assert fields.to_pylist() == [{"name": "array", "size": 3}]
+    assert cutrace.sql(recorded, "select count(*) as marks from nvtx_mark_payloads").to_pylist() == [{"marks": 0}]

@@ -102,6 +102,14 @@ def test_odd_payloads_tell_nothing(tmp_path: Path, payload: str) -> None:
         assert calls(trace) == [NO_CALL]
 
 
+def test_a_reduction_is_a_text_that_can_be_written(tmp_path: Path) -> None:
+    with Capture(tmp_path / "run.bin") as c:
+        nccl(c, "ncclAllReduce", {"Reduction operation": "\ud800"})
+        nccl(c, "ncclAllReduce", {"Reduction operation": 7})
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert [call.reduction for call in calls(trace)] == ["?", "7"]
+
+
 def test_a_trace_without_nccl_has_no_calls(tmp_path: Path) -> None:
     with cutrace.load(captures.awkward(tmp_path / "run.bin")) as trace:
         assert trace.nccl.calls == [NO_CALL]
@@ -137,7 +145,8 @@ def test_a_report_sums_messages_by_communicator_and_rank(trace: cutrace.Trace) -
 PAYLOADS = [
     {"n": 1, "ratio": 1, "id": 2**64 - 1, "on": True, "list": [1, 2], "at": {"x": 1, "y": {"z": 2}}, "mixed": 1},
     {"n": -5, "ratio": 0.5, "id": 3, "on": False, "label": "a", "at": {"x": None}, "mixed": "one", "huge": 2**70},
-    {"n": 3, "ratio": "-inf", "name": "own", "process": 5, "wide": 2**63, "empty": None},
+    {"n": 3, "ratio": "-inf", "Name": "own", "process": 5, "wide": 2**63, "empty": None},
+    {"at.x": 7, "at": {"x": 8}, "\ud800": "\udfff", "": 9},
 ]
 
 
@@ -155,26 +164,39 @@ def test_payload_fields_are_columns(tmp_path: Path) -> None:
         with pytest.raises(cutrace.CutraceError, match="give nvtx_ranges or nvtx_marks"):
             trace.payloads("kernels")
     columns = table.to_pydict()
-    assert columns["name"] == ["range"] * 3 + ["not an object"]
+    assert columns["name"] == ["range"] * 4 + ["not an object"]
+    assert columns["at.x"] == [1, None, None, 7, None]
+    assert columns["at.x'"] == [None, None, None, 8, None]
+    assert columns["?"] == [None, None, None, "?", None]
+    assert columns[""] == [None, None, None, 9, None]
+    columns = {name: [*values[:3], *values[4:]] for name, values in columns.items()}
     assert columns["n"] == [1, -5, 3, None]
     assert columns["ratio"] == [1.0, 0.5, float("-inf"), None]
     assert columns["id"] == [2**64 - 1, 3, None, None]
     assert columns["wide"] == [None, None, 2**63, None]
     assert columns["on"] == [True, False, None, None]
     assert columns["list"] == ["[1, 2]", None, None, None]
-    assert columns["at.x"] == [1, None, None, None]
     assert columns["at.y.z"] == [2, None, None, None]
     assert columns["mixed"] == ["1", "one", None, None]
     assert columns["huge"] == [None, str(2**70), None, None]
     assert columns["label"] == [None, "a", None, None]
     assert columns["empty"] == [None] * 4
     # The table has columns of these names.
-    assert columns["name 2"] == [None, None, "own", None]
+    assert columns["Name 2"] == [None, None, "own", None]
     assert columns["process 2"] == [None, None, 5, None]
     assert "arguments" not in columns
     assert table.schema.field("id").type == table.schema.field("wide").type == pa.uint64()
     assert table.schema.field("n").type == pa.int64()
     assert marks["n"] == [7]
+
+
+def test_queries_read_payloads_of_any_names(job: Path) -> None:
+    pytest.importorskip("duckdb")
+    query = """select "Rank" as rank, "NCCL communicator ID" as communicator from nvtx_range_payloads
+        where name = 'ncclCommDestroy'"""
+    assert cutrace.sql(job, query).to_pylist() == [{"rank": 0, "communicator": PAIR}]
+    with pytest.raises(cutrace.CutraceError, match="nvtx_range_payloads"):
+        cutrace.sql(job, "select 1 from nowhere")
 
 
 def test_a_table_without_payloads_is_empty(tmp_path: Path) -> None:

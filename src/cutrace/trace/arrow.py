@@ -12,7 +12,7 @@ import numpy as np
 from .._native import demangle
 from ..errors import CutraceError
 from ..runbin.layout import NOT_SHOWN, TABLES, TYPES, Field
-from .nccl import payload_fields
+from .nccl import NcclCall, payload_fields
 from .origins import NODE_FIELDS, OUTSIDE
 from .strings import StringTable
 
@@ -169,29 +169,35 @@ def payloads(trace: Trace, name: str) -> Any:
     pa = pyarrow()
     texts = trace.table(name)["arguments"]
     chosen = texts != 0
-    found = table(trace, name).filter(pa.array(chosen)).drop_columns(["arguments"])
+    found = table(trace, name).filter(pa.array(chosen))
+    replaced = {"arguments", *NcclCall._fields}
+    found = found.drop_columns([column for column in found.column_names if column in replaced])
     ids, row_text = np.unique(texts[chosen], return_inverse=True)
     payload_of = [_flat(payload_fields(trace.strings[number])) for number in ids.tolist()]
     for field in dict.fromkeys(field for payload in payload_of for field in payload):
         values = [payload.get(field) for payload in payload_of]
-        found = found.append_column(_unused(field, found.column_names), _payload_column(values, row_text))
+        found = found.append_column(_unused(_text(field), found.column_names), _payload_column(values, row_text))
     return found
 
 
-def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of nested objects under names such as ``outer.inner``."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
+        inner = _flat(value) if isinstance(value, dict) else {"": value}
+        for suffix, member in inner.items():
+            whole = f"{name}.{suffix}" if suffix else name
+            while whole in flat:
+                whole += "'"  # a field outside of the object has this name
+            flat[whole] = member
     return flat
 
 
 def _unused(name: str, names: list[str]) -> str:
+    """The name, with a number behind it if there is such a name. SQL ignores the case of names."""
+    used = {known.lower() for known in names}
     unused, number = name, 1
-    while unused in names:
+    while unused.lower() in used:
         number += 1
         unused = f"{name} {number}"
     return unused
@@ -207,8 +213,13 @@ def _payload_column(values: list[Any], indices: np.ndarray) -> Any:
         values = [None if value is None else float(value) for value in values]
     if kind is not None:
         return pa.array(values, kind).take(pa.array(indices))
-    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
-    return _texts(texts, indices)
+    return _texts([_payload_text(value) for value in values], indices)
+
+
+def _payload_text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return _text(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _number_type(values: list[Any]) -> Any:

@@ -101,7 +101,7 @@ class NcclCalls:
             rank,
             sizes[0] if sizes else None,
             _integer(payload, _ROOT),
-            None if reduction is None else str(reduction),
+            None if reduction is None else str(reduction).encode("utf-8", "replace").decode(),
         )
         return self._numbers.setdefault(call, len(self._numbers))
 

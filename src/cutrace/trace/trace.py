@@ -145,10 +145,10 @@ class Trace:
 
     def payloads(self, name: str = "nvtx_ranges") -> pyarrow.Table:
         """The rows of ``nvtx_ranges`` or ``nvtx_marks`` with extended payloads as a ``pyarrow.Table``: the columns of
-        :meth:`arrow`, and one for each field of the payloads instead of ``arguments``.
+        the table, and one for each field of the payloads instead of ``arguments``.
 
-        Fields of nested structs have names such as ``outer.inner``. A field has a number behind its name if the table
-        has a column of this name. Lists and fields of mixed types are JSON texts. Raises
+        Fields of nested structs have names such as ``outer.inner``. A field has a number behind its name if there is
+        another column of this name, in any case. Lists and fields of mixed types are JSON texts. Raises
         :class:`cutrace.CutraceError` for another table, or when pyarrow is not installed.
         """
         self._check(name)
