@@ -221,6 +221,23 @@ TEST(a_name_that_was_dropped_is_unknown_and_a_loss) {
   CHECK_EQUAL(losses(c, rows::Loss::name_unknown), unknown);
 }
 
+// At each flush of the end, when the program's calls are not all noted any more, and CUPTI still records.
+TEST(launches_while_the_recording_stops_have_no_names_of_others) {
+  Program program;
+  program.begin("flush_ms=60000");
+  std::uint32_t old = 0;
+  program.with_module("old", [&](std::uintptr_t function) { old = fake_launch_function(function); });
+  fake_on_flush([](bool) {
+    const std::uintptr_t function = fake_load_function("new");
+    fake_launch_function(function);
+    fake_unload_function(function);
+  });
+  const CaptureReader c = program.end();
+  fake_on_flush(nullptr);
+  CHECK(names(c).size() > 1);
+  for (const auto& [correlation, name] : names(c)) CHECK(correlation == old ? name == "old" : name != "old");
+}
+
 TEST(files_of_a_cut_recording_have_the_names) {
   Program program;
   program.begin();

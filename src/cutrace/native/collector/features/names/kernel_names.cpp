@@ -62,7 +62,7 @@ bool put(Ring& ring, EventType type, PutEvent event, std::string_view tail = {})
   return true;
 }
 
-// The first launch that callbacks told of: earlier ones have the right names in their records. Correlation ids count up.
+// The first of some launches. Correlation ids count up.
 class FirstLaunch {
  public:
   void reset() { first_.store(kNone); }
@@ -96,6 +96,10 @@ class KernelNames final : public Feature {
   void attach(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
 
+  // Whether no event may have told the name of this launch. `incomplete`: events of some launches were dropped.
+  bool missed(std::uint32_t launch, bool incomplete) const { return missed_.covers(launch) || (incomplete && first_.covers(launch)); }
+  bool missed_a_node() const { return missed_node_.load(std::memory_order_relaxed); }
+
  private:
   // What a call has to do with names.
   enum class Effect : std::uint8_t { none, launches, adds_node, sets_node, sets_exec_node, updates_exec };
@@ -112,7 +116,9 @@ class KernelNames final : public Feature {
   std::array<Effect, kIds> effects_{};  // of the driver's calls, by callback id
   std::atomic<bool> watching_{false};   // all of the calls, since the first unload
   std::atomic<std::uint32_t> recording_{0};
-  FirstLaunch first_;
+  FirstLaunch first_;   // that callbacks told of: earlier ones have the right names in their records
+  FirstLaunch missed_;  // that had no ring, because there was no memory or the recording had been stopped
+  std::atomic<bool> missed_node_{false};  // the same for a node of a graph
   std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are in a ring, by hash, recording and thread
 };
 
@@ -136,6 +142,8 @@ void KernelNames::cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) 
 void KernelNames::attach(const AttachContext& context) {
   watching_.store(false);
   first_.reset();
+  missed_.reset();
+  missed_node_.store(false);
   recording_.fetch_add(1);
   if (!(context.options.kinds & bit(Kind::kernel)) || !mixes_up_names(cupti_->version)) return;
   callbacks_->watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING);
@@ -164,7 +172,8 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
     if (about == nullptr || launching == 0) return;
     Ring* const ring = rings::of_this_thread(EventSource::names);
     const std::uint64_t node = node_id(static_cast<const CUpti_GraphData*>(about)->node);
-    if (ring != nullptr && node != 0) put(*ring, EventType::node_name, NodeEvent{{}, launching, node, 0, 0, 0});
+    if (ring == nullptr) return missed_node_.store(true);
+    if (node != 0) put(*ring, EventType::node_name, NodeEvent{{}, launching, node, 0, 0, 0});
     return;
   }
   if (domain != CUPTI_CB_DOMAIN_DRIVER_API || id >= kIds) return;
@@ -176,7 +185,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
     if (!enters || call.symbolName == nullptr) return;
     first_.note(call.correlationId);
     Ring* const ring = rings::of_this_thread(EventSource::names);
-    if (ring == nullptr) return;
+    if (ring == nullptr) return missed_.note(call.correlationId);
     const std::string_view name(call.symbolName, strnlen(call.symbolName, kLongestName));
     launching = hash_bytes(name.data(), name.size()) | 1;
     put_name(*ring, launching, name);
@@ -235,7 +244,7 @@ std::uint32_t KernelNames::exec_id(CUgraphExec exec) const {
 // `name` null: it is unknown.
 void KernelNames::name_node(NodeEvent event, const char* name) {
   Ring* const ring = rings::of_this_thread(EventSource::names);
-  if (ring == nullptr) return;
+  if (ring == nullptr) return missed_node_.store(true);
   if (name != nullptr) {
     const std::string_view view(name, strnlen(name, kLongestName));
     event.hash = hash_bytes(view.data(), view.size()) | 1;
@@ -247,8 +256,8 @@ void KernelNames::name_node(NodeEvent event, const char* name) {
 // The names of launches until their records arrive.
 class KernelNamesDecoder final : public Decoder {
  public:
-  KernelNamesDecoder(const DecoderContext& context, const FirstLaunch& first)
-      : capture_(context.capture), first_(first), limit_(context.options.max_memory / 8), launches_(limit_ / 2) {}
+  KernelNamesDecoder(const DecoderContext& context, const KernelNames& names)
+      : capture_(context.capture), told_(names), limit_(context.options.max_memory / 8), launches_(limit_ / 2) {}
 
   void event(const Ring& ring, const std::uint8_t* bytes) override;
   void ring_is_read(Ring& ring, bool ended) override;
@@ -264,19 +273,18 @@ class KernelNamesDecoder final : public Decoder {
   const char* unknown();
 
   Capture& capture_;
-  const FirstLaunch& first_;
+  const KernelNames& told_;
   std::size_t limit_;
   std::unordered_map<std::uint64_t, std::string> names_;
   std::size_t name_bytes_ = 0;
   LaunchValues launches_;       // hashes of names
   bool incomplete_ = false;     // names of launches or nodes are missing
-  std::uint64_t ringless_seen_ = rings::events_without_ring(EventSource::names);
   std::uint64_t unknown_ = 0;   // kernels since the last block
 };
 
 std::unique_ptr<Decoder> KernelNames::decoder(const DecoderContext& context) {
   if (!(context.options.kinds & bit(Kind::kernel))) return nullptr;
-  return std::make_unique<KernelNamesDecoder>(context, first_);
+  return std::make_unique<KernelNamesDecoder>(context, *this);
 }
 
 void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
@@ -325,12 +333,11 @@ const char* KernelNamesDecoder::kernel_name(const CUpti_ActivityKernel9& record,
   if (record.graphNodeId != 0) {
     const GraphNodes::Kernel kernel = capture_.graph_nodes().kernel(record.graphNodeId, record.correlationId);
     if (kernel.name != nullptr) return kernel.name->c_str();
-    return kernel.unknown ? unknown() : given;
+    return kernel.unknown || incomplete_ || told_.missed_a_node() ? unknown() : given;
   }
-  if (std::exchange(ringless_seen_, rings::events_without_ring(EventSource::names)) != ringless_seen_) incomplete_ = true;
   const std::uint64_t hash = launches_.take(record.correlationId);
   if (const std::string* const name = name_of(hash)) return name->c_str();
-  return hash != 0 || (incomplete_ && first_.covers(record.correlationId)) ? unknown() : given;
+  return hash != 0 || told_.missed(record.correlationId, incomplete_) ? unknown() : given;
 }
 
 void KernelNamesDecoder::write_out(bool) {
