@@ -145,7 +145,9 @@ int allocate(std::uint64_t& address, std::uint64_t bytes, Kind kind, CUmemoryPoo
 
 void end_pool(std::uint64_t pool) {
   const auto it = memory().pools.find(pool);
-  if (it->second.destroyed && it->second.outstanding == 0) memory().pools.erase(it);
+  if (!it->second.destroyed || it->second.outstanding != 0) return;
+  memory().pools.erase(it);
+  memory().free_handles.push_back(pool);
 }
 
 int release(std::uint64_t address, bool host, bool async) {
