@@ -369,7 +369,7 @@ TEST(launched_kernels_have_rows_with_the_properties_of_their_code) {
 
 TEST(without_the_option_no_module_is_read) {
   Program program;
-  program.begin("");
+  program.begin("kinds=kernel");  // memory reads modules, too
   const unsigned callbacks = fake_callbacks();
   program.load(0x100, 1, module_of("k", "code"));
   program.find(0x101, 0x100, "k");

@@ -517,7 +517,7 @@ TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {
   Collector collector;
   Folder folder;
   fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
-  CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(collector.start((folder.options("kinds=kernel,memcpy,memset,pool,api") + ";cupti=" + fake_path()).c_str()), 0);
   CHECK_EQUAL(collector.inject(), 1);
   CHECK(fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
   CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL));
