@@ -53,6 +53,7 @@ struct Producer {
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0;
   bool held = false;  // only a forced flush delivers the buffer
+  unsigned calls = 0;  // recorded calls that have not ended, which have the same effect
 };
 
 struct Graph {
@@ -90,6 +91,7 @@ struct Fake {
   std::atomic<void*> user_data{nullptr};
   std::array<std::array<std::atomic<bool>, 1024>, 4> callbacks{};  // by domain and id
   std::atomic<bool> enabled_in_context{false};
+  std::atomic<bool> cuda_in_use{false};
   std::atomic<bool> can_share{false}, sharing{false};
   std::atomic<CUpti_SubscriberHandle> latest{nullptr};  // of several subscribers
   std::atomic<void (*)(std::uint8_t**, std::size_t*, std::size_t*, void*)> shared_request{nullptr};
@@ -98,6 +100,7 @@ struct Fake {
   std::atomic<std::uint32_t> correlation{0};
   std::atomic<unsigned> subscribers{0}, subscriptions{0}, finalized{0}, flushes{0}, told{0}, stale_calls{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
+  std::atomic<void (*)(int)> on_dump{nullptr};
   std::mutex graphs_mutex;
   std::map<std::uint32_t, Graph> graphs;  // under graphs_mutex, like all below
   std::set<std::string> graph_names;
@@ -276,10 +279,47 @@ void hand_over(Full full) {
   fake().waiting.push_back(full);
 }
 
+// Under the producer's mutex, like append().
+void renew(Producer& producer) {
+  request(producer.buffer, producer.size);
+  producer.used = 0;
+}
+
+bool append(Producer& producer, const void* record, std::size_t size) {
+  CUpti_ActivityKind kind;
+  std::memcpy(&kind, record, sizeof kind);
+  const std::size_t whole = size_of(kind);
+  if (producer.buffer != nullptr && producer.size - producer.used < whole) {
+    hand_over({producer.buffer, producer.size, producer.used});
+    producer.buffer = nullptr;
+  }
+  if (producer.buffer == nullptr) {
+    renew(producer);
+    if (producer.buffer == nullptr || producer.size < whole) {
+      fake().refused.fetch_add(1);
+      fake().dropped.fetch_add(1);
+      return false;
+    }
+  }
+  std::memset(producer.buffer + producer.used, 0, whole);
+  std::memcpy(producer.buffer + producer.used, record, std::min(size, whole));
+  if (fake().names_expire.load()) let_name_expire(producer.buffer + producer.used, producer.buffer);
+  producer.used += whole;
+  return true;
+}
+
 bool serves(CUpti_SubscriberHandle subscriber) {
   const bool known = fake().sharing.load() && subscriber == fake().latest.load();
   if (!known) fake().stale_calls.fetch_add(1);
   return known;
+}
+
+// As CUPTI 13.0: when CUDA is in use, calls are recorded by their ids only while one of them was enabled before.
+void set_call(int domain, CUpti_CallbackId id, bool on) {
+  auto& calls = fake().calls[static_cast<std::size_t>(domain)];
+  const bool too_late = fake().version < 130500 && fake().cuda_in_use.load() &&
+                        std::none_of(calls.begin(), calls.end(), [](const auto& call) { return call.load(); });
+  calls[id] = on && !too_late;
 }
 
 // Calls the subscriber back if it has enabled the callback.
@@ -401,6 +441,7 @@ EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_a
 EXPORT void fake_create_context() {
   tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // its beginning
   fake_context(1, true);
+  fake().cuda_in_use = true;
   fake().enabled_in_context = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL].load();
   tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // and its end
 }
@@ -586,6 +627,7 @@ EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
 EXPORT unsigned fake_finalized() { return fake().finalized.load(); }
 EXPORT unsigned fake_subscriptions() { return fake().subscriptions.load(); }
 EXPORT void fake_on_flush(void (*hook)(bool forced)) { fake().on_flush = hook; }
+EXPORT void fake_on_dump(void (*hook)(int kind)) { fake().on_dump = hook; }
 EXPORT unsigned fake_subscribers() { return fake().subscribers.load(); }
 EXPORT unsigned fake_stale_calls() { return fake().stale_calls.load(); }
 EXPORT unsigned fake_flushes() { return fake().flushes.load(); }
@@ -615,27 +657,24 @@ EXPORT bool fake_record(const void* record, std::size_t size) {
     fake_sample(kernel.name);
   }
   if (!enabled(record)) return false;
-  const std::size_t whole = size_of(kind);
   Producer& producer = this_producer();
   const std::lock_guard lock(producer.mutex);
-  if (producer.buffer != nullptr && producer.size - producer.used < whole) {
-    hand_over({producer.buffer, producer.size, producer.used});
-    producer.buffer = nullptr;
-  }
-  if (producer.buffer == nullptr) {
-    request(producer.buffer, producer.size);
-    producer.used = 0;
-    if (producer.buffer == nullptr || producer.size < whole) {
-      fake().refused.fetch_add(1);
-      fake().dropped.fetch_add(1);
-      return false;
-    }
-  }
-  std::memset(producer.buffer + producer.used, 0, whole);
-  std::memcpy(producer.buffer + producer.used, record, std::min(size, whole));
-  if (fake().names_expire.load()) let_name_expire(producer.buffer + producer.used, producer.buffer);
-  producer.used += whole;
+  return append(producer, record, size);
+}
+
+EXPORT bool fake_begin_call(int domain, std::uint32_t callback) {
+  if (!fake().calls[static_cast<std::size_t>(domain)][callback]) return false;
+  Producer& producer = this_producer();
+  const std::lock_guard lock(producer.mutex);
+  ++producer.calls;
+  if (producer.buffer == nullptr) renew(producer);
   return true;
+}
+EXPORT void fake_end_call(const void* record, std::size_t size) {
+  Producer& producer = this_producer();
+  const std::lock_guard lock(producer.mutex);
+  --producer.calls;
+  append(producer, record, size);
 }
 
 EXPORT std::uintptr_t fake_load_function(const char* name) {
@@ -862,6 +901,7 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 }
 EXPORT CUptiResult cuptiActivityEnableAndDump(CUpti_ActivityKind kind) {
   const CUptiResult result = cuptiActivityEnable(kind);
+  if (auto* const hook = fake().on_dump.load(); hook != nullptr && result == CUPTI_SUCCESS) hook(kind);
   if (result != CUPTI_SUCCESS || kind != CUPTI_ACTIVITY_KIND_CONTEXT || fake().existing_context == 0) return result;
   CUpti_ActivityContext context{};
   context.kind = kind;
@@ -878,13 +918,13 @@ EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
 EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, std::uint8_t on) {
   FAIL_IF_TOLD(ActivityEnableRuntimeApi);
   REFUSE_IF_SHARED();
-  fake().calls[2][id] = on != 0;
+  set_call(CUPTI_CB_DOMAIN_RUNTIME_API, id, on != 0);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, std::uint8_t on) {
   FAIL_IF_TOLD(ActivityEnableDriverApi);
   REFUSE_IF_SHARED();
-  fake().calls[1][id] = on != 0;
+  set_call(CUPTI_CB_DOMAIN_DRIVER_API, id, on != 0);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, const char** name) {
@@ -906,7 +946,7 @@ EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
   }
   for (const auto& producer : producers) {
     const std::lock_guard lock(producer->mutex);
-    if (producer->held && (flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) == 0) continue;
+    if ((producer->held || producer->calls != 0) && (flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) == 0) continue;
     if (producer->buffer != nullptr) waiting.push_back({producer->buffer, producer->size, producer->used});
     producer->buffer = nullptr;
   }

@@ -31,6 +31,10 @@ void fake_names_expire(bool on);    // names of kernels are freed when their buf
 // Appends a record to the calling thread's buffer, if its kind (for an API call: its callback id) is enabled. Only the
 // first bytes need to be given: the rest of the version's struct is zero. True when it went into a buffer.
 bool fake_record(const void* record, std::size_t size);
+// An API call of the calling thread begins, and ends with its record. CUPTI decides at the begin whether it records the call,
+// which fake_begin_call() returns, and a flush leaves it the thread's buffer until the end.
+bool fake_begin_call(int domain, std::uint32_t callback);
+void fake_end_call(const void* record, std::size_t size);
 std::uint64_t fake_now();  // on the clock that the collector registered
 std::uint32_t fake_next_correlation();
 // cudaLaunchKernel and its kernel. `unknown_end` makes the kernel's end 0.
@@ -101,6 +105,7 @@ unsigned fake_stale_calls();                      // calls for a subscriber that
 unsigned fake_subscriptions();                    // how many there have been so far
 unsigned fake_finalized();                        // how often cuptiFinalize() succeeded
 void fake_on_flush(void (*hook)(bool forced));    // called at the beginning of each cuptiActivityFlushAll
+void fake_on_dump(void (*hook)(int kind));        // called by cuptiActivityEnableAndDump, to report what there is
 unsigned fake_flushes();  // calls of cuptiActivityFlushAll
 std::uint64_t fake_refused_requests();  // requests for buffers that were refused
 const char* fake_path();
@@ -118,3 +123,10 @@ inline constexpr std::uint32_t kFakeUpdateExec = 696;       // cuGraphExecUpdate
 inline constexpr std::uint32_t kFakeBeginCapture = 539;  // cuStreamBeginCapture_v2
 inline constexpr std::uint32_t kFakeEndCapture = 497;
 inline constexpr std::uint32_t kFakeDestroyStream = 326;
+inline constexpr std::uint32_t kFakeProfilerStart = 171;  // cudaProfilerStart
+inline constexpr std::uint32_t kFakeProfilerStop = 172;
+inline constexpr std::uint32_t kFakeDriverProfilerStart = 308;  // cuProfilerStart
+inline constexpr std::uint32_t kFakeDriverProfilerStop = 309;
+inline constexpr std::uint32_t kFakeDriverGetVersion = 2;
+inline constexpr std::uint32_t kFakeDeviceReset = 164;
+inline constexpr std::uint32_t kFakeLinkComplete = 365;

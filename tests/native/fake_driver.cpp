@@ -51,6 +51,8 @@ bool contains(std::string_view text, std::string_view part) { return text.find(p
 struct Cupti {
   decltype(&fake_record) record = nullptr;
   decltype(&fake_next_correlation) next_correlation = nullptr;
+  decltype(&fake_begin_call) begin_call = nullptr;
+  decltype(&fake_end_call) end_call = nullptr;
   decltype(&fake_create_context) create_context = nullptr;
   decltype(&fake_enter_call) enter_call = nullptr;
   decltype(&fake_launch_call) launch_call = nullptr;
@@ -70,6 +72,7 @@ struct Cupti {
   decltype(&fake_is_enabled) is_enabled = nullptr;
   decltype(&fake_subscriptions) subscriptions = nullptr;
   decltype(&fake_on_flush) on_flush = nullptr;
+  decltype(&fake_on_dump) on_dump = nullptr;
   decltype(&cuptiGetCallbackName) callback_name = nullptr;
 };
 
@@ -142,6 +145,7 @@ void write(const Record& record) {
 }
 
 void on_flush(bool forced);
+void on_dump(int kind);
 
 template <typename Record>
 Record make(CUpti_ActivityKind kind) {
@@ -150,7 +154,7 @@ Record make(CUpti_ActivityKind kind) {
   return record;
 }
 
-void announce() {
+void announce_devices() {
   Gpu& g = gpu();
   for (int i = 0; i < g.devices; ++i) {
     auto device = make<CUpti_ActivityDevice5>(CUPTI_ACTIVITY_KIND_DEVICE);
@@ -175,6 +179,9 @@ void announce() {
     device.isCudaVisible = 1;
     write(device);
   }
+}
+
+void announce_context() {
   auto context = make<CUpti_ActivityContext3>(CUPTI_ACTIVITY_KIND_CONTEXT);
   context.contextId = kContext;
   context.nullStreamId = 7;
@@ -202,20 +209,24 @@ void look_for_cupti() {
         !find(library, found.driver_call, "fake_driver_call") || !find(library, found.context, "fake_context") ||
         !find(library, found.tell_call, "fake_tell_call") ||
         !find(library, found.set_correlation, "fake_set_correlation") ||
+        !find(library, found.begin_call, "fake_begin_call") || !find(library, found.end_call, "fake_end_call") ||
         !find(library, found.launch_call, "fake_launch_call") || !find(library, found.stream_call, "fake_stream_call") || !find(library, found.executed, "fake_executed") ||
         !find(library, found.graph, "fake_graph") || !find(library, found.graph_add, "fake_graph_add") ||
         !find(library, found.graph_instantiate, "fake_graph_instantiate") ||
         !find(library, found.graph_nodes, "fake_graph_nodes") || !find(library, found.module, "fake_module") || !find(library, found.load_cubin, "fake_load_cubin") ||
         !find(library, found.subscriptions, "fake_subscriptions") || !find(library, found.on_flush, "fake_on_flush") ||
+        !find(library, found.on_dump, "fake_on_dump") ||
         !find(library, found.callback_name, "cuptiGetCallbackName"))
       return;  // another CUPTI
     g.cupti = &found;
     found.on_flush(on_flush);
+    found.on_dump(on_dump);
   }
   const unsigned subscription = g.cupti->subscriptions();
   if (!g.context_made || subscription == g.announced) return;
   g.announced = subscription;
-  announce();
+  announce_devices();
+  announce_context();
   for (const std::uint32_t stream : g.streams) announce_stream(stream);
 }
 
@@ -241,6 +252,18 @@ void collect(bool forced = false) {
     }
   }
   pending.erase(pending.begin(), left);
+}
+
+// What there is, for a subscriber that enables a kind in mid-program.
+void on_dump(int kind) {
+  const Lock lock(gpu().mutex);
+  Gpu& g = gpu();
+  if (!g.context_made) return;
+  g.announced = g.cupti->subscriptions();
+  if (kind == CUPTI_ACTIVITY_KIND_DEVICE) announce_devices();
+  if (kind == CUPTI_ACTIVITY_KIND_CONTEXT) announce_context();
+  if (kind == CUPTI_ACTIVITY_KIND_STREAM)
+    for (const std::uint32_t stream : g.streams) announce_stream(stream);
 }
 
 void on_flush(bool forced) {
@@ -297,9 +320,11 @@ int api_call(const char* call, Body&& body) {
     api.threadId = static_cast<std::uint32_t>(syscall(SYS_gettid));
     api.start = now();
   }
+  const bool recorded = api.cbid != 0 && g.cupti->begin_call(domain, api.cbid);
   // Launches of the driver are told by Launch, with their parameters.
   const bool tells = api.cbid != 0 && !(driver && contains(call, "Launch"));
-  const bool with_data = !driver || contains(call, "Synchronize") || contains(call, "Memcpy") || contains(call, "Memset");
+  const bool with_data = !driver || contains(call, "Synchronize") || contains(call, "Memcpy") || contains(call, "Memset") ||
+                         contains(call, "Profiler");
   if (g.cupti != nullptr) g.cupti->set_correlation(api.correlationId);
   if (tells && with_data) g.cupti->tell_call(domain, api.cbid, nullptr);
   else if (tells) g.cupti->enter_call(domain, api.cbid);
@@ -308,9 +333,14 @@ int api_call(const char* call, Body&& body) {
   const Lock lock(g.mutex);
   api.returnValue = static_cast<std::uint32_t>(status);
   api.end = now();
-  write(api);
+  if (recorded) g.cupti->end_call(&api, sizeof api);
   collect();
   return status;
+}
+
+const Cupti* cupti_now() {
+  const Lock lock(gpu().mutex);
+  return gpu().cupti;
 }
 
 // CUPTI's subscriber hears of a launch with its kernel and its arguments, in the driver's domain: a call of the runtime calls the
@@ -475,6 +505,19 @@ EXPORT int fake_gpu_call(const char* call, std::uint64_t duration) {
   return api_call(call, [&](std::uint32_t) {
     if (duration != 0) sleep_until(now() + duration);
     return 0;
+  });
+}
+
+EXPORT int fake_gpu_profiler(const char* call) {
+  if (const int status = runtime_init()) return status;
+  const CUpti_CallbackId of_driver = contains(call, "Start") ? kFakeDriverProfilerStart : kFakeDriverProfilerStop;
+  return api_call(call, [&](std::uint32_t) {
+    const Cupti* const cupti = cupti_now();
+    const int status = 0;
+    if (cupti == nullptr || !starts_with(call, "cuda")) return status;
+    cupti->tell_call(CUPTI_CB_DOMAIN_DRIVER_API, of_driver, nullptr);
+    cupti->tell_call(CUPTI_CB_DOMAIN_DRIVER_API, of_driver, &status);
+    return status;
   });
 }
 
@@ -747,6 +790,13 @@ EXPORT CUresult cuInit(unsigned) {
 }
 
 EXPORT CUresult cuDriverGetVersion(int* version) {
+  const Cupti* const cupti = ready() ? cupti_now() : nullptr;
+  if (cupti != nullptr) {
+    const int status = 0;
+    cupti->set_correlation(cupti->next_correlation());
+    cupti->tell_call(CUPTI_CB_DOMAIN_DRIVER_API, kFakeDriverGetVersion, nullptr);
+    cupti->tell_call(CUPTI_CB_DOMAIN_DRIVER_API, kFakeDriverGetVersion, &status);
+  }
   *version = 13000;
   return CUDA_SUCCESS;
 }
@@ -805,7 +855,7 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE
   return function != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-  std::memset(uuid, 0x11 + device, sizeof *uuid);  // as in announce()
+  std::memset(uuid, 0x11 + device, sizeof *uuid);  // as in announce_devices()
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {

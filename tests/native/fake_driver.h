@@ -19,6 +19,8 @@ unsigned fake_gpu_context_waits();  // calls of cuCtxSynchronize()
 void fake_gpu_stream(void* stream, void* context, bool capturing);
 
 int fake_gpu_call(const char* call, std::uint64_t duration);
+// cudaProfilerStart or cudaProfilerStop, which call the driver; or cuProfilerStart or cuProfilerStop.
+int fake_gpu_profiler(const char* call);
 // `grid` and `block` have three numbers. The kernel starts `delay` later than possible.
 int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
                     std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags);

@@ -549,7 +549,7 @@ TEST(memory_does_not_grow_with_cuts) {
     program.cut(0);
     if (i == 50) memory = program.collector.statistics().memory_bytes;
   }
-  CHECK(program.collector.statistics().memory_bytes <= memory + (256 << 10));
+  CHECK(program.collector.statistics().memory_bytes <= memory + (1 << 20));  // up to four buffers, not one a cut
   CHECK_EQUAL(program.collector.stop(), 0);
 }
 

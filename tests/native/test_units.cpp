@@ -29,6 +29,7 @@
 #include "collector/core/pool.h"
 #include "collector/core/process_info.h"
 #include "collector/features/stream_captures/capture_watch.h"
+#include "collector/features/windows/window.h"
 #include "common/text.h"
 
 using namespace cutrace;
@@ -237,6 +238,86 @@ TEST(launches_trust_no_name_pointer) {
   CHECK(launches.intern(row, name, strings, add) != first);
   CHECK_EQUAL(added.size(), std::size_t{3});
   CHECK_EQUAL(added[1].name, strings.intern("other"));
+}
+
+namespace {
+
+RowFilter::Facts kernel_of(std::uint32_t call, std::uint64_t start) {
+  rows::Kernels row;
+  row.correlation = call;
+  row.start = start;
+  return RowFilter::facts_of(row);
+}
+RowFilter::Facts call_at(std::uint32_t call, std::uint64_t start) {
+  rows::ApiCalls row;
+  row.correlation = call;
+  row.start = start;
+  return RowFilter::facts_of(row);
+}
+
+}  // namespace
+
+TEST(a_window_has_work_by_its_launch_and_other_rows_by_their_start) {
+  CHECK(!Window{}.has(kernel_of(1, 1)));
+  const Window window{1, {1000, 10}, {2000, 20}};
+  CHECK(window.has(kernel_of(11, 5000)) && window.has(kernel_of(19, 900)));
+  CHECK(!window.has(kernel_of(10, 1500)) && !window.has(kernel_of(20, 1500)));
+  CHECK(window.has(call_at(11, 1000)) && !window.has(call_at(9, 1500)) && !window.has(call_at(21, 1500)));
+  rows::NvtxMarks mark;
+  for (const auto& [time, inside] : {std::pair{999, false}, {1000, true}, {1999, true}, {2000, false}}) {
+    mark.time = static_cast<std::uint64_t>(time);
+    CHECK_EQUAL(window.has(RowFilter::facts_of(mark)), inside);
+  }
+  // The numbers of calls start again after 2^32 calls.
+  const Window at_the_seam{1, {1000, 0xFFFFFFF0u}, {2000, 16}};
+  CHECK(at_the_seam.has(kernel_of(0xFFFFFFF1u, 0)) && at_the_seam.has(kernel_of(15, 0)));
+  CHECK(!at_the_seam.has(kernel_of(0xFFFFFFEFu, 0)) && !at_the_seam.has(kernel_of(17, 0)));
+  // Without numbers times decide, and work may start after the end.
+  const Window by_time{1, {1000, 0}, {2000, 0}};
+  CHECK(by_time.has(kernel_of(5, 3000)) && by_time.has(kernel_of(5, 0)) && !by_time.has(kernel_of(5, 999)));
+  CHECK(by_time.has(call_at(5, 1000)) && !by_time.has(call_at(5, 2000)) && !by_time.has(call_at(5, 999)));
+  const Window open{1, {1000, 10}, {}};
+  CHECK(open.has(kernel_of(11, 9000)) && open.has(call_at(11, 9000)) && !open.has(kernel_of(9, 9000)));
+}
+
+TEST(a_window_clips_ranges) {
+  const Window window{1, {1000, 0}, {2000, 0}};
+  struct Case {
+    std::uint64_t start, end;
+    bool inside;
+    std::uint64_t first, last;
+    std::uint16_t flags;
+  };
+  for (const Case& c : {Case{1100, 1200, true, 1100, 1200, 0}, {500, 1200, true, 1000, 1200, 2}, {1100, 2500, true, 1100, 2000, 4},
+                        {500, 2500, true, 1000, 2000, 6}, {500, 0, true, 1000, 2000, 6}, {1100, 0, true, 1100, 2000, 4},
+                        {500, 999, false, 0, 0, 0}, {2000, 2100, false, 0, 0, 0}, {2000, 0, false, 0, 0, 0}}) {
+    std::uint64_t start = c.start, end = c.end;
+    std::uint16_t flags = c.end == 0 ? 1 : 0;
+    CHECK_EQUAL(window.clip(start, end, flags), c.inside);
+    if (c.inside) CHECK(start == c.first && end == c.last && flags == c.flags);
+  }
+  const Window open{1, {1000, 0}, {}};
+  std::uint64_t start = 1500, end = 0;
+  std::uint16_t flags = 1;
+  CHECK(open.clip(start, end, flags) && end == 0 && flags == 1);
+}
+
+TEST(the_latest_window_opens_and_closes_once) {
+  LatestWindow latest;
+  const auto at = [](std::uint64_t time) { return [time] { return std::optional<Moment>({time, 0}); }; };
+  latest.close({5, 0});
+  CHECK_EQUAL(latest.get().number, 0u);
+  CHECK(!latest.open([] { return std::optional<Moment>(); }));
+  CHECK(latest.open(at(10)) && latest.is_open());
+  CHECK(!latest.open(at(11)));
+  CHECK_EQUAL(latest.get().begin.time, 10u);
+  latest.close({20, 0});
+  latest.close({30, 0});
+  CHECK_EQUAL(latest.get().end.time, 20u);
+  CHECK(latest.open(at(40)));
+  latest.close({35, 0});  // asked for before it was open
+  CHECK_EQUAL(latest.get().number, 2u);
+  CHECK_EQUAL(latest.get().end.time, 40u);
 }
 
 TEST(the_release_of_the_driver_is_found_however_it_is_worded) {

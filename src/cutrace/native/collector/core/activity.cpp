@@ -65,6 +65,7 @@ template <> void ActivityDecoder::add(const CUpti_ActivityKernel9& r) {
   launch.carveout = r.isSharedMemoryCarveoutRequested ? r.sharedMemoryCarveoutRequested : std::uint8_t{255};
 
   auto row = row_of<rows::Kernels>(r);
+  if (!capture_.keeps(timed(row))) return;
   const char* const name = naming_ != nullptr ? naming_->kernel_name(r, r.name) : r.name;
   if (completing_ != nullptr) completing_->complete_launch(r, view(name), launch);
   row.launch = capture_.launch(launch, name);
@@ -86,8 +87,9 @@ bool ActivityDecoder::launches_work(std::uint16_t function, bool runtime, CUpti_
 template <> void ActivityDecoder::add(const CUpti_ActivityAPI& r) {
   if (std::find(ignored_.begin(), ignored_.end(), r.threadId) != ignored_.end()) return;
   const bool runtime = r.kind == CUPTI_ACTIVITY_KIND_RUNTIME;
-  names_.seen(r.threadId);
   auto row = row_of<rows::ApiCalls>(r);
+  if (!capture_.keeps(timed(row))) return;
+  names_.seen(r.threadId);
   row.function = capture_.function(runtime ? 2 : 1, r.cbid, r.returnValue, [&] {
     const auto domain = runtime ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
     return without_version(cupti_.api_function_name(domain, r.cbid));

@@ -80,7 +80,7 @@ class ActivityDecoder {
   void add_timed(const Row& row) {
     const Row on_time = timed(row);
     if constexpr (requires { row.graph; }) graph_work_ |= row.graph != 0;  // also of earlier recordings
-    if (is_earlier(on_time.end)) return;
+    if (is_earlier(on_time.end) || !capture_.keeps(on_time)) return;
     const bool known = row.start != 0 && row.end != 0;
     if (!known) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
     if constexpr (requires { row.device; }) known ? watcher_.worked(row.device, row.correlation, on_time.start, on_time.end) : watcher_.lose_work(now_ns());

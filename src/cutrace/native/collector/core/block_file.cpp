@@ -215,6 +215,11 @@ void BlockFile::drop_next() {
   next_.close();
 }
 
+void BlockFile::remove() {
+  if (!removed()) ::unlink(path_.c_str());
+  close();
+}
+
 bool BlockFile::close() {
   if (file_.close()) return true;
   return errno_ = errno, false;

@@ -75,6 +75,7 @@ class BlockFile {
 
   void set_size_limit(std::uint64_t bytes) { size_limit_ = bytes; }
   bool close();  // false when the system reports a late write error
+  void remove();
   // After fork, in the child: closes the descriptors and leaves the files to the parent.
   void forget() {
     file_.close();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "cutrace/rows.h"
 #include "features/graph_nodes/graph_nodes.h"
 #include "interning.h"
+#include "row_filter.h"
 
 namespace cutrace {
 
@@ -58,6 +60,12 @@ class ObjectInfo {
     std::string name;
     std::string other;  // PCI address of a device, domain of a category
   };
+  // Whether exactly this row is kept, and so is in the current file.
+  bool has(const Row& row, std::string_view name, std::string_view other) const {
+    const auto it = entries_.find(key_of(row, other));
+    if (it == entries_.end() || it->second.name != name || it->second.other != other) return false;
+    return std::memcmp(&it->second.row, &row, sizeof row) == 0;
+  }
   // Keeps a row, replacing an earlier one of the same object. False when there are too many.
   bool keep(const Row& row, std::string_view name, std::string_view other) {
     const Key key = key_of(row, other);
@@ -108,8 +116,21 @@ class Capture {
   BlockFile& file() { return file_; }
   const BlockFile& file() const { return file_; }
 
+  // Keeps no other rows than those of the filter.
+  void set_filter(RowFilter* filter) { filter_ = filter; }
+  RowFilter* filter() const { return filter_; }
+  bool keeps_nothing() const { return filter_ != nullptr && filter_->keeps_nothing(); }
+  // Whether add() keeps this row. Ask before the work of filling it in.
+  template <typename Row>
+  bool keeps(const Row& row) const {
+    if constexpr (Row::kTable < rows::Launches::kTable)  // others describe what these refer to
+      return filter_ == nullptr || filter_->keeps(RowFilter::facts_of(row));
+    return true;
+  }
+
   template <typename Row>
   void add(const Row& row) {
+    if (!keeps(row)) return;
     auto& table = std::get<TableBuffer<Row>>(tables_);
     table.add(row);
     ++rows_;
@@ -126,6 +147,7 @@ class Capture {
   // `other` is the PCI address of a device or the domain of a category.
   template <typename Row>
   void object_info(const Row& row, std::string_view name = {}, std::string_view other = {}) {
+    if (std::get<ObjectInfo<Row>>(object_info_).has(row, name, other)) return;
     add_object_info(row, name, other);
     if (!std::get<ObjectInfo<Row>>(object_info_).keep(row, name, other)) ++object_info_dropped_;
   }
@@ -165,7 +187,7 @@ class Capture {
   }
 
   void lose(rows::Loss reason, std::uint64_t count, std::string_view detail) {
-    if (count == 0) return;
+    if (count == 0 || keeps_nothing()) return;
     losses_[{reason, std::string(detail)}] += count;
     ++events_;
   }
@@ -233,6 +255,7 @@ class Capture {
   Written write(const TableBuffer<Row>& table, bool last);
 
   BlockFile file_;
+  RowFilter* filter_ = nullptr;  // null when all rows are kept
   StringTable strings_;
   LaunchTable launches_;
   GraphNodes graph_nodes_;

@@ -218,8 +218,10 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   const AttachContext context{options, library_, callbacks_, enabler_, notes, refused_by_features_, before_cuda};
   for (Feature* const feature : features()) feature->attach(context);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
-  const KindSet kinds = enabler_.enable(library_, callbacks_, options.kinds, {options.api, options.stacks}, options.graph_nodes,
-                                        before_cuda && library_.sharing.load() == nullptr);
+  const bool first = before_cuda && library_.sharing.load() == nullptr;
+  const auto begin = options.records_windows() ? &Enabler::hold : &Enabler::enable;
+  const KeptCalls calls{options.api, options.stacks};
+  const KindSet kinds = (enabler_.*begin)(library_, callbacks_, options.kinds, calls, options.graph_nodes, first);
   for (Feature* const feature : features()) feature->kinds_enabled(context);
   active_.store(true, std::memory_order_release);
   return kinds;
@@ -258,18 +260,41 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
   return waited;
 }
 
-// Buffers that CUPTI does not return are counted as lost by the writer.
-void CuptiSource::take_back_buffers(bool at_exit) {
+KindSet CuptiSource::resume() {
+  std::size_t before = 0;
+  library_.take_dropped(&before);  // outside of windows nothing is missing
+  pool_.continue_recording();
+  return enabler_.resume();
+}
+
+bool CuptiSource::suspend(bool wait, void* context) {
+  bool waited = !wait || synchronize(context);
+  // Calls that have not returned may be launches.
+  pool_.end_recording();
+  if (!take_back_buffers(false) && wait) waited &= synchronize(context);
+  enabler_.suspend();
+  pool_.end_recording();
+  take_back_buffers(false);
+  return waited;
+}
+
+// Buffers that CUPTI does not return are counted as lost by the writer. False when it had to wait for them.
+bool CuptiSource::take_back_buffers(bool at_exit) {
   // A forced flush returns running kernels without an end and never again, also for other tools: only use it when nothing can
   // follow and CUPTI is not shared.
-  if (at_exit && library_.sharing.load() == nullptr) return flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  if (at_exit && library_.sharing.load() == nullptr) {
+    flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    return true;
+  }
   // CUPTI keeps a buffer that has the record of an unfinished call, and with it the last 100 ms of finished ones. Other
   // threads of the program are in such calls.
   flush_all(0);
-  for (int waited = 0; pool_.unread(0, 0).with_cupti != 0 && waited < kUnfinishedCallMs; ++waited) {
+  int waited = 0;
+  for (; pool_.unread(0, 0).with_cupti != 0 && waited < kUnfinishedCallMs; ++waited) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     flush_all(0);
   }
+  return waited == 0;
 }
 
 std::vector<Refusal> CuptiSource::refused_kinds() const {

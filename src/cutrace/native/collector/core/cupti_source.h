@@ -35,6 +35,10 @@ class CuptiSource {
   static bool synchronize(void* context);
   // False when it did not wait for all work. is_read() tells whether a writer still reads the buffers.
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
+  // The flusher, in a recording of windows: enables the kinds at the begin of a window and returns those that work, and disables
+  // them at its end. suspend() has the arguments and the result of detach().
+  KindSet resume();
+  bool suspend(bool wait, void* context);
 
   // CUPTI's error at the last flush, empty for none.
   std::string flush_error() const;
@@ -68,7 +72,7 @@ class CuptiSource {
   void prepare(const Options& options);
   CUptiResult register_buffers();
   std::optional<KindSet> enable(const Options& options, bool before_cuda, Notes& notes);
-  void take_back_buffers(bool at_exit);
+  bool take_back_buffers(bool at_exit);
   void unsubscribe(const std::function<bool()>& is_read);
   bool can_finalize() const;
   void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }

@@ -11,6 +11,7 @@ namespace cutrace {
 class CuptiSource;
 class Notes;
 class Recording;
+class RowFilter;
 class Writer;
 struct Options;
 
@@ -23,7 +24,9 @@ class FileKeeper {
   virtual ~FileKeeper() = default;
 
   // What the decoders report to. The thread that starts the recording.
-  virtual Watcher& watcher() = 0;
+  virtual Watcher& watcher() { return no_watcher_; }
+  // Which rows the files keep; null for all.
+  virtual RowFilter* filter() { return nullptr; }
   // The threads of the recording run. The thread that starts it.
   virtual void begin() {}
   // The rows of a buffer are in the tables.
@@ -33,10 +36,19 @@ class FileKeeper {
   virtual void after_write() {}
   // After each round of the writer.
   virtual void round() {}
+  // The recording is being ended. The thread that ends it.
+  virtual void stopping() {}
   // All records are read. The last file is not complete yet.
   virtual void end(bool at_exit) = 0;
+  // The path that the last file gets in the end instead of this one; "" when nobody wants the file.
+  virtual std::string last_path(const std::string& path) { return path; }
   // Any thread: writes the rows that are kept to `path`. On failure `error` is a sentence.
   virtual Outcome dump(const std::string& path, std::string& error) = 0;
+  // Any thread: why the recording cannot be cut; null when it can.
+  virtual const char* why_not_cut() const = 0;
+
+ private:
+  Watcher no_watcher_;
 };
 
 // All of it outlives the keeper.

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "../../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 
@@ -93,13 +94,17 @@ std::string option_of(const KeptCalls& keeps) {
   return keeps.filter == ApiFilter::launch ? "api=launch" : "the calls with stacks";
 }
 
-// Turns all calls that are kept, or all others, on or off; adds refusals to `out`.
-void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, bool on, EnabledKinds& out) {
+// One call of each API that stays enabled between windows, see Enabler::keep_calls_possible().
+bool stays_enabled(std::string_view name) { return name.starts_with("cudaDeviceReset") || name == "cuLinkComplete"; }
+
+// Turns all calls that are kept, or all others, on or off; adds refusals to `out`. `but_one`: leaves those alone that stay
+// enabled.
+void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, bool on, EnabledKinds& out, bool but_one = false) {
   std::string_view first;
   CUptiResult error = CUPTI_SUCCESS;
   int refused = 0;
   for (const ApiFunction& function : cupti.api_functions()) {
-    if (keeps(function.name) != kept) continue;
+    if (keeps(function.name) != kept || (but_one && stays_enabled(function.name))) continue;
     const CUptiResult result = cupti.enable_call(function.domain, function.id, on);
     // A CUPTI newer than the driver lists calls that the driver does not have.
     if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER || refused++ != 0) continue;
@@ -111,12 +116,15 @@ void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, boo
   out.refused.push_back({"a part of " + option_of(keeps) + ": " + std::string(first) + more, cupti.error_name(error)});
 }
 
-void enable_api(const CuptiLibrary& cupti, const KeptCalls& keeps, bool before_cuda, EnabledKinds& out) {
-  const bool by_call = cupti.has_filter();
+// Enabling single calls makes the others free. When CUDA is already in use, this works with CUPTI 13.5, but 13.0 then records
+// no calls.
+bool can_enable_by_call(const CuptiLibrary& cupti, bool before_cuda) {
+  return cupti.has_filter() && (before_cuda || cupti.version >= kCupti_13_5);
+}
+
+void enable_api(const CuptiLibrary& cupti, const KeptCalls& keeps, bool by_call, EnabledKinds& out) {
   const bool all = keeps.filter == ApiFilter::all;
-  // Enabling single calls makes the others free. When CUDA is already in use, this works with CUPTI 13.5, but 13.0 then
-  // records no calls.
-  if (!all && by_call && (before_cuda || cupti.version >= kCupti_13_5)) {
+  if (!all && by_call) {
     set_calls(cupti, keeps, true, true, out);
     out.calls_one_by_one = keeps;
     out.kinds |= bit(Kind::api);
@@ -124,22 +132,22 @@ void enable_api(const CuptiLibrary& cupti, const KeptCalls& keeps, bool before_c
   }
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", false, out);
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", false, out);
-  if (!all && by_call) set_calls(cupti, keeps, false, false, out);
-  if (!all && !by_call) out.refused.push_back({option_of(keeps) + " (all calls are recorded instead)", "no filter for each call"});
+  if (!all && cupti.has_filter()) set_calls(cupti, keeps, false, false, out);
+  if (!all && !cupti.has_filter()) out.refused.push_back({option_of(keeps) + " (all calls are recorded instead)", "no filter for each call"});
 }
 
-// Enables each kind separately, and adds them or their refusals to `out`. `before_cuda`: CUDA is not initialised yet.
-void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, const KeptCalls& calls, bool graph_nodes, bool before_cuda,
+// Enables each kind separately, and adds them or their refusals to `out`. `dump`: CUPTI also reports existing objects.
+void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, const KeptCalls& calls, bool graph_nodes, bool dump, bool by_call,
                   EnabledKinds& out) {
   // Programs poll events and streams in loops; a query of unfinished work is not a synchronisation.
   if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
   constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
   for (const Activity& a : kActivities)
-    if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, !before_cuda && (kObjects & bit(a.kind)), out);
+    if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, dump && (kObjects & bit(a.kind)), out);
   // One row for each graph launch replaces the rows of its nodes.
   if ((kinds & bit(Kind::kernel)) && !graph_nodes)
     enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
-  if (!calls.none()) enable_api(cupti, calls, before_cuda, out);
+  if (!calls.none()) enable_api(cupti, calls, by_call, out);
 }
 
 // Kinds without an activity of CUPTI, which features record.
@@ -222,10 +230,14 @@ KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet
   graph_nodes_ = graph_nodes;
   deferred_ = before_cuda ? kinds & kOnGpu : 0;
   without_memory_.store(false);
+  {
+    const std::lock_guard lock(refused_mutex_);
+    holds_ = false;
+  }
   enabled_ = {};
   enabled_.kinds = kinds & kByFeatures;
   if ((kinds & bit(Kind::api)) == 0) calls.filter = ApiFilter::none;
-  enable_kinds(cupti, kinds & ~deferred_, calls, graph_nodes, before_cuda, enabled_);
+  enable_kinds(cupti, kinds & ~deferred_, calls, graph_nodes, !before_cuda, can_enable_by_call(cupti, before_cuda), enabled_);
   const KindSet all = enabled_.kinds | deferred_;
   if (deferred_ == 0 || watch_for_work()) return all;
   enable_deferred();
@@ -261,7 +273,7 @@ bool Enabler::watch(bool on) {
 }
 
 void Enabler::enable_deferred() {
-  enable_kinds(*cupti_, deferred_, {ApiFilter::none, 0}, graph_nodes_, false, enabled_);
+  enable_kinds(*cupti_, deferred_, {ApiFilter::none, 0}, graph_nodes_, true, false, enabled_);
 }
 
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) noexcept {
@@ -307,6 +319,8 @@ void Enabler::settle() {
 }
 
 std::vector<Refusal> Enabler::refused() const {
+  const std::lock_guard lock(refused_mutex_);
+  if (holds_) return refused_;
   if (!settled()) return {};
   std::vector<Refusal> refused = enabled_.refused;
   if (without_memory_.load()) refused.push_back({"a part of kernels, copies and fills", "no memory"});
@@ -315,9 +329,68 @@ std::vector<Refusal> Enabler::refused() const {
 
 void Enabler::disable() {
   settle();
+  suspend();
+  if (keeps_call_) keep_calls_possible(false);
+}
+
+// ---- windows ----
+
+KindSet Enabler::hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
+                      bool before_cuda) {
+  cupti_ = &cupti;
+  callbacks_ = &callbacks;
+  graph_nodes_ = graph_nodes;
+  deferred_ = 0;
+  without_memory_.store(false);
+  enabled_ = {};
+  {
+    const std::lock_guard lock(refused_mutex_);
+    holds_ = true;
+    refused_.clear();
+  }
+  held_kinds_ = kinds;
+  held_calls_ = calls;
+  if ((kinds & bit(Kind::api)) == 0) held_calls_.filter = ApiFilter::none;
+  by_call_ = can_enable_by_call(cupti, before_cuda);
+  keeps_call_ = false;
+  const bool some_calls = !held_calls_.none() && held_calls_.filter != ApiFilter::all;
+  if (by_call_ && some_calls && cupti.version < kCupti_13_5) keep_calls_possible(true);
+  return held_kinds_;
+}
+
+// CUPTI 13.0 records calls that are enabled one by one in mid-program only if one call was enabled inside cuInit() and is so
+// still (docs/collector.md). These two, one of each API, are rarely made.
+void Enabler::keep_calls_possible(bool on) {
+  for (const ApiFunction& function : cupti_->api_functions())
+    if (stays_enabled(function.name)) cupti_->enable_call(function.domain, function.id, on);
+  keeps_call_ = on;
+}
+
+// A thread waits inside these calls while a window opens or closes, and meanwhile CUPTI would keep its buffer.
+void Enabler::leave_out_profiler_calls() const {
+  if (held_calls_.filter != ApiFilter::all || !cupti_->has_filter()) return;
+  for (const ApiFunction& function : cupti_->api_functions())
+    if (function.name.find("Profiler") != function.name.npos) cupti_->enable_call(function.domain, function.id, false);
+}
+
+KindSet Enabler::resume() {
+  EnabledKinds enabled;
+  enabled.kinds = held_kinds_ & kByFeatures;
+  enable_kinds(*cupti_, held_kinds_, held_calls_, graph_nodes_, true, by_call_, enabled);
+  leave_out_profiler_calls();
+  {
+    const std::lock_guard lock(refused_mutex_);
+    refused_ = enabled.refused;
+  }
+  enabled_ = std::move(enabled);
+  return enabled_.kinds;
+}
+
+void Enabler::suspend() {
   EnabledKinds unused;  // not enabled_: the writer may read its refusals
-  if (enabled_.calls_one_by_one) set_calls(*cupti_, *enabled_.calls_one_by_one, true, false, unused);
+  if (enabled_.calls_one_by_one) set_calls(*cupti_, *enabled_.calls_one_by_one, true, false, unused, keeps_call_);
   for (const CUpti_ActivityKind kind : enabled_.activities) cupti_->disable(kind);
+  if (holds_) enabled_ = {};
 }
 
 }  // namespace cutrace

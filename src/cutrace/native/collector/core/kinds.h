@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -99,6 +100,11 @@ class Enabler final : public CallbackHandler {
   // Stops waiting for a context, and waits for a thread that is inside on_callback().
   void settle();
   void disable();
+  // A recording of windows: enables nothing yet but what later calls of resume() need. Returns the kinds to enable.
+  KindSet hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes, bool before_cuda);
+  // One thread: enables the kinds of a recording of windows, and disables them again. resume() returns those that work.
+  KindSet resume();
+  void suspend();
   // After fork, in the child: makes no more CUPTI calls.
   void forget() { state_.store(State::settled); }
 
@@ -121,6 +127,8 @@ class Enabler final : public CallbackHandler {
   // Turns the callbacks about contexts, modules and work on or off. False when CUPTI refused one.
   bool watch(bool on);
   void enable_deferred();
+  void keep_calls_possible(bool on);
+  void leave_out_profiler_calls() const;
 
   const CuptiLibrary* cupti_ = nullptr;
   Callbacks* callbacks_ = nullptr;
@@ -128,6 +136,14 @@ class Enabler final : public CallbackHandler {
   KindSet deferred_ = 0;
   std::vector<WatchedCall> calls_;  // filled once a process, before CUPTI calls back
   bool graph_nodes_ = true;
+  // Of a recording of windows, which may be enabled and disabled many times.
+  bool holds_ = false;
+  KindSet held_kinds_ = 0;
+  KeptCalls held_calls_;
+  bool by_call_ = false;     // API calls can be enabled one by one
+  bool keeps_call_ = false;  // one of them stays enabled
+  mutable std::mutex refused_mutex_;
+  std::vector<Refusal> refused_;  // under refused_mutex_, like holds_: in the latest window
   std::atomic<bool> without_memory_{false};
   std::atomic<bool> context_made_{false};
   std::atomic<bool> work_waits_{false};  // a call that submits work began before there was a context

@@ -13,12 +13,13 @@ class LaunchValues {
   // `limit`: bytes for launches whose kernels take long.
   explicit LaunchValues(std::size_t limit) : limit_(limit) {}
 
-  // A launch with this correlation id; the value is not 0. False when values of earlier launches were dropped.
-  bool add(std::uint32_t correlation, std::uint64_t value) {
+  // A launch with this correlation id; the value is not 0. `recorded`: kernels of earlier launches are. False when values of
+  // earlier launches were dropped.
+  bool add(std::uint32_t correlation, std::uint64_t value, bool recorded) {
     if (recent_.empty()) recent_.resize(kRecent);
     Launch& place = recent_[correlation % kRecent];
     bool kept = true;
-    if (place.value != 0 && !place.taken) {
+    if (place.value != 0 && !place.taken && recorded) {
       kept = later_bytes() <= limit_;
       if (!kept) later_.clear();
       later_.emplace(place.correlation, place.value);

@@ -57,6 +57,29 @@ bool added(std::optional<Condition> condition, std::vector<Condition>& condition
   return condition.has_value();
 }
 
+constexpr std::string_view kOfNvtx = "nvtx:";
+
+// "profiler", "nvtx:NAME", or "none", which takes back an earlier value.
+bool capture_range(std::string_view value, Options& o) {
+  if (value.starts_with(kOfNvtx)) {
+    const std::string_view name = trimmed(value.substr(kOfNvtx.size()));
+    o.capture_range = std::string(kOfNvtx) + std::string(name);
+    return !name.empty();
+  }
+  o.capture_range = value == "none" ? "" : value;
+  return value == "profiler" || value == "none";
+}
+
+// "stop": one window. "repeat" and "repeat:N": all, or so many.
+bool capture_range_end(std::string_view value, Options& o) {
+  constexpr std::string_view kRepeat = "repeat";
+  o.capture_ranges = value == kRepeat ? 0 : 1;
+  if (value == "stop" || value == kRepeat) return true;
+  if (!value.starts_with(kRepeat)) return false;
+  value.remove_prefix(kRepeat.size());
+  return value.starts_with(':') && number(value.substr(1), o.capture_ranges) && o.capture_ranges != 0;
+}
+
 constexpr std::uint64_t kLongest = std::uint64_t{365} * 24 * 3600 * 1000;  // a year, in milliseconds
 
 bool set(std::string_view key, std::string_view value, Options& o) {
@@ -81,6 +104,8 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "annotator") return o.annotator = value, !value.empty();
   if (key == "stacks") return stacks(value, o);
   if (key == "stacks_min_ns") return number(value, o.stacks_min_ns);
+  if (key == "capture_range") return capture_range(value, o);
+  if (key == "capture_range_end") return capture_range_end(value, o);
   if (key == "share") return truth(value, o.share);
   if (key == "device_buffers") return number(value, o.device_buffers);
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
@@ -109,6 +134,10 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
               "' is invalid; write nvtx:NAME > 1.5s, nvtx:NAME > 3x median, gpu idle > 500ms or memory > 70GiB";
       return false;
     }
+    if (!known && key == "capture_range") {
+      error = "the capture range '" + std::string(value) + "' is invalid; write profiler or nvtx:NAME";
+      return false;
+    }
     if (!known) {
       error = "the option '" + std::string(entry) + "' is invalid; see docs/collector.md for keys and values";
       return false;
@@ -127,6 +156,14 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
   }
   if (!options.annotate.empty() && !options.records_nvtx()) {
     error = "annotate needs a recording of NVTX";
+    return false;
+  }
+  if (options.records_windows() && (options.keeps_newest() || options.sample_pc)) {
+    error = "a recording of capture ranges can neither keep the newest rows nor sample; leave one of them out";
+    return false;
+  }
+  if (options.capture_range.starts_with(kOfNvtx) && !options.records_nvtx()) {
+    error = "a capture range of NVTX needs a recording of NVTX";
     return false;
   }
   if (options.standby && !(options.directory.empty() && options.output.empty())) {

@@ -37,6 +37,8 @@ struct Options {
   CallGroups stacks = 0;                               // calls whose Python stacks are recorded
   std::uint32_t stacks_every = 1;                      // of launches: one in so many
   std::uint64_t stacks_min_ns = 0;                     // only of calls that take so long
+  std::string capture_range;                           // record windows: "profiler" or "nvtx:NAME"; "": everything
+  std::uint64_t capture_ranges = 0;                    // so many windows, 0 for all
   bool share = false;                                  // share CUPTI with other tools, if it can
   std::uint64_t device_buffers = 0;                    // limit on CUPTI's buffers of 3.2 MB on a GPU, 0: CUPTI's own limit
   std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
@@ -56,6 +58,7 @@ struct Options {
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }
   bool uses_cupti() const { return (kinds & ~bit(Kind::nvtx)) != 0 || sample_pc || stacks != 0; }
+  bool records_windows() const { return !capture_range.empty(); }
   // For events of threads: their rings, and what NVTX keeps of them. Stacks need memory beside their events.
   std::uint64_t events_memory() const { return max_memory / (stacks != 0 ? 8 : 4); }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }

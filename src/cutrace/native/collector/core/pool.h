@@ -173,6 +173,8 @@ class BufferPool {
   }
   // Buffers that are handed out from now on belong to no recording. Call it before the last flush.
   void end_recording() { end_.store(handed_out()); }
+  // After end_recording(): they belong to this recording again.
+  void continue_recording() { end_.store(kNoEnd); }
 
   // Writer thread: touches pages until `spare` buffers are free.
   void prepare(std::uint32_t spare) {

@@ -84,8 +84,7 @@ void Recording::fail() noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!enter(State::failed, kNoMemory)) return;
-    nvtx::disarm();
-    rings::disarm(rings_.load());
+    end_events();
     source_.pool().set_open(false);
   }
   notes_.add(kNoMemory);
@@ -117,6 +116,21 @@ void Recording::attach_cupti(bool before_cuda) {
   changed_.notify_all();
 }
 
+void Recording::wait_for_attach() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return attach_ != Attach::trying; });
+}
+
+bool Recording::is_exiting() {
+  const std::lock_guard lock(mutex_);
+  return state_.load() != State::recording && at_exit_;
+}
+
+void Recording::end_events() {
+  nvtx::disarm();
+  rings::disarm(rings_.load());
+}
+
 void Recording::note_nvtx() {
   JsonObject json;
   json.raw("nvtx", "true");
@@ -141,7 +155,7 @@ Outcome Recording::submit(const SharedRequest& request, const std::string& what,
     if (request->outcome != Outcome::failed || !request->error.empty()) error = request->error;
     return request->outcome;
   }
-  requests_.remove(request);
+  if (!request->surely) requests_.remove(request);
   error = "the recording could not be " + what + ", because CUPTI or the disk did not respond in time (patience_ms); it goes on";
   return Outcome::failed;
 }
@@ -156,7 +170,8 @@ bool Recording::advance(Stage from, Stage to) {
 Recording::SharedRequest Recording::next(Stage from, Stage to, bool of_writer) {
   const std::lock_guard lock(mutex_);
   const auto it = std::ranges::find_if(requests_, [&](const SharedRequest& request) {
-    return request->stage == from && (request->carry_out != nullptr) == of_writer;
+    const bool wanted = of_writer ? request->on_writer != nullptr : request->on_flusher != nullptr;
+    return request->stage == from && wanted;
   });
   if (it == requests_.end()) return nullptr;
   (*it)->stage = to;
@@ -173,6 +188,11 @@ void Recording::answer(Request& request, Outcome outcome) {
 
 Outcome Recording::carry_out(std::function<Outcome(std::string&)> on_writer, const std::string& what, std::string& error) {
   return submit(std::make_shared<Request>(std::move(on_writer)), what, error);
+}
+
+Outcome Recording::carry_out(std::function<void()> on_flusher, std::function<Outcome(std::string&)> on_writer,
+                             const std::string& what, std::string& error, bool surely) {
+  return submit(std::make_shared<Request>(std::move(on_writer), std::move(on_flusher), surely), what, error);
 }
 
 void Recording::post(std::function<void()> on_writer) {
@@ -192,12 +212,13 @@ Outcome Recording::flush(std::string& error) {
 
 Outcome Recording::synchronize(std::string& error) {
   if (!source_.active()) return Outcome::done;
-  return submit(std::make_shared<Request>(nullptr, current_context()), "synchronized with the GPU", error);
+  const auto wait = [this, context = current_context()] { CuptiSource::synchronize(context); };
+  return carry_out(wait, nullptr, "synchronized with the GPU", error);
 }
 
 Outcome Recording::cut(const std::string& path, std::string& error) {
-  if (keeper_ != nullptr) {
-    error = "a recording of the newest rows cannot be cut; dump it, or record without last and rotate";
+  if (const char* const why = keeper_ != nullptr ? keeper_->why_not_cut() : nullptr) {
+    error = why;
     return Outcome::failed;
   }
   return carry_out([this, path](std::string& why) { return writer_.cut(path, why); }, "cut", error);
@@ -217,6 +238,7 @@ std::string_view Recording::stop(bool at_exit) {
   if (enter(State::stopping)) {
     at_exit_ = at_exit;
     context_ = context;
+    if (keeper_ != nullptr) keeper_->stopping();
     nvtx::disarm();
     flusher_wake.signal();
     const auto flushed = [&] { return flusher_left_ || state_.load() == State::failed; };
@@ -275,10 +297,7 @@ void Recording::flush_loop() {
   for (;;) {
     const State state = wait_for_requests(now_ns() + interval);
     if (state == State::failed) return detach(false);
-    while (const SharedRequest request = next(Stage::flushing, Stage::flushing, false)) {
-      CuptiSource::synchronize(request->context);
-      answer(*request, Outcome::done);
-    }
+    begin_requests();
     if (state == State::stopping) return detach(true);
     source_.flush();
     read_device_info();
@@ -288,6 +307,15 @@ void Recording::flush_loop() {
       tick_ = true;
     }
     writer_wake.signal();
+  }
+}
+
+// The flusher's part of requests, before its flush.
+void Recording::begin_requests() {
+  while (const SharedRequest request = next(Stage::flushing, Stage::flushing, false)) {
+    request->on_flusher();
+    request->on_flusher = nullptr;
+    if (request->on_writer == nullptr) answer(*request, Outcome::done);
   }
 }
 
@@ -321,10 +349,7 @@ void Recording::read_device_info() {
 
 // Detaches from CUPTI.
 void Recording::detach(bool in_order) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return attach_ != Attach::trying; });
-  }
+  wait_for_attach();
   if (!writer_.uses_cupti()) return;
   if (in_order) read_device_info();
   const bool waited = source_.detach(in_order && at_exit_, in_order && options_.synchronize, context_, [this] { return writes(); });
@@ -382,7 +407,7 @@ void Recording::write_loop() {
       writer_.write_out();
       next_write = now + interval;
     }
-    while (const SharedRequest request = next(Stage::written, Stage::begun, true)) answer(*request, request->carry_out(request->error));
+    while (const SharedRequest request = next(Stage::written, Stage::begun, true)) answer(*request, request->on_writer(request->error));
     if (keeper_ != nullptr && !flushed) keeper_->round();
     if (flushed) {
       const bool in_order = state_.load() == State::stopping;

@@ -64,12 +64,23 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // Any thread but those of the recording: has the writer carry out a request, after a flush of CUPTI, and waits. `what` ends
   // the sentence "the recording could not be ...".
   Outcome carry_out(std::function<Outcome(std::string&)> on_writer, const std::string& what, std::string& error);
+  // The same, and before that flush the flusher does its part, which may block in CUPTI. The writer's part may be null. `surely`:
+  // also when the caller has given up.
+  Outcome carry_out(std::function<void()> on_flusher, std::function<Outcome(std::string&)> on_writer, const std::string& what,
+                    std::string& error, bool surely = false);
   // Any thread: has the writer do something after a flush of CUPTI, and does not wait. It is not done if the recording ends.
   void post(std::function<void()> on_writer);
   // Ends the recording. Returns the reason if it did not end in order, else "". Call it once; needs no memory.
   std::string_view stop(bool at_exit);
 
   bool uses_cupti() const { return writer_.uses_cupti(); }
+  // Waits until attach_cupti() is over, if it has begun.
+  void wait_for_attach();
+  // Whether it ends at the exit of the program.
+  bool is_exiting();
+  FileKeeper* keeper() const { return keeper_.get(); }
+  // Takes no more events of the program's threads.
+  void end_events();
   bool running() const { return state_.load() == State::recording; }
   // Whether its writer still reads NVTX events and CUPTI's buffers. No other recording may start meanwhile.
   bool writes() const { return !writer_left_.load(); }
@@ -81,9 +92,9 @@ class Recording : public std::enable_shared_from_this<Recording> {
 
  private:
   struct Request {
-    // On the writer's thread. Null for a wait for the GPU, which the flusher carries out.
-    std::function<Outcome(std::string&)> carry_out;
-    void* context = nullptr;  // of the caller, to wait for
+    std::function<Outcome(std::string&)> on_writer;  // null for nothing, as below
+    std::function<void()> on_flusher = nullptr;
+    bool surely = false;  // it stays when its caller has given up
     // The flusher owns it while `flushing`, the writer from `written` on.
     enum class Stage : std::uint8_t { submitted, flushing, flushed, written, begun, answered } stage = Stage::submitted;
     Outcome outcome = Outcome::failed;
@@ -102,12 +113,13 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome submit(const SharedRequest& request, const std::string& what, std::string& error);
   // Under mutex_: moves requests at stage `from` to `to`. Returns whether there were any.
   bool advance(Stage from, Stage to);
-  // Moves the first request of the writer, or of the flusher, from stage `from` to `to` and returns it; null for none.
+  // Moves the first request for the writer, or for the flusher, from stage `from` to `to` and returns it; null for none.
   SharedRequest next(Stage from, Stage to, bool of_writer);
   void answer(Request& request, Outcome outcome);
 
   void run_flusher();
   void flush_loop();
+  void begin_requests();
   State wait_for_requests(std::uint64_t until);
   void read_device_info();
   void detach(bool in_order);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -49,6 +50,7 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes, FileKe
       process_(process_identity(options, started_)),
       file_began_(started_),
       refused_buffers_(source.pool().refused()) {
+  if (keeper != nullptr) capture_.set_filter(keeper->filter());
   source.pool().set_time(started_);
   for (Feature* const feature : features()) {
     auto decoder = feature->decoder({options, source.library(), capture_, thread_names_, watcher_, notes});
@@ -132,17 +134,29 @@ void Writer::count_lost() {
   if (!uses_cupti() || std::exchange(lost_counted_, true)) return;
   count_dropped();
   const BufferPool& pool = source_.pool();
-  capture_.lose(rows::Loss::memory_limit, pool.discarded(), "buffers that were not read");
+  const std::uint64_t discarded = pool.discarded();
+  capture_.lose(rows::Loss::memory_limit, discarded - std::exchange(discarded_counted_, discarded), "buffers that were not read");
   const std::uint64_t now = now_ns();
   const BufferPool::Unread unread = pool.unread(0, now);
   if (unread.count == 0) return;
-  const std::uint64_t since = std::max(unread.oldest, started_);
+  const std::uint64_t began = capture_.filter() != nullptr ? capture_.filter()->begin() : started_;
+  const std::uint64_t since = std::max(unread.oldest, began);
   capture_.lose(rows::Loss::kept_back, unread.count, "records of the last " + std::to_string((now - since) / 1'000'000 + 1) + " ms");
   if (const std::string error = source_.flush_error(); !error.empty())
     notes_.add_quietly("CUPTI did not return its last records (" + error + "), so they are missing");
 }
 
+void Writer::end_window() {
+  if (options_.records_nvtx()) nvtx_.write_open_ranges();
+  count_lost();
+  lost_counted_ = false;
+}
+
 void Writer::write_out() {
+  if (capture_.keeps_nothing()) {
+    for (const auto& decoder : decoders_) decoder->write_out(false);
+    return publish_statistics();
+  }
   const std::uint64_t now = now_ns();
   if (now >= next_clock_) write_clocks(now);
   if (now >= next_names_) {
@@ -228,7 +242,7 @@ void Writer::complete_file() {
   // Each cut file counts them; the files of a recording of the newest rows are one capture and count them once.
   for (const Refusal& refusal : note_refusals())
     if (!refusals_counted_) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
-  refusals_counted_ = keeper_ != nullptr;
+  refusals_counted_ = options_.keeps_newest();
   thread_names_.refresh();
   for (const auto& decoder : decoders_) decoder->write_out(true);
   write_devices(true);
@@ -240,13 +254,19 @@ void Writer::complete_file() {
 
 std::string Writer::finish(bool in_order) {
   read_rings();
+  BlockFile& file = capture_.file();
+  const std::string last_path = keeper_ != nullptr ? keeper_->last_path(file.path()) : file.path();
+  if (last_path.empty()) {
+    publish_statistics();
+    file.remove();
+    return {};
+  }
   if (options_.records_nvtx()) nvtx_.finish();
   count_lost();
   complete_file();
   note_disk_error();
   if (in_order && capture_.losses_are_written()) write_end();
   publish_statistics();
-  BlockFile& file = capture_.file();
   const std::string name = "the capture '" + file.path() + "' ";
   const bool removed = file.removed();
   if (!file.close())
@@ -254,6 +274,8 @@ std::string Writer::finish(bool in_order) {
            "), so its last rows may be missing; check the space on the disk";
   if (removed)
     return name + "was removed during the recording and is lost; record into a folder that no other program cleans";
+  if (last_path != file.path() && ::rename(file.path().c_str(), last_path.c_str()) != 0)
+    return name + "could not be renamed to '" + last_path + "' (" + std::strerror(errno) + ")";
   return {};
 }
 

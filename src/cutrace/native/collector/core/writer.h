@@ -68,6 +68,13 @@ class Writer {
   std::uint64_t drained_at() const { return drained_; }
   // Counts the records that CUPTI has dropped so far.
   void count_dropped();
+  // The file gets no more records, and the recording goes on: writes the part of the open ranges that is in it, and counts
+  // what is lost.
+  void end_window();
+  // Adds members to the process block of this file.
+  void describe_file(const JsonObject& members) { capture_.process(members.str(), true); }
+  void write_clocks(std::uint64_t now);
+  void write_process();
   // Completes the file under the name `path` and goes on in a new file. Returns the contents of the completed file; nullopt on
   // failure, and the recording then goes on in the same file.
   std::optional<Capture::Contents> split(const std::string& path, std::string& error);
@@ -78,9 +85,7 @@ class Writer {
   void note_disk_error();
   void note_graph_kernels();
   void write_devices(bool without_info);
-  void write_process();
   void write_end();
-  void write_clocks(std::uint64_t now);
   void complete_file();
   void publish_statistics();
 
@@ -107,6 +112,7 @@ class Writer {
   std::uint64_t next_clock_ = 0;
   std::uint64_t drained_ = 0;          // when the last drain began
   std::uint64_t file_began_;
+  std::uint64_t discarded_counted_ = 0;  // buffers that the writer could not read
   std::uint64_t refused_buffers_;      // refused requests of CUPTI, counted so far
   bool lost_counted_ = false;
   std::size_t refusals_noted_ = 0;

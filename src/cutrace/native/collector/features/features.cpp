@@ -14,6 +14,7 @@
 #include "features/standby/first_work.h"
 #include "features/stacks/stacks.h"
 #include "features/stream_captures/capture_watch.h"
+#include "features/windows/windows.h"
 
 namespace cutrace {
 
@@ -30,6 +31,7 @@ std::span<Feature* const> features() {
       &first_work_feature(),
       &stacks_feature(),
       &stream_captures_feature(),
+      &windows_feature(),
   };
   return all;
 }

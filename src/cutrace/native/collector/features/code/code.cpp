@@ -347,7 +347,7 @@ std::unique_ptr<Decoder> Code::decoder(const DecoderContext& context) {
 void CodeDecoder::event(const Ring&, const std::uint8_t* bytes) {
   LaunchEvent event;
   std::memcpy(&event, bytes, sizeof event);
-  launches_.add(event.correlation, event.code);
+  launches_.add(event.correlation, event.code, !capture_.keeps_nothing());
 }
 
 void CodeDecoder::take_loaded() {

@@ -303,7 +303,7 @@ void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
   } else if (head.type == EventType::launch_name) {
     LaunchEvent event;
     std::memcpy(&event, bytes, sizeof event);
-    if (!launches_.add(event.correlation, event.hash)) incomplete_ = true;
+    if (!launches_.add(event.correlation, event.hash, !capture_.keeps_nothing())) incomplete_ = true;
   } else {
     NodeEvent event;
     std::memcpy(&event, bytes, sizeof event);

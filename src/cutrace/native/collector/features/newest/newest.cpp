@@ -52,6 +52,9 @@ class Newest final : public FileKeeper {
   void round() override;
   void end(bool at_exit) override;
   Outcome dump(const std::string& path, std::string& error) override;
+  const char* why_not_cut() const override {
+    return "a recording of the newest rows cannot be cut; dump it, or record without last and rotate";
+  }
 
  private:
   struct Segment {

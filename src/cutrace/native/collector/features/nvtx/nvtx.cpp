@@ -1,5 +1,6 @@
 #include "nvtx.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -14,8 +15,26 @@
 namespace cutrace::nvtx {
 
 std::atomic<std::uint32_t> armed{0};
+std::atomic<RangeFollower*> range_follower{nullptr};
 
 namespace {
+
+// Keys of ranges for a follower.
+std::uint64_t key_of(nvtxRangeId_t id) { return id | std::uint64_t{1} << 63; }
+std::uint64_t key_of(const Ring& ring, std::uint16_t domain, std::uint32_t depth) {
+  constexpr std::uint32_t kMostDepth = (1u << 24) - 1;
+  return std::uint64_t{ring.thread} << 32 | std::uint64_t{domain} << 24 | std::min(depth, kMostDepth);
+}
+
+void began(std::uint64_t key, const Event& e) {
+  RangeFollower* const follower = range_follower.load(std::memory_order_acquire);
+  if (follower == nullptr) return;
+  const std::string_view own = e.text.view();
+  follower->range_began(key, e.domain, own.empty() ? registered_string(e.registered) : own);
+}
+void ended(std::uint64_t key, std::uint64_t time) {
+  if (RangeFollower* const follower = range_follower.load(std::memory_order_acquire)) follower->range_ended(key, time);
+}
 
 std::atomic<std::uint64_t> next_range_id{1};
 std::atomic<void (*)()> on_first_event{nullptr};
@@ -68,6 +87,7 @@ struct Taker {
     e.id = next_range_id.fetch_add(1, std::memory_order_relaxed);
     e.flags |= kId;
     emit(*ring, e, now_ns());
+    began(key_of(e.id), e);
     return e.id;
   }
   static void end(Event& e) {
@@ -76,12 +96,14 @@ struct Taker {
     if (ring == nullptr || e.id == 0) return;
     e.flags = kId;
     emit(*ring, e, time);
+    ended(key_of(e.id), time);
   }
 
   int push(Event& e) {
     const bool counted = e.domain < Ring::kDomains;
     e.depth = counted ? ring->depth[e.domain]++ : kNoDepth;
     emit(*ring, e, now_ns());
+    if (counted) began(key_of(*ring, e.domain, e.depth), e);
     return counted ? static_cast<int>(e.depth) : kNotTracked;
   }
   static int pop(Event& e) {
@@ -94,6 +116,7 @@ struct Taker {
       e.depth = depth != 0 ? --depth : kUnmatched;
     }
     emit(*ring, e, time);
+    if (e.depth != kNoDepth && e.depth != kUnmatched) ended(key_of(*ring, e.domain, e.depth), time);
     return e.depth == kNoDepth ? kNotTracked : e.depth == kUnmatched ? -1 : static_cast<int>(e.depth);
   }
 };

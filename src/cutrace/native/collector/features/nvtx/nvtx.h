@@ -70,6 +70,19 @@ inline Ring* ring_if_recording() {
   return number != 0 ? rings::of_this_thread(number, EventSource::nvtx) : nullptr;
 }
 
+// A part of the collector that follows the ranges of the program while they are recorded, on their threads.
+class RangeFollower {
+ public:
+  // `key` is that of the range among all that are open. Ranges of domains without a depth counter are left out.
+  virtual void range_began(std::uint64_t key, std::uint16_t domain, std::string_view name) noexcept = 0;
+  virtual void range_ended(std::uint64_t key, std::uint64_t time) noexcept = 0;
+
+ protected:
+  ~RangeFollower() = default;
+};
+// Null for nobody, the usual case.
+extern std::atomic<RangeFollower*> range_follower;
+
 // Registered strings and domains live as long as the process, because a program keeps its handles for the next recording.
 // Numbers count from 1; 0 is the default domain, or no string.
 std::uint32_t register_string(std::string_view text);

@@ -149,6 +149,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
     case EventType::mark: {
       rows::NvtxMarks row;
       row.time = header.time;
+      if (!capture_.keeps(row)) return;
       row.payload = attributes.payload;
       row.name = known != 0 ? registered(known) : capture_.string(own);
       row.domain = domain(header.domain);
@@ -440,9 +441,23 @@ void NvtxDecoder::write_deferred(OpenRange& range, std::uint64_t end, std::uint3
 // The range is in no container any more.
 void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
   open_bytes_ -= size_of(range);
+  write_row(range, end, thread);
+}
+
+void NvtxDecoder::write_open_ranges() {
+  each_open_range([&](OpenRange& range) { write_row(range, 0, 0); });
+  for (auto& [key, ranges] : deferred_)
+    for (OpenRange& range : ranges) write_row(range, 0, 0);
+}
+
+void NvtxDecoder::write_row(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
+  std::uint64_t start = range.row.start;
+  std::uint16_t flags = end == 0 ? 1 : 0;
+  if (capture_.filter() != nullptr && !capture_.filter()->clip(start, end, flags)) return;
   rows::NvtxRanges row = row_of(range, end);
+  row.start = start;
   row.end_thread = thread;
-  row.flags = end == 0 ? 1 : 0;
+  row.flags = flags;
   capture_.add(row);
   if (end == 0) return capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
   if (watcher_.watches_ranges()) look_at(range, row, false);

@@ -35,6 +35,8 @@ class NvtxDecoder {
   void end_round();
   // Has the watcher look at the ranges that are open at `time`.
   void watch_open_ranges(std::uint64_t time);
+  // Writes the part of the open ranges that is in the window, which is closed.
+  void write_open_ranges();
   // Writes the ranges without an end.
   void finish();
   std::uint64_t events() const { return events_; }
@@ -93,6 +95,7 @@ class NvtxDecoder {
   rows::NvtxRanges row_of(const OpenRange& range, std::uint64_t end);
   void look_at(OpenRange& range, const rows::NvtxRanges& row, bool open);
   void write(OpenRange& range, std::uint64_t end, std::uint32_t thread);  // end 0: the range has no end
+  void write_row(OpenRange& range, std::uint64_t end, std::uint32_t thread);
   // Writes the last range of a stack and removes it; end 0: the range has no end.
   void close(Stack& stack, std::uint64_t end = 0);
   void leave_open(Stacks& stacks);

@@ -327,6 +327,7 @@ JsonObject Standby::stop(bool at_exit) {
   for (std::uint32_t waited = 0; recording != nullptr && recording->writes() && waited < patience_ms_; ++waited) pause(1);
   if (failed != 0) return failure(process::last_error());
   JsonObject json;
+  json.texts("notes", process::notes());
   add_counters(json);
   return json;
 }

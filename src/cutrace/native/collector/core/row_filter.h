@@ -1,0 +1,39 @@
+// Which rows a file keeps, in a recording that does not keep all of them.
+#pragma once
+
+#include <cstdint>
+
+namespace cutrace {
+
+class RowFilter {
+ public:
+  // What decides about a row; 0 where the row has none.
+  struct Facts {
+    std::uint64_t time = 0;  // of its start
+    std::uint32_t call = 0;  // the number that CUPTI gave its call
+    bool on_gpu = false;     // work, which may start long after its call
+  };
+  template <typename Row>
+  static Facts facts_of(const Row& row) {
+    Facts facts;
+    if constexpr (requires { row.start; }) facts.time = row.start;
+    else if constexpr (requires { row.time; }) facts.time = row.time;
+    if constexpr (requires { row.correlation; }) facts.call = row.correlation;
+    facts.on_gpu = requires { row.start; row.device; row.correlation; };
+    return facts;
+  }
+
+  // All are for the writer's thread. Whether no row is kept at present.
+  virtual bool keeps_nothing() = 0;
+  virtual bool keeps(const Facts& row) = 0;
+  // Clips a range of the program to what is kept, and sets its `flags`, as the table has them. An `end` of 0 means that the
+  // range is open. False when no part of it is kept.
+  virtual bool clip(std::uint64_t& start, std::uint64_t& end, std::uint16_t& flags) = 0;
+  // Rows of earlier times are not kept.
+  virtual std::uint64_t begin() = 0;
+
+ protected:
+  ~RowFilter() = default;
+};
+
+}  // namespace cutrace

@@ -1,0 +1,131 @@
+// Windows: the parts of a program that a recording keeps, each in a file of its own (Options::capture_range).
+//
+// A thread of the program opens and closes a window. The kinds of CUPTI are enabled in between, but records alone do not tell
+// what belongs to the window: other threads go on meanwhile, and work of the GPU is reported later. So the writer asks for
+// each row whether the window has it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/row_filter.h"
+
+namespace cutrace {
+
+// A moment of the program. CUPTI numbers the calls of all threads in their order, and work has the number of its call.
+struct Moment {
+  std::uint64_t time = 0;
+  std::uint32_t correlation = 0;  // of a call at this moment; 0: not known
+};
+
+// Whether call `a` was after call `b`. The numbers start again after 2^32 calls.
+inline bool is_later_call(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
+
+struct Window {
+  std::uint64_t number = 0;  // from 1; 0 before the first
+  Moment begin;
+  Moment end;  // its time is 0 while the window is open
+
+  bool is_open() const { return number != 0 && end.time == 0; }
+
+  // Work of the GPU belongs to the window in which it was launched, other rows to that of their start.
+  bool has(const RowFilter::Facts& row) const {
+    if (number == 0) return false;
+    const bool too_early = row.call != 0 && begin.correlation != 0 ? !is_later_call(row.call, begin.correlation)
+                                                                   : row.time != 0 && row.time < begin.time;
+    if (too_early) return false;
+    if (row.call != 0 && end.correlation != 0) return is_later_call(end.correlation, row.call);
+    return row.on_gpu || row.time == 0 || end.time == 0 || row.time < end.time;
+  }
+
+  // Clips a range of the program to the window. False when no part of it is inside. An end of 0 means that it is still open.
+  // The values of `flags` are those of the table.
+  bool clip(std::uint64_t& start, std::uint64_t& range_end, std::uint16_t& flags) const {
+    constexpr std::uint16_t kStillOpen = 1;
+    constexpr std::uint16_t kBeganBefore = 2;
+    constexpr std::uint16_t kWentOn = 4;
+    const bool began_later = end.time != 0 && start >= end.time;
+    const bool ended_before = range_end != 0 && range_end < begin.time;
+    if (number == 0 || began_later || ended_before) return false;
+    if (start < begin.time) {
+      start = begin.time;
+      flags |= kBeganBefore;
+    }
+    if (end.time != 0 && (range_end == 0 || range_end > end.time)) {
+      range_end = end.time;
+      flags |= kWentOn;
+    }
+    flags = static_cast<std::uint16_t>(range_end == 0 ? flags | kStillOpen : flags & ~kStillOpen);
+    return true;
+  }
+};
+
+// The latest window. It is opened and closed on any thread, and the writer reads it.
+class LatestWindow final : public RowFilter {
+ public:
+  // `begin()` gives the moment, none when there is to be no window. The writer waits for it, and reads nothing meanwhile that
+  // could belong to the window.
+  template <typename Begin>
+  bool open(Begin&& begin) {
+    const Change change(*this);
+    const std::optional<Moment> moment = begin();
+    if (!moment || window_.is_open()) return false;
+    window_ = {window_.number + 1, *moment, {}};
+    return true;
+  }
+  // Does nothing when no window is open. A moment without a time is now.
+  void close(Moment end) {
+    const Change change(*this);
+    if (!window_.is_open()) return;
+    if (end.time == 0) end.time = now_ns();
+    // The beginning waits for CUPTI, and can be after an end that did not wait so long.
+    end.time = std::max(end.time, window_.begin.time);
+    window_.end = end;
+  }
+
+  bool is_open() {
+    const std::lock_guard lock(mutex_);
+    return window_.is_open();
+  }
+
+  // The writer's thread, like what follows. What happened after the end of a window is never read before that end.
+  const Window& get() {
+    if (version_.load(std::memory_order_acquire) != seen_) {
+      const std::lock_guard lock(mutex_);
+      seen_ = version_.load(std::memory_order_relaxed);
+      copy_ = window_;
+    }
+    return copy_;
+  }
+  // The file has all rows of the window. Nothing is kept until the next one.
+  void complete() { completed_ = get().number; }
+
+  bool keeps_nothing() override { return get().number == completed_; }
+  bool keeps(const Facts& row) override { return !keeps_nothing() && get().has(row); }
+  bool clip(std::uint64_t& start, std::uint64_t& end, std::uint16_t& flags) override {
+    return !keeps_nothing() && get().clip(start, end, flags);
+  }
+  std::uint64_t begin() override { return get().begin.time; }
+
+ private:
+  // The version is odd while the window changes: get() then waits for the lock.
+  struct Change {
+    explicit Change(LatestWindow& window) : latest(window), lock(window.mutex_) { latest.version_.fetch_add(1); }
+    ~Change() { latest.version_.fetch_add(1); }
+    LatestWindow& latest;
+    const std::lock_guard<std::mutex> lock;
+  };
+
+  std::mutex mutex_;
+  std::atomic<std::uint32_t> version_{0};
+  Window window_;  // under mutex_
+  std::uint32_t seen_ = 0;  // the writer's, like copy_
+  Window copy_;
+  std::uint64_t completed_ = 0;  // the number of the latest window whose file is complete; the writer's
+};
+
+}  // namespace cutrace

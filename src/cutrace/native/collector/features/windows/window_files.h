@@ -1,0 +1,66 @@
+// The windows of a recording: opening and closing them, and their files.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "core/file_keeper.h"
+#include "core/recording.h"
+#include "window.h"
+
+namespace cutrace {
+
+class WindowFiles final : public FileKeeper {
+ public:
+  // `never_opened()` gives the note of a recording without a window, "" for none.
+  WindowFiles(const KeeperContext& context, std::function<std::string()> never_opened)
+      : options_(context.options),
+        recording_(context.recording),
+        writer_(context.writer),
+        source_(context.source),
+        notes_(context.notes),
+        never_opened_(std::move(never_opened)) {}
+
+  // Any thread, one window after the other. open() returns when everything in the window will be recorded, and close() when
+  // the window has a complete file, both after patience_ms at the latest. open() calls `call_number` on the flusher, for the
+  // number of a call that is made now, 0 when there is none. It returns false when there is no window.
+  bool open(const std::function<std::uint32_t()>& call_number);
+  // `context`: one to wait for, beside the devices' primary contexts. `last`: no window follows.
+  void close(Moment end, void* context, bool last);
+
+  RowFilter* filter() override { return &window_; }
+  void before_write() override;
+  void stopping() override;
+  void end(bool at_exit) override;
+  std::string last_path(const std::string& path) override;
+  Outcome dump(const std::string& path, std::string& error) override;
+  const char* why_not_cut() const override {
+    return "a recording of capture ranges cannot be cut; each range has a file of its own";
+  }
+
+ private:
+  void resume();
+  void suspend(void* context);
+  void describe(std::uint64_t read);
+  Outcome complete(bool last, std::string& error);
+
+  const Options& options_;
+  Recording& recording_;
+  Writer& writer_;
+  CuptiSource& source_;
+  Notes& notes_;
+  const std::function<std::string()> never_opened_;
+  LatestWindow window_;
+  std::uint64_t described_ = 0;               // the number of the window that the file describes; writer only
+  std::atomic<bool> unfinished_work_{false};  // the GPU was not waited for at the end of the window
+
+  std::mutex mutex_;
+  std::condition_variable closed_;
+  bool closing_ = false;  // under mutex_: a window has no complete file yet
+};
+
+}  // namespace cutrace
