@@ -177,6 +177,8 @@ class _RankChanges(Changes):
         for key in ("started", "ended"):
             if type(info.get(key)) is int:
                 info[key] = described.alignment.moment(info[key])
+        if "windows" in info:
+            info["windows"] = described.times_of_windows
         if "tables" in info:
             # A rank with several processes keeps their names, too.
             info["name"] = rank.name if rank.processes == 1 else f"{rank.name} {described.name}"

@@ -160,6 +160,35 @@ def test_several_attachments_in_a_row_are_complete(arm: Arm, tmp_path: Path) -> 
     assert not cutrace.processes()
 
 
+def test_an_armed_program_opens_windows_while_it_is_recorded(arm: Arm, tmp_path: Path) -> None:
+    program = arm("--capture-range", "profiler")
+    window = "fakegpu.profiler('cudaProfilerStart'); launch({}, 'k'); fakegpu.profiler('cudaProfilerStop')"
+    program.do(window.format(7))
+    with cutrace.attach(program.pid, tmp_path / "some.bin"):
+        program.launch(5, "outside")
+        program.do(window.format(10))
+        program.launch(5, "outside")
+        program.do(window.format(20))
+    with cutrace.attach(program.pid, tmp_path / "all.bin", capture_range="none"):
+        program.launch(5, "inside")
+    with cutrace.attach(program.pid, tmp_path / "first.bin", capture_range="profiler", capture_range_end="stop"):
+        program.do(window.format(1))
+        program.do(window.format(2))
+    done = run("attach", program.pid, "--for", "50ms", cwd=program.folder)
+    assert done.returncode == 2
+    assert "the capture range 'profiler' never opened" in done.stderr
+    assert program.do("answer = fakegpu.subscribers()") == 0
+    assert program.end() == 0
+    assert kernels(tmp_path / "some.bin") == {"k": 30}
+    assert is_complete(tmp_path / "some.bin")
+    with cutrace.load(tmp_path / "some.bin") as trace:
+        assert len(trace.processes[0].windows) == 2
+    assert kernels(tmp_path / "all.bin") == {"inside": 5}
+    with cutrace.load(tmp_path / "all.bin") as trace:
+        assert trace.notes == ()
+    assert kernels(tmp_path / "first.bin") == {"k": 1}
+
+
 def test_a_process_on_standby_does_nothing(arm: Arm) -> None:
     program = arm()
     process = Path("/proc", str(program.pid))

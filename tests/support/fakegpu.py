@@ -199,6 +199,11 @@ def api(call: str, duration_ns: int = 0) -> None:
     _check(_driver().fake_gpu_call(call.encode(), ctypes.c_uint64(duration_ns)), call)
 
 
+def profiler(call: str) -> None:
+    """Tell profilers to begin or to end: cudaProfilerStart, cudaProfilerStop, cuProfilerStart or cuProfilerStop."""
+    _check(_driver().fake_gpu_profiler(call.encode()), call)
+
+
 # ---- faults ----
 
 

@@ -555,11 +555,13 @@ class StreamUses(StatsCollector):
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[gpu.StreamUse]:
         lengths = [*self._lengths.spreads(), *(NOTHING for _ in streams)]
+        unrecorded = self.context.trace.unrecorded(process)
         for stream, at_launch, use in zip(streams, lengths, self._times.uses(), strict=False):
             counts, first, last, busy, idle, gaps, (high, low), span, full = use
             queue = gpu.Queue(at_launch, (high << 64 | low) / span if span > 0 else 0.0, full)
             by_table = dict(zip(GPU_WORK, counts, strict=True))
-            yield gpu.StreamUse(process, stream, by_table, first, last, busy, gpu.Idle(*(*idle, gaps)), queue)
+            waits = gpu.Idle(*(*idle, gaps)).without(unrecorded, first, last)
+            yield gpu.StreamUse(process, stream, by_table, first, last, busy, waits, queue)
 
 
 class GpuUses(StatsCollector):

@@ -9,11 +9,12 @@ are those of Holistic Trace Analysis (host wait, kernel wait, other), with waits
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..trace import Trace
+from ..trace.capture_ranges import time_within
 from ..trace.quality import GPU_WORK
 from .distribution import NOTHING, Spread
 from .sweep import Stream
@@ -52,6 +53,15 @@ class Idle:
     @property
     def total(self) -> int:
         return self.host + self.kernel + self.dependency + self.other
+
+    def without(self, unrecorded: list[tuple[int, int]], first: int, last: int) -> Idle:
+        """Leave out the unrecorded times of a stream whose work lasts from ``first`` to ``last``. What follows one was
+        launched after it, so the gap seems to wait for the host, or for an unknown launch."""
+        inside = [(start, end) for start, end in unrecorded if first <= start and end <= last]
+        time = time_within(inside, first, last)
+        of_host = min(time, self.host)
+        of_other = min(time - of_host, self.other)
+        return replace(self, host=self.host - of_host, other=self.other - of_other)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import CutraceError, did_you_mean
 from ..trace import Trace
+from ..trace.capture_ranges import time_within
 from . import listings
 from .collectors import collect
 from .distribution import Spread
@@ -287,7 +288,8 @@ def _measured(uses: Callable[[Trace, Callable[[str], str]], Iterable[Any]]) -> C
 
 
 def _span(view: View, use: GpuUse | StreamUse) -> int:
-    return use.last - use.first
+    """The time (ns) from the first work to the last, without the time between the windows of a capture range."""
+    return use.last - use.first - time_within(view.trace.unrecorded(use.process), use.first, use.last)
 
 
 _DURATION = _ns("duration", lambda v, e: e.end - e.start)

@@ -16,6 +16,7 @@ import numpy as np
 from .._native import GpuTimes
 from ..runbin.layout import TABLES
 from ..trace import EarlyStart, Process, Quality, Trace
+from ..trace.capture_ranges import time_within
 from ..trace.quality import GPU_WORK
 from ..trace.rows import time_order
 from .gpu import ANY_WORK, COMPUTE, Kinds
@@ -29,8 +30,9 @@ class Gpu:
     """One GPU, by UUID, over all processes that used it.
 
     ``busy_ns`` is the time in which any GPU work ran, ``compute_ns`` the time of computation (:mod:`.gpu` defines
-    both); ``utilization`` is the share of the busy time in the span of the capture. ``kernel_ns`` is the sum of the
-    times of kernels and whole graphs, which may overlap on different streams.
+    both); ``utilization`` is the share of the busy time in the span of the capture, without the time between the
+    windows of a capture range. ``kernel_ns`` is the sum of the times of kernels and whole graphs, which may overlap on
+    different streams.
     """
 
     name: str
@@ -98,7 +100,7 @@ def _gpus(trace: Trace) -> tuple[Gpu, ...]:
             work = [column[order] for column in work]
         if work:
             times.add(*work)
-    span = trace.end - trace.start
+    span = trace.end - trace.start - time_within(trace.unrecorded(), trace.start, trace.end)
     kernels, graphs = GPU_WORK.index("kernels"), GPU_WORK.index("graph_launches")
     for index, counts, spent, _, _, union in times.uses():
         gpu = gpus[index]

@@ -133,7 +133,8 @@ class _Recorder:
         if recording.trouble:
             say(recording.trouble)
         if recording.output is None:
-            raise CutraceError(f"nothing was recorded of process {self._pid}: run `cutrace ps`")
+            advice = "" if recording.trouble else ": run `cutrace ps`"
+            raise CutraceError(f"nothing was recorded of process {self._pid}{advice}")
         self._files += 1
         summarize(recording, recording.output)
 

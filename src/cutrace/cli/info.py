@@ -56,6 +56,7 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
                 "command": list(p.command),
                 "complete": p.complete,
                 **({"dumped_because": list(p.dumped_because)} if p.dumped_because else {}),
+                **_windows(p),
                 **{key: p.info.get(key) for key in _VERSIONS},
                 **{key: p.info[key] for key in ("sampled", "sample_interval") if key in p.info},
                 "rows": rows,
@@ -89,6 +90,14 @@ def _code_object(codes: KernelCodes) -> dict[str, Any]:
         }
         for name, kernel in codes.by_kernel.items()
     }
+
+
+def _windows(process: Process) -> dict[str, Any]:
+    """What a process with a capture range recorded."""
+    if not process.capture_range:
+        return {}
+    windows = [{"start_ns": window.start, "end_ns": window.end} for window in process.windows]
+    return {"capture_range": process.capture_range, "windows": windows}
 
 
 _SHORT_UUID = len("GPU-01234567")

@@ -61,6 +61,16 @@ if TYPE_CHECKING:
 )
 @click.option("--stacks-min", metavar="TIME", help="Record stacks of calls that take at least TIME only, e.g. 20us.")
 @click.option("--code", is_flag=True, help="Record hash, registers, memory and size of kernels' machine code.")
+@click.option(
+    "--capture-range",
+    metavar="profiler|nvtx:NAME",
+    help="Record only between cudaProfilerStart() and cudaProfilerStop(), or inside NVTX ranges of this name.",
+)
+@click.option(
+    "--capture-range-end",
+    metavar="stop|repeat[:N]",
+    help="Record one capture range, all of them, or the first N.  [default: repeat]",
+)
 @click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
 @click.option("--max-size", metavar="SIZE", help="Size limit of a process's file, e.g. 2GiB.")
 @click.option(
@@ -103,10 +113,13 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
         say(recording.trouble)
     if recording.output is None:
         left = f" {output} is that of an earlier run." if output.exists() else ""
-        say(
-            f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
-            "`cutrace doctor` checks this machine."
-        )
+        if chosen.records_windows:
+            say(f"nothing was recorded: {chosen.never_opened} in a process of the command.{left}")
+        else:
+            say(
+                f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
+                "`cutrace doctor` checks this machine."
+            )
     else:
         if not recording.processes:
             say("the command made no CUDA or NVTX call that could be seen: there are only samples")

@@ -74,7 +74,7 @@ _Recorder = TypeVar("_Recorder", bound=Recorder)
 class Capture(Recorder):
     """A recording of this process: a context manager, and a decorator that records each call.
 
-    ``path`` is the capture. It exists when the recording has ended.
+    ``path`` is the capture. It exists when the recording has ended, unless its capture range never opened.
 
     As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded to
     ``path`` (``run.bin``), each further one to the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
@@ -123,6 +123,10 @@ class Capture(Recorder):
         for name in annotate.stop():
             warnings.warn(annotate.unused(name), RuntimeWarning, stacklevel=2)
         if not _finish(to):
+            if self._options.records_windows:
+                reason = self._options.never_opened
+                warnings.warn(f"nothing was recorded to {self.path}: {reason}", RuntimeWarning, stacklevel=2)
+                return
             raise CutraceError(f"nothing was recorded to {self.path}: the recording had already ended")
         if not collector().stats().nvtx_events and not cuda.initialised():
             warnings.warn(

@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,6 +27,8 @@ _CAPTURE = ".bin"
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
+# The number of a window at the end of a file's name: see the collector's features/windows.
+_WINDOW = re.compile("-w([0-9]{1,18})$")
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,17 @@ def writer(part: Path) -> int | None:
 
 
 def recorded(parts: Sequence[Path]) -> set[str]:
-    """``<pid>-<instance>`` of each process that wrote these files. One that keeps its newest rows has several files."""
-    return {"-".join(part.stem.split("-")[:2]) for part in parts if part.name != SAMPLES}
+    """``<pid>-<instance>`` of each process that wrote these files. One that keeps its newest rows, or records windows,
+    has several files."""
+    return {"-".join(_WINDOW.sub("", part.stem).split("-")[:2]) for part in parts if part.name != SAMPLES}
+
+
+def _order(part: Path) -> tuple[bool, int, str, int]:
+    """Sorts files by the start of their process, and those of a process by their window. Samples are last."""
+    window = _WINDOW.search(part.stem)
+    # What has no number yet is the newest window.
+    number = int(window[1]) if window else sys.maxsize
+    return part.name == SAMPLES, started(part), _WINDOW.sub("", part.stem) + part.suffix, number
 
 
 def started(path: Path) -> int:
@@ -214,7 +227,7 @@ def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = 
         publish(parts[0], output)
         return
     with replacing(output) as temporary, temporary.open("wb") as file:
-        concatenate(sorted(parts, key=lambda p: (p.name == SAMPLES, started(p), p.name)), file)
+        concatenate(sorted(parts, key=_order), file)
     if moving:
         for part in parts:
             part.unlink(missing_ok=True)

@@ -59,6 +59,9 @@ _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
 # The kinds of API calls with Python stacks. Of launches, one in so many can have one.
 _STACKS = ("sync", "alloc", "copy", "launch")
 _FEWEST_STACKS = 2**32 - 1
+#: What opens and closes the windows of a recording, as users write it.
+CAPTURE_RANGES = "profiler (cudaProfilerStart, cudaProfilerStop) or nvtx:NAME (ranges of this name), such as nvtx:step"
+_OF_NVTX = "nvtx:"
 API_MODES = ("launch", "all", "none")
 GRAPH_MODES = ("node", "graph")
 
@@ -73,6 +76,8 @@ class OptionArguments(TypedDict, total=False):
     annotate: str | Sequence[str]
     stacks: str | Sequence[str] | None
     stacks_min: float | str | None
+    capture_range: str | None
+    capture_range_end: str | None
     max_memory: int | str | None
     max_size: int | str | None
     last: float | str | None
@@ -103,6 +108,10 @@ class Options:
     :param stacks: kinds of API calls whose Python stacks are recorded, in the notation of the collector: ``sync``,
         ``alloc``, ``copy``, ``launch``, and ``launch:N`` for one launch in N; see docs/stacks.md.
     :param stacks_min_ns: record the stacks of calls that take at least this many nanoseconds.
+    :param capture_range: record only windows that the program opens and closes: ``profiler`` for cudaProfilerStart()
+        and cudaProfilerStop(), ``nvtx:NAME`` for NVTX ranges; ``none`` takes back that of `cutrace arm`. docs/cli.md
+        describes them.
+    :param capture_range_end: ``repeat``, the default, records all windows, ``repeat:N`` the first N, ``stop`` one.
     :param max_memory: bytes of host memory that the collector may use; records that do not fit are counted as lost.
     :param max_size: bytes that a process may write; later rows are counted as lost.
     :param last_ms: keep only the rows of this many milliseconds before the end, and before each dump (up to an eighth
@@ -129,6 +138,8 @@ class Options:
     annotate: tuple[str, ...] = ()
     stacks: tuple[str, ...] | None = None
     stacks_min_ns: int | None = None
+    capture_range: str | None = None
+    capture_range_end: str | None = None
     max_memory: int | None = None
     max_size: int | None = None
     last_ms: int | None = None
@@ -177,6 +188,7 @@ class Options:
             raise CutraceError("annotated functions are NVTX ranges: record NVTX too")
         if options.code and not {"kernel", "default"} & set(options.kinds or ("default",)):
             raise CutraceError("the machine code is that of recorded kernels: record the kind of activity 'kernel' too")
+        options = replace(options, capture_range=_capture_range(options), capture_range_end=_capture_range_end(options))
         size = _size("size", options.max_size, _LEAST_SIZE)
         if options.rotate and size is None and last is None:
             raise CutraceError("rotate needs a maximum size: give one, such as 1GiB")
@@ -196,6 +208,16 @@ class Options:
     def records_nvtx(self) -> bool:
         """Whether the recording has NVTX, unless its kinds leave it out."""
         return self.nvtx is not False
+
+    @property
+    def records_windows(self) -> bool:
+        """Whether the recording has only windows that the program opens. False when `cutrace arm` decides."""
+        return self.capture_range not in (None, "none")
+
+    @property
+    def never_opened(self) -> str:
+        """The reason why nothing was recorded, if there is a capture range."""
+        return f"the capture range {self.capture_range!r} never opened"
 
     @property
     def keeps_newest(self) -> bool:
@@ -230,6 +252,8 @@ class Options:
             "annotator": Path(annotate.__file__).absolute() if annotator and self.annotate else None,
             "stacks": None if self.stacks is None else ",".join(self.stacks),
             "stacks_min_ns": self.stacks_min_ns,
+            "capture_range": self.capture_range,
+            "capture_range_end": self.capture_range_end,
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
             **{name: 1 for name in ("rotate", "redact", "share", "code") if getattr(self, name)},
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
@@ -261,6 +285,39 @@ def _milliseconds(what: str, time: float | str) -> int:
     if not _MS <= span <= _LONGEST:
         raise CutraceError(f"the {what} cannot be {time}: give 1ms or more, up to a year, such as 30s")
     return span // _MS
+
+
+def _capture_range(options: Options) -> str | None:
+    """The capture range. Raises :class:`CutraceError` when it is unknown, or does not go with the other options."""
+    given = options.capture_range
+    if given is None or given == "none":
+        return given
+    name = given.removeprefix(_OF_NVTX).strip()
+    of_nvtx = given.startswith(_OF_NVTX)
+    if not of_nvtx and given != "profiler":
+        raise CutraceError(f"the capture range {given!r} is unknown: write {CAPTURE_RANGES}")
+    if not name:
+        raise CutraceError(f"the capture range {given!r} names no range: write {CAPTURE_RANGES}")
+    if ";" in name or "\n" in name:
+        raise CutraceError(f"the capture range {given!r} has a semicolon or a line break: write ? in its place")
+    if of_nvtx and not (options.records_nvtx and {"nvtx", "default"} & set(options.kinds or ("default",))):
+        raise CutraceError(f"the capture range {given!r} needs NVTX: record it too")
+    if options.keeps_newest:
+        raise CutraceError("a recording of capture ranges cannot keep the newest rows: leave out last and rotate")
+    if options.sample is not None or options.sample_pc is not None:
+        raise CutraceError("a recording of capture ranges cannot sample: leave out one of them")
+    return f"{_OF_NVTX}{name}" if of_nvtx else given
+
+
+def _capture_range_end(options: Options) -> str | None:
+    given = options.capture_range_end
+    if given is None:
+        return None
+    if not re.fullmatch(r"stop|repeat(:0*[1-9][0-9]{0,17})?", given):
+        raise CutraceError(f"the end of capture ranges {given!r} is unknown: write stop, repeat or repeat:N")
+    if options.capture_range is None:
+        raise CutraceError(f"the end of capture ranges needs a capture range: write {CAPTURE_RANGES}")
+    return given
 
 
 def _conditions(options: Options) -> tuple[str, ...]:

@@ -152,16 +152,19 @@ class Attachment(Recorder):
             raise CutraceError(f"process {self.pid} is not being recorded: start a recording first")
         self._to = self._connection = None
         trouble = []
+        notes: list[str] = []
         with closing(connection):
             if not connection.ended:
                 try:
-                    connection.ask("stop")
+                    notes = connection.ask("stop").get("notes", [])
                 except CutraceError as error:
                     if not connection.ended:
                         trouble.append(str(error))
             if connection.ended == "lost":
                 trouble.append(_after_loss(self.pid))
         recording = to.finish()
+        if recording.output is None:
+            trouble += notes  # there is no capture that has them
         return replace(recording, trouble="; ".join(filter(None, (*trouble, recording.trouble))))
 
 

@@ -174,7 +174,7 @@ nvtx_ranges 20: NVTX ranges, push/pop and start/end.
     u16 depth: number of push/pop ranges of the same thread and domain around this one
     u8 kind: 0 push/pop, 1 start/end
     u8 payload_type: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
-    u16 flags: 1: still open when the capture ended (end is 0)
+    u16 flags: 1: still open when the capture ended (end is 0), 2: began before the file's window, 4: went on after it
     string arguments: fields of the extended payloads, as text of a JSON object; 0 for none
 
 nvtx_marks 21: NVTX marks.

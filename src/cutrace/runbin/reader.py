@@ -28,7 +28,7 @@ _MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
 _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("pid", "parent_pid", "started", "ended", "rank"), (int,)),
     **dict.fromkeys(("producer", "host", "boot_id", "executable", "clock", "clock_of", "cupti_path"), (str,)),
-    **dict.fromkeys(("driver", "name"), (str,)),
+    **dict.fromkeys(("driver", "name", "capture_range"), (str,)),
     **dict.fromkeys(("cupti_version", "driver_version", "runtime_version"), (int, str)),
     **dict.fromkeys(("options", "tables", "import", "merged", "environment"), (dict,)),
     "nvtx": (bool,),
@@ -276,7 +276,12 @@ class Reader:
                 if info["tables"] == _own_schema():
                     # Share it: a capture of a thousand ranks would hold a thousand equal ones.
                     info = info | {"tables": _own_schema()}
+            windows = process.get("windows", [])
             process.update((key, value) for key, value in info.items() if _sound(key, value))
+            if windows:
+                # Each file of a process has its own windows, and describes one again at its end.
+                by_start = {window[0]: window for window in (*windows, *process["windows"])}
+                process["windows"] = [*by_start.values()]
 
 
 def _described(data: bytes) -> dict[str, Any] | None:
@@ -302,9 +307,18 @@ def _of_one_process(headers: np.ndarray) -> bool:
 def _sound(key: str, value: object) -> bool:
     """Whether the value of a process description's key has the required type. Others are left out, so that callers of
     the reader need no checks. Unknown keys may have any type."""
+    if key == "windows":
+        return isinstance(value, list) and bool(value) and all(map(_is_window, value))
     if key in _TEXTS_OF_INFO:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
     return type(value) in _TYPES_OF_INFO.get(key, (type(value),))
+
+
+def _is_window(value: object) -> bool:
+    """Whether this is the start, the end and the last time of a window, as ns."""
+    if not isinstance(value, list) or len(value) != 3:
+        return False
+    return all(type(time) is int and 0 <= time < 1 << 63 for time in value)
 
 
 @cache

@@ -20,13 +20,13 @@ from .reader import Reader
 
 #: Keys of the process description that are kept.
 KEPT = frozenset(
-    ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "clock_of", "started", "ended", "kinds",
+    ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "clock_of", "started", "ended", "kinds", "windows",
      "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
 #: Options of the recording that are kept; the others are paths.
 KEPT_OPTIONS = frozenset(
     ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact", "sample",
-     "share", "stacks", "stacks_min_ns")
+     "share", "stacks", "stacks_min_ns", "capture_range_end")
 )  # fmt: skip
 
 #: The replacement of a path.
@@ -65,6 +65,8 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
     for key in ("notes", "dumped_because"):
         if isinstance(sentences := info.get(key), list):
             kept[key] = [_without_paths(str(sentence)) for sentence in sentences]
+    if isinstance(capture_range := info.get("capture_range"), str):
+        kept["capture_range"] = _without_paths(capture_range)
     return kept | {"redacted": True}
 
 

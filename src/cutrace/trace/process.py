@@ -7,11 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
 from .alignment import Alignment
 
 #: Environment variables with the rank of a process, and with the job, set by launchers.
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK")
 JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+
+
+@dataclass(frozen=True)
+class RecordedWindow:
+    """A window of a capture range, in ns. ``end`` is when it was closed, ``read`` when its GPU work was over and read.
+    Both are 0 when its process was killed inside."""
+
+    start: int
+    end: int
+    read: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,25 @@ class Process:
     def complete(self) -> bool:
         """Whether its capture was closed in order (not killed, not torn)."""
         return "ended" in self.info
+
+    @property
+    def capture_range(self) -> str:
+        """What opened its windows: ``profiler`` or ``nvtx:NAME``. "" when all of the process was recorded."""
+        given = self.info.get("options", {}).get("capture_range", "")
+        asked = given if isinstance(given, str) and given != "none" else ""
+        return str(self.info.get("capture_range", asked))
+
+    @property
+    def windows(self) -> tuple[RecordedWindow, ...]:
+        """The windows that were recorded, in order, if it has a capture range."""
+        return tuple(RecordedWindow(*times) for times in sorted(self.times_of_windows))
+
+    @property
+    def times_of_windows(self) -> list[list[int]]:
+        """The same as a process description holds them."""
+        times = np.array(self.info.get("windows", ()), np.uint64).reshape(-1, 3)
+        aligned: list[list[int]] = self.alignment.moved(times).tolist()
+        return aligned
 
     @property
     def dumped_because(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, REFERRED, STRINGS_BLOCK, TABLES, Table
 from ..runbin.reader import Reader
 from ..units import count_of, html_table, printable
-from . import arrow, stacks
+from . import arrow, capture_ranges, stacks
 from .alignment import Alignment, alignments
 from .codes import KernelCodes
 from .ids import IdMap
@@ -273,8 +273,15 @@ class Trace:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """The sentences of the collector about its processes, each once."""
-        return tuple(dict.fromkeys(note for p in self.processes for note in p.info.get("notes", ())))
+        """The sentences of the collector about its processes, each once, and those on capture ranges."""
+        notes = [note for p in self.processes for note in p.info.get("notes", ())]
+        return tuple(dict.fromkeys([*notes, *capture_ranges.sentences(self.processes, self.end)]))
+
+    def unrecorded(self, process: int | None = None) -> list[tuple[int, int]]:
+        """The times (start and end, ns) between the windows of a capture range in which a process, or none of them, was
+        recorded."""
+        chosen = self.processes if process is None else self.processes[process : process + 1]
+        return capture_ranges.unrecorded(chosen)
 
     @cached_property
     def named_losses(self) -> tuple[Loss, ...]:

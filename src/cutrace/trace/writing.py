@@ -71,6 +71,8 @@ def write(
 def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
     """The process description in the new capture: the old one and the notes."""
     info = {key: value for key, value in process.info.items() if key not in ("format", "tables")}
+    if process.windows:
+        info["windows"] = process.times_of_windows
     merged = [*info.get("notes", ()), *notes]
     return info | {"pid": process.pid} | ({"notes": merged} if merged else {})
 

@@ -18,7 +18,7 @@ from .packets import BOOTTIME, CLEARED, Interned, Output
 REALTIME, MONOTONIC, MONOTONIC_RAW = 1, 3, 5
 #: The sequence of packets about the trace as a whole.
 _SEQUENCE = 1
-_INSTANT = 3
+_SLICE_BEGIN, _SLICE_END, _INSTANT = 1, 2, 3
 
 #: Value of InternedGraphicsContext.Api and of GpuApi.
 CUDA = 4
@@ -254,6 +254,13 @@ def write_missing(output: Output, trace: Trace, unknown: Mapping[str, int], move
         }
         # At the end of the trace: an event earlier than those before it makes viewers sort all events.
         _packet(output, {"timestamp": max(trace.end, 1), "timestamp_clock_id": BOOTTIME, "track_event": event})
+    # Viewers have to sort these, but only captures of windows have them.
+    for times in trace.unrecorded():
+        for kind, time in zip((_SLICE_BEGIN, _SLICE_END), times, strict=True):
+            event = {"type": kind, "track_uuid": track}
+            if kind == _SLICE_BEGIN:
+                event |= {"name": "not recorded", "categories": ["cutrace.unrecorded"]}
+            _packet(output, {"timestamp": time, "timestamp_clock_id": BOOTTIME, "track_event": event})
 
 
 def _packet(output: Output, values: dict[str, Any]) -> None:

@@ -1,0 +1,64 @@
+"""Captures of windows: what was recorded, and what was not.
+
+With a capture range (docs/cli.md) a process is recorded only while its program wants it. ``Process.windows`` has these
+times. Nothing is known about the time between them, so it is neither a loss nor idle time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..units import count_of, format_duration
+from .process import Process
+
+#: A time, from its start to its end (ns).
+Interval = tuple[int, int]
+
+
+def sentences(processes: Sequence[Process], end: int) -> Iterator[str]:
+    """A sentence for each capture range. ``end`` is that of the trace, for windows whose process was killed inside."""
+    of_ranges: dict[str, list[Process]] = {}
+    for process in processes:
+        if process.capture_range:
+            of_ranges.setdefault(process.capture_range, []).append(process)
+    for name, those in of_ranges.items():
+        windows = [window for process in those for window in process.windows]
+        if not windows:
+            yield f"the capture range {name!r} never opened: nothing was recorded"
+            continue
+        total = sum(max((window.end or end) - window.start, 0) for window in windows)
+        where = "" if len(processes) == 1 else f" of {count_of(sum(bool(p.windows) for p in those), 'process')}"
+        what = f"{count_of(len(windows), 'window')}{where}, {format_duration(total)} in all"
+        yield f"only the capture range {name!r} was recorded ({what}): nothing is known about the time outside"
+
+
+def unrecorded(processes: Iterable[Process]) -> list[Interval]:
+    """The times between windows in which no process was recorded, in order. None where a process has no capture
+    range."""
+    recorded: list[Interval] = []
+    for process in processes:
+        if not process.capture_range:
+            return []
+        for window in process.windows:
+            # An open window lasts until its process was killed, and the process has no later one.
+            end = max(window.read, window.end) if window.end else _UNKNOWN
+            recorded.append((window.start, end))
+    gaps = []
+    last = _UNKNOWN
+    for number, (start, end) in enumerate(sorted(recorded)):
+        if number == 0:
+            last = end
+            continue
+        if last < start:
+            gaps.append((last, start))
+        last = max(last, end)
+    return gaps
+
+
+def time_within(intervals: Iterable[Interval], start: int, end: int) -> int:
+    """The time (ns) of intervals between ``start`` and ``end``."""
+    return sum(max(min(last, end) - max(first, start), 0) for first, last in intervals)
+
+
+# Later than all times.
+_UNKNOWN = 1 << 63
