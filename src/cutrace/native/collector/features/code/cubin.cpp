@@ -1,7 +1,5 @@
 #include "cubin.h"
 
-#include <elf.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cuda/elf_file.h"
 #include "stable_hash.h"
 
 namespace cutrace {
@@ -29,12 +28,12 @@ enum class Attribute : std::uint8_t { frame_size = 0x11, min_stack_size = 0x12, 
 constexpr std::uint8_t kSizedValue = 4;    // the other formats have a value of two bytes in place of the size
 constexpr std::uint8_t kLastFormat = 4;
 
-constexpr std::uint32_t kNone = 0xFFFFFFFF;
+constexpr std::uint32_t kNone = ElfFile::kNone;
 
 class CubinReader {
  public:
   CubinReader(const void* file, std::size_t size)
-      : file_(static_cast<const char*>(file), size), work_left_(8 * std::uint64_t{size} + (1 << 20)) {}
+      : elf_(file, size), work_left_(8 * std::uint64_t{size} + (1 << 20)) {}
 
   bool read(Cubin& cubin);
 
@@ -69,12 +68,8 @@ class CubinReader {
   };
 
   bool spend(std::uint64_t work);
-  bool inside(std::uint64_t offset, std::uint64_t size) const;
-  template <typename Value>
-  bool get(std::uint64_t offset, Value& value) const;
 
   bool read_header(Cubin& cubin);
-  bool read_sections();
   bool read_symbols();
   bool read_parts();
   bool read_attributes(const Elf64_Shdr& section);
@@ -82,10 +77,7 @@ class CubinReader {
   bool read_calls();
 
   bool name_starts(const Elf64_Shdr& section, std::string_view start) const;
-  std::string_view contents(const Elf64_Shdr& section) const;
   std::optional<std::string_view> string(std::uint32_t table, std::uint32_t offset);
-  bool symbol(std::uint32_t index, Elf64_Sym& symbol) const;
-  std::uint32_t section_of(std::uint32_t index, const Elf64_Sym& symbol) const;
   std::uint32_t function_of(std::uint32_t symbol_index) const;
   static bool relocates(const Elf64_Shdr& section) { return section.sh_type == SHT_RELA || section.sh_type == SHT_REL; }
   template <typename Visit>
@@ -98,16 +90,9 @@ class CubinReader {
   bool hash_function(std::uint32_t function);
   bool hash_kernel(std::uint32_t function, std::uint64_t& hash);
 
-  std::string_view file_;
+  ElfFile elf_;
   std::uint64_t work_left_;
   std::uint32_t architecture_ = 0;
-  Elf64_Ehdr header_{};
-  std::vector<Elf64_Shdr> sections_;
-  std::uint32_t section_names_ = 0;    // index of the section with the names of sections
-  std::uint32_t symbol_names_ = 0;
-  Elf64_Shdr symbols_{};
-  Elf64_Shdr long_indexes_{};          // of symbols in sections whose index has more than 16 bits
-  std::uint32_t symbol_count_ = 0;
   std::vector<std::uint32_t> function_of_section_;
   std::vector<std::uint32_t> kernel_of_symbol_;
   std::vector<Function> functions_;
@@ -123,60 +108,27 @@ bool CubinReader::spend(std::uint64_t work) {
   return enough;
 }
 
-bool CubinReader::inside(std::uint64_t offset, std::uint64_t size) const {
-  return offset <= file_.size() && size <= file_.size() - offset;
-}
-
-template <typename Value>
-bool CubinReader::get(std::uint64_t offset, Value& value) const {
-  if (!inside(offset, sizeof value)) return false;
-  std::memcpy(&value, file_.data() + offset, sizeof value);
-  return true;
-}
-
 bool CubinReader::read_header(Cubin& cubin) {
-  if (!get(0, header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return false;
-  if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB) return false;
-  if (header_.e_machine != kMachine || header_.e_shentsize != sizeof(Elf64_Shdr)) return false;
-  const bool is_new = header_.e_ident[EI_ABIVERSION] >= kNewVersion;
-  architecture_ = (is_new ? header_.e_flags >> 8 : header_.e_flags) & 0xFF;
+  const Elf64_Ehdr& header = elf_.header();
+  if (elf_.section_count() == 0 || header.e_machine != kMachine) return false;
+  const bool is_new = header.e_ident[EI_ABIVERSION] >= kNewVersion;
+  architecture_ = (is_new ? header.e_flags >> 8 : header.e_flags) & 0xFF;
   cubin.architecture = architecture_;
-  return true;
-}
-
-bool CubinReader::read_sections() {
-  Elf64_Shdr first;
-  if (!get(header_.e_shoff, first)) return false;
-  // Numbers that need more than 16 bits are in the first section.
-  const std::uint64_t count = header_.e_shnum != 0 ? header_.e_shnum : first.sh_size;
-  section_names_ = header_.e_shstrndx != SHN_XINDEX ? header_.e_shstrndx : first.sh_link;
-  if (count > file_.size() / sizeof(Elf64_Shdr) || section_names_ >= count) return false;
-  if (!inside(header_.e_shoff, count * sizeof(Elf64_Shdr))) return false;
-  sections_.resize(count);
-  std::memcpy(sections_.data(), file_.data() + header_.e_shoff, count * sizeof(Elf64_Shdr));
-  const auto has_bytes = [&](const Elf64_Shdr& s) { return s.sh_type != SHT_NULL && s.sh_type != SHT_NOBITS; };
-  for (const Elf64_Shdr& section : sections_)
-    if (has_bytes(section) && !inside(section.sh_offset, section.sh_size)) return false;
+  for (std::uint32_t i = 0; i < elf_.section_count(); ++i)
+    if (!elf_.is_complete(elf_.section(i))) return false;
   return true;
 }
 
 bool CubinReader::read_symbols() {
-  const auto table = std::ranges::find(sections_, Elf64_Word{SHT_SYMTAB}, &Elf64_Shdr::sh_type);
-  if (table == sections_.end() || table->sh_entsize != sizeof(Elf64_Sym) || table->sh_link >= sections_.size()) return false;
-  symbols_ = *table;
-  symbol_names_ = table->sh_link;
-  symbol_count_ = static_cast<std::uint32_t>(table->sh_size / sizeof(Elf64_Sym));
-  const auto indexes = std::ranges::find(sections_, Elf64_Word{SHT_SYMTAB_SHNDX}, &Elf64_Shdr::sh_type);
-  if (indexes != sections_.end()) long_indexes_ = *indexes;
-
-  function_of_section_.assign(sections_.size(), kNone);
-  kernel_of_symbol_.assign(symbol_count_, kNone);
-  for (std::uint32_t i = 0; i < symbol_count_; ++i) {
+  if (elf_.symbol_names() == kNone) return false;
+  function_of_section_.assign(elf_.section_count(), kNone);
+  kernel_of_symbol_.assign(elf_.symbol_count(), kNone);
+  for (std::uint32_t i = 0; i < elf_.symbol_count(); ++i) {
     Elf64_Sym symbol;
-    if (!this->symbol(i, symbol)) return false;
+    if (!elf_.symbol(i, symbol)) return false;
     if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
-    const std::uint32_t section = section_of(i, symbol);
-    if (section == kNone || !(sections_[section].sh_flags & SHF_EXECINSTR)) continue;
+    const std::uint32_t section = elf_.section_of(i, symbol);
+    if (section == kNone || !(elf_.section(section).sh_flags & SHF_EXECINSTR)) continue;
     std::uint32_t& function = function_of_section_[section];
     if (function == kNone) {
       function = static_cast<std::uint32_t>(functions_.size());
@@ -189,41 +141,20 @@ bool CubinReader::read_symbols() {
   return true;
 }
 
-bool CubinReader::symbol(std::uint32_t index, Elf64_Sym& symbol) const {
-  return index < symbol_count_ && get(symbols_.sh_offset + std::uint64_t{index} * sizeof symbol, symbol);
-}
-
-std::uint32_t CubinReader::section_of(std::uint32_t index, const Elf64_Sym& symbol) const {
-  std::uint32_t section = symbol.st_shndx;
-  if (section == SHN_XINDEX) {
-    const std::uint64_t offset = std::uint64_t{index} * sizeof section;
-    if (offset >= long_indexes_.sh_size || !get(long_indexes_.sh_offset + offset, section)) return kNone;
-  } else if (section >= SHN_LORESERVE) {
-    return kNone;
-  }
-  return section != SHN_UNDEF && section < sections_.size() ? section : kNone;
-}
-
 // The function whose section a symbol is in.
 std::uint32_t CubinReader::function_of(std::uint32_t symbol_index) const {
   Elf64_Sym symbol;
-  if (!this->symbol(symbol_index, symbol)) return kNone;
-  const std::uint32_t section = section_of(symbol_index, symbol);
+  if (!elf_.symbol(symbol_index, symbol)) return kNone;
+  const std::uint32_t section = elf_.section_of(symbol_index, symbol);
   return section != kNone ? function_of_section_[section] : kNone;
 }
 
 bool CubinReader::name_starts(const Elf64_Shdr& section, std::string_view start) const {
-  const std::string_view names = contents(sections_[section_names_]);
-  return section.sh_name < names.size() && names.substr(section.sh_name).starts_with(start);
-}
-
-std::string_view CubinReader::contents(const Elf64_Shdr& section) const {
-  if (section.sh_type == SHT_NULL || section.sh_type == SHT_NOBITS) return {};
-  return file_.substr(section.sh_offset, section.sh_size);
+  return elf_.name_of(section).starts_with(start);
 }
 
 std::optional<std::string_view> CubinReader::string(std::uint32_t table, std::uint32_t offset) {
-  const std::string_view strings = contents(sections_[table]);
+  const std::string_view strings = elf_.contents(elf_.section(table));
   if (offset >= strings.size()) return std::nullopt;
   const std::string_view rest = strings.substr(offset, kLongestName);
   const std::size_t size = strnlen(rest.data(), rest.size());
@@ -233,16 +164,16 @@ std::optional<std::string_view> CubinReader::string(std::uint32_t table, std::ui
 
 // Sections of a function have the index of its code in sh_info.
 bool CubinReader::read_parts() {
-  std::vector<std::uint32_t> owner(sections_.size(), kNone);  // of code and constants
+  std::vector<std::uint32_t> owner(elf_.section_count(), kNone);  // of code and constants
   for (std::uint32_t i = 0; i < functions_.size(); ++i) {
     owner[functions_[i].section] = i;
     parts_.push_back({i, functions_[i].section});
   }
-  for (std::uint32_t i = 0; i < sections_.size(); ++i) {
-    const Elf64_Shdr& section = sections_[i];
+  for (std::uint32_t i = 0; i < elf_.section_count(); ++i) {
+    const Elf64_Shdr section = elf_.section(i);
     if (name_starts(section, std::string_view(".nv.info\0", 9)) && !read_attributes(section)) return false;
     if (name_starts(section, std::string_view(".nv.callgraph\0", 14)) && !read_call_graph(section)) return false;
-    if (section.sh_info >= sections_.size()) continue;
+    if (section.sh_info >= elf_.section_count()) continue;
     const std::uint32_t function = function_of_section_[section.sh_info];
     if (function == kNone) continue;
     if (name_starts(section, ".nv.shared.")) functions_[function].static_shared = section.sh_size;
@@ -251,9 +182,9 @@ bool CubinReader::read_parts() {
     owner[i] = function;
     parts_.push_back({function, i});
   }
-  for (std::uint32_t i = 0; i < sections_.size(); ++i) {
-    const Elf64_Shdr& section = sections_[i];
-    if (!relocates(section) || section.sh_info >= sections_.size()) continue;
+  for (std::uint32_t i = 0; i < elf_.section_count(); ++i) {
+    const Elf64_Shdr section = elf_.section(i);
+    if (!relocates(section) || section.sh_info >= elf_.section_count()) continue;
     if (owner[section.sh_info] != kNone) parts_.push_back({owner[section.sh_info], i});
   }
   std::ranges::sort(parts_);
@@ -270,13 +201,13 @@ bool CubinReader::read_attributes(const Elf64_Shdr& section) {
     struct {
       std::uint32_t symbol, number;
     } value{};
-    if (!get(at, head) || head.format > kLastFormat) return false;
+    if (!elf_.get(at, head) || head.format > kLastFormat) return false;
     at += sizeof head;
     if (head.format != kSizedValue) continue;
     const std::uint64_t value_at = at;
     at += head.size;
     if (at > end) return false;
-    if (head.size != sizeof value || !get(value_at, value) || value.symbol >= symbol_count_) continue;
+    if (head.size != sizeof value || !elf_.get(value_at, value) || value.symbol >= elf_.symbol_count()) continue;
     if (kernel_of_symbol_[value.symbol] == kNone) continue;
     Kernel& kernel = kernels_[kernel_of_symbol_[value.symbol]];
     switch (static_cast<Attribute>(head.number)) {
@@ -292,7 +223,7 @@ bool CubinReader::read_attributes(const Elf64_Shdr& section) {
 bool CubinReader::read_call_graph(const Elf64_Shdr& section) {
   std::array<std::uint32_t, 2> pair{};
   for (std::uint64_t at = 0; at + sizeof pair <= section.sh_size; at += sizeof pair) {
-    if (!get(section.sh_offset + at, pair)) return false;
+    if (!elf_.get(section.sh_offset + at, pair)) return false;
     const std::uint32_t caller = function_of(pair[0]), callee = function_of(pair[1]);
     if (caller != kNone && callee != kNone && caller != callee) calls_.push_back({caller, callee});
   }
@@ -307,8 +238,8 @@ bool CubinReader::each_relocation(const Elf64_Shdr& section, Visit&& visit) {
   for (std::uint64_t at = 0; at + size <= section.sh_size; at += size) {
     Elf64_Rel row;
     std::uint64_t addend = 0;
-    if (!get(section.sh_offset + at, row)) return false;
-    if (has_addend && !get(section.sh_offset + at + sizeof row, addend)) return false;
+    if (!elf_.get(section.sh_offset + at, row)) return false;
+    if (has_addend && !elf_.get(section.sh_offset + at + sizeof row, addend)) return false;
     const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(row.r_info));
     visit(Relocation{row.r_offset, type, static_cast<std::uint32_t>(ELF64_R_SYM(row.r_info)), addend});
   }
@@ -318,8 +249,8 @@ bool CubinReader::each_relocation(const Elf64_Shdr& section, Visit&& visit) {
 // Calls that the driver links, and functions whose address is taken.
 bool CubinReader::read_calls() {
   for (const Part& part : parts_) {
-    if (!relocates(sections_[part.section])) continue;
-    const bool read = each_relocation(sections_[part.section], [&](const Relocation& relocation) {
+    if (!relocates(elf_.section(part.section))) continue;
+    const bool read = each_relocation(elf_.section(part.section), [&](const Relocation& relocation) {
       const std::uint32_t callee = function_of(relocation.symbol);
       if (callee != kNone && callee != part.function) calls_.push_back({part.function, callee});
     });
@@ -358,12 +289,12 @@ void hash_private_name(std::string_view name, StableHash& hash) {
 
 bool CubinReader::hash_target(std::uint32_t function, std::uint32_t symbol_index, StableHash& hash) {
   Elf64_Sym symbol;
-  if (!this->symbol(symbol_index, symbol)) return false;
-  const std::uint32_t section = section_of(symbol_index, symbol);
+  if (!elf_.symbol(symbol_index, symbol)) return false;
+  const std::uint32_t section = elf_.section_of(symbol_index, symbol);
   // Not by its name: copies of a kernel have the same code.
   if (section == functions_[function].section) return hash.add(std::uint64_t{symbol.st_value}), true;
   const bool is_section = ELF64_ST_TYPE(symbol.st_info) == STT_SECTION && section != kNone;
-  const auto name = is_section ? string(section_names_, sections_[section].sh_name) : string(symbol_names_, symbol.st_name);
+  const auto name = is_section ? string(elf_.section_names(), elf_.section(section).sh_name) : string(elf_.symbol_names(), symbol.st_name);
   if (!name) return false;
   if (ELF64_ST_BIND(symbol.st_info) == STB_LOCAL) hash_private_name(*name, hash);
   else hash.add(*name);
@@ -374,7 +305,7 @@ bool CubinReader::hash_relocations(std::uint32_t function, std::uint32_t of_sect
   std::vector<std::array<std::uint64_t, 4>> rows;
   bool good = true;
   for (const Part& part : rows_of(parts_, function)) {
-    const Elf64_Shdr& section = sections_[part.section];
+    const Elf64_Shdr section = elf_.section(part.section);
     if (!relocates(section) || section.sh_info != of_section) continue;
     good &= each_relocation(section, [&](const Relocation& r) {
       StableHash target;
@@ -393,16 +324,16 @@ bool CubinReader::hash_function(std::uint32_t function) {
   using Content = std::pair<std::string_view, std::uint32_t>;  // the start of the section's name, the section
   std::vector<Content> contents_of_function;
   for (const Part& part : rows_of(parts_, function)) {
-    const Elf64_Shdr& section = sections_[part.section];
+    const Elf64_Shdr section = elf_.section(part.section);
     if (relocates(section)) continue;
-    const std::string_view names = contents(sections_[section_names_]);
     const bool is_code = part.section == functions_[function].section;
-    contents_of_function.emplace_back(is_code ? "" : names.substr(section.sh_name, std::strlen(".nv.constant2.")), part.section);
+    const std::string_view kind = elf_.name_of(section).substr(0, std::strlen(".nv.constant2."));
+    contents_of_function.emplace_back(is_code ? "" : kind, part.section);
   }
   std::ranges::sort(contents_of_function);
   StableHash hash;
   for (const auto& [name, section] : contents_of_function) {
-    const std::string_view bytes = contents(sections_[section]);
+    const std::string_view bytes = elf_.contents(elf_.section(section));
     if (!spend(bytes.size())) return false;
     hash.add(name);
     hash.add(bytes);
@@ -439,18 +370,18 @@ bool CubinReader::hash_kernel(std::uint32_t function, std::uint64_t& hash) {
 }
 
 bool CubinReader::read(Cubin& cubin) {
-  if (!read_header(cubin) || !read_sections() || !read_symbols() || !read_parts() || !read_calls()) return false;
+  if (!read_header(cubin) || !read_symbols() || !read_parts() || !read_calls()) return false;
   cubin.kernels.reserve(kernels_.size());
   for (const Kernel& kernel : kernels_) {
     const Function& function = functions_[kernel.function];
     Elf64_Sym symbol;
-    if (!this->symbol(kernel.symbol, symbol)) return false;
-    const auto name = string(symbol_names_, symbol.st_name);
+    if (!elf_.symbol(kernel.symbol, symbol)) return false;
+    const auto name = string(elf_.symbol_names(), symbol.st_name);
     if (!name || name->empty()) return false;
     KernelCode code;
     code.name = *name;
     code.index = kernel.symbol;
-    code.size = static_cast<std::uint32_t>(sections_[function.section].sh_size);
+    code.size = static_cast<std::uint32_t>(elf_.section(function.section).sh_size);
     code.registers = kernel.registers;
     const std::uint64_t reserved = architecture_ >= kReservesShared ? kReservedShared : 0;
     code.static_shared = static_cast<std::uint32_t>(function.static_shared - std::min(function.static_shared, reserved));

@@ -1,0 +1,64 @@
+// The sections and symbols of an ELF file in memory, such as a module's machine code.
+//
+// The file comes from the program, so each offset is checked. Nothing is allocated: callbacks use it while the driver loads modules.
+#pragma once
+
+#include <elf.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace cutrace {
+
+class ElfFile {
+ public:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+  // A file that cannot be read has no sections and no symbols.
+  ElfFile(const void* file, std::size_t size);
+
+  const Elf64_Ehdr& header() const { return header_; }
+  std::uint32_t section_count() const { return section_count_; }
+  // `index` is less than the number.
+  Elf64_Shdr section(std::uint32_t index) const;
+  // From the section's name to the end of all names.
+  std::string_view name_of(const Elf64_Shdr& section) const;
+  std::uint32_t section_names() const { return section_names_; }
+  // Empty when it has no bytes in the file.
+  std::string_view contents(const Elf64_Shdr& section) const;
+  // False when it has bytes that are not in the file.
+  bool is_complete(const Elf64_Shdr& section) const;
+
+  std::uint32_t symbol_count() const { return symbol_count_; }
+  // The section with the names of symbols, kNone when there is none.
+  std::uint32_t symbol_names() const { return symbol_names_; }
+  bool symbol(std::uint32_t index, Elf64_Sym& symbol) const;
+  // The section that a symbol is in, kNone for none.
+  std::uint32_t section_of(std::uint32_t index, const Elf64_Sym& symbol) const;
+
+  // False when the value is not in the file.
+  template <typename Value>
+  bool get(std::uint64_t offset, Value& value) const {
+    if (!inside(offset, sizeof value)) return false;
+    std::memcpy(&value, file_.data() + offset, sizeof value);
+    return true;
+  }
+
+ private:
+  bool read_header();
+  void find_symbols();
+  bool inside(std::uint64_t offset, std::uint64_t size) const { return offset <= file_.size() && size <= file_.size() - offset; }
+
+  std::string_view file_;
+  Elf64_Ehdr header_{};
+  std::uint32_t section_count_ = 0;
+  std::uint32_t section_names_ = kNone;
+  Elf64_Shdr symbols_{};
+  Elf64_Shdr long_indexes_{};  // of symbols in sections whose index has more than 16 bits
+  std::uint32_t symbol_count_ = 0;
+  std::uint32_t symbol_names_ = kNone;
+};
+
+}  // namespace cutrace
