@@ -43,7 +43,7 @@ fakegpu.init()
 count = 0
 while True:
     for _ in range(10):
-        fakegpu.launch("step", grid=1 + count % 7, duration_ns=100)
+        fakegpu.launch("step", grid=1 + count % 101, duration_ns=100)
         count += 1
         shared[:8] = struct.pack("<Q", count)
     time.sleep(0.0002)
@@ -86,8 +86,9 @@ def kill_one(folder: Path, environment: dict[str, str], flush_ms: int, after: fl
         if any(d.offset + d.size != end for d in damage):
             raise SystemExit(f"{capture} is damaged before its end: {damage}")
         kernels = np.sort(trace.kernels, order="correlation")
-        # The n-th launch has correlation id n: a gap would be a record lost before the last flush.
-        if len(kernels) and (np.diff(kernels["correlation"]) != 1).any():
+        # The n-th launch has a grid of 1 + n % 101 blocks. A gap would be a record lost before the last flush.
+        grids = trace.launches["grid_x"][kernels["launch"]]
+        if (grids != 1 + np.arange(len(kernels)) % 101).any():
             raise SystemExit(f"{capture} lacks kernels between others")
         if counted := [loss for loss in trace.quality.losses if loss.reason != "not_closed"]:
             raise SystemExit(f"{capture} counts losses: {counted}")
