@@ -720,11 +720,12 @@ std::uint64_t serial_of(const std::string& name, const std::string& prefixes) {
 
 // Adds the contents of a file of this recording. No event is in it twice or from outside its time.
 void read(const CaptureReader& c, const Recording& r, const Items& items, Found& found) {
+  std::string row;
   const auto note = [&](std::unordered_set<std::uint64_t>& seen, Kind kind, std::uint64_t serial) -> const Item& {
     const auto it = items.find(serial);
     const auto fail = [&](const char* why) {
       constexpr const char* kNames[] = {"kernel ", "mark ", "range "};
-      check::failed(__FILE__, __LINE__, kNames[static_cast<int>(kind)] + std::to_string(serial) + " " + why + "; " + r.options +
+      check::failed(__FILE__, __LINE__, kNames[static_cast<int>(kind)] + std::to_string(serial) + " " + why + "; " + row + r.options +
                                             "\nstarted at " + std::to_string(r.started) +
                                             (it == items.end() ? "" : ", the item ended at " + std::to_string(it->second.ended)));
     };
@@ -763,8 +764,10 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
       continue;
     }
     CHECK(name == "k" || name.starts_with('u'));
+    row = name + " of launch " + std::to_string(kernel.correlation) + " at " + std::to_string(kernel.start) + "; ";
     note(found.kernels, Kind::kernel, name == "k" ? kernel.stream : serial_of(name, "u"));
   }
+  row.clear();
   for (const auto& call : c.rows<rows::ApiCalls>()) found.calls += call.thread == 4242;
   for (const auto& mark : c.rows<rows::NvtxMarks>()) {
     const std::string& name = c.text(mark.name);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import cutrace
 from captures import Capture
 from cutrace.trace.codes import KernelCode
@@ -92,5 +94,10 @@ def test_tables_have_the_hash_as_an_unsigned_number(tmp_path):
     with cutrace.load(path) as trace:
         assert trace.arrow("kernels")["code"].to_pylist() == [ONE.hash]
         assert trace.arrow("kernel_codes")["code"].to_pylist() == [ONE.hash]
+
+
+def test_queries_join_kernels_with_their_code(tmp_path):
+    pytest.importorskip("duckdb")
+    path = capture(tmp_path / "a.bin", {"k": [ONE]}, [("k", ONE.hash)])
     rows = cutrace.sql(path, "select c.registers from kernels k join kernel_codes c on c.code = k.code")
     assert rows["registers"].to_pylist() == [32]
