@@ -122,6 +122,25 @@ def test_a_signal_sent_to_the_recording_reaches_the_command(tmp_path, number):
     assert (tmp_path / "run.bin").exists()
 
 
+def test_a_signal_that_comes_too_late_for_the_command_does_not_end_the_recording(tmp_path):
+    recorder = subprocess.Popen(
+        [sys.executable, "-m", "cutrace", "record", "--", "sh", "-c", "echo $$; read line"],
+        cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert recorder.stdin is not None
+    assert recorder.stdout is not None
+    command = Path("/proc", recorder.stdout.readline().strip(), "stat")
+    recorder.send_signal(signal.SIGSTOP)
+    recorder.stdin.close()
+    deadline = time.monotonic() + 30
+    while command.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    recorder.send_signal(signal.SIGUSR2)
+    recorder.send_signal(signal.SIGCONT)
+    recorder.stdout.read()
+    assert recorder.wait(30) == 1  # that of read at the end of the input
+
+
 @pytest.mark.parametrize(
     ("output", "hint"),
     [

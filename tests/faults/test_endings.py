@@ -13,8 +13,11 @@ import pytest
 import cutrace
 from faults.conftest import LIMIT, PRELUDE, Measure
 
-#: Launches 1000 kernels, waits for two flushes, then ends in its own way.
-FLUSHED = "launch(1000); fakegpu.synchronize(); time.sleep(0.3)\n"
+#: Launches 1000 kernels, waits for a flush, then ends in its own way.
+FLUSHED = """
+launch(1000); fakegpu.synchronize()
+assert ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).cutrace_flush() == 0
+"""
 
 ENDINGS = {
     "os._exit(7)": 7,

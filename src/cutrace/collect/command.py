@@ -22,6 +22,8 @@ _FORWARDED = {
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)  # other systems lack some
 }
+#: Those that only the command can want.
+_OF_COMMAND = {getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)}
 _SIGNALS = _FORWARDED | {getattr(signal, "SIGCHLD", signal.SIGINT)}  # Windows has no SIGCHLD and records nothing
 _SI_KERNEL = 0x80
 
@@ -117,6 +119,9 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
         while True:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
+                # A signal for the command that came too late would end this process once it is not blocked.
+                while signal.sigtimedwait(_OF_COMMAND, 0) is not None:
+                    pass
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
             received = signal.sigwaitinfo(_SIGNALS)
