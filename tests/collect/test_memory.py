@@ -71,6 +71,35 @@ with cutrace.record(sys.argv[1]):
     assert (metrics["allocations"], metrics["frees"]) == (1, 2)
 
 
+POOLS = """
+held = fakegpu.malloc(100, call="cudaMallocAsync")
+more = fakegpu.malloc(MIB << 6, call="cudaMallocAsync")
+fakegpu.free(more, call="cudaFreeAsync")
+fakegpu.synchronize()
+"""
+
+
+def test_pools_are_created_and_trimmed(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    trace = armed(fake_driver, f"MIB = {MIB}{POOLS}", tmp_path / "run.bin")
+    rows = np.sort(trace.memory_pools, order="time")
+    assert rows[["operation", "size", "used", "pool_type"]].tolist() == [(1, 32 * MIB, 100, 1), (3, 32 * MIB, 100, 1)]
+    allocations = trace.allocations
+    assert {int(pool) for pool in allocations["pool"]} == {int(address) for address in rows["address"]}
+    assert "pool" in trace.processes[0].info["kinds"]
+    by_correlation = {int(row["correlation"]): int(row["function"]) for row in trace.api_calls}
+    names = [trace.strings[int(trace.functions["name"][by_correlation[int(row["correlation"])]])] for row in rows]
+    assert [name.split("_v")[0] for name in names] == ["cudaMallocAsync", "cudaDeviceSynchronize"]
+
+
+@pytest.mark.parametrize(("kinds", "pools", "allocations"), [("memory", 0, 3), ("pool", 2, 0)])
+def test_pools_and_allocations_are_recorded_apart(
+    fake_driver: FakeDriver, tmp_path: Path, kinds: str, pools: int, allocations: int
+) -> None:
+    trace = armed(fake_driver, f"MIB = {MIB}{POOLS}", tmp_path / "run.bin", kinds=[kinds])
+    assert (len(trace.memory_pools), len(trace.allocations)) == (pools, allocations)
+    assert trace.processes[0].info["kinds"] == [kinds]
+
+
 @pytest.mark.parametrize("suffix", [".json", ".sqlite", ".pftrace"])
 def test_a_release_of_unknown_size_can_be_exported(fake_driver: FakeDriver, tmp_path: Path, suffix: str) -> None:
     program = """

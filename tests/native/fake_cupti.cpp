@@ -152,7 +152,6 @@ std::size_t size_of(int kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return sizeof(CUpti_ActivityKernel13);
       case CUPTI_ACTIVITY_KIND_MEMCPY: return sizeof(CUpti_ActivityMemcpy7);
       case CUPTI_ACTIVITY_KIND_MEMSET: return sizeof(CUpti_ActivityMemset5);
-      case CUPTI_ACTIVITY_KIND_MEMORY_POOL: return sizeof(CUpti_ActivityMemoryPool3);
       case CUPTI_ACTIVITY_KIND_DEVICE: return sizeof(CUpti_ActivityDevice6);
       case CUPTI_ACTIVITY_KIND_CONTEXT: return sizeof(CUpti_ActivityContext4);
       case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return sizeof(CUpti_ActivityCudaEvent3);
@@ -174,7 +173,6 @@ std::size_t size_of(int kind) {
       return old ? sizeof(CUpti_ActivitySynchronization) : sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return old ? sizeof(CUpti_ActivityCudaEvent) : sizeof(CUpti_ActivityCudaEvent2);
     case CUPTI_ACTIVITY_KIND_MEMORY2: return old ? sizeof(CUpti_ActivityMemory3) : sizeof(CUpti_ActivityMemory4);
-    case CUPTI_ACTIVITY_KIND_MEMORY_POOL: return sizeof(CUpti_ActivityMemoryPool2);
     case CUPTI_ACTIVITY_KIND_OVERHEAD: return first ? sizeof(CUpti_ActivityOverhead) : sizeof(CUpti_ActivityOverhead3);
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return old ? sizeof(CUpti_ActivityGraphTrace) : sizeof(CUpti_ActivityGraphTrace2);
     case CUPTI_ACTIVITY_KIND_DEVICE: return old ? sizeof(CUpti_ActivityDevice4) : sizeof(CUpti_ActivityDevice5);

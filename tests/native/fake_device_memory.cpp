@@ -27,6 +27,8 @@ enum class Kind { device, host, managed };
 struct Pool {
   std::uint64_t base = 0;  // where its memory starts, 0 before the first allocation
   std::uint64_t used = 0;
+  std::uint64_t reserved = 0;  // what it has of the system
+  std::uint64_t release_threshold = 0;
   std::size_t outstanding = 0;
   Kind kind = Kind::device;
   int device = 0;
@@ -38,6 +40,7 @@ struct Block {
   Kind kind = Kind::device;
   CUmemoryPool pool = nullptr;
   CUcontext context = nullptr;
+  bool context_ended = false;
 };
 
 struct Physical {
@@ -59,7 +62,7 @@ struct Memory {
   std::vector<std::uint64_t> free_handles;
   std::map<int, std::uint64_t> graph_memory, graph_nodes;  // by device: what is kept for graphs, what their nodes need
   std::uint64_t used = 0, next_address = 0x7f0000000000, next_handle = 0x2000;
-  std::uintptr_t last_context = 1, last_stream = 100;
+  bool cupti_is_broken = false;  // and will crash at the next cuCtxSynchronize()
 };
 
 Memory& memory() {
@@ -113,16 +116,13 @@ std::uint64_t take_address(std::uint64_t bytes, CUmemoryPool pool) {
   return address;
 }
 
-// CUPTI reports a pool when it gets memory.
-void start_pool(Pool& pool, std::uint64_t base) {
-  pool.base = base;
-  CUpti_ActivityMemoryPool2 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_MEMORY_POOL;
-  record.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED;
-  record.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
-  record.address = base;
-  record.deviceId = static_cast<std::uint32_t>(pool.device);
-  if (fake::is_enabled(record.kind)) fake::record(&record, sizeof record);
+constexpr std::uint64_t kPiece = std::uint64_t{32} << 20;  // pools and graphs have multiples of this
+
+std::uint64_t in_pieces(std::uint64_t bytes) { return (bytes + kPiece - 1) / kPiece * kPiece; }
+
+// Keeps what is in use, and at least `minimum` bytes.
+void trim(Pool& pool, std::uint64_t minimum) {
+  pool.reserved = std::min(pool.reserved, in_pieces(std::max(pool.used, minimum)));
 }
 
 int allocate(std::uint64_t& address, std::uint64_t bytes, Kind kind, CUmemoryPool pool = nullptr) {
@@ -133,12 +133,13 @@ int allocate(std::uint64_t& address, std::uint64_t bytes, Kind kind, CUmemoryPoo
     const auto it = m.pools.find(as_number(pool));
     if (it == m.pools.end() || it->second.destroyed) return CUDA_ERROR_INVALID_VALUE;
     it->second.used += bytes;
+    it->second.reserved = std::max(it->second.reserved, in_pieces(it->second.used));
     ++it->second.outstanding;
     kind = it->second.kind;
   }
   address = take_address(bytes, pool);
-  if (pool != nullptr && m.pools[as_number(pool)].base == 0) start_pool(m.pools[as_number(pool)], address);
-  m.blocks[address] = {bytes, kind, pool, fake::context()};
+  if (pool != nullptr && m.pools[as_number(pool)].base == 0) m.pools[as_number(pool)].base = address;
+  m.blocks[address] = {bytes, kind, pool, fake::context(), false};
   if (kind == Kind::device) m.used += bytes;
   return 0;
 }
@@ -158,6 +159,7 @@ int release(std::uint64_t address, bool host, bool async) {
   const Block block = it->second;
   // As CUPTI 13.0 and 13.5 with their records of memory.
   if (async && block.pool == nullptr && fake::is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2)) std::raise(SIGSEGV);
+  if (async && block.context_ended) m.cupti_is_broken |= fake::is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL);
   m.blocks.erase(it);
   m.free.emplace(std::pair(as_number(block.pool), block.bytes), address);
   if (block.kind == Kind::device) m.used -= block.bytes;
@@ -219,11 +221,9 @@ bool is_captured(CUstream stream) {
   return cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-constexpr std::uint64_t kGraphMemory = std::uint64_t{32} << 20;  // a device keeps multiples of this
-
 void add_graph_node(int device, std::uint64_t bytes) {
   std::uint64_t& needed = memory().graph_nodes[device];
-  needed += (bytes + kGraphMemory - 1) / kGraphMemory * kGraphMemory;
+  needed += in_pieces(bytes);
 }
 
 CUresult mem_alloc_async(std::uint32_t correlation, CUdeviceptr* address, std::size_t bytes, CUstream stream) {
@@ -265,6 +265,13 @@ CUresult called(const char* call, Body&& body) {
 }
 
 }  // namespace
+
+void fake::after_wait(bool of_context) {
+  const std::lock_guard lock(memory().mutex);
+  // As CUPTI 13.0 and 13.5, as far as it is known.
+  if (of_context && memory().cupti_is_broken) std::raise(SIGSEGV);
+  for (auto& [handle, pool] : memory().pools) trim(pool, pool.release_threshold);
+}
 
 extern "C" {
 
@@ -391,9 +398,18 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* wanted
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   return outer("cuMemPoolDestroy", cuMemPoolDestroy_params{pool}, [&]() -> int {
     const auto it = memory().pools.find(as_number(pool));
-    if (it == memory().pools.end()) return CUDA_ERROR_INVALID_VALUE;
+    const bool of_device = as_number(pool) >= kDefaultPool && as_number(pool) < kDefaultPool + 8;
+    if (it == memory().pools.end() || of_device) return CUDA_ERROR_INVALID_VALUE;
     it->second.destroyed = true;
     end_pool(as_number(pool));
+    return 0;
+  });
+}
+EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t minimum) {
+  return outer("cuMemPoolTrimTo", cuMemPoolTrimTo_params{pool, minimum}, [&]() -> int {
+    const auto it = memory().pools.find(as_number(pool));
+    if (it == memory().pools.end()) return CUDA_ERROR_INVALID_VALUE;
+    trim(it->second, minimum);
     return 0;
   });
 }
@@ -402,8 +418,22 @@ EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute att
   const std::lock_guard lock(memory().mutex);
   const auto it = memory().pools.find(as_number(pool));
   if (it == memory().pools.end()) std::raise(SIGSEGV);
-  if (attribute != CU_MEMPOOL_ATTR_USED_MEM_CURRENT) return CUDA_ERROR_INVALID_VALUE;
-  std::memcpy(value, &it->second.used, sizeof it->second.used);
+  const auto tell = [&](std::uint64_t bytes) {
+    std::memcpy(value, &bytes, sizeof bytes);
+    return CUDA_SUCCESS;
+  };
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: return tell(it->second.used);
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: return tell(it->second.reserved);
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: return tell(it->second.release_threshold);
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  const std::lock_guard lock(memory().mutex);
+  const auto it = memory().pools.find(as_number(pool));
+  if (it == memory().pools.end() || attribute != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) return CUDA_ERROR_INVALID_VALUE;
+  std::memcpy(&it->second.release_threshold, value, sizeof it->second.release_threshold);
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
@@ -537,8 +567,11 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
   const std::lock_guard lock(memory().mutex);
   Memory& m = memory();
   std::vector<std::uint64_t> ended;
-  for (const auto& [address, block] : m.blocks)
-    if (block.context == context && block.pool == nullptr) ended.push_back(address);
+  for (auto& [address, block] : m.blocks) {
+    if (block.context != context) continue;
+    block.context_ended = true;
+    if (block.pool == nullptr) ended.push_back(address);
+  }
   for (const std::uint64_t address : ended) release(address, m.blocks[address].kind == Kind::host, false);
   std::erase_if(m.arrays, [&](const auto& array) { return array.second == context; });
   std::erase_if(m.registered, [&](const auto& one) { return one.second == context; });

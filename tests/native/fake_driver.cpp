@@ -474,10 +474,6 @@ void fake::tell_of_context(CUcontext context, bool made) {
 }
 
 bool fake::is_enabled(int kind) { return gpu().cupti != nullptr && gpu().cupti->is_enabled(kind); }
-void fake::record(const void* record, std::size_t size) {
-  const Lock lock(gpu().mutex);
-  write(record, size);
-}
 int fake::initialise_runtime() { return runtime_init(); }
 CUcontext fake::context() { return current_context(); }
 
@@ -750,7 +746,11 @@ EXPORT int fake_gpu_fill(const char* call, std::uint64_t bytes, std::uint32_t va
 
 EXPORT int fake_gpu_wait(const char* call, std::uint32_t stream) {
   if (const int status = runtime_init()) return status;
+  const bool of_stream = contains(call, "Stream"), of_event = contains(call, "Event");
+  const char* const driver_call = of_stream ? "cuStreamSynchronize" : of_event ? "cuEventSynchronize" : "cuCtxSynchronize";
+  const bool of_runtime = starts_with(call, "cuda");  // which calls the driver
   return api_call(call, [&](std::uint32_t correlation) {
+    if (of_runtime) fake::tell(driver_call, correlation, nullptr, nullptr);
     auto wait = make<CUpti_ActivitySynchronization2>(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
     wait.type = stream == kFakeAllStreams ? CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE
                                       : CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
@@ -761,9 +761,12 @@ EXPORT int fake_gpu_wait(const char* call, std::uint32_t stream) {
     wait.contextId = kContext;
     wait.streamId = stream == kFakeAllStreams ? CUPTI_SYNCHRONIZATION_INVALID_VALUE : stream;
     wait.cudaEventId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+    fake::after_wait(!of_stream && !of_event);
+    const int status = CUDA_SUCCESS;
+    if (of_runtime) fake::tell(driver_call, correlation, nullptr, &status);
     const Lock lock(gpu().mutex);
     write(wait);
-    return 0;
+    return status;
   });
 }
 
@@ -951,6 +954,11 @@ EXPORT CUresult cuCtxSynchronize() {
   gpu().context_waits.fetch_add(1);
   return static_cast<CUresult>(fake_gpu_wait("cuCtxSynchronize", kFakeAllStreams));
 }
+EXPORT CUresult cuStreamSynchronize(CUstream stream) {
+  const auto number = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(stream));
+  return static_cast<CUresult>(fake_gpu_wait("cuStreamSynchronize", number));
+}
+EXPORT CUresult cuEventSynchronize(CUevent) { return static_cast<CUresult>(fake_gpu_wait("cuEventSynchronize", kFakeAllStreams)); }
 EXPORT CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char value, std::size_t bytes) {
   return static_cast<CUresult>(fake_gpu_fill("cuMemsetD8_v2", bytes, value, 7, 1000));
 }

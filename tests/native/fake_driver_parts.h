@@ -17,8 +17,8 @@ int api_call(const char* call, const std::function<int(std::uint32_t)>& body);
 void tell(const char* call, std::uint32_t correlation, const void* parameters, const int* result);
 void tell_of_context(CUcontext context, bool made);
 bool is_enabled(int kind);
-// Gives CUPTI's user a record.
-void record(const void* record, std::size_t size);
+// A call has waited: pools give memory back.
+void after_wait(bool of_context);
 // The actions of the runtime at a program's first call.
 int initialise_runtime();
 CUcontext context();  // the current one

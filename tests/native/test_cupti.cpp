@@ -119,10 +119,6 @@ TEST(every_kind_of_record_becomes_its_row) {
   event.eventId = 3;
   event.cudaEventSyncId = 9;
   put(event);
-  auto pool = make<CUpti_ActivityMemoryPool2>(CUPTI_ACTIVITY_KIND_MEMORY_POOL);
-  pool.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED;
-  pool.timestamp = 150;
-  put(pool);
   auto overhead = make<CUpti_ActivityOverhead3>(CUPTI_ACTIVITY_KIND_OVERHEAD);
   overhead.overheadKind = CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH;
   overhead.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
@@ -177,7 +173,6 @@ TEST(every_kind_of_record_becomes_its_row) {
   const auto waits = c.rows<rows::Synchronizations>();
   CHECK(waits.at(0).stream == 13 && waits[0].event == 0 && waits[0].status == 2 && waits[0].type == 3);
   CHECK_EQUAL(c.rows<rows::CudaEvents>().at(0).event_record, std::uint64_t{9});
-  CHECK_EQUAL(int{c.rows<rows::MemoryPools>().at(0).operation}, 1);
   CHECK_EQUAL(c.rows<rows::Overheads>().at(0).thread, 99u);
   CHECK_EQUAL(c.text(c.rows<rows::ResourceNames>().at(0).name), std::string("copy stream"));
   CHECK_EQUAL(c.rows<rows::ExternalCorrelations>().at(0).external, std::uint64_t{77});
@@ -517,10 +512,10 @@ TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {
   Collector collector;
   Folder folder;
   fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
-  CHECK_EQUAL(collector.start((folder.options("kinds=kernel,memcpy,memset,pool,api") + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(collector.start((folder.options("kinds=kernel,memcpy,memset,overhead,api") + ";cupti=" + fake_path()).c_str()), 0);
   CHECK_EQUAL(collector.inject(), 1);
   CHECK(fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
-  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL));
+  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_OVERHEAD));
   fake_create_context();
   CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
   fake_load_module();
@@ -531,7 +526,7 @@ TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {
   CHECK_EQUAL(fake_callbacks(), callbacks);
   CHECK(fake_launch("first", 1, 1, false));
   CHECK_EQUAL(collector.stop(), 0);
-  CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL));
+  CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_OVERHEAD));
   const CaptureReader c(folder.only());
   CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
   CHECK(c.says("CUPTI refused to record memset"));
@@ -689,7 +684,6 @@ SAME_PLACE(CUpti_ActivityCudaEvent2, CUpti_ActivityCudaEvent3, cudaEventSyncId);
 #endif
 SAME_PLACE(CUpti_ActivityMemcpy5, CUpti_ActivityMemcpy6, graphId);
 SAME_PLACE(CUpti_ActivitySynchronization, CUpti_ActivitySynchronization2, cudaEventId);
-SAME_PLACE(CUpti_ActivityMemoryPool2, CUpti_ActivityMemoryPool3, utilizedSize);
 SAME_PLACE(CUpti_ActivityOverhead, CUpti_ActivityOverhead3, end);
 SAME_PLACE(CUpti_ActivityUnifiedMemoryCounter2, CUpti_ActivityUnifiedMemoryCounter3, flags);
 SAME_PLACE(CUpti_ActivityGraphTrace, CUpti_ActivityGraphTrace2, streamId);

@@ -125,10 +125,6 @@ void read_records_of(std::uint32_t version) {
     event.eventId = i;
     event.cudaEventSyncId = i;
     put(event);
-    auto pool = make<CUpti_ActivityMemoryPool2>(CUPTI_ACTIVITY_KIND_MEMORY_POOL);
-    pool.size = i;
-    pool.timestamp = i;
-    put(pool);
     auto overhead = make<CUpti_ActivityOverhead3>(CUPTI_ACTIVITY_KIND_OVERHEAD);
     overhead.overheadKind = CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH;
     overhead.start = i;
@@ -167,7 +163,6 @@ void read_records_of(std::uint32_t version) {
   const auto fills = c.rows<rows::Memsets>();
   const auto waits = c.rows<rows::Synchronizations>();
   const auto events = c.rows<rows::CudaEvents>();
-  const auto pools = c.rows<rows::MemoryPools>();
   const auto overheads = c.rows<rows::Overheads>();
   const auto contexts = c.rows<rows::Contexts>();
   const auto jits = c.rows<rows::Jit>();
@@ -181,7 +176,6 @@ void read_records_of(std::uint32_t version) {
     CHECK(fills.at(at).bytes == i && fills[at].graph == 7);
     CHECK(waits.at(at).event == i && waits[at].event_record == (eighth ? i : 0));
     CHECK(events.at(at).event == i && events[at].event_record == (eighth ? i : 0));
-    CHECK_EQUAL(pools.at(at).size, std::uint64_t{i});
     CHECK(overheads.at(at).start == i && overheads[at].correlation == (second ? i : 0));
     CHECK(contexts.at(at).context == i && contexts[at].null_stream == i);
     CHECK(jits.at(at).cache_size == i && jits[at].thread == (eighth ? i : 0));
@@ -257,7 +251,7 @@ TEST(many_kinds_refused_are_each_said) {
   Collector collector;
   Folder folder;
   const int kinds[] = {CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_DEVICE,
-                       CUPTI_ACTIVITY_KIND_MEMORY_POOL, CUPTI_ACTIVITY_KIND_OVERHEAD};
+                       CUPTI_ACTIVITY_KIND_STREAM, CUPTI_ACTIVITY_KIND_OVERHEAD};
   for (const int kind : kinds) fake_refuse_kind(kind, CUPTI_ERROR_NOT_SUPPORTED);
   collector.begin(folder.options());
   CHECK(fake_launch("k", 1, 7, false));

@@ -616,7 +616,7 @@ TEST(launches_while_kinds_are_being_enabled_are_recorded_or_counted) {
 TEST(refusals_are_of_their_recording) {
   Collector collector;
   Folder first, second;
-  fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMORY_POOL, CUPTI_ERROR_NOT_SUPPORTED);
+  fake_refuse_kind(CUPTI_ACTIVITY_KIND_OVERHEAD, CUPTI_ERROR_NOT_SUPPORTED);
   collector.begin(first.options("flush_ms=5"));
   CHECK_EQUAL(collector.stop(), 0);
   CHECK_EQUAL(CaptureReader(first.only()).lost(rows::Loss::kind_refused), std::uint64_t{1});

@@ -220,10 +220,10 @@ allocations 24: Allocations and releases of device and pinned memory.
     u8 flags: 1: stream-ordered, 2: of unknown size, its allocation was not recorded, 4: freed with its context
     u8 pool_type: 0 none, 1 local, 2 imported
 
-memory_pools 25: Memory pools created, trimmed and destroyed.
+memory_pools 25: Memory pools created (seen for the first time), trimmed and destroyed.
     time
     u64 address: address of the pool, where its memory starts
-    u64 size (bytes): size of the pool
+    u64 size (bytes): what it has of the system, 0 for imported pools
     u64 used (bytes): bytes in use
     u64 release_threshold (bytes): release threshold
     u64 minimum (bytes): bytes that a trim keeps

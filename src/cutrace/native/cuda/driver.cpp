@@ -193,10 +193,30 @@ bool is_default_pool(CUmemoryPool pool, std::uint32_t device) {
          standard == pool;
 }
 
-std::uint64_t pool_used(CUmemoryPool pool) {
+static bool pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, std::uint64_t& value) {
   const Driver* const d = loaded_driver.load();
-  cuuint64_t used = 0;
-  return d != nullptr && d->PoolAttribute != nullptr && d->PoolAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS ? used : 0;
+  cuuint64_t told = 0;
+  if (d == nullptr || d->PoolAttribute == nullptr || d->PoolAttribute(pool, attribute, &told) != CUDA_SUCCESS) return false;
+  value = told;
+  return true;
+}
+
+std::uint64_t pool_used(CUmemoryPool pool) {
+  std::uint64_t bytes = 0;
+  pool_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes);
+  return bytes;
+}
+
+std::uint64_t pool_reserved(CUmemoryPool pool) {
+  std::uint64_t bytes = 0;
+  pool_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
+  return bytes;
+}
+
+bool pool_info(CUmemoryPool pool, PoolInfo& info) {
+  return pool_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, info.reserved) &&
+         pool_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, info.used) &&
+         pool_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, info.release_threshold);
 }
 
 bool graph_memory(std::uint32_t device, std::uint64_t& bytes) {

@@ -48,8 +48,16 @@ struct PointerInfo {
 // False when the driver does not know the address.
 bool pointer_info(CUdeviceptr pointer, PointerInfo& info);
 bool is_default_pool(CUmemoryPool pool, std::uint32_t device);
-// The bytes in use of a pool, which must not be destroyed.
+// Of a pool, which must not be destroyed: the bytes in use and those it has of the system, 0 when the driver does not tell.
+struct PoolInfo {
+  std::uint64_t reserved = 0;
+  std::uint64_t used = 0;
+  std::uint64_t release_threshold = 0;
+};
 std::uint64_t pool_used(CUmemoryPool pool);
+std::uint64_t pool_reserved(CUmemoryPool pool);
+// False when the driver does not tell.
+bool pool_info(CUmemoryPool pool, PoolInfo& info);
 // The bytes that the driver keeps on a device for allocation nodes of graphs. False when it does not tell.
 bool graph_memory(std::uint32_t device, std::uint64_t& bytes);
 // Makes a context current on this thread while it lives.

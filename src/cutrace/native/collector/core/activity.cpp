@@ -151,17 +151,6 @@ template <> void ActivityDecoder::add(const CUpti_ActivityCudaEvent& r) {
   capture_.add(row);
 }
 
-template <> void ActivityDecoder::add(const CUpti_ActivityMemoryPool2& r) {
-  auto row = row_of<rows::MemoryPools>(r);
-  row.size = r.size;
-  row.used = r.utilizedSize;
-  row.release_threshold = r.releaseThreshold;
-  row.minimum = r.minBytesToKeep;
-  row.operation = static_cast<std::uint8_t>(r.memoryPoolOperationType);
-  row.pool_type = static_cast<std::uint8_t>(r.memoryPoolType);
-  add_at(row);
-}
-
 template <> void ActivityDecoder::add(const CUpti_ActivityOverhead& r) {
   constexpr std::uint32_t kCupti_12_2 = 20;
   auto row = row_of<rows::Overheads>(r);
@@ -331,7 +320,7 @@ void ActivityDecoder::record(const CUpti_Activity* r) {
     CUTRACE_CASE(CONCURRENT_KERNEL, Kernel9) CUTRACE_CASE(KERNEL, Kernel9) CUTRACE_CASE(RUNTIME, API) CUTRACE_CASE(DRIVER, API)
     CUTRACE_CASE(MEMCPY, Memcpy5) CUTRACE_CASE(MEMCPY2, MemcpyPtoP4) CUTRACE_CASE(MEMSET, Memset4)
     CUTRACE_CASE(SYNCHRONIZATION, Synchronization) CUTRACE_CASE(CUDA_EVENT, CudaEvent)
-    CUTRACE_CASE(MEMORY_POOL, MemoryPool2) CUTRACE_CASE(OVERHEAD, Overhead) CUTRACE_CASE(GRAPH_TRACE, GraphTrace)
+    CUTRACE_CASE(OVERHEAD, Overhead) CUTRACE_CASE(GRAPH_TRACE, GraphTrace)
     CUTRACE_CASE(DEVICE, Device4) CUTRACE_CASE(CONTEXT, Context) CUTRACE_CASE(STREAM, Stream) CUTRACE_CASE(NAME, Name)
     CUTRACE_CASE(EXTERNAL_CORRELATION, ExternalCorrelation) CUTRACE_CASE(UNIFIED_MEMORY_COUNTER, UnifiedMemoryCounter2)
     CUTRACE_CASE(JIT, Jit) CUTRACE_CASE(ENVIRONMENT, Environment) CUTRACE_CASE(MODULE, Module) CUTRACE_CASE(FUNCTION, Function)

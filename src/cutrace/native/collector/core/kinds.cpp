@@ -65,7 +65,6 @@ constexpr Activity kActivities[] = {
     {Kind::memset, CUPTI_ACTIVITY_KIND_MEMSET, "memset"},
     {Kind::sync, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, "sync"},
     {Kind::event, CUPTI_ACTIVITY_KIND_CUDA_EVENT, "event"},
-    {Kind::pool, CUPTI_ACTIVITY_KIND_MEMORY_POOL, "pool"},
     {Kind::overhead, CUPTI_ACTIVITY_KIND_OVERHEAD, "overhead"},
     {Kind::device, CUPTI_ACTIVITY_KIND_DEVICE, "device"},
     {Kind::context, CUPTI_ACTIVITY_KIND_CONTEXT, "context"},
@@ -151,7 +150,7 @@ void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, const KeptCalls& cal
 }
 
 // Kinds without an activity of CUPTI, which features record.
-constexpr KindSet kByFeatures = bit(Kind::memory);
+constexpr KindSet kByFeatures = bit(Kind::memory) | bit(Kind::pool);
 
 constexpr KindSet kOnGpu = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
 

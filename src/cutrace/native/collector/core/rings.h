@@ -19,7 +19,7 @@ enum class EventType : std::uint8_t {
   counter, deferred, batch,                                           // the same
   graph_node, graph_node_copy, graph_exec,                            // features/graph_nodes
   kernel_name, launch_name, node_name,                                // features/names
-  allocation,                                                         // features/memory
+  allocation, memory_pool,                                            // features/memory
   stack_forget, stack_frame, stack_node, call_stack,                  // features/stacks
   launch_code,                                                        // features/code
   count

@@ -26,7 +26,8 @@ struct Live {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   // pointer: the base of its pool, 0 for none. physical: the number of references. mapping: the handle of its physical memory.
-  // pool: its base. pool_base: its handle. module: bytes of managed variables, where `bytes` has those of others.
+  // pool: its base; `bytes` is its size at the last wait, 0 when it was used since, and `context` the number of contexts that had
+  // ended when it was last used. pool_base: its handle. module: bytes of managed variables, where `bytes` has those of others.
   std::uint64_t other = 0;
   std::uint16_t context = 0;
   std::uint16_t device = 0;
@@ -63,11 +64,17 @@ class LiveMemory {
       }
     }
   }
+  // Calls visit(entry), which may change all but the space and the address.
+  template <typename Visit>
+  void each(Visit&& visit) {
+    for (std::size_t slot = 0; slot < capacity_; ++slot)
+      if (slots_[slot].space != Space::none) visit(slots_[slot]);
+  }
   std::size_t size() const { return size_; }
   std::size_t memory() const { return capacity_ * sizeof(Live); }
 
  private:
-  static constexpr std::size_t kFirstCapacity = 512;
+  static constexpr std::size_t kFirstCapacity = 128;
 
   std::size_t first_slot(Space space, std::uint64_t address) const;
   // The slot of an entry, or the empty one where it belongs.

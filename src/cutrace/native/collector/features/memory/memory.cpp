@@ -14,6 +14,7 @@
 #include "core/wake.h"
 #include "cuda/driver.h"
 #include "graph_memory.h"
+#include "known_pools.h"
 #include "live_memory.h"
 #include "memory_calls.h"
 #include "module_variables.h"
@@ -25,48 +26,65 @@ constexpr std::uint8_t kAllocate = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATI
 constexpr std::uint8_t kRelease = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
 constexpr std::uint8_t kVariable = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC;
 constexpr std::uint8_t kManagedVariable = CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC;
-constexpr std::uint8_t kLocalPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
-constexpr std::uint8_t kImportedPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_IMPORTED;
 
 // Bits of `flags` in the table `allocations`.
 constexpr std::uint8_t kAsynchronous = 1, kSizeUnknown = 2, kWithoutCall = 4;
 
-struct AllocationEvent {
+template <typename Row>
+struct MemoryEvent {
   EventHead head;
-  rows::Allocations row;
-  std::uint16_t padding = 0;
+  Row row;
+  std::array<std::uint8_t, 64 - sizeof(Row)> padding{};
 };
-static_assert(sizeof(AllocationEvent) == 72);
+static_assert(sizeof(MemoryEvent<rows::Allocations>) == 72 && sizeof(MemoryEvent<rows::MemoryPools>) == 72);
+
+constexpr EventType type_of(const rows::Allocations&) { return EventType::allocation; }
+constexpr EventType type_of(const rows::MemoryPools&) { return EventType::memory_pool; }
+
+template <typename Row>
+Row row_in(const std::uint8_t* bytes) {
+  MemoryEvent<Row> event;
+  std::memcpy(&event, bytes, sizeof event);
+  return event.row;
+}
 
 class MemoryDecoder final : public Decoder {
  public:
-  MemoryDecoder(const DecoderContext& context, std::atomic<std::uint64_t>& unlisted, const std::atomic<std::size_t>& table)
-      : context_(context), unlisted_(unlisted), table_(table), started_(now_ns()) {}
+  MemoryDecoder(const DecoderContext& context, std::atomic<std::uint64_t>& unlisted, const std::atomic<std::size_t>& table,
+                const KnownPools& pools)
+      : context_(context), unlisted_(unlisted), table_(table), pools_(pools), started_(now_ns()) {}
 
   void event(const Ring& ring, const std::uint8_t* bytes) override {
-    AllocationEvent event;
-    std::memcpy(&event, bytes, sizeof event);
-    if (event.row.time < started_) return;
-    context_.threads.seen(ring.thread);
-    tell_watcher(event.row);
-    context_.capture.add(event.row);
+    EventHead head;
+    std::memcpy(&head, bytes, sizeof head);
+    if (head.type == EventType::memory_pool) return add(ring, row_in<rows::MemoryPools>(bytes));
+    const auto row = row_in<rows::Allocations>(bytes);
+    if (row.time >= started_) tell_watcher(row);
+    add(ring, row);
   }
 
   void ring_is_read(Ring& ring, bool) override {
     const std::uint64_t dropped = ring.take_dropped(EventSource::memory);
-    context_.capture.lose(rows::Loss::memory_limit, dropped, "allocations: the thread's buffer was full");
+    context_.capture.lose(rows::Loss::memory_limit, dropped, "allocations or pools: the thread's buffer was full");
   }
 
   void write_out(bool) override {
-    context_.capture.lose(rows::Loss::table_limit, unlisted_.exchange(0), "allocations: the table of live memory was full");
+    context_.capture.lose(rows::Loss::table_limit, unlisted_.exchange(0), "allocations or pools: the table of live memory was full");
     const std::uint64_t ringless = rings::events_without_ring(EventSource::memory);
     context_.capture.lose(rows::Loss::memory_limit, ringless - std::exchange(ringless_seen_, ringless),
-                          "allocations: no memory for the thread's buffer");
+                          "allocations or pools: no memory for the thread's buffer");
   }
 
-  std::size_t memory() const override { return table_.load(); }
+  std::size_t memory() const override { return table_.load() + pools_.memory(); }
 
  private:
+  template <typename Row>
+  void add(const Ring& ring, const Row& row) {
+    if (row.time < started_) return;
+    context_.threads.seen(ring.thread);
+    context_.capture.add(row);
+  }
+
   // Conditions are about the memory of a device. Managed memory can be anywhere.
   void tell_watcher(const rows::Allocations& row) {
     constexpr int kOnDevice[] = {CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY, kVariable, kPhysicalMemory};
@@ -78,6 +96,7 @@ class MemoryDecoder final : public Decoder {
   DecoderContext context_;
   std::atomic<std::uint64_t>& unlisted_;
   const std::atomic<std::size_t>& table_;
+  const KnownPools& pools_;
   std::uint64_t started_;
   std::uint64_t ringless_seen_ = rings::events_without_ring(EventSource::memory);
 };
@@ -101,11 +120,13 @@ struct CallInProgress {
   std::uint32_t recording = 0;
   std::uint32_t correlation = 0;
   std::uint64_t start = 0;
-  // Of a release:
+  std::uint32_t pools_ended = 0;
+  // Of a release, and of a pool that is destroyed:
   MemoryRequest request;
   bool known = false;     // the allocation was in the table
   bool referred = false;  // physical memory lost a reference and is still in use
   Released released;
+  std::optional<rows::MemoryPools> pool;
 };
 thread_local CallInProgress in_progress;
 
@@ -119,11 +140,11 @@ class MemoryFeature final : public Feature {
   }
 
   std::unique_ptr<Decoder> decoder(const DecoderContext& context) override {
-    if ((context.options.kinds & bit(Kind::memory)) == 0) return nullptr;
-    return std::make_unique<MemoryDecoder>(context, unlisted_, table_memory_);
+    if ((context.options.kinds & kBothKinds) == 0) return nullptr;
+    return std::make_unique<MemoryDecoder>(context, unlisted_, table_memory_, pools_);
   }
   std::span<const EventType> events() const override {
-    static constexpr EventType kEvents[] = {EventType::allocation};
+    static constexpr EventType kEvents[] = {EventType::allocation, EventType::memory_pool};
     return kEvents;
   }
 
@@ -132,8 +153,12 @@ class MemoryFeature final : public Feature {
     callbacks_ = &callbacks;
   }
   void attach(const AttachContext& context) override {
-    if ((context.options.kinds & bit(Kind::memory)) == 0) return;
+    if ((context.options.kinds & kBothKinds) == 0) return;
+    records_allocations_.store((context.options.kinds & bit(Kind::memory)) != 0);
+    records_pools_.store((context.options.kinds & bit(Kind::pool)) != 0);
     graphs_.reset();
+    pools_.reset(context.options.max_memory / 256);
+    watches_waits_.store(false);
     driver_is_loaded();  // its functions are looked up here and not inside a callback
     {
       const std::lock_guard lock(table_mutex_);
@@ -141,19 +166,22 @@ class MemoryFeature final : public Feature {
       table_memory_.store(0);
       unlisted_.store(0);
     }
-    for (const CUpti_CallbackId id : {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_MODULE_LOADED,
-                                      CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING})
-      context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, id);
+    context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
+    if (records_allocations_.load())
+      for (const CUpti_CallbackId id : {CUPTI_CBID_RESOURCE_MODULE_LOADED, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING})
+        context.callbacks.watch(*this, CUPTI_CB_DOMAIN_RESOURCE, id);
     std::size_t wanted = 0;
     std::size_t refused = 0;
     for (const MemoryCall& call : memory_calls()) {
-      if (call.effect == Effect::use_graph_memory) continue;  // these are watched from the first node that allocates
+      if (!is_watched_at_first(call.effect)) continue;
       ++wanted;
       if (!context.callbacks.watch(*this, CUPTI_CB_DOMAIN_DRIVER_API, call.id)) ++refused;
     }
     if (refused == 0) return;
-    const bool all = refused == wanted;
-    context.refused.push_back({all ? "memory" : "a part of memory: " + std::to_string(refused) + " calls", "no callback"});
+    for (const std::string& kind : kind_names(context.options.kinds & kBothKinds)) {
+      const bool all = refused == wanted;
+      context.refused.push_back({all ? kind : "a part of " + kind + ": " + std::to_string(refused) + " calls", "no callback"});
+    }
   }
 
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override {
@@ -176,18 +204,38 @@ class MemoryFeature final : public Feature {
 
   void before_fork() override {
     graphs_.before_fork();
-    pools_mutex_.lock();
+    pools_.before_fork();
     table_mutex_.lock();
   }
   void after_fork_in_parent() override {
     table_mutex_.unlock();
-    pools_mutex_.unlock();
+    pools_.after_fork();
     graphs_.after_fork();
   }
   void after_fork_in_child() override { after_fork_in_parent(); }
 
  private:
   using Effect = MemoryEffect;
+  static constexpr KindSet kBothKinds = bit(Kind::memory) | bit(Kind::pool);
+
+  bool is_watched_at_first(Effect effect) const {
+    switch (effect) {
+      case Effect::use_graph_memory:  // from the first node that allocates
+      case Effect::wait: return false;  // from the first pool
+      case Effect::trim_pool: return records_pools_.load();
+      case Effect::allocate:
+      case Effect::release:
+      case Effect::destroy_pool:
+      case Effect::import_pointer: return true;
+      default: return records_allocations_.load();
+    }
+  }
+
+  // More calls are watched from now on.
+  void watch_calls(Effect effect) {
+    for (const MemoryCall& call : memory_calls())
+      if (call.effect == effect) callbacks_->watch(*this, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
+  }
 
   // ---- the two ends of a call ----
 
@@ -195,14 +243,17 @@ class MemoryFeature final : public Feature {
     CallInProgress& now = in_progress;
     now.recording = recording;
     now.correlation = data.correlationId;
+    now.pools_ended = pools_.ended();
     now.request = {};
     now.known = now.referred = false;
     now.released.clear();
+    now.pool.reset();
     switch (call.effect) {
       case Effect::release: begin_release(call, data, now); break;
       case Effect::release_physical: begin_release_physical(call, data, now); break;
       case Effect::unmap: begin_unmap(call, data, now); break;
-      case Effect::destroy_pool: forget_pool(call, data); break;
+      case Effect::destroy_pool: begin_destroy_pool(call, data, now); break;
+      case Effect::wait: pools_.before_wait(); break;
       case Effect::use_graph_memory: graphs_.before_call(); break;
       default: break;
     }
@@ -221,6 +272,10 @@ class MemoryFeature final : public Feature {
         break;
       case Effect::release_physical:
       case Effect::unmap: good ? end_release(data, now) : undo_release(now); break;
+      case Effect::destroy_pool: good ? write_pool(now.pool, data) : undo_destroy_pool(now); break;
+      case Effect::wait:
+        if (good) write_trimmed_pools(data);
+        break;
       case Effect::use_graph_memory: write_graph_memory(data); break;
       default:
         if (good) made(call, data);
@@ -259,7 +314,8 @@ class MemoryFeature final : public Feature {
         live.pool_type = kLocalPool;
         // The pool may be destroyed, except that of the device.
         const bool lives = is_default_pool(info.pool, info.device);
-        live.other = pool_base(reinterpret_cast<std::uintptr_t>(info.pool), base_of(request.address, info), lives);
+        live.other = pool_base({.handle = reinterpret_cast<std::uintptr_t>(info.pool), .base = base_of(request.address, info),
+                                .ended = pools_.ended(), .device = info.device, .type = kLocalPool, .lives = lives}, data);
       }
     } else {
       live.device = static_cast<std::uint16_t>(current_device());
@@ -268,12 +324,13 @@ class MemoryFeature final : public Feature {
   }
 
   void end_release(const CUpti_CallbackData& data, CallInProgress& now) {
+    if (!records_allocations_.load()) return;
     for (const Live& live : now.released) {
       rows::Allocations row = row_of(live, kRelease, now.start, data.correlationId);
       if (now.request.asynchronous) row.flags |= kAsynchronous;
       if (!now.known) row.flags |= kSizeUnknown;
       row.stream = stream_of(now.request);
-      if (live.pool_type == kLocalPool) row.pool_used = used_of_pool(live.other);
+      if (live.pool_type == kLocalPool) row.pool_used = pools_.used_of(live.other);
       write(row);
     }
   }
@@ -288,6 +345,7 @@ class MemoryFeature final : public Feature {
   }
 
   void end_context(CUcontext context) {
+    pools_.context_ends();
     std::uint32_t id = 0;
     if (cupti_->GetContextId == nullptr || cupti_->GetContextId(context, &id) != CUPTI_SUCCESS) return;
     const std::uint64_t time = now_ns();
@@ -313,6 +371,7 @@ class MemoryFeature final : public Feature {
       case Effect::import_pointer: return allocated(call.effect, request, data);
       case Effect::create_physical: return created_physical(request, data);
       case Effect::retain_physical: return retained_physical(request);
+      case Effect::trim_pool: return write_pool(pools_.trimmed(request.address, request.bytes), data);
       case Effect::map: return mapped(request);
       case Effect::add_graph_memory: return added_graph_memory(static_cast<std::uint32_t>(request.device));
       default: return;
@@ -320,7 +379,7 @@ class MemoryFeature final : public Feature {
   }
 
   void allocated(Effect effect, MemoryRequest& request, const CUpti_CallbackData& data) {
-    if (request.address == 0) return;
+    if (request.address == 0 || !(request.in_pool || records_allocations_.load())) return;
     if (request.asynchronous && is_captured(request.stream)) return added_graph_memory(current_device());  // for when the graph runs
     Live live;
     live.address = request.address;
@@ -328,18 +387,19 @@ class MemoryFeature final : public Feature {
     live.space = request.space;
     live.memory = request.memory;
     live.context = context_of(data);
-    if (request.in_pool) complete_pool_memory(effect, request, live);
+    if (request.in_pool) complete_pool_memory(effect, request, data, live);
     else live.device = static_cast<std::uint16_t>(current_device());
+    if (!records_allocations_.load()) return;
     rows::Allocations row = row_of(live, kAllocate, now_ns(), data.correlationId);
     if (request.asynchronous) row.flags |= kAsynchronous;
     if (live.bytes == 0) row.flags |= kSizeUnknown;
     row.stream = stream_of(request);
-    if (live.pool_type == kLocalPool) row.pool_used = used_of_pool(live.other);
+    if (live.pool_type == kLocalPool) row.pool_used = pools_.used_of(live.other);
     add(live, row);
   }
 
   // The pool, the device and the kind of memory: a pool may be on another device than the stream, or on the host.
-  void complete_pool_memory(Effect effect, const MemoryRequest& request, Live& live) {
+  void complete_pool_memory(Effect effect, const MemoryRequest& request, const CUpti_CallbackData& data, Live& live) {
     PointerInfo info;
     if (pointer_info(request.address, info)) {
       live.memory = memory_kind(info);
@@ -350,7 +410,8 @@ class MemoryFeature final : public Feature {
     }
     const std::uint64_t pool = request.other != 0 ? request.other : reinterpret_cast<std::uintptr_t>(info.pool);
     live.pool_type = effect == Effect::import_pointer ? kImportedPool : kLocalPool;
-    live.other = pool_base(pool, base_of(request.address, info), true);
+    live.other = pool_base({.handle = pool, .base = base_of(request.address, info), .ended = in_progress.pools_ended,
+                            .device = live.device, .type = live.pool_type, .lives = true}, data);
   }
 
   // ---- virtual memory management ----
@@ -419,9 +480,7 @@ class MemoryFeature final : public Feature {
   // ---- graphs ----
 
   void added_graph_memory(std::uint32_t device) {
-    if (!graphs_.add_node(device)) return;
-    for (const MemoryCall& call : memory_calls())
-      if (call.effect == Effect::use_graph_memory) callbacks_->watch(*this, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
+    if (records_allocations_.load() && graphs_.add_node(device)) watch_calls(Effect::use_graph_memory);
   }
 
   // The driver keeps memory for all graphs, so it has no address.
@@ -487,45 +546,35 @@ class MemoryFeature final : public Feature {
   // Where the pool of this memory starts, as far as the driver tells: the memory that a new pool gives first is at its start.
   static std::uint64_t base_of(std::uint64_t address, const PointerInfo& info) { return info.mapping != 0 ? info.mapping : address; }
 
-  // What stands for a pool in rows: its base address, as in CUPTI's records of pools. It is the base that was found first, since
-  // a pool grows by mappings elsewhere. `lives`: the pool is not destroyed, so it may be asked for its use.
-  std::uint64_t pool_base(std::uint64_t pool, std::uint64_t base, bool lives) {
-    const std::lock_guard lock(table_mutex_);
-    if (const Live* const known = table_.find(Space::pool, pool)) return known->other;
-    if (table_.find(Space::pool_base, base) != nullptr) base = pool;  // another pool has it, so this is no base
-    if (!lives) return base;
-    Live by_handle;
-    by_handle.address = pool;
-    by_handle.space = Space::pool;
-    by_handle.other = base;
-    Live by_base;
-    by_base.address = base;
-    by_base.space = Space::pool_base;
-    by_base.other = pool;
-    if (add_to_table(by_handle) && !add_to_table(by_base)) table_.take(Space::pool, pool);
-    return base;
+  // The base address of a pool, which stands for it in rows.
+  std::uint64_t pool_base(const PoolUse& use, const CUpti_CallbackData& data) {
+    const SeenPool seen = pools_.use(use);
+    if (seen.unlisted) unlisted_.fetch_add(1);
+    if (!seen.created) return seen.base;
+    write_pool(seen.created, data);
+    if (records_pools_.load() && !watches_waits_.exchange(true)) watch_calls(Effect::wait);
+    return seen.base;
   }
 
-  // From here on nobody asks for the use of the pool, which may end with this call or with its last memory.
-  void forget_pool(const MemoryCall& call, const CUpti_CallbackData& data) {
-    MemoryRequest request;
-    if (!call.read(data.functionParams, request)) return;
-    const std::lock_guard in_use(pools_mutex_);
-    const std::lock_guard lock(table_mutex_);
-    if (const auto pool = table_.take(Space::pool, request.address)) table_.take(Space::pool_base, pool->other);
+  // From here on nobody asks for the pool, which may end with this call or with its last memory.
+  void begin_destroy_pool(const MemoryCall& call, const CUpti_CallbackData& data, CallInProgress& now) {
+    if (call.read(data.functionParams, now.request))
+      now.pool = pools_.begin_destroy(now.request.address, data.callbackSite == CUPTI_API_ENTER);
   }
 
-  // 0 when the pool may be gone.
-  std::uint64_t used_of_pool(std::uint64_t base) {
-    const std::lock_guard in_use(pools_mutex_);
-    std::uint64_t pool = 0;
-    {
-      const std::lock_guard lock(table_mutex_);
-      const Live* const known = table_.find(Space::pool_base, base);
-      if (known == nullptr) return 0;
-      pool = known->other;
-    }
-    return pool_used(reinterpret_cast<CUmemoryPool>(pool));
+  void undo_destroy_pool(const CallInProgress& now) {
+    if (now.pool) pools_.undo_destroy(now.request.address, *now.pool);
+  }
+
+  void write_trimmed_pools(const CUpti_CallbackData& data) {
+    pools_.after_wait([&](const rows::MemoryPools& row) { write_pool(row, data); });
+  }
+
+  void write_pool(std::optional<rows::MemoryPools> row, const CUpti_CallbackData& data) {
+    if (!row || !records_pools_.load()) return;
+    row->time = now_ns();
+    row->correlation = data.correlationId;
+    write(*row);
   }
 
   // ---- rows ----
@@ -568,7 +617,7 @@ class MemoryFeature final : public Feature {
   void add(const Live& live, const rows::Allocations& row) {
     Ring* const ring = rings::of_this_thread(EventSource::memory);
     if (ring == nullptr) return;
-    std::uint8_t* const space = ring->reserve(sizeof(AllocationEvent));
+    std::uint8_t* const space = ring->reserve(sizeof(MemoryEvent<rows::Allocations>));
     if (space == nullptr) return ring->drop(EventSource::memory);
     std::optional<Live> before;
     {
@@ -588,10 +637,11 @@ class MemoryFeature final : public Feature {
   }
 
   // False when there is no room for the row, which is counted.
-  bool write(const rows::Allocations& row) {
+  template <typename Row>
+  bool write(const Row& row) {
     Ring* const ring = rings::of_this_thread(EventSource::memory);
     if (ring == nullptr) return false;
-    std::uint8_t* const space = ring->reserve(sizeof(AllocationEvent));
+    std::uint8_t* const space = ring->reserve(sizeof(MemoryEvent<Row>));
     if (space == nullptr) {
       ring->drop(EventSource::memory);
       return false;
@@ -600,8 +650,9 @@ class MemoryFeature final : public Feature {
     return true;
   }
 
-  static void commit(Ring& ring, std::uint8_t* space, const rows::Allocations& row) {
-    const AllocationEvent event{{sizeof(AllocationEvent), EventType::allocation, 0, 0}, row};
+  template <typename Row>
+  static void commit(Ring& ring, std::uint8_t* space, const Row& row) {
+    const MemoryEvent<Row> event{{sizeof event, type_of(row), 0, 0}, row};
     std::memcpy(space, &event, sizeof event);
     if (ring.commit(sizeof event)) writer_wake.signal();
   }
@@ -615,12 +666,13 @@ class MemoryFeature final : public Feature {
 
   const CuptiLibrary* cupti_ = nullptr;
   Callbacks* callbacks_ = nullptr;
+  std::atomic<bool> records_allocations_{false};
+  std::atomic<bool> records_pools_{false};
+  std::atomic<bool> watches_waits_{false};
   GraphMemory graphs_;
+  KnownPools pools_;
   std::array<const MemoryCall*, 1024> by_id_{};
 
-  // Held while the driver is asked for the use of a pool, and while a pool begins to end. Taken before table_mutex_, and never
-  // in a callback about a resource, where the driver may hold locks of its own.
-  std::mutex pools_mutex_;
   std::mutex table_mutex_;  // held for moments, without a call
   LiveMemory table_;
   std::atomic<std::size_t> table_memory_{0};

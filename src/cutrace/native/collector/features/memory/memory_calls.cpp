@@ -118,6 +118,13 @@ bool destroyed_pool(const void* parameters, MemoryRequest& request) {
   return true;
 }
 
+bool trimmed_pool(const void* parameters, MemoryRequest& request) {
+  const auto& p = *static_cast<const cuMemPoolTrimTo_params*>(parameters);
+  request.address = number(p.pool);
+  request.bytes = p.minBytesToKeep;
+  return true;
+}
+
 bool imported_pointer(const void* parameters, MemoryRequest& request) {
   const auto& p = *static_cast<const cuMemPoolImportPointer_params*>(parameters);
   request.address = *p.ptr_out;
@@ -280,6 +287,12 @@ constexpr MemoryCall kCalls[] = {
     {CUTRACE_ID(cuMemFreeAsync), release, freed_async<cuMemFreeAsync_params, legacy>},
     {CUTRACE_ID(cuMemFreeAsync_ptsz), release, freed_async<cuMemFreeAsync_ptsz_params, of_thread>},
     {CUTRACE_ID(cuMemPoolDestroy), destroy_pool, destroyed_pool},
+    {CUTRACE_ID(cuMemPoolTrimTo), trim_pool, trimmed_pool},
+    {CUTRACE_ID(cuCtxSynchronize), wait, any},
+    {CUTRACE_ID(cuCtxSynchronize_v2), wait, any},
+    {CUTRACE_ID(cuStreamSynchronize), wait, any},
+    {CUTRACE_ID(cuStreamSynchronize_ptsz), wait, any},
+    {CUTRACE_ID(cuEventSynchronize), wait, any},
     {CUTRACE_ID(cuMemPoolImportPointer), import_pointer, imported_pointer},
     {CUTRACE_ID(cuArrayCreate_v2), allocate, created_array},
     {CUTRACE_ID(cuArray3DCreate_v2), allocate, created_array_3d},

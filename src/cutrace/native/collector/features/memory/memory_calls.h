@@ -26,6 +26,8 @@ enum class MemoryEffect : std::uint8_t {
   map,
   unmap,
   destroy_pool,
+  trim_pool,         // `bytes`: what a pool keeps
+  wait,              // pools give memory back to the system
   import_pointer,    // memory of an imported pool
   add_graph_memory,  // a node of a graph that will allocate
   use_graph_memory,  // graphs get memory or give it back
