@@ -1,12 +1,12 @@
 """Ways to allocate and free, one after the other, through libcuda and libcudart.
 
-    memory_cases.py plain       run all cases; a tool may watch
-    memory_cases.py records     the same with CUPTI's records of memory, without the case that crashes
-    memory_cases.py crash       only that case, with CUPTI's records of memory
+    memory_cases.py plain            run all cases; a tool may watch
+    memory_cases.py records          the same with CUPTI's records of memory and of pools, without the cases that crash
+    memory_cases.py crash CASE KIND  only that case, with CUPTI's records: KIND is memory or pool, or both with a comma
 
 Says on stderr which case begins, so that a crash has a name. Prints a JSON line for each case: its name, when it began
 and ended (ns, CLOCK_BOOTTIME), what its calls returned, and what the driver says of each pointer from a pool: its pool,
-its mapping, the use of the pool. With ``records`` also what CUPTI reported.
+its mapping, the use of the pool. With records also what CUPTI reported.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 BYTES = 4096
-CRASHES = "cuMemAlloc, cuMemFreeAsync"
-_MEMORY2 = 49
+OTHER_MEMORY = "cuMemAlloc, cuMemFreeAsync"
+FREED_TWICE = "freed twice"
+DESTROYED_CONTEXT = "async on the stream of a destroyed context"
+# With CUPTI's records, 13.0 and 13.5, a program dies in these calls, or in cuCtxSynchronize() after them.
+CRASHES = {OTHER_MEMORY, FREED_TWICE, DESTROYED_CONTEXT}
+KINDS = {"memory": 49, "pool": 50}
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
@@ -297,6 +301,17 @@ def use_of_a_pool() -> None:
     free(third)
 
 
+def life_of_a_pool() -> None:
+    pool = new_pool()
+    first, second = alloc_pool(pool, main_stream, 100), alloc_pool(pool, main_stream, 100 << 20)
+    free_async(second, main_stream)
+    call("cuStreamSynchronize", main_stream)
+    free_async(first, main_stream)
+    call("cuMemPoolTrimTo", pool, c_size_t(0))
+    call("cuCtxSynchronize")
+    call("cuMemPoolDestroy", pool)
+
+
 def without_effect() -> None:
     pointer = c_uint64()
     call("cuMemAlloc_v2", byref(pointer), c_size_t(1 << 60))
@@ -338,15 +353,15 @@ def cases() -> dict[str, Callable[[], None]]:
         "async, per thread": lambda: free_async(alloc_async(OF_THREAD), OF_THREAD),
         "async, a stream": lambda: free_async(alloc_async(main_stream), main_stream),
         "async, freed after its stream": stream_of_a_destroyed_stream,
-        CRASHES: lambda: free_async(alloc(), None),
+        OTHER_MEMORY: lambda: free_async(alloc(), None),
         "cuMemFreeAsync(null)": lambda: free_async(c_uint64(0), None),
         "explicit pool": lambda: free_async(alloc_pool(shared_pool, main_stream), main_stream),
         "explicit pool destroyed before the free": pool_destroyed_before_the_free,
-        "freed twice": freed_twice,
+        FREED_TWICE: freed_twice,
         "cuMemFree of an async pointer": lambda: free(alloc_async(main_stream)),
         "freed without a context": without_a_context,
         "async in another context's stream": in_another_contexts_stream,
-        "async on the stream of a destroyed context": on_the_stream_of_a_destroyed_context,
+        DESTROYED_CONTEXT: on_the_stream_of_a_destroyed_context,
         "allocated before the records were enabled": lambda: free_async(before, main_stream),
         "cuMemAlloc": lambda: free(alloc()),
         "pitched": pitched,
@@ -361,6 +376,7 @@ def cases() -> dict[str, Callable[[], None]]:
         "beside a capture": beside_a_capture,
         "graph with memory": graph_with_memory,
         "use of a pool": use_of_a_pool,
+        "life of a pool": life_of_a_pool,
         "without effect": without_effect,
         "runtime": runtime,
     }
@@ -370,17 +386,19 @@ def cases() -> dict[str, Callable[[], None]]:
 
 
 class Records:
-    """CUPTI's records of memory since the last ``take()``."""
+    """CUPTI's records of memory and of pools since the last ``take()``."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: str) -> None:
         self.cupti = load("libcupti.so.13", "libcupti.so.12", "libcupti.so")
         self._buffers: list[Any] = []
         self._rows: list[dict[str, int]] = []
+        self._pools: list[dict[str, int]] = []
         request = ctypes.CFUNCTYPE(None, ctypes.POINTER(c_void_p), ctypes.POINTER(c_size_t), ctypes.POINTER(c_size_t))
         complete = ctypes.CFUNCTYPE(None, c_void_p, ctypes.c_uint32, c_void_p, c_size_t, c_size_t)
         self._callbacks = (request(self._request), complete(self._complete))
         assert self.cupti.cuptiActivityRegisterCallbacks(*self._callbacks) == 0
-        assert self.cupti.cuptiActivityEnable(_MEMORY2) == 0
+        for kind in kinds.split(","):
+            assert self.cupti.cuptiActivityEnable(KINDS[kind]) == 0
 
     def _request(self, buffer: Any, size: Any, records: Any) -> None:
         memory = ctypes.create_string_buffer((1 << 20) + 8)
@@ -393,17 +411,22 @@ class Records:
         while self.cupti.cuptiActivityGetNextRecord(c_void_p(buffer), c_size_t(valid), byref(record)) == 0:
             u32 = ctypes.cast(record, ctypes.POINTER(ctypes.c_uint32))
             u64 = ctypes.cast(record, ctypes.POINTER(c_uint64))
-            if u32[0] != _MEMORY2:
+            if u32[0] == KINDS["pool"]:
+                pool = {"operation": u32[1], "pool_type": u32[2], "device": u32[5], "minimum": u64[3]}
+                pool |= {"address": u64[4], "size": u64[5], "release_threshold": u64[6], "used": u64[8]}
+                self._pools.append(pool)
+            if u32[0] != KINDS["memory"]:
                 continue
             row = {"operation": u32[1], "memory": u32[2], "address": u64[2], "bytes": u64[3], "device": u32[13]}
             row |= {"context": u32[14], "stream": u32[15], "async": u32[18], "pool_type": u32[20]}
             row |= {"pool": u64[11], "pool_used": u64[14]} if u32[20] else {"pool": 0, "pool_used": 0}
             self._rows.append(row)
 
-    def take(self) -> list[dict[str, int]]:
+    def take(self) -> dict[str, list[dict[str, int]]]:
         self.cupti.cuptiActivityFlushAll(1)
-        rows, self._rows = self._rows, []
-        return rows
+        taken = {"rows": self._rows, "pools": self._pools}
+        self._rows, self._pools = [], []
+        return taken
 
 
 faulthandler.enable()
@@ -416,9 +439,11 @@ main_stream = new_stream()
 before = alloc_async(main_stream)
 cudart = load("libcudart.so.13", "libcudart.so.12", "libcudart.so")
 shared_pool = new_pool()
-records = Records() if mode != "plain" else None
+records = None
+if mode != "plain":
+    records = Records(sys.argv[3] if mode == "crash" else "memory,pool")
 for name, run in cases().items():
-    if (mode == "records" and name == CRASHES) or (mode == "crash" and name != CRASHES):
+    if (mode == "records" and name in CRASHES) or (mode == "crash" and name != sys.argv[2]):
         continue
     results.clear()
     pointers.clear()
@@ -429,5 +454,5 @@ for name, run in cases().items():
     end = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     line = {"case": name, "start": start, "end": end, "results": list(results), "pointers": list(pointers)}
     if records:
-        line["rows"] = records.take()
+        line |= records.take()
     print(json.dumps(line), flush=True)
