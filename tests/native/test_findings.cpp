@@ -16,6 +16,7 @@
 #include <chrono>
 #include <fstream>
 #include <limits>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -514,6 +515,31 @@ TEST(a_cut_without_memory_leaves_no_reference_without_its_target) {
     nvtxRangePop();
     for (const std::string& path : folder.captures()) CaptureReader(path, true);  // which checks references
   }
+}
+
+// Strings that find no room are given up at some time, and all that refers to them.
+TEST(no_launch_refers_to_a_name_that_was_given_up) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("kinds=kernel;flush_ms=60000;max_size=300000"));
+  std::deque<std::string> names;
+  const auto launch_new = [&](int from, int to) {
+    for (int i = from; i < to; ++i) {
+      names.push_back("kernel_" + std::to_string(i) + std::string(1000, 'x'));
+      fake_launch(names.back().c_str(), 1, 1, false);
+    }
+  };
+  launch_new(0, 100);
+  CHECK_EQUAL(collector.flush(), 0);
+  launch_new(100, 5000);
+  CHECK_EQUAL(collector.flush(), 0);
+  launch_new(5000, 5050);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());  // checks references
+  std::map<std::string, std::uint64_t> lost;
+  for (const rows::Losses& row : c.rows<rows::Losses>()) lost[c.text(row.detail)] += row.count;
+  CHECK_EQUAL(c.rows<rows::Kernels>().size() + lost["kernels"], std::size_t{5050});
+  CHECK(lost["kernels"] >= 4900 && lost["strings"] >= 4900 && lost["launches"] >= 4900);
 }
 
 namespace {

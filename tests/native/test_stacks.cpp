@@ -604,7 +604,6 @@ TEST(each_file_has_the_rows_of_its_stacks) {
   written.capture.flush(true);
   CHECK(written.capture.file().move_to(first, error));
   written.capture.begin_file();
-  written.decoder->new_file();
   written.capture.file().switch_to_next(error);
   CHECK(written.capture.process("{}", false));
   written.call(thread.ring, 11, 1);

@@ -1,6 +1,5 @@
 #include "capture.h"
 
-
 namespace cutrace {
 namespace {
 
@@ -18,10 +17,9 @@ bool Capture::flush_strings(bool last) {
                            piece(strings_.pending_bytes().data(), strings_.pending_bytes().size())};
   const auto count = static_cast<std::uint32_t>(heads.size() / 2);
   const Written result = file_.append({rows::kStringsBlock, 0, count, 0, 0, last}, payload);
-  if (result != Written::yes && strings_.pending_bytes().size() < kPatience) return false;
-  if (result != Written::yes) lose(rows::Loss::table_limit, count, "strings");
+  if (result != Written::yes) return false;
   strings_.written();
-  return result == Written::yes;
+  return true;
 }
 
 bool Capture::flush_references(bool last) {
@@ -38,21 +36,24 @@ bool Capture::flush_references(bool last) {
   write_out(nodes);
   write_out(frames);
   write_out(stacks);
-  if (nodes.rows.size() * sizeof(rows::GraphNodes) > kPatience) {
-    lose(rows::Loss::table_limit, nodes.rows.size(), "graph nodes");
-    nodes.clear();
-  }
-  if (frames.rows.size() * sizeof(rows::Frames) + stacks.rows.size() * sizeof(rows::Stacks) > kPatience) {
-    lose(rows::Loss::table_limit, frames.rows.size() + stacks.rows.size(), "stacks");
-    frames.clear();
-    stacks.clear();
-  }
-  if (launches.rows.size() * sizeof(rows::Launches) > kPatience) {
-    lose(rows::Loss::table_limit, launches.rows.size(), "launches");
-    launches.clear();
-    launches_.clear();
-  }
   return good;
+}
+
+// What could not be written for long is given up as a whole, because strings, launches and rows refer to each other. No row that
+// refers to it may wait in a table.
+void Capture::give_up_references() {
+  const std::size_t launches = std::get<TableBuffer<rows::Launches>>(tables_).rows.size();
+  const std::size_t nodes = std::get<TableBuffer<rows::GraphNodes>>(tables_).rows.size();
+  const std::size_t frames = std::get<TableBuffer<rows::Frames>>(tables_).rows.size();
+  const std::size_t stacks = std::get<TableBuffer<rows::Stacks>>(tables_).rows.size();
+  const std::size_t bytes = strings_.pending_bytes().size() + launches * sizeof(rows::Launches) + nodes * sizeof(rows::GraphNodes) +
+                            frames * sizeof(rows::Frames) + stacks * sizeof(rows::Stacks);
+  if (bytes < kPatience) return;
+  lose(rows::Loss::table_limit, strings_.pending_heads().size() / 2, "strings");
+  lose(rows::Loss::table_limit, launches, "launches");
+  lose(rows::Loss::table_limit, nodes, "graph nodes");
+  lose(rows::Loss::table_limit, frames + stacks, "stacks");
+  drop_references();
 }
 
 // Call it when all tables are flushed: no unwritten row refers to the references then.
@@ -85,6 +86,7 @@ void Capture::add_graph_node(std::uint64_t id) {
 void Capture::flush(bool last) {
   flush_references(last);
   std::apply([&](auto&... table) { (flush(table, last), ...); }, tables_);
+  give_up_references();
   lose(rows::Loss::table_limit, graph_nodes_.take_dropped(), "graph nodes");
   if (!losses_.empty()) {
     // Unwritable references must not use the space of the losses.

@@ -250,6 +250,7 @@ class Capture {
   // Writes strings and all such rows.
   bool flush_references(bool last);
   bool flush_strings(bool last);
+  void give_up_references();
   void drop_references();
   template <typename Row>
   Written write(const TableBuffer<Row>& table, bool last);

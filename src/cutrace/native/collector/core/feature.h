@@ -50,8 +50,6 @@ class Decoder {
   virtual void complete_launch(const CUpti_ActivityKernel9& /*record*/, std::string_view /*name*/, rows::Launches& /*launch*/) {}
   // Before the tables are written: every flush_ms, and at the end of a file (`last`: of the recording).
   virtual void write_out(bool /*last*/) {}
-  // The file is complete and a new one follows: rows that later rows refer to must be written again.
-  virtual void new_file() {}
   virtual std::size_t memory() const { return 0; }
 };
 

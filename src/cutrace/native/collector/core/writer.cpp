@@ -290,7 +290,6 @@ std::optional<Capture::Contents> Writer::split(const std::string& path, std::str
     write_end();
     // In this order, because each step may throw: no row in the new file may refer to strings in the old one.
     contents = capture_.begin_file();
-    for (const auto& decoder : decoders_) decoder->new_file();
     file.switch_to_next(error);
     process_missing_ = !capture_.process(process_.str(), true);
     write_clocks(file_began_ = now_ns());

@@ -308,7 +308,6 @@ class CodeDecoder final : public Decoder {
   bool completes_launches() const override { return true; }
   void complete_launch(const CUpti_ActivityKernel9& record, std::string_view name, rows::Launches& launch) override;
   void write_out(bool last) override;
-  void new_file() override { ++file_; }
   std::size_t memory() const override { return launches_.memory() + kernels_ * sizeof(LoadedKernel) + name_bytes_; }
 
  private:
@@ -335,7 +334,6 @@ class CodeDecoder final : public Decoder {
   std::unordered_map<std::uint64_t, Known> known_;  // by hash_bytes() of the name
   std::size_t kernels_ = 0, name_bytes_ = 0;
   std::size_t most_kernels_, most_names_;
-  std::uint32_t file_ = 1;
   bool complete_ = true;  // everything fitted
 };
 
@@ -368,7 +366,7 @@ void CodeDecoder::keep(ModulePtr module) {
   kernels_ += module->kernels.size();
   for (auto& [name, known] : known_) {
     add(known, *module, name);
-    if (known.file == file_) write(known);
+    if (known.file == capture_.references()) write(known);
   }
   modules_.push_back(std::move(module));
 }
@@ -404,7 +402,7 @@ CodeDecoder::Known* CodeDecoder::known(std::string_view name) {
 
 // A file with launches of a name has all codes of the name.
 void CodeDecoder::write(Known& known) {
-  if (std::exchange(known.file, file_) != file_) known.written = 0;
+  if (std::exchange(known.file, capture_.references()) != capture_.references()) known.written = 0;
   for (; known.written < known.rows.size(); ++known.written) {
     rows::KernelCodes row = known.rows[known.written];
     row.name = capture_.string(known.name);
@@ -418,7 +416,7 @@ void CodeDecoder::complete_launch(const CUpti_ActivityKernel9& record, std::stri
   launch.code = launches_.take(record.correlationId);
   Known* const known = this->known(name);
   if (known == nullptr) return;
-  if (known->file != file_) write(*known);
+  if (known->file != capture_.references()) write(*known);
   if (launch.code == 0) launch.code = only_code(*known, record.contextId);
 }
 
