@@ -181,6 +181,21 @@ TEST(nodes_of_graphs_have_the_names_of_their_kernels) {
   }
 }
 
+// More nodes are copied than a ring of the smallest size holds.
+TEST(nodes_whose_events_were_dropped_have_no_names_of_others) {
+  for (const bool nvtx : {true, false}) {
+    Program program;
+    program.begin(std::string("max_memory=1048576") + (nvtx ? "" : ";nvtx=0"));
+    program.with_module("old", [](std::uintptr_t function) { fake_launch_function(function); });
+    const std::uintptr_t function = fake_load_function("new");
+    const std::uint32_t graph = fake_graph();
+    for (int i = 0; i < 5000; ++i) fake_graph_add_function(graph, function, true);
+    fake_graph_replay(fake_graph_instantiate(graph), 7);
+    const CaptureReader c = program.end();
+    for (const std::string& name : graph_names(c)) CHECK(name == "new" || name == kUnknown);
+  }
+}
+
 TEST(a_node_whose_kernel_is_changed_has_the_new_name_or_none) {
   Program program;
   program.begin();

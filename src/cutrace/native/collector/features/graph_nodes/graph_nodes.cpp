@@ -193,6 +193,7 @@ GraphNodes::Kernel GraphNodes::kernel(std::uint64_t id, std::uint32_t correlatio
   if (graph.forgotten != 0) kernel = {nullptr, true};
   for (const KernelChange& change : graph.kernel_changes)
     if (is_before(change.correlation) && (change.original == 0 || change.original == node.original)) kernel = change.kernel;
+  if (kernel.name == nullptr && kernels_dropped_) kernel.unknown = true;
   return kernel;
 }
 

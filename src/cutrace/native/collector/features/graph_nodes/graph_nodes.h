@@ -56,6 +56,8 @@ class GraphNodes {
   void set_kernel(std::uint64_t node, Kernel kernel, bool changed);
   // The copy of `node` in an executable graph has this kernel in launches after the call `correlation`; `node` 0: all nodes.
   void set_kernel_in(std::uint32_t graph, std::uint64_t node, Kernel kernel, std::uint32_t correlation);
+  // Events about nodes were lost: kernels that were not told are unknown from now on.
+  void drop_kernels() { kernels_dropped_ = true; }
   // The kernel of a node in the graph launch `correlation`.
   Kernel kernel(std::uint64_t node, std::uint32_t correlation);
 
@@ -107,7 +109,7 @@ class GraphNodes {
   std::size_t limit_;
   std::size_t bytes_ = 0;
   std::uint64_t dropped_ = 0;
-  bool kernels_dropped_ = false;  // a graph with noted kernels was dropped
+  bool kernels_dropped_ = false;  // events, or a graph with noted kernels
   std::map<std::uint32_t, Graph> graphs_;
   std::list<std::uint32_t> recent_;  // graphs, the least recently used first
   std::unordered_map<std::string, std::uint32_t, SeededHash, std::equal_to<>> ranges_;

@@ -280,6 +280,7 @@ class KernelNamesDecoder final : public Decoder {
   LaunchValues launches_;       // hashes of names
   bool incomplete_ = false;     // names of launches or nodes are missing
   std::uint64_t unknown_ = 0;   // kernels since the last block
+  std::uint64_t ringless_ = rings::events_without_ring(EventSource::graph_nodes);
 };
 
 std::unique_ptr<Decoder> KernelNames::decoder(const DecoderContext& context) {
@@ -317,6 +318,8 @@ void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
 
 void KernelNamesDecoder::ring_is_read(Ring& ring, bool) {
   if (ring.take_dropped(EventSource::names) != 0) incomplete_ = true;
+  // Where NVTX is recorded, its decoder has counted them.
+  if (ring.take_dropped(EventSource::graph_nodes) != 0) capture_.graph_nodes().drop_kernels();
 }
 
 const std::string* KernelNamesDecoder::name_of(std::uint64_t hash) const {
@@ -331,6 +334,8 @@ const char* KernelNamesDecoder::unknown() {
 
 const char* KernelNamesDecoder::kernel_name(const CUpti_ActivityKernel9& record, const char* given) {
   if (record.graphNodeId != 0) {
+    const std::uint64_t ringless = rings::events_without_ring(EventSource::graph_nodes);
+    if (std::exchange(ringless_, ringless) != ringless) capture_.graph_nodes().drop_kernels();
     const GraphNodes::Kernel kernel = capture_.graph_nodes().kernel(record.graphNodeId, record.correlationId);
     if (kernel.name != nullptr) return kernel.name->c_str();
     return kernel.unknown || incomplete_ || told_.missed_a_node() ? unknown() : given;

@@ -46,7 +46,9 @@ void NvtxDecoder::ring_is_read(Ring& ring, bool ended) {
   const std::uint64_t dropped = ring.take_dropped(EventSource::nvtx);
   capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
   if (dropped != 0) each_open_range([&](OpenRange& range) { range.unwatched = true; });  // any thread may end a range
-  capture_.lose(rows::Loss::nvtx_dropped, ring.take_dropped(EventSource::graph_nodes), "graph nodes: the thread's buffer was full");
+  const std::uint64_t nodes = ring.take_dropped(EventSource::graph_nodes);
+  capture_.lose(rows::Loss::nvtx_dropped, nodes, "graph nodes: the thread's buffer was full");
+  if (nodes != 0) capture_.graph_nodes().drop_kernels();
   if (!ended) return;
   if (auto thread = threads_.extract(&ring)) leave_open(thread.mapped().stacks);
 }
