@@ -122,6 +122,28 @@ def test_a_signal_sent_to_the_recording_reaches_the_command(tmp_path, number):
     assert (tmp_path / "run.bin").exists()
 
 
+TAKES_SIGNALS = """
+import os, signal, sys, threading, time
+from cutrace.collect import Options, record_command
+other = threading.Thread(target=time.sleep, args=(60,), daemon=True)
+other.start()
+def send():
+    while not os.path.exists("ready"): time.sleep(0.01)
+    signal.pthread_kill(other.ident, signal.SIGTERM)
+threading.Thread(target=send, daemon=True).start()
+command = ["sh", "-c", "touch ready; exec sleep 60"]
+print(record_command(command, "run.bin", Options()).status)
+"""
+
+
+def test_a_signal_that_another_thread_takes_reaches_the_command(tmp_path):
+    """Libraries have threads that do not block signals: NumPy's, for example."""
+    done = subprocess.run(
+        [sys.executable, "-c", TAKES_SIGNALS], cwd=tmp_path, capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout) == (0, f"{128 + signal.SIGTERM}\n"), done.stderr
+
+
 def test_a_signal_that_comes_too_late_for_the_command_does_not_end_the_recording(tmp_path):
     recorder = subprocess.Popen(
         [sys.executable, "-m", "cutrace", "record", "--", "sh", "-c", "echo $$; read line"],

@@ -201,7 +201,8 @@ with cutrace.record("run.bin", last=0.2):
 """
     launched = int(alone(fake_driver, tmp_path, program))
     kept = kernels(tmp_path / "run.bin")
-    assert kept[-40:] == list(range(launched - 40, launched))
+    newest = kept[-40:]
+    assert newest == list(range(launched - len(newest), launched)) != []
     assert let_go(tmp_path / "run.bin") == launched - len(set(kept)) > 0
 
 

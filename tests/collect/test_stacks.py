@@ -223,7 +223,8 @@ print(deallocator.value == before)
     done = subprocess.run([sys.executable, "program.py"], cwd=recorded.folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     nothing, sync, launch, after = [line.split() for line in done.stdout.splitlines()]
-    assert (int(sync[0]), int(sync[1])) == (int(nothing[0]), int(nothing[1]) + 2)
+    # Both ends of the runtime's call, and of the driver's inside it.
+    assert (int(sync[0]), int(sync[1])) == (int(nothing[0]), int(nothing[1]) + 4)
     assert (int(launch[0]) >= 200, int(launch[1])) == (True, int(nothing[1]))
     assert [nothing[2], sync[2], launch[2], after[0]] == ["True", "False", "False", "True"]
 

@@ -712,7 +712,6 @@ TEST(threads_may_open_and_close_at_once) {
   for (int i = 1; i <= static_cast<int>(files); ++i) {
     const CaptureReader c = program.window(i);
     check_complete(c);
-    check_consistent(c);
     for (const auto& row : c.rows<rows::Kernels>()) CHECK(seen.insert(std::uint32_t{row.correlation}).second);
   }
 }

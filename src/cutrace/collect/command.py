@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,10 +23,13 @@ _FORWARDED = {
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)  # other systems lack some
 }
-#: Those that only the command can want.
+#: Those that only the command can want, and that this process ignores. Blocked signals arrive all the same.
 _OF_COMMAND = {getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)}
+_ignored_here: set[int] = set()
 _SIGNALS = _FORWARDED | {getattr(signal, "SIGCHLD", signal.SIGINT)}  # Windows has no SIGCHLD and records nothing
 _SI_KERNEL = 0x80
+#: Seconds after which the end of the command is looked for without a signal, which another thread may have taken.
+_LONGEST_WAIT = 0.2
 
 
 def record_command(
@@ -89,6 +93,15 @@ def _ask_for_dumps(directory: Path) -> None:
                 os.kill(int(pid), signal.SIGUSR2)
 
 
+def ignore_late_signals() -> None:
+    """Ignore signals that only a command can want, for the rest of this process. One that comes when the command has
+    ended must not end the recording before its capture is complete."""
+    for number in _OF_COMMAND:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
+            _ignored_here.add(number)
+
+
 @contextmanager
 def signals_blocked(signals: Iterable[int]) -> Iterator[Iterable[int]]:
     """Block signals in this thread, and in threads and processes that it starts. Yields those that were blocked."""
@@ -104,12 +117,12 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
 
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
     """
-    with signals_blocked(_SIGNALS) as before:
+    taken: list[int] = []
+    with signals_blocked(_SIGNALS) as before, _taken_by_other_threads(taken):
         try:
             # The command must not inherit the signals that are blocked here or ignored by Python.
-            pid = os.posix_spawn(
-                executable, list(command), environ, setsigmask=before, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
-            )
+            defaults = [signal.SIGPIPE, signal.SIGXFSZ, *_ignored_here]
+            pid = os.posix_spawn(executable, list(command), environ, setsigmask=before, setsigdef=defaults)
         except OSError as error:
             if error.errno == errno.ENOEXEC:
                 reason = "it is not a program for this machine and does not begin with #!. Name its interpreter."
@@ -119,14 +132,39 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
         while True:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                # A signal for the command that came too late would end this process once it is not blocked.
-                while signal.sigtimedwait(_OF_COMMAND, 0) is not None:
-                    pass
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
-            received = signal.sigwaitinfo(_SIGNALS)
+            received = signal.sigtimedwait(_SIGNALS, _LONGEST_WAIT)
             # The terminal sends its signals (Ctrl-C) to the command as well.
-            if received.si_signo == signal.SIGUSR2 and dumping is not None:
-                _ask_for_dumps(dumping)
-            elif received.si_signo != signal.SIGCHLD and received.si_code != _SI_KERNEL:
-                os.kill(pid, received.si_signo)
+            if received is not None and received.si_code != _SI_KERNEL:
+                taken.append(received.si_signo)
+            while taken:
+                _pass_on(taken.pop(0), pid, dumping)
+
+
+def _pass_on(number: int, pid: int, dumping: Path | None) -> None:
+    if number == signal.SIGUSR2 and dumping is not None:
+        _ask_for_dumps(dumping)
+    elif number != signal.SIGCHLD:
+        os.kill(pid, number)
+
+
+@contextmanager
+def _taken_by_other_threads(taken: list[int]) -> Iterator[None]:
+    """Append signals to a list that threads of libraries take, such as those of NumPy, which do not block them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def take(number: int, frame: object) -> None:
+        taken.append(number)
+
+    before = {}
+    for number in _FORWARDED:
+        if signal.getsignal(number) != signal.SIG_IGN or number in _ignored_here:
+            before[number] = signal.signal(number, take)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
