@@ -163,6 +163,13 @@ def test_a_signal_that_comes_too_late_for_the_command_does_not_end_the_recording
     assert recorder.wait(30) == 1  # that of read at the end of the input
 
 
+def test_handlers_of_signals_are_as_before(tmp_path):
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+    before = [signal.getsignal(number) for number in numbers]
+    record_command(["true"], tmp_path / "run.bin", Options())
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
 @pytest.mark.parametrize(
     ("output", "hint"),
     [

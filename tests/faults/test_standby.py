@@ -5,6 +5,7 @@ The protocol under sanitizers: tests/native/test_standby.cpp.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -422,6 +423,19 @@ def test_a_signal_dumps_the_newest_rows(arm: Arm) -> None:
     with pytest.raises(CutraceError, match="keeps all its rows cannot be dumped"):
         attachment.dump(program.folder / "x.bin")
     attachment.stop()
+
+
+def test_a_signal_that_another_thread_takes_dumps_the_newest_rows(arm: Arm) -> None:
+    """Libraries have threads that take signals: NumPy's, for example."""
+    program = arm("--last", "1m")
+    attacher = attaching(program)
+    program.launch(20)
+    threads = [int(path.name) for path in Path(f"/proc/{attacher.pid}/task").iterdir()]
+    assert ctypes.CDLL(None).tgkill(attacher.pid, max(threads), signal.SIGUSR2) == 0
+    assert attacher.stderr is not None
+    assert attacher.stderr.readline() == "cutrace: run-1.bin holds the newest rows\n"
+    attacher.send_signal(signal.SIGINT)
+    assert attacher.wait(LIMIT) == 0
 
 
 def test_a_condition_dumps_the_newest_rows(arm: Arm) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..collect import Recording, annotate, environment
-from ..collect.command import ignore_late_signals, record_command
+from ..collect.command import record_command
 from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
 from ..errors import CutraceError
 from ..outputs import size_of
@@ -107,7 +107,6 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     chosen = completed(Options.of(**arguments_of(given)))
     check_name(output)
     warn_of_others()
-    ignore_late_signals()
     recording = record_command(command, output, chosen)
     say(*(f"process {pid} still runs: {output} has what it had written by now" for pid in recording.running))
     if recording.trouble:

@@ -23,9 +23,8 @@ _FORWARDED = {
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)  # other systems lack some
 }
-#: Those that only the command can want, and that this process ignores. Blocked signals arrive all the same.
+#: Signals that only the command uses.
 _OF_COMMAND = {getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)}
-_ignored_here: set[int] = set()
 _SIGNALS = _FORWARDED | {getattr(signal, "SIGCHLD", signal.SIGINT)}  # Windows has no SIGCHLD and records nothing
 _SI_KERNEL = 0x80
 #: Seconds after which the end of the command is looked for without a signal, which another thread may have taken.
@@ -52,13 +51,15 @@ def record_command(
     """
     executable = find_command(command[0])
     to = Destination.at(output, options)
-    try:
-        environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
-        status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
-    except BaseException:
-        to.discard()
-        raise
-    return to.finish(status)
+    # A signal that arrives after the command's end must not end the recording before its capture is complete.
+    with _collected(_OF_COMMAND):
+        try:
+            environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
+            status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
+        except BaseException:
+            to.discard()
+            raise
+        return to.finish(status)
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -93,15 +94,6 @@ def _ask_for_dumps(directory: Path) -> None:
                 os.kill(int(pid), signal.SIGUSR2)
 
 
-def ignore_late_signals() -> None:
-    """Ignore signals that only a command can want, for the rest of this process. One that comes when the command has
-    ended must not end the recording before its capture is complete."""
-    for number in _OF_COMMAND:
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, signal.SIG_IGN)
-            _ignored_here.add(number)
-
-
 @contextmanager
 def signals_blocked(signals: Iterable[int]) -> Iterator[Iterable[int]]:
     """Block signals in this thread, and in threads and processes that it starts. Yields those that were blocked."""
@@ -117,11 +109,11 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
 
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
     """
-    taken: list[int] = []
-    with signals_blocked(_SIGNALS) as before, _taken_by_other_threads(taken):
+    # Threads of libraries, such as those of NumPy, do not block signals and take some of them.
+    with signals_blocked(_SIGNALS) as before, _collected(_FORWARDED) as taken:
         try:
             # The command must not inherit the signals that are blocked here or ignored by Python.
-            defaults = [signal.SIGPIPE, signal.SIGXFSZ, *_ignored_here]
+            defaults = [signal.SIGPIPE, signal.SIGXFSZ]
             pid = os.posix_spawn(executable, list(command), environ, setsigmask=before, setsigdef=defaults)
         except OSError as error:
             if error.errno == errno.ENOEXEC:
@@ -150,21 +142,17 @@ def _pass_on(number: int, pid: int, dumping: Path | None) -> None:
 
 
 @contextmanager
-def _taken_by_other_threads(taken: list[int]) -> Iterator[None]:
-    """Append signals to a list that threads of libraries take, such as those of NumPy, which do not block them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def take(number: int, frame: object) -> None:
-        taken.append(number)
-
+def _collected(signals: Iterable[int]) -> Iterator[list[int]]:
+    """Append signals to a list, which it yields. Signals that are ignored or handled in C are left alone, and so are
+    all signals outside of the main thread, because only the main thread can set handlers."""
+    taken: list[int] = []
     before = {}
-    for number in _FORWARDED:
-        if signal.getsignal(number) != signal.SIG_IGN or number in _ignored_here:
-            before[number] = signal.signal(number, take)
+    if threading.current_thread() is threading.main_thread():
+        for number in signals:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, lambda number, _: taken.append(number))
     try:
-        yield
+        yield taken
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

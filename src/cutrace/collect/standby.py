@@ -6,6 +6,7 @@ The protocol is described in ``native/collector/features/standby/standby.h``.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import select
@@ -37,7 +38,8 @@ _GREETING, _ANSWER = 3.0, 120.0
 _NEW = 1.0
 # How often (s) to ask whether the program has worked, and how long its first call may take.
 _POLL, _LONGEST_FIRST_CALL = 0.05, 10.0
-_LONGEST_WAIT = 3600.0  # select() refuses times of years
+# The longest single wait (s). A signal that a library's thread receives is handled between two waits.
+_LONGEST_WAIT = 0.2
 _RETRIES = (0.01, 0.1, 0.5, None)
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
 
@@ -325,9 +327,15 @@ class _Connection:
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for the end of the process, at most this long. Returns whether it has ended."""
-        if not self.ended and select.select([self._socket], [], [], seconds)[0]:
-            with suppress(CutraceError):
-                self._read(_GREETING)
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while not self.ended:
+            left = max(0, deadline - time.monotonic())
+            if select.select([self._socket], [], [], min(_LONGEST_WAIT, left))[0]:
+                with suppress(CutraceError):
+                    self._read(_GREETING)
+                break
+            if left <= _LONGEST_WAIT:
+                break
         return self.ended != ""
 
     def close(self) -> None:
