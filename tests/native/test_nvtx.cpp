@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <chrono>
 #include <map>
 #include <string>
@@ -329,6 +330,25 @@ TEST(hundreds_of_threads_share_the_memory) {
   CHECK(program.collector.statistics().memory_bytes < (64 << 20));
   const auto c = program.end();
   CHECK_EQUAL(c.rows<rows::NvtxRanges>().size(), std::size_t{1000});
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_dropped), std::uint64_t{0});
+}
+
+TEST(threads_that_start_at_once_share_the_memory) {
+  constexpr int kThreads = 100;
+  Injected program;
+  program.begin();
+  std::barrier start(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      nvtxRangePushA("short");
+      nvtxRangePop();
+      start.arrive_and_wait();  // no thread gets the buffer of another
+    });
+  for (auto& thread : threads) thread.join();
+  const auto c = program.end();
+  CHECK_EQUAL(c.rows<rows::NvtxRanges>().size(), std::size_t{kThreads});
   CHECK_EQUAL(c.lost(rows::Loss::nvtx_dropped), std::uint64_t{0});
 }
 

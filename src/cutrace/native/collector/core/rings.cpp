@@ -41,12 +41,16 @@ const pthread_key_t retire_key = [] {
   return key;
 }();
 
-// Rings get smaller as the memory fills up, so that hundreds of threads still get one.
-std::size_t next_ring_size() {
-  const std::size_t limit = memory_limit.load(), used = memory_used.load();
-  const std::size_t left = limit > used ? limit - used : 0;
-  const std::size_t size = std::clamp(std::bit_floor(left / 32), kSmallestRing, kLargestRing);
-  return size <= left ? size : 0;
+// Takes the memory of a ring from the limit; 0 if too little is left. Rings get smaller as the memory fills up, so that hundreds
+// of threads still get one, also if they start at once.
+std::size_t take_memory() {
+  const std::size_t limit = memory_limit.load();
+  for (std::size_t used = memory_used.load();;) {
+    const std::size_t left = limit > used ? limit - used : 0;
+    const std::size_t size = std::clamp(std::bit_floor(left / 32), kSmallestRing, kLargestRing);
+    if (size > left) return 0;
+    if (memory_used.compare_exchange_weak(used, used + size)) return size;
+  }
 }
 
 Ring* reuse() {
@@ -58,13 +62,15 @@ Ring* reuse() {
 }
 
 Ring* create() {
-  const std::size_t size = next_ring_size();
+  const std::size_t size = take_memory();
   if (size == 0) return nullptr;
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return nullptr;
-  memory_used.fetch_add(size);
-  Ring* r = new (std::nothrow) Ring(static_cast<std::uint8_t*>(data), size);
-  if (r == nullptr) return nullptr;
+  Ring* r = data != MAP_FAILED ? new (std::nothrow) Ring(static_cast<std::uint8_t*>(data), size) : nullptr;
+  if (r == nullptr) {
+    if (data != MAP_FAILED) munmap(data, size);
+    memory_used.fetch_sub(size);
+    return nullptr;
+  }
   r->next = list.load(std::memory_order_relaxed);
   while (!list.compare_exchange_weak(r->next, r, std::memory_order_release, std::memory_order_relaxed)) {
   }
