@@ -57,8 +57,8 @@ bool Recording::start_threads(std::string& error) {
     pthread_setname_np(thread.native_handle(), name);
   };
   try {
-    begin(writer_thread_, &Recording::run_writer, "cutrace-writer");
     begin(flusher_thread_, &Recording::run_flusher, "cutrace-flusher");
+    begin(writer_thread_, &Recording::run_writer, "cutrace-writer");
     return true;
   } catch (const std::exception&) {  // no thread or no memory
   }
@@ -66,8 +66,8 @@ bool Recording::start_threads(std::string& error) {
     const std::lock_guard lock(mutex_);
     enter(State::failed);
   }
-  writer_wake.signal();
-  if (writer_thread_.joinable()) writer_thread_.join();
+  flusher_wake.signal();
+  if (flusher_thread_.joinable()) flusher_thread_.join();
   error = "cannot start the threads of the collector; raise the limit on threads (ulimit -u)";
   return false;
 }
@@ -273,6 +273,8 @@ const char* Recording::forget(std::shared_ptr<Recording> recording) {
 
 void Recording::run_flusher() {
   is_own_thread = true;
+  flusher_id_.store(thread_id());
+  flusher_id_.notify_one();
   try {
     flush_loop();
   } catch (const std::exception&) {
@@ -292,7 +294,6 @@ void Recording::run_flusher() {
 }
 
 void Recording::flush_loop() {
-  flusher_id_.store(thread_id());
   const std::uint64_t interval = options_.flush_ms * kMillisecond;
   for (;;) {
     const State state = wait_for_requests(now_ns() + interval);
@@ -381,10 +382,13 @@ void Recording::run_writer() {
 }
 
 void Recording::write_loop() {
+  // Both threads are known before anything is read: their own calls have no rows.
+  flusher_id_.wait(0);
+  writer_.ignore_thread(flusher_id_.load());
   writer_.ignore_thread(thread_id());
   const std::uint64_t interval = options_.flush_ms * kMillisecond;
   std::uint64_t next_write = now_ns() + interval;
-  for (bool flusher_ignored = false;;) {
+  for (;;) {
     bool due = false, flushed = false, failed = false;
     {
       // Before draining, so that the blocks written for a request have all records flushed for it.
@@ -393,10 +397,6 @@ void Recording::write_loop() {
       tick_ = false;
       failed = state_.load() == State::failed;
       flushed = flusher_left_;
-    }
-    if (const std::uint32_t flusher = flusher_id_.load(); !flusher_ignored && flusher != 0) {
-      writer_.ignore_thread(flusher);
-      flusher_ignored = true;
     }
     writer_.drain();
     if (failed) return static_cast<void>(end_error_ = writer_.finish(false));
