@@ -34,6 +34,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -98,6 +99,9 @@ struct Fake {
   std::atomic<void (*)(std::uint8_t*, std::size_t, std::size_t, void*)> shared_complete{nullptr};
   std::atomic<std::uint64_t> dropped{0}, dropped_at_unsubscribe{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
+  // Held shared by a call that takes its number and learns whether it is recorded, alone by a change of what is recorded: a call
+  // with a greater number sees the change.
+  std::shared_mutex numbering;
   std::atomic<unsigned> subscribers{0}, subscriptions{0}, finalized{0}, flushes{0}, told{0}, stale_calls{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
   std::atomic<void (*)(int)> on_dump{nullptr};
@@ -204,6 +208,7 @@ bool enabled(const void* record) {
 
 // The kind of an API domain sets all its calls; single calls can be set after it.
 void set_kind(CUpti_ActivityKind kind, bool on) {
+  const std::lock_guard numbering(fake().numbering);
   fake().kinds[static_cast<std::size_t>(kind)] = on;
   if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER)
     for (auto& call : fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1]) call = on;
@@ -314,6 +319,7 @@ bool serves(CUpti_SubscriberHandle subscriber) {
 
 // As CUPTI 13.0: when CUDA is in use, calls are recorded by their ids only while one of them was enabled before.
 void set_call(int domain, CUpti_CallbackId id, bool on) {
+  const std::lock_guard numbering(fake().numbering);
   auto& calls = fake().calls[static_cast<std::size_t>(domain)];
   const bool too_late = fake().version < 130500 && fake().cuda_in_use.load() &&
                         std::none_of(calls.begin(), calls.end(), [](const auto& call) { return call.load(); });
@@ -660,7 +666,9 @@ EXPORT bool fake_record(const void* record, std::size_t size) {
   return append(producer, record, size);
 }
 
-EXPORT bool fake_begin_call(int domain, std::uint32_t callback) {
+EXPORT bool fake_begin_call(int domain, std::uint32_t callback, std::uint32_t* correlation) {
+  const std::shared_lock numbering(fake().numbering);
+  *correlation = fake_next_correlation();
   if (!fake().calls[static_cast<std::size_t>(domain)][callback]) return false;
   Producer& producer = this_producer();
   const std::lock_guard lock(producer.mutex);

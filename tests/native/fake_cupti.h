@@ -31,9 +31,9 @@ void fake_names_expire(bool on);    // names of kernels are freed when their buf
 // Appends a record to the calling thread's buffer, if its kind (for an API call: its callback id) is enabled. Only the
 // first bytes need to be given: the rest of the version's struct is zero. True when it went into a buffer.
 bool fake_record(const void* record, std::size_t size);
-// An API call of the calling thread begins, and ends with its record. CUPTI decides at the begin whether it records the call,
-// which fake_begin_call() returns, and a flush leaves it the thread's buffer until the end.
-bool fake_begin_call(int domain, std::uint32_t callback);
+// An API call of the calling thread starts and gets its number, and ends with its record. CUPTI decides at the start whether it
+// records the call, which fake_begin_call() returns, and a flush leaves it the thread's buffer until the end.
+bool fake_begin_call(int domain, std::uint32_t callback, std::uint32_t* correlation);
 void fake_end_call(const void* record, std::size_t size);
 std::uint64_t fake_now();  // on the clock that the collector registered
 std::uint32_t fake_next_correlation();

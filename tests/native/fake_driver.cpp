@@ -314,13 +314,12 @@ int api_call(const char* call, Body&& body) {
       if (fresh) it->second = callback_id(domain, call);
       if (it->second == 0) return CUDA_ERROR_NOT_FOUND;
       api.cbid = it->second;
-      api.correlationId = g.cupti->next_correlation();
     }
     api.processId = static_cast<std::uint32_t>(getpid());
     api.threadId = static_cast<std::uint32_t>(syscall(SYS_gettid));
     api.start = now();
   }
-  const bool recorded = api.cbid != 0 && g.cupti->begin_call(domain, api.cbid);
+  const bool recorded = api.cbid != 0 && g.cupti->begin_call(domain, api.cbid, &api.correlationId);
   // Launches of the driver are told by Launch, with their parameters.
   const bool tells = api.cbid != 0 && !(driver && contains(call, "Launch"));
   const bool with_data = !driver || contains(call, "Synchronize") || contains(call, "Memcpy") || contains(call, "Memset") ||

@@ -24,11 +24,11 @@ using namespace cutrace;
 
 namespace {
 
-std::map<std::string, KernelCode> kernels_of(const std::string& file) {
+std::map<std::string, CubinCode> kernels_of(const std::string& file) {
   const std::optional<Cubin> cubin = read_cubin(file.data(), file.size());
   CHECK(cubin.has_value());
-  std::map<std::string, KernelCode> kernels;
-  for (const KernelCode& code : cubin->kernels) kernels.emplace(code.name, code);
+  std::map<std::string, CubinCode> kernels;
+  for (const CubinCode& code : cubin->kernels) kernels.emplace(code.name, code);
   CHECK_EQUAL(kernels.size(), cubin->kernels.size());
   return kernels;
 }
@@ -40,7 +40,7 @@ void read_damaged(const std::string& file) {
   const std::vector<char> copy(file.begin(), file.end());
   const std::optional<Cubin> cubin = read_cubin(copy.data(), copy.size());
   if (!cubin) return;
-  for (const KernelCode& code : cubin->kernels) {
+  for (const CubinCode& code : cubin->kernels) {
     CHECK(!code.name.empty());
     CHECK(code.hash != 0);
     CHECK(code.name.data() >= copy.data() && code.name.data() + code.name.size() < copy.data() + copy.size());
@@ -350,7 +350,7 @@ TEST(launched_kernels_have_rows_with_the_properties_of_their_code) {
   program.loaded(7, file);
   const std::uint32_t scale = program.run("scale");
   const CaptureReader c = program.end();
-  const KernelCode code = kernels_of(file).at("scale");
+  const CubinCode code = kernels_of(file).at("scale");
   const auto rows = c.rows<rows::KernelCodes>();
   CHECK_EQUAL(rows.size(), std::size_t{1});  // calls() was not launched
   CHECK_EQUAL(c.text(rows[0].name), std::string("scale"));

@@ -28,6 +28,7 @@
 #include "collector/core/options.h"
 #include "collector/core/pool.h"
 #include "collector/core/process_info.h"
+#include "collector/features/standby/first_work.h"
 #include "collector/features/stream_captures/capture_watch.h"
 #include "collector/features/windows/window.h"
 #include "common/text.h"
@@ -258,8 +259,8 @@ RowFilter::Facts call_at(std::uint32_t call, std::uint64_t start) {
 }  // namespace
 
 TEST(a_window_has_work_by_its_launch_and_other_rows_by_their_start) {
-  CHECK(!Window{}.has(kernel_of(1, 1)));
-  const Window window{1, {1000, 10}, {2000, 20}};
+  CHECK(!CaptureWindow{}.has(kernel_of(1, 1)));
+  const CaptureWindow window{1, {1000, 10}, {2000, 20}};
   CHECK(window.has(kernel_of(11, 5000)) && window.has(kernel_of(19, 900)));
   CHECK(!window.has(kernel_of(10, 1500)) && !window.has(kernel_of(20, 1500)));
   CHECK(window.has(call_at(11, 1000)) && !window.has(call_at(9, 1500)) && !window.has(call_at(21, 1500)));
@@ -269,19 +270,19 @@ TEST(a_window_has_work_by_its_launch_and_other_rows_by_their_start) {
     CHECK_EQUAL(window.has(RowFilter::facts_of(mark)), inside);
   }
   // The numbers of calls start again after 2^32 calls.
-  const Window at_the_seam{1, {1000, 0xFFFFFFF0u}, {2000, 16}};
+  const CaptureWindow at_the_seam{1, {1000, 0xFFFFFFF0u}, {2000, 16}};
   CHECK(at_the_seam.has(kernel_of(0xFFFFFFF1u, 0)) && at_the_seam.has(kernel_of(15, 0)));
   CHECK(!at_the_seam.has(kernel_of(0xFFFFFFEFu, 0)) && !at_the_seam.has(kernel_of(17, 0)));
   // Without numbers times decide, and work may start after the end.
-  const Window by_time{1, {1000, 0}, {2000, 0}};
+  const CaptureWindow by_time{1, {1000, 0}, {2000, 0}};
   CHECK(by_time.has(kernel_of(5, 3000)) && by_time.has(kernel_of(5, 0)) && !by_time.has(kernel_of(5, 999)));
   CHECK(by_time.has(call_at(5, 1000)) && !by_time.has(call_at(5, 2000)) && !by_time.has(call_at(5, 999)));
-  const Window open{1, {1000, 10}, {}};
+  const CaptureWindow open{1, {1000, 10}, {}};
   CHECK(open.has(kernel_of(11, 9000)) && open.has(call_at(11, 9000)) && !open.has(kernel_of(9, 9000)));
 }
 
 TEST(a_window_clips_ranges) {
-  const Window window{1, {1000, 0}, {2000, 0}};
+  const CaptureWindow window{1, {1000, 0}, {2000, 0}};
   struct Case {
     std::uint64_t start, end;
     bool inside;
@@ -296,7 +297,7 @@ TEST(a_window_clips_ranges) {
     CHECK_EQUAL(window.clip(start, end, flags), c.inside);
     if (c.inside) CHECK(start == c.first && end == c.last && flags == c.flags);
   }
-  const Window open{1, {1000, 0}, {}};
+  const CaptureWindow open{1, {1000, 0}, {}};
   std::uint64_t start = 1500, end = 0;
   std::uint16_t flags = 1;
   CHECK(open.clip(start, end, flags) && end == 0 && flags == 1);
@@ -594,6 +595,40 @@ TEST(cupti_is_asked_once_for_its_names) {
   CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_DRIVER_API, SlowCupti::kLaunch) == "cuLaunchKernel");
   CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_RUNTIME_API, SlowCupti::kLaunch).empty());
   CHECK_EQUAL(SlowCupti::asked.load(), asked);
+}
+
+TEST(the_first_work_is_a_call_that_was_entered_in_the_recording) {
+  const SlowCupti cupti;
+  FirstWork feature;
+  feature.cupti_loaded(cupti, SlowCupti::callbacks);
+  const auto call = [&](CUpti_ApiCallbackSite site) {
+    CUpti_CallbackData data{};
+    data.callbackSite = site;
+    feature.on_callback(CUPTI_CB_DOMAIN_DRIVER_API, SlowCupti::kLaunch, &data);
+  };
+  const auto start = [&] {
+    const Options options;
+    Notes notes;
+    std::vector<Refusal> refused;
+    feature.expect();
+    feature.kinds_enabled({options, cupti, SlowCupti::callbacks, SlowCupti::enabler, notes, refused, false});
+  };
+  start();
+  call(CUPTI_API_EXIT);
+  CHECK(!feature.begun() && feature.returned() == 0);
+  call(CUPTI_API_ENTER);
+  CHECK(feature.begun() && feature.returned() == 0);
+  start();
+  CHECK(!feature.begun());
+  call(CUPTI_API_EXIT);
+  CHECK(feature.returned() == 0);
+  call(CUPTI_API_ENTER);
+  call(CUPTI_API_EXIT);
+  CHECK(feature.returned() != 0);
+  const std::uint64_t first = feature.returned();
+  call(CUPTI_API_ENTER);
+  call(CUPTI_API_EXIT);
+  CHECK_EQUAL(feature.returned(), first);
 }
 
 TEST(names_of_threads_are_read_at_their_first_record) {

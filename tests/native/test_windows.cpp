@@ -104,7 +104,7 @@ std::vector<Range> ranges(const CaptureReader& c) {
   return found;
 }
 
-// The begin and the end of the file's window, as its last process block about them says.
+// The start and the end of the file's window, as its last process block about them says.
 std::pair<std::uint64_t, std::uint64_t> times_of_window(const CaptureReader& c) {
   constexpr std::string_view kKey = "\"windows\":[[";
   std::pair<std::uint64_t, std::uint64_t> times{0, 0};
@@ -712,6 +712,7 @@ TEST(threads_may_open_and_close_at_once) {
   for (int i = 1; i <= static_cast<int>(files); ++i) {
     const CaptureReader c = program.window(i);
     check_complete(c);
+    check_consistent(c);
     for (const auto& row : c.rows<rows::Kernels>()) CHECK(seen.insert(std::uint32_t{row.correlation}).second);
   }
 }

@@ -43,6 +43,11 @@ std::string_view ElfFile::name_of(const Elf64_Shdr& section) const {
   return section.sh_name < names.size() ? names.substr(section.sh_name) : std::string_view();
 }
 
+bool ElfFile::has_name(const Elf64_Shdr& section, std::string_view name) const {
+  const std::string_view names = name_of(section);
+  return names.starts_with(name) && names.substr(name.size()).starts_with('\0');
+}
+
 bool ElfFile::is_complete(const Elf64_Shdr& section) const {
   const bool has_bytes = section.sh_type != SHT_NULL && section.sh_type != SHT_NOBITS;
   return !has_bytes || inside(section.sh_offset, section.sh_size);

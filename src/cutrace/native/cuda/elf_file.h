@@ -25,6 +25,7 @@ class ElfFile {
   Elf64_Shdr section(std::uint32_t index) const;
   // From the section's name to the end of all names.
   std::string_view name_of(const Elf64_Shdr& section) const;
+  bool has_name(const Elf64_Shdr& section, std::string_view name) const;
   std::uint32_t section_names() const { return section_names_; }
   // Empty when it has no bytes in the file.
   std::string_view contents(const Elf64_Shdr& section) const;

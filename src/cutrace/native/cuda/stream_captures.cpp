@@ -26,12 +26,12 @@ void StreamCaptures::watch(const CallbackHandler& handler, Callbacks& callbacks)
   }
   if (!callbacks.available()) return;
   driver_is_loaded();  // loads it for stream_context()
-  for (const WatchedCall& call : calls_) callbacks.watch(handler, call.domain, call.id);
+  for (const CaptureCall& call : calls_) callbacks.watch(handler, call.domain, call.id);
 }
 
 void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
   const auto call =
-      std::find_if(calls_.begin(), calls_.end(), [&](const WatchedCall& c) { return c.domain == domain && c.id == id; });
+      std::find_if(calls_.begin(), calls_.end(), [&](const CaptureCall& c) { return c.domain == domain && c.id == id; });
   if (call == calls_.end() || data == nullptr) return;
   const auto& callback = *static_cast<const CUpti_CallbackData*>(data);
   if (callback.functionParams == nullptr) return;

@@ -31,7 +31,7 @@ class StreamCaptures final : public CallbackHandler {
 
  private:
   enum class Effect { begin, end, destroy };
-  struct WatchedCall {
+  struct CaptureCall {
     CUpti_CallbackDomain domain;
     CUpti_CallbackId id;
     Effect effect;
@@ -42,7 +42,7 @@ class StreamCaptures final : public CallbackHandler {
   };
   void remove(CUstream stream, bool all);
 
-  std::vector<WatchedCall> calls_;
+  std::vector<CaptureCall> calls_;
   mutable std::mutex mutex_;
   // A capture is here once for each call that CUPTI reports: that of the runtime, and that of the driver inside it. A call of
   // the driver alone may end it.

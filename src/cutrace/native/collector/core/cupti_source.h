@@ -35,7 +35,7 @@ class CuptiSource {
   static bool synchronize(void* context);
   // False when it did not wait for all work. is_read() tells whether a writer still reads the buffers.
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
-  // The flusher, in a recording of windows: enables the kinds at the begin of a window and returns those that work, and disables
+  // The flusher, in a recording of windows: enables the kinds at the start of a window and returns those that work, and disables
   // them at its end. suspend() has the arguments and the result of detach().
   KindSet resume();
   bool suspend(bool wait, void* context);

@@ -17,7 +17,7 @@ class LaunchValues {
   // earlier launches were dropped.
   bool add(std::uint32_t correlation, std::uint64_t value, bool recorded) {
     if (recent_.empty()) recent_.resize(kRecent);
-    Launch& place = recent_[correlation % kRecent];
+    LaunchValue& place = recent_[correlation % kRecent];
     bool kept = true;
     if (place.value != 0 && !place.taken && recorded) {
       kept = later_bytes() <= limit_;
@@ -27,10 +27,10 @@ class LaunchValues {
     place = {value, correlation, false};
     return kept;
   }
-  // The value of a launch, 0 when there is none.
+  // The value of a launch, or 0.
   std::uint64_t take(std::uint32_t correlation) {
     if (recent_.empty()) return 0;
-    Launch& place = recent_[correlation % kRecent];
+    LaunchValue& place = recent_[correlation % kRecent];
     if (place.value != 0 && place.correlation == correlation) {
       place.taken = true;
       return place.value;
@@ -38,11 +38,11 @@ class LaunchValues {
     const auto later = later_.extract(correlation);
     return later ? later.mapped() : 0;
   }
-  std::size_t memory() const { return recent_.size() * sizeof(Launch) + later_bytes(); }
+  std::size_t memory() const { return recent_.size() * sizeof(LaunchValue) + later_bytes(); }
 
  private:
   static constexpr std::size_t kRecent = 1 << 15, kLater = 48;  // launches; bytes of an entry of later_
-  struct Launch {
+  struct LaunchValue {
     std::uint64_t value = 0;
     std::uint32_t correlation = 0;
     bool taken = false;  // by a record of its kernel
@@ -53,7 +53,7 @@ class LaunchValues {
   std::size_t limit_;
   // By the low bits of the correlation id. An entry that another one displaces goes to later_: its kernel takes long, or the
   // call launched none.
-  std::vector<Launch> recent_;
+  std::vector<LaunchValue> recent_;
   std::unordered_map<std::uint32_t, std::uint64_t> later_;
 };
 

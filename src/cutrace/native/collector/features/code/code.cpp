@@ -27,7 +27,7 @@ constexpr std::string_view kEarlierModules =
     "the machine code of kernels is known only for functions of modules that were loaded during the recording";
 
 // launch_code: the code of the kernel that a call launches.
-struct LaunchEvent {
+struct LaunchCodeEvent {
   EventHead head;
   std::uint64_t code;
   std::uint32_t correlation;
@@ -203,7 +203,7 @@ void Code::load(const CUpti_ResourceData& data) {
   if (cubin) {
     module->architecture = cubin->architecture;
     module->kernels.reserve(cubin->kernels.size());
-    for (const KernelCode& kernel : cubin->kernels) {
+    for (const CubinCode& kernel : cubin->kernels) {
       const std::uint64_t name = hash_bytes(kernel.name.data(), kernel.name.size());
       module->kernels.push_back(
           {name, kernel.hash, kernel.index, kernel.size, kernel.registers, kernel.static_shared, kernel.local});
@@ -275,9 +275,9 @@ void Code::exit(Effect effect, const void* const* parameters, std::uint32_t corr
 
 void Code::put(std::uint64_t code, std::uint32_t correlation) {
   Ring* const ring = rings::of_this_thread(EventSource::code);
-  std::uint8_t* const at = ring != nullptr ? ring->reserve(sizeof(LaunchEvent)) : nullptr;
+  std::uint8_t* const at = ring != nullptr ? ring->reserve(sizeof(LaunchCodeEvent)) : nullptr;
   if (at == nullptr) return;
-  const LaunchEvent event{{sizeof(LaunchEvent), EventType::launch_code, 0, 0}, code, correlation, 0};
+  const LaunchCodeEvent event{{sizeof(LaunchCodeEvent), EventType::launch_code, 0, 0}, code, correlation, 0};
   std::memcpy(at, &event, sizeof event);
   if (ring->commit(sizeof event)) writer_wake.signal();
 }
@@ -343,7 +343,7 @@ std::unique_ptr<Decoder> Code::decoder(const DecoderContext& context) {
 }
 
 void CodeDecoder::event(const Ring&, const std::uint8_t* bytes) {
-  LaunchEvent event;
+  LaunchCodeEvent event;
   std::memcpy(&event, bytes, sizeof event);
   launches_.add(event.correlation, event.code, !capture_.keeps_nothing());
 }

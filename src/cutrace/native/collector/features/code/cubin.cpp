@@ -39,12 +39,12 @@ class CubinReader {
 
  private:
   // A section with machine code.
-  struct Function {
+  struct CubinFunction {
     std::uint32_t section = 0;
     std::uint64_t static_shared = 0;
     std::uint64_t hash = 0;  // without called functions; 0: not yet known
   };
-  struct Kernel {
+  struct CubinKernel {
     std::uint32_t symbol = 0;
     std::uint32_t function = 0;
     std::uint32_t registers = 0;
@@ -52,14 +52,14 @@ class CubinReader {
     std::uint32_t stack = 0;
   };
   // A section that belongs to a function: its code, constants, or relocations of these.
-  struct Part {
+  struct CodeSection {
     std::uint32_t function;
     std::uint32_t section;
-    auto operator<=>(const Part&) const = default;
+    auto operator<=>(const CodeSection&) const = default;
   };
-  struct Call {
+  struct CalledFunction {
     std::uint32_t caller, callee;
-    auto operator<=>(const Call&) const = default;
+    auto operator<=>(const CalledFunction&) const = default;
   };
   struct Relocation {
     std::uint64_t offset;
@@ -95,10 +95,10 @@ class CubinReader {
   std::uint32_t architecture_ = 0;
   std::vector<std::uint32_t> function_of_section_;
   std::vector<std::uint32_t> kernel_of_symbol_;
-  std::vector<Function> functions_;
-  std::vector<Kernel> kernels_;
-  std::vector<Part> parts_;
-  std::vector<Call> calls_;
+  std::vector<CubinFunction> functions_;
+  std::vector<CubinKernel> kernels_;
+  std::vector<CodeSection> parts_;
+  std::vector<CalledFunction> calls_;
   std::vector<std::uint32_t> seen_;    // functions_: the kernel for which it was reached last
 };
 
@@ -171,8 +171,8 @@ bool CubinReader::read_parts() {
   }
   for (std::uint32_t i = 0; i < elf_.section_count(); ++i) {
     const Elf64_Shdr section = elf_.section(i);
-    if (name_starts(section, std::string_view(".nv.info\0", 9)) && !read_attributes(section)) return false;
-    if (name_starts(section, std::string_view(".nv.callgraph\0", 14)) && !read_call_graph(section)) return false;
+    if (elf_.has_name(section, ".nv.info") && !read_attributes(section)) return false;
+    if (elf_.has_name(section, ".nv.callgraph") && !read_call_graph(section)) return false;
     if (section.sh_info >= elf_.section_count()) continue;
     const std::uint32_t function = function_of_section_[section.sh_info];
     if (function == kNone) continue;
@@ -209,7 +209,7 @@ bool CubinReader::read_attributes(const Elf64_Shdr& section) {
     if (at > end) return false;
     if (head.size != sizeof value || !elf_.get(value_at, value) || value.symbol >= elf_.symbol_count()) continue;
     if (kernel_of_symbol_[value.symbol] == kNone) continue;
-    Kernel& kernel = kernels_[kernel_of_symbol_[value.symbol]];
+    CubinKernel& kernel = kernels_[kernel_of_symbol_[value.symbol]];
     switch (static_cast<Attribute>(head.number)) {
       case Attribute::registers: kernel.registers = value.number; break;
       case Attribute::frame_size: kernel.frame = value.number; break;
@@ -248,7 +248,7 @@ bool CubinReader::each_relocation(const Elf64_Shdr& section, Visit&& visit) {
 
 // Calls that the driver links, and functions whose address is taken.
 bool CubinReader::read_calls() {
-  for (const Part& part : parts_) {
+  for (const CodeSection& part : parts_) {
     if (!relocates(elf_.section(part.section))) continue;
     const bool read = each_relocation(elf_.section(part.section), [&](const Relocation& relocation) {
       const std::uint32_t callee = function_of(relocation.symbol);
@@ -304,7 +304,7 @@ bool CubinReader::hash_target(std::uint32_t function, std::uint32_t symbol_index
 bool CubinReader::hash_relocations(std::uint32_t function, std::uint32_t of_section, StableHash& hash) {
   std::vector<std::array<std::uint64_t, 4>> rows;
   bool good = true;
-  for (const Part& part : rows_of(parts_, function)) {
+  for (const CodeSection& part : rows_of(parts_, function)) {
     const Elf64_Shdr section = elf_.section(part.section);
     if (!relocates(section) || section.sh_info != of_section) continue;
     good &= each_relocation(section, [&](const Relocation& r) {
@@ -323,7 +323,7 @@ bool CubinReader::hash_function(std::uint32_t function) {
   if (functions_[function].hash != 0) return true;
   using Content = std::pair<std::string_view, std::uint32_t>;  // the start of the section's name, the section
   std::vector<Content> contents_of_function;
-  for (const Part& part : rows_of(parts_, function)) {
+  for (const CodeSection& part : rows_of(parts_, function)) {
     const Elf64_Shdr section = elf_.section(part.section);
     if (relocates(section)) continue;
     const bool is_code = part.section == functions_[function].section;
@@ -353,7 +353,7 @@ bool CubinReader::hash_kernel(std::uint32_t function, std::uint64_t& hash) {
   seen_.resize(functions_.size(), kNone);
   seen_[function] = function;
   for (std::size_t i = 0; i < reached.size(); ++i) {
-    for (const Call& call : rows_of(calls_, reached[i])) {
+    for (const CalledFunction& call : rows_of(calls_, reached[i])) {
       if (!spend(sizeof call)) return false;
       if (std::exchange(seen_[call.callee], function) == function) continue;
       if (!hash_function(call.callee)) return false;
@@ -372,13 +372,13 @@ bool CubinReader::hash_kernel(std::uint32_t function, std::uint64_t& hash) {
 bool CubinReader::read(Cubin& cubin) {
   if (!read_header(cubin) || !read_symbols() || !read_parts() || !read_calls()) return false;
   cubin.kernels.reserve(kernels_.size());
-  for (const Kernel& kernel : kernels_) {
-    const Function& function = functions_[kernel.function];
+  for (const CubinKernel& kernel : kernels_) {
+    const CubinFunction& function = functions_[kernel.function];
     Elf64_Sym symbol;
     if (!elf_.symbol(kernel.symbol, symbol)) return false;
     const auto name = string(elf_.symbol_names(), symbol.st_name);
     if (!name || name->empty()) return false;
-    KernelCode code;
+    CubinCode code;
     code.name = *name;
     code.index = kernel.symbol;
     code.size = static_cast<std::uint32_t>(elf_.section(function.section).sh_size);

@@ -13,7 +13,7 @@
 
 namespace cutrace {
 
-struct KernelCode {
+struct CubinCode {
   std::string_view name;  // mangled; its bytes are in the file
   // Of the machine code and constants of the function, and of all functions that it calls. Places that the driver fills in
   // when it loads the module count by the name of what they refer to. 0 never.
@@ -27,7 +27,7 @@ struct KernelCode {
 
 struct Cubin {
   std::uint32_t architecture = 0;  // 90 for sm_90
-  std::vector<KernelCode> kernels;
+  std::vector<CubinCode> kernels;
 };
 
 // Null when this is no cubin, or one that cannot be read as a whole. May throw std::bad_alloc.

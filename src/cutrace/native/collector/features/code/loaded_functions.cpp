@@ -76,7 +76,7 @@ void LoadedFunctions::made_from(Handle owner, Handle library) {
 
 void LoadedFunctions::found(Handle function, Handle owner, std::uint64_t name) {
   functions_.erase(function);
-  if (owners_.contains(owner) && functions_.size() < kMostHandles) functions_.emplace(function, Function{owner, name});
+  if (owners_.contains(owner) && functions_.size() < kMostHandles) functions_.emplace(function, FoundFunction{owner, name});
 }
 
 void LoadedFunctions::found_from(Handle function, Handle kernel, std::span<const std::uint32_t> modules) {
@@ -95,7 +95,7 @@ void LoadedFunctions::launched(Handle function, std::span<const std::uint32_t> m
 std::uint64_t LoadedFunctions::code(Handle handle) {
   const auto known = functions_.find(handle);
   if (known == functions_.end()) return 0;
-  Function& function = known->second;
+  FoundFunction& function = known->second;
   if (function.code != 0) return function.code;
   std::uint64_t code = 0;
   for (const std::uint32_t id : owners_.at(function.owner)) {

@@ -16,7 +16,7 @@ namespace cutrace {
 struct LoadedKernel {
   std::uint64_t name = 0;  // hash_bytes() of the mangled name
   std::uint64_t code = 0;
-  std::uint32_t index = 0, size = 0, registers = 0, static_shared = 0, local = 0;  // as in KernelCode
+  std::uint32_t index = 0, size = 0, registers = 0, static_shared = 0, local = 0;  // as in CubinCode
   std::uint32_t unused = 0;  // modules are compared byte by byte
 };
 
@@ -27,7 +27,7 @@ struct LoadedModule {
   std::vector<LoadedKernel> kernels;  // by name
 
   std::span<const LoadedKernel> named(std::uint64_t name) const;
-  // The code of a kernel, 0 when there is none or several.
+  // The code that all kernels of this name share, or 0.
   std::uint64_t code_of(std::uint64_t name) const;
 };
 
@@ -61,7 +61,7 @@ class LoadedFunctions {
   std::uint64_t code(Handle function);
 
  private:
-  struct Function {
+  struct FoundFunction {
     Handle owner = nullptr;
     std::uint64_t name = 0;
     std::uint64_t code = 0;  // 0: not looked for, or not known
@@ -71,7 +71,7 @@ class LoadedFunctions {
   std::size_t most_kernels_ = 0, kernels_ = 0;
   std::unordered_map<std::uint32_t, std::shared_ptr<const LoadedModule>> modules_;
   std::unordered_map<Handle, std::vector<std::uint32_t>> owners_;
-  std::unordered_map<Handle, Function> functions_;
+  std::unordered_map<Handle, FoundFunction> functions_;
 };
 
 }  // namespace cutrace

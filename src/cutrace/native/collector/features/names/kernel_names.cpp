@@ -21,7 +21,7 @@ struct NameEvent {
   std::uint64_t hash;
 };
 // launch_name: the kernel that a call launches.
-struct LaunchEvent {
+struct LaunchNameEvent {
   EventHead head;
   std::uint64_t hash;
   std::uint32_t correlation;
@@ -189,7 +189,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
     const std::string_view name(call.symbolName, strnlen(call.symbolName, kLongestName));
     launching = hash_bytes(name.data(), name.size()) | 1;
     put_name(*ring, launching, name);
-    put(*ring, EventType::launch_name, LaunchEvent{{}, launching, call.correlationId, 0});
+    put(*ring, EventType::launch_name, LaunchNameEvent{{}, launching, call.correlationId, 0});
     return;
   }
   // At the end of a call the driver holds no lock of the graph.
@@ -302,7 +302,7 @@ void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
     names_.emplace(event.hash, std::string(reinterpret_cast<const char*>(bytes) + sizeof event, head.number));
     name_bytes_ += head.number + sizeof(std::string) + kEntry;
   } else if (head.type == EventType::launch_name) {
-    LaunchEvent event;
+    LaunchNameEvent event;
     std::memcpy(&event, bytes, sizeof event);
     if (!launches_.add(event.correlation, event.hash, !capture_.keeps_nothing())) incomplete_ = true;
   } else {

@@ -14,12 +14,12 @@ std::atomic<std::uint64_t> refused{0};
 
 }  // namespace
 
-void Batch::limit(std::size_t bytes) { most.store(bytes); }
-std::size_t Batch::waiting() { return taken.load(); }
-void Batch::after_fork_in_child() { taken.store(0); }
-std::uint64_t Batch::take_refused() { return refused.exchange(0); }
+void EventBatch::limit(std::size_t bytes) { most.store(bytes); }
+std::size_t EventBatch::waiting() { return taken.load(); }
+void EventBatch::after_fork_in_child() { taken.store(0); }
+std::uint64_t EventBatch::take_refused() { return refused.exchange(0); }
 
-std::unique_ptr<Batch> Batch::copy(const void* first, std::size_t first_size, const void* second, std::size_t second_size) {
+std::unique_ptr<EventBatch> EventBatch::copy(const void* first, std::size_t first_size, const void* second, std::size_t second_size) {
   if (first == nullptr) first_size = 0;
   if (second == nullptr) second_size = 0;
   const std::size_t limit = most.load();
@@ -30,8 +30,8 @@ std::unique_ptr<Batch> Batch::copy(const void* first, std::size_t first_size, co
     return ++refused, nullptr;
   }
   std::unique_ptr<std::uint8_t[]> data(new (std::nothrow) std::uint8_t[size]);
-  std::unique_ptr<Batch> batch;
-  if (data != nullptr) batch.reset(new (std::nothrow) Batch(std::move(data), first_size, second_size));
+  std::unique_ptr<EventBatch> batch;
+  if (data != nullptr) batch.reset(new (std::nothrow) EventBatch(std::move(data), first_size, second_size));
   if (batch == nullptr) {
     taken.fetch_sub(size);
     return ++refused, nullptr;
@@ -43,6 +43,6 @@ std::unique_ptr<Batch> Batch::copy(const void* first, std::size_t first_size, co
   return batch;
 }
 
-Batch::~Batch() { taken.fetch_sub(first_ + second_); }
+EventBatch::~EventBatch() { taken.fetch_sub(first_ + second_); }
 
 }  // namespace cutrace::nvtx

@@ -12,14 +12,14 @@
 
 namespace cutrace::nvtx {
 
-class Batch {
+class EventBatch {
  public:
   // The program's threads: copies the two parts, events and what they refer to, or samples and their times. Null when there is
   // no memory for them.
-  static std::unique_ptr<Batch> copy(const void* first, std::size_t first_size, const void* second, std::size_t second_size);
-  ~Batch();
-  Batch(const Batch&) = delete;
-  Batch& operator=(const Batch&) = delete;
+  static std::unique_ptr<EventBatch> copy(const void* first, std::size_t first_size, const void* second, std::size_t second_size);
+  ~EventBatch();
+  EventBatch(const EventBatch&) = delete;
+  EventBatch& operator=(const EventBatch&) = delete;
 
   bool of_counters = false;
   std::uint64_t id = 0;  // of the counter, or of the schema of the events
@@ -41,7 +41,7 @@ class Batch {
   static void after_fork_in_child();
 
  private:
-  Batch(std::unique_ptr<std::uint8_t[]> data, std::size_t first, std::size_t second) : data_(std::move(data)), first_(first), second_(second) {}
+  EventBatch(std::unique_ptr<std::uint8_t[]> data, std::size_t first, std::size_t second) : data_(std::move(data)), first_(first), second_(second) {}
 
   std::unique_ptr<std::uint8_t[]> data_;
   std::size_t first_;

@@ -51,7 +51,7 @@ std::int64_t at_interval(std::int64_t time, std::uint64_t number, std::int64_t i
 void CounterReader::read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, const std::string& prefix,
                                 Values& values) const {
   FieldWalk walk(type, bytes, at);
-  for (Place place; walk.next(place);) {
+  for (FieldPlace place; walk.next(place);) {
     const PayloadField& field = *place.field;
     if (!walk.follow(place) || place.null || field.unit == kVaries) continue;
     // A field without a name, or a schema with one field, has the name of what it is in.

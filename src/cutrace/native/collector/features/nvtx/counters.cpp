@@ -12,10 +12,10 @@
 namespace cutrace::nvtx {
 namespace {
 
-struct Counters : Registrations<Counter> {
+struct CounterRegistrations : Registrations<Counter> {
   std::uint64_t next_id = NVTX_COUNTER_ID_DYNAMIC_START;
 };
-Counters& counters = *new Counters;
+CounterRegistrations& counters = *new CounterRegistrations;
 
 std::string counter_name(const char* name) { return name != nullptr ? std::string(name, strnlen(name, Ring::kLongestText)) : std::string(); }
 

@@ -65,7 +65,7 @@ void NVTX_API sample_bytes(nvtxDomainHandle_t domain, std::uint64_t counter, con
 
 // Batches
 
-void submit(nvtxDomainHandle_t domain, std::unique_ptr<Batch> batch) {
+void submit(nvtxDomainHandle_t domain, std::unique_ptr<EventBatch> batch) {
   if (batch == nullptr) return;
   const auto pointer = reinterpret_cast<std::uintptr_t>(batch.get());
   if (emit(EventType::batch, domain, pointer, 0, {})) batch.release();
@@ -75,7 +75,7 @@ void NVTX_API counter_batch_submit(nvtxDomainHandle_t domain, const nvtxCounterB
   if (given == nullptr || armed.load(std::memory_order_relaxed) == 0) return;
   const Counter* const counter = find_counter(number_of(domain), given->counterId);
   if (counter != nullptr && counter->semantics.time_domain) note_time(number_of(domain), *counter->semantics.time_domain);
-  auto batch = Batch::copy(given->counters, given->countersSize, given->timestamps, given->timestampsSize);
+  auto batch = EventBatch::copy(given->counters, given->countersSize, given->timestamps, given->timestampsSize);
   if (batch != nullptr) {
     batch->of_counters = true;
     batch->id = given->counterId;
@@ -98,7 +98,7 @@ void NVTX_API event_batch_submit(nvtxDomainHandle_t domain, const nvtxEventBatch
   const auto* const flexible = static_cast<const std::uint8_t*>(given->flexData);
   const std::size_t before = flexible != nullptr ? given->flexDataOffset : 0;
   const std::size_t size = flexible != nullptr ? given->flexDataSize : 0;
-  auto batch = Batch::copy(given->events, given->size, flexible, before + size);
+  auto batch = EventBatch::copy(given->events, given->size, flexible, before + size);
   if (batch != nullptr) {
     batch->id = given->eventSchemaId;
     batch->flags = given->flags;

@@ -208,7 +208,7 @@ std::uint32_t first_event() {
 }
 
 void after_fork_in_child(void (*start)()) {
-  Batch::after_fork_in_child();
+  EventBatch::after_fork_in_child();
   on_first_event.store(start);
   armed.store(start != nullptr ? kForkedChild : 0);
 }

@@ -32,7 +32,7 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
 
 NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started, std::size_t memory)
     : capture_(capture), names_(names), watcher_(watcher), started_(started), memory_limit_(memory) {
-  nvtx::Batch::limit(memory / 4);
+  nvtx::EventBatch::limit(memory / 4);
   for (Ring* ring = rings::all(); ring != nullptr; ring = ring->next)
     for (auto& dropped : ring->dropped) dropped.store(0);
 }
@@ -63,7 +63,7 @@ void NvtxDecoder::end_round() {
                 "events: no memory for the thread's buffer");
   const std::uint64_t refused = nvtx::registrations_refused();
   capture_.lose(rows::Loss::table_limit, refused - std::exchange(refused_seen_, refused), "NVTX strings, domains, schemas and counters");
-  capture_.lose(rows::Loss::memory_limit, nvtx::Batch::take_refused(), "batches of NVTX events or counter samples");
+  capture_.lose(rows::Loss::memory_limit, nvtx::EventBatch::take_refused(), "batches of NVTX events or counter samples");
 }
 
 void NvtxDecoder::finish() {
@@ -83,11 +83,11 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   EventHeader header;
   std::memcpy(&header, bytes, sizeof header);
   bytes += sizeof header;
-  std::unique_ptr<const nvtx::Batch> batch;
+  std::unique_ptr<const nvtx::EventBatch> batch;
   if (header.type == EventType::batch) {
     std::uintptr_t pointer = 0;
     std::memcpy(&pointer, bytes, sizeof pointer);
-    batch.reset(reinterpret_cast<const nvtx::Batch*>(pointer));
+    batch.reset(reinterpret_cast<const nvtx::EventBatch*>(pointer));
   }
   if (header.time < started_) return;
   names_.seen(ring.thread);
@@ -192,7 +192,7 @@ void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uin
   for (std::size_t domain = 0; domain < std::min(thread.stacks.size(), Ring::kDomains); ++domain) open += thread.stacks[domain].ranges.size();
   if (std::exchange(thread.lost_events, header.length) != header.length) {
     ++changes_;
-    for (Stack& stack : thread.stacks)
+    for (RangeStack& stack : thread.stacks)
       for (OpenRange& range : stack.ranges) range.doubtful = true;
     for (auto& [id, range] : started_ranges_)
       if (range.row.thread == id_of_thread) range.doubtful = true;
@@ -207,7 +207,7 @@ void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uin
 // launches, ranges of both styles and of all domains count. nullopt when one of them may have ended.
 std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::uint32_t thread) const {
   std::vector<const OpenRange*> open;
-  for (const Stack& stack : stacks)
+  for (const RangeStack& stack : stacks)
     for (const OpenRange& range : stack.ranges) open.push_back(&range);
   for (const auto& [id, range] : started_ranges_)
     if (range.row.thread == thread) open.push_back(&range);
@@ -228,7 +228,7 @@ std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::u
 void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
   ++changes_;
   if (stacks.size() <= range.domain) stacks.resize(range.domain + std::size_t{1});
-  Stack& stack = stacks[range.domain];
+  RangeStack& stack = stacks[range.domain];
   const bool by_level = range.level != nvtx::kNoDepth;
   // Open ranges at this level or deeper lost their pops to a full buffer.
   while (by_level && !stack.ranges.empty() && stack.ranges.back().level >= range.level) close(stack);
@@ -243,7 +243,7 @@ void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
 void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header, nvtx::EventValues values) {
   ++changes_;
   if (stacks.size() <= header.domain) stacks.resize(header.domain + std::size_t{1});
-  Stack& stack = stacks[header.domain];
+  RangeStack& stack = stacks[header.domain];
   const bool by_level = header.depth != nvtx::kNoDepth;
   while (by_level && !stack.ranges.empty() && stack.ranges.back().level > header.depth) close(stack);
   const bool found = !stack.ranges.empty() && (!by_level || stack.ranges.back().level == header.depth);
@@ -314,7 +314,7 @@ void NvtxDecoder::look_at(OpenRange& range, const rows::NvtxRanges& row, bool op
 template <typename Visit>
 void NvtxDecoder::each_open_range(Visit&& visit) {
   for (auto& [ring, thread] : threads_)
-    for (Stack& stack : thread.stacks)
+    for (RangeStack& stack : thread.stacks)
       for (OpenRange& range : stack.ranges) visit(range);
   for (auto& [id, range] : started_ranges_) visit(range);
 }
@@ -328,7 +328,7 @@ void NvtxDecoder::watch_open_ranges(std::uint64_t time) {
 
 // ---- deferred events ----
 
-void NvtxDecoder::batch(const EventHeader& header, std::uint32_t thread, const nvtx::Batch& batch) {
+void NvtxDecoder::batch(const EventHeader& header, std::uint32_t thread, const nvtx::EventBatch& batch) {
   if (batch.of_counters)
     return counters_.batch(header.domain, {batch.id, batch.flags, batch.first(), batch.second()}, header.time, thread);
   const nvtx::PayloadType* const type = nvtx::find_type(header.domain, batch.id);
@@ -466,14 +466,14 @@ void NvtxDecoder::write_row(OpenRange& range, std::uint64_t end, std::uint32_t t
 }
 
 // Removes the range before code that may throw, so that no range is written twice.
-void NvtxDecoder::close(Stack& stack, std::uint64_t end) {
+void NvtxDecoder::close(RangeStack& stack, std::uint64_t end) {
   OpenRange range = std::move(stack.ranges.back());
   stack.ranges.pop_back();
   write(range, end, end != 0 ? range.row.thread : 0);
 }
 
 void NvtxDecoder::leave_open(Stacks& stacks) {
-  for (Stack& stack : stacks)
+  for (RangeStack& stack : stacks)
     while (!stack.ranges.empty()) close(stack);
 }
 
@@ -493,16 +493,16 @@ void NvtxDecoder::forget(OpenRange range) {
 // The rings and batches take what they need of the common share, but never all of it.
 std::size_t NvtxDecoder::memory_for_ranges() const {
   const std::size_t least = memory_limit_ / 8;
-  const std::size_t used = rings::memory() + nvtx::Batch::waiting();
+  const std::size_t used = rings::memory() + nvtx::EventBatch::waiting();
   return used + least < memory_limit_ ? memory_limit_ - used : least;
 }
 
 void NvtxDecoder::keep_to_memory() {
   const std::size_t limit = memory_for_ranges();
   while (open_bytes_ > limit) {
-    Stack* most = nullptr;
+    RangeStack* most = nullptr;
     for (auto& [ring, thread] : threads_)
-      for (Stack& stack : thread.stacks)
+      for (RangeStack& stack : thread.stacks)
         if (most == nullptr || stack.ranges.size() > most->ranges.size()) most = &stack;
     const std::size_t nested = most != nullptr ? most->ranges.size() : 0;
     if (nested == 0 && started_ranges_.empty()) return;
@@ -512,7 +512,7 @@ void NvtxDecoder::keep_to_memory() {
   }
 }
 
-void NvtxDecoder::forget_outermost(Stack& stack) {
+void NvtxDecoder::forget_outermost(RangeStack& stack) {
   const auto half = static_cast<std::ptrdiff_t>((stack.ranges.size() + 1) / 2);
   std::vector<OpenRange> outermost(std::make_move_iterator(stack.ranges.begin()), std::make_move_iterator(stack.ranges.begin() + half));
   stack.ranges.erase(stack.ranges.begin(), stack.ranges.begin() + half);

@@ -40,7 +40,7 @@ class NvtxDecoder {
   // Writes the ranges without an end.
   void finish();
   std::uint64_t events() const { return events_; }
-  std::size_t memory() const { return open_bytes_ + nvtx::Batch::waiting(); }
+  std::size_t memory() const { return open_bytes_ + nvtx::EventBatch::waiting(); }
 
  private:
   // A range whose row has no string ids yet: it may end in a later file, where its texts get other ids.
@@ -56,11 +56,11 @@ class NvtxDecoder {
     std::vector<std::uint32_t> fired{};  // dump conditions that it has made true
   };
   // The open push/pop ranges of a thread and a domain. The outermost `forgotten` ones are not here any more.
-  struct Stack {
+  struct RangeStack {
     std::vector<OpenRange> ranges;
     std::uint32_t forgotten = 0;
   };
-  using Stacks = std::vector<Stack>;  // of a thread, by domain number
+  using Stacks = std::vector<RangeStack>;  // of a thread, by domain number
   struct Thread {
     Stacks stacks;
     std::uint32_t lost_events = 0;  // at the last graph node
@@ -81,7 +81,7 @@ class NvtxDecoder {
   void pop(Stacks& stacks, const nvtx::EventHeader& header, nvtx::EventValues values);
   void start(OpenRange range);
   void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread, nvtx::EventValues values);
-  void batch(const nvtx::EventHeader& header, std::uint32_t thread, const nvtx::Batch& batch);
+  void batch(const nvtx::EventHeader& header, std::uint32_t thread, const nvtx::EventBatch& batch);
   // Writes an event that happened before it was submitted by `thread` at `submitted`. `scope` is that of its batch.
   void deferred(std::uint16_t domain, nvtx::EventValues values, std::uint64_t scope, std::uint64_t submitted, std::uint32_t thread);
   void deferred_range(OpenRange range, const nvtx::EventValues& values, std::optional<std::uint64_t> start, std::optional<std::uint64_t> end,
@@ -97,14 +97,14 @@ class NvtxDecoder {
   void write(OpenRange& range, std::uint64_t end, std::uint32_t thread);  // end 0: the range has no end
   void write_row(OpenRange& range, std::uint64_t end, std::uint32_t thread);
   // Writes the last range of a stack and removes it; end 0: the range has no end.
-  void close(Stack& stack, std::uint64_t end = 0);
+  void close(RangeStack& stack, std::uint64_t end = 0);
   void leave_open(Stacks& stacks);
   // Writes a range without an end, because there is no memory to wait for it.
   void forget(OpenRange range);
   std::size_t memory_for_ranges() const;
   // Forgets the oldest ranges while the open ones take more than their share of the memory.
   void keep_to_memory();
-  void forget_outermost(Stack& stack);
+  void forget_outermost(RangeStack& stack);
   void forget_first_started();
   static std::size_t size_of(const OpenRange& range);
   void age_pending_ends();

@@ -58,7 +58,7 @@ PayloadCopy::PayloadCopy(std::uint16_t domain, PayloadParts parts) {
   std::size_t room = kLargestPayload;
   for (std::size_t i = 0; i < std::min(parts.count, kMostParts); ++i) {
     const nvtxPayloadData_t& given = parts.data[i];
-    Part& part = parts_[count_++];
+    CopiedPart& part = parts_[count_++];
     part = {given.schemaId, find_type(domain, given.schemaId), static_cast<const std::uint8_t*>(given.payload), 0, 0};
     if (given.payload == nullptr) continue;  // counts for the numbers of the next ones
     part.size = given.size != ~std::size_t{0} ? given.size : unsized(part.id, part.type, part.data);
@@ -84,10 +84,10 @@ std::size_t PayloadCopy::write(std::uint8_t* at) const {
   for (std::size_t i = 0; pointers_ && i < count_; ++i)
     lengths[i] = length_in(parts_[i].id, parts_[i].type, {.data = parts_[i].data, .size = parts_[i].kept});
   for (std::size_t i = 0; i < count_; ++i) {
-    const Part& part = parts_[i];
+    const CopiedPart& part = parts_[i];
     std::uint8_t* const data = at + sizeof(PartHead);
     if (part.kept != 0) std::memcpy(data, part.data, part.kept);
-    Target target{data, part.kept, room, {lengths.data(), pointers_ ? count_ : 0}};
+    CopyTarget target{data, part.kept, room, {lengths.data(), pointers_ ? count_ : 0}};
     if (part.type != nullptr && part.type->has_pointers) copy_pointees(*part.type, 0, target, kDeepestPointer);
     room = target.room;
     const std::size_t cut = part.id != NVTX_TYPE_PAYLOAD_SCHEMA_REFERENCED ? part.size - part.kept : 0;
@@ -104,11 +104,11 @@ std::size_t PayloadCopy::write(std::uint8_t* at) const {
 
 // Copies what the pointers in a schema at `at` point to behind the payload, and replaces the pointers by offsets from its
 // start. A pointer to what cannot be read becomes null.
-void PayloadCopy::copy_pointees(const PayloadType& type, std::size_t at, Target& target, int depth) const {
+void PayloadCopy::copy_pointees(const PayloadType& type, std::size_t at, CopyTarget& target, int depth) const {
   // The places of fields do not depend on what is added behind the payload meanwhile.
   const PayloadBytes bytes{.data = target.data, .size = target.size, .lengths = target.lengths};
   FieldWalk walk(type, bytes, at);
-  for (Place place; walk.next(place);) {
+  for (FieldPlace place; walk.next(place);) {
     const PayloadField& field = *place.field;
     const bool deeper = field.nested != nullptr && field.nested->has_pointers && depth != 0;
     if (!field.is_pointer()) {
@@ -129,7 +129,7 @@ void PayloadCopy::copy_pointees(const PayloadType& type, std::size_t at, Target&
 // The bytes at an address that can be read; `to` has space for `size`.
 std::size_t PayloadCopy::read(std::uint64_t address, std::uint8_t* to, std::size_t size) const {
   for (std::size_t i = 0; i < count_; ++i) {
-    const Part& part = parts_[i];
+    const CopiedPart& part = parts_[i];
     const auto start = reinterpret_cast<std::uintptr_t>(part.data);
     if (part.data == nullptr || address < start || address - start >= part.size) continue;
     size = std::min(size, part.size - (address - start));
@@ -140,14 +140,14 @@ std::size_t PayloadCopy::read(std::uint64_t address, std::uint8_t* to, std::size
 }
 
 bool PayloadCopy::holds(std::uint64_t address) const {
-  return std::any_of(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(count_), [&](const Part& part) {
+  return std::any_of(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(count_), [&](const CopiedPart& part) {
     const auto start = reinterpret_cast<std::uintptr_t>(part.data);
     return part.data != nullptr && address >= start && address - start < part.size;
   });
 }
 
 // Returns the offset of the copy, 0 for none.
-std::size_t PayloadCopy::copy_pointee(const PayloadField& field, std::uint64_t address, std::size_t elements, Target& target) const {
+std::size_t PayloadCopy::copy_pointee(const PayloadField& field, std::uint64_t address, std::size_t elements, CopyTarget& target) const {
   const bool may_be_anywhere = field.is_string() || (field.flags & NVTX_PAYLOAD_ENTRY_FLAG_DEEP_COPY) != 0;
   if (field.unit == 0 || field.unit == kVaries || (!may_be_anywhere && !holds(address))) return 0;
   const std::size_t offset = aligned(target.size, 8);
@@ -173,7 +173,7 @@ std::size_t PayloadCopy::copy_pointee(const PayloadField& field, std::uint64_t a
 
 // Copies up to an element that is zero. Returns the bytes with that element, 0 when nothing can be read.
 std::size_t PayloadCopy::copy_terminated(std::uint64_t address, std::uint8_t* to, std::size_t most, std::size_t unit,
-                                         Target& target) const {
+                                         CopyTarget& target) const {
   constexpr std::size_t kFirst = 256;  // most strings are shorter
   std::size_t got = 0;
   std::size_t length = 0;

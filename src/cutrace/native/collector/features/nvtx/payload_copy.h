@@ -46,7 +46,7 @@ class PayloadCopy {
   std::size_t write(std::uint8_t* at) const;
 
  private:
-  struct Part {
+  struct CopiedPart {
     std::uint64_t id;
     const PayloadType* type;
     const std::uint8_t* data;
@@ -55,20 +55,20 @@ class PayloadCopy {
   };
 
   // A part that is being copied. `room` is left for what its pointers point to.
-  struct Target {
+  struct CopyTarget {
     std::uint8_t* data;
     std::size_t size;
     std::size_t room;
     std::span<const std::uint64_t> lengths;
     std::uint32_t unread = 0;
   };
-  void copy_pointees(const PayloadType& type, std::size_t at, Target& target, int depth) const;
-  std::size_t copy_pointee(const PayloadField& field, std::uint64_t address, std::size_t elements, Target& target) const;
-  std::size_t copy_terminated(std::uint64_t address, std::uint8_t* to, std::size_t most, std::size_t unit, Target& target) const;
+  void copy_pointees(const PayloadType& type, std::size_t at, CopyTarget& target, int depth) const;
+  std::size_t copy_pointee(const PayloadField& field, std::uint64_t address, std::size_t elements, CopyTarget& target) const;
+  std::size_t copy_terminated(std::uint64_t address, std::uint8_t* to, std::size_t most, std::size_t unit, CopyTarget& target) const;
   std::size_t read(std::uint64_t address, std::uint8_t* to, std::size_t size) const;
   bool holds(std::uint64_t address) const;
 
-  std::array<Part, kMostParts> parts_;
+  std::array<CopiedPart, kMostParts> parts_;
   std::size_t count_ = 0;
   std::size_t omitted_ = 0;
   std::size_t kept_ = 0;

@@ -234,7 +234,7 @@ EventValues PayloadReader::read_deferred(const PayloadType& type, const PayloadB
     return values;
   }
   FieldWalk walk(type, bytes, at);
-  for (Place place; walk.next(place);) {
+  for (FieldPlace place; walk.next(place);) {
   }
   at = walk.end();
   return values;
@@ -315,7 +315,7 @@ void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& byt
   FieldWalk walk(type, bytes, at, selected);
   std::size_t found = 0;
   std::string key;
-  for (Place place; walk.next(place);) {
+  for (FieldPlace place; walk.next(place);) {
     const PayloadField& field = *place.field;
     const auto index = static_cast<std::size_t>(&field - type.fields.data());
     ++found;
@@ -345,7 +345,7 @@ void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& byt
 }
 
 // Whether a field says when or where a deferred event was.
-bool PayloadReader::read_origin(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values) {
+bool PayloadReader::read_origin(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values) {
   constexpr std::uint64_t kRoles = NVTX_PAYLOAD_ENTRY_FLAG_MARK | NVTX_PAYLOAD_ENTRY_FLAG_COUNTER;  // their bits
   constexpr std::uint64_t kEventFlags = NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE | NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP;
   const std::uint64_t role = field.flags & kRoles;
@@ -372,7 +372,7 @@ bool PayloadReader::read_origin(const PayloadField& field, const Place& place, c
 }
 
 // Whether a field says something about the event itself.
-bool PayloadReader::read_attribute(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values) {
+bool PayloadReader::read_attribute(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values) {
   constexpr std::uint64_t kEventFlags = NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE | NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP;
   if (values.deferred && read_origin(field, place, bytes, values)) return true;
   if ((field.flags & kEventFlags) == NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE) {
@@ -391,7 +391,7 @@ bool PayloadReader::read_attribute(const PayloadField& field, const Place& place
 }
 
 // Writes the value of a field as JSON, nothing if it cannot be read.
-void PayloadReader::write_value(const FieldWalk& walk, const Place& place, const PayloadBytes& bytes, std::string& out) {
+void PayloadReader::write_value(const FieldWalk& walk, const FieldPlace& place, const PayloadBytes& bytes, std::string& out) {
   const PayloadField& field = *place.field;
   if (place.null) {
     out += "null";
@@ -448,7 +448,7 @@ void PayloadReader::write_struct(const PayloadType& type, const PayloadBytes& by
                                  std::string& out) {
   if (type.fields.size() == 1 && !type.is_union()) {
     FieldWalk walk(type, bytes, at);
-    Place place;
+    FieldPlace place;
     const bool found = walk.next(place) && walk.follow(place);
     if (found) write_value(walk, place, bytes, out);
     else lose(1, "fields of NVTX payloads of an unknown type, or behind one");

@@ -67,9 +67,9 @@ class PayloadReader {
   void read_predefined(std::uint64_t type, const PayloadBytes& bytes, Object& object);
   void read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, EventValues* values,
                    Object* object);
-  bool read_attribute(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values);
-  static bool read_origin(const PayloadField& field, const Place& place, const PayloadBytes& bytes, EventValues& values);
-  void write_value(const FieldWalk& walk, const Place& place, const PayloadBytes& bytes, std::string& out);
+  bool read_attribute(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values);
+  static bool read_origin(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values);
+  void write_value(const FieldWalk& walk, const FieldPlace& place, const PayloadBytes& bytes, std::string& out);
   void write_element(const FieldWalk& walk, const PayloadField& field, const PayloadBytes& bytes, std::size_t at, std::string& out);
   void write_struct(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, std::string& out);
   void add(Object& object, std::string name, const std::string& value);

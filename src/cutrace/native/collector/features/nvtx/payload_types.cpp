@@ -25,13 +25,13 @@ struct Types : Registrations<PayloadType> {
 };
 Types& types = *new Types;
 
-struct Scope {
+struct PayloadScope {
   std::uint16_t domain;
   std::uint64_t id;
   std::string path;
-  mutable const Scope* next = nullptr;
+  mutable const PayloadScope* next = nullptr;
 };
-struct Scopes : Registrations<Scope> {
+struct Scopes : Registrations<PayloadScope> {
   std::uint64_t next_id = NVTX_SCOPE_ID_DYNAMIC_START;
 };
 Scopes& scopes = *new Scopes;
@@ -304,8 +304,8 @@ std::uint64_t register_scope(std::uint16_t domain, const nvtxScopeAttr_t* attrib
     if (!path.empty() && !own.empty()) path += '/';
     path += own;
     path.resize(std::min(path.size(), kLongestName));
-    if (!registry_guard().take(sizeof(Scope) + path.size())) return NVTX_SCOPE_NONE;
-    auto scope = std::make_unique<Scope>(domain, given != NVTX_SCOPE_NONE ? given : scopes.next_id++, std::move(path));
+    if (!registry_guard().take(sizeof(PayloadScope) + path.size())) return NVTX_SCOPE_NONE;
+    auto scope = std::make_unique<PayloadScope>(domain, given != NVTX_SCOPE_NONE ? given : scopes.next_id++, std::move(path));
     const std::uint64_t id = scope->id;
     scopes.add(*scope.release());
     return id;
@@ -315,7 +315,7 @@ std::uint64_t register_scope(std::uint16_t domain, const nvtxScopeAttr_t* attrib
 }
 
 std::string_view scope_path(std::uint16_t domain, std::uint64_t id) {
-  const Scope* const scope = id >= NVTX_SCOPE_ID_STATIC_START ? scopes.find(domain, id) : nullptr;
+  const PayloadScope* const scope = id >= NVTX_SCOPE_ID_STATIC_START ? scopes.find(domain, id) : nullptr;
   return scope != nullptr ? std::string_view(scope->path) : std::string_view();
 }
 

@@ -53,7 +53,7 @@ std::uint64_t length_in(std::uint64_t id, const PayloadType* type, const Payload
     dimensions = unit != 0 ? std::min(bytes.size / unit, kMostDimensions) : 0;
   } else {
     FieldWalk walk(*type, bytes, 0);
-    Place place;
+    FieldPlace place;
     if (!walk.next(place) || place.field->slot != 0) return 0;
     id = place.field->type;
     at = place.at;
@@ -128,7 +128,7 @@ std::size_t FieldWalk::count(const PayloadField& field, std::size_t at) const {
 }
 
 // Leaves the elements that are in the bytes.
-void FieldWalk::limit(Place& place) const {
+void FieldWalk::limit(FieldPlace& place) const {
   const std::size_t unit = place.field->unit;
   if (unit == 0 || unit == kVaries) return;
   const std::size_t most = place.at <= bytes_.size ? (bytes_.size - place.at) / unit : 0;
@@ -148,18 +148,18 @@ bool FieldWalk::is_selected() const {
 }
 
 // The end of a nested schema whose size differs from payload to payload.
-std::size_t FieldWalk::end_of_nested(const Place& place) const {
+std::size_t FieldWalk::end_of_nested(const FieldPlace& place) const {
   FieldWalk walk(*place.field->nested, bytes_, place.at);
-  for (Place inner; walk.next(inner);) {
+  for (FieldPlace inner; walk.next(inner);) {
   }
   return walk.end();
 }
 
-bool FieldWalk::next(Place& place) {
+bool FieldWalk::next(FieldPlace& place) {
   for (; index_ < type_.fields.size(); ++index_) {
     const PayloadField& field = type_.fields[index_];
     if (!is_selected()) continue;
-    place = Place{.field = &field};
+    place = FieldPlace{.field = &field};
     place.at = field.place != kVaries ? start_ + field.place : end_ != kVaries ? aligned(end_, field.align) : kVaries;
     if (index_ < places_.size()) places_[index_] = place.at;
     if (place.at == kVaries || field.unit == 0) {
@@ -187,7 +187,7 @@ bool FieldWalk::next(Place& place) {
   return false;
 }
 
-bool FieldWalk::follow(Place& place) const {
+bool FieldWalk::follow(FieldPlace& place) const {
   const PayloadField& field = *place.field;
   if (field.slot == 0) return true;
   std::uint64_t target = 0;

@@ -53,7 +53,7 @@ std::uint64_t length_in(std::uint64_t id, const PayloadType* type, const Payload
 // A string of `count` code units of `unit` bytes as UTF-8, up to the first that is zero.
 std::string read_string(const PayloadBytes& bytes, std::size_t at, std::size_t count, std::size_t unit);
 
-struct Place {
+struct FieldPlace {
   const PayloadField* field = nullptr;
   std::size_t at = 0;     // of the first element
   std::size_t count = 0;  // elements, or code units of a string
@@ -69,11 +69,11 @@ class FieldWalk {
       : type_(type), bytes_(bytes), start_(at), end_(at), selected_(selected) {}
 
   // The next field that can be found. Does not follow pointers: `at` is that of the slot then, until follow().
-  bool next(Place& place);
+  bool next(FieldPlace& place);
   // Finds the data of a field behind its pointer or offset, and counts the elements. False when they are not in the bytes.
-  bool follow(Place& place) const;
+  bool follow(FieldPlace& place) const;
   // The elements of a field behind a pointer, unless they end with a zero.
-  std::size_t elements(const Place& place) const { return count(*place.field, 0); }
+  std::size_t elements(const FieldPlace& place) const { return count(*place.field, 0); }
   // The value of another field as a number: the selector of a union.
   bool value(std::size_t field, std::uint64_t& value) const;
 
@@ -85,9 +85,9 @@ class FieldWalk {
  private:
   std::size_t place_of(std::size_t index) const;
   bool is_selected() const;
-  std::size_t end_of_nested(const Place& place) const;
+  std::size_t end_of_nested(const FieldPlace& place) const;
   std::size_t count(const PayloadField& field, std::size_t at) const;
-  void limit(Place& place) const;
+  void limit(FieldPlace& place) const;
 
   const PayloadType& type_;
   const PayloadBytes& bytes_;

@@ -59,7 +59,7 @@ std::optional<clockid_t> system_clock(std::uint64_t type) {
 class TimeDomains {
  public:
   using Key = std::pair<std::uint16_t, std::uint64_t>;
-  using Point = TimeConverter::Point;
+  using ClockPoint = TimeConverter::ClockPoint;
 
   struct Clock {
     std::uint64_t type = NVTX_TIMESTAMP_TYPE_NONE;
@@ -68,7 +68,7 @@ class TimeDomains {
     std::int64_t (*read)(void*) = nullptr;
     void* data = nullptr;
     std::uint64_t base = NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED;  // the clock that the second times of `points` are of
-    std::vector<Point> points{};
+    std::vector<ClockPoint> points{};
   };
 
   // All under the mutex of the guard.
@@ -86,10 +86,10 @@ class TimeDomains {
   }
   std::uint64_t new_id() { return next_id_++; }
 
-  static void add(Clock& clock, std::uint64_t base, Point point) {
+  static void add(Clock& clock, std::uint64_t base, ClockPoint point) {
     if (clock.base != base) clock.points.clear();
     clock.base = base;
-    const auto at = std::ranges::upper_bound(clock.points, point.time, {}, &Point::time);
+    const auto at = std::ranges::upper_bound(clock.points, point.time, {}, &ClockPoint::time);
     clock.points.insert(at, point);
     if (clock.points.size() <= kMostPoints) return;
     std::size_t kept = 0;
@@ -108,7 +108,7 @@ class TimeDomains {
     const std::uint64_t type = clock != nullptr ? clock->type : id;
     if (clock != nullptr && !clock->points.empty()) {
       const TimeConverter base = clock->base != id && chain != 0 ? this->converter(domain, clock->base, chain - 1) : TimeConverter();
-      for (const Point& point : clock->points)
+      for (const ClockPoint& point : clock->points)
         if (const auto time = base.convert(point.boottime))
           converter.points_.push_back({point.time, static_cast<std::int64_t>(*time)});
       if (clock->resolution > 0) converter.slope_ = 1e9 / static_cast<double>(clock->resolution);
@@ -261,22 +261,22 @@ std::optional<std::uint64_t> TimeConverter::convert(std::int64_t time) const {
   Wide converted = 0;
   if (either_) {
     // Times since 1970 are later than 2001, times since the boot are not 30 years.
-    const Point& point = points_[time > 1'000'000'000'000'000'000 ? 1 : 0];
+    const ClockPoint& point = points_[time > 1'000'000'000'000'000'000 ? 1 : 0];
     converted = Wide{time} + point.boottime;
   } else if (points_.front().time == points_.back().time) {
     if (!slope_) return std::nullopt;
-    const Point& point = points_.back();
+    const ClockPoint& point = points_.back();
     const Wide since = Wide{time} - point.time;
     const double scaled = static_cast<double>(since) * *slope_;
     if (!(scaled > -1e19 && scaled < 1e19)) return std::nullopt;
     // A nanosecond a unit is exact.
     converted = point.boottime + (*slope_ == 1 ? since : static_cast<Wide>(scaled));
   } else {
-    auto next = std::ranges::upper_bound(points_, time, {}, &Point::time);
-    if (next == points_.end()) next = std::ranges::lower_bound(points_, points_.back().time, {}, &Point::time);
-    if (next == points_.begin()) next = std::ranges::upper_bound(points_, points_.front().time, {}, &Point::time);
-    const Point& a = *(next - 1);
-    const Point& b = *next;
+    auto next = std::ranges::upper_bound(points_, time, {}, &ClockPoint::time);
+    if (next == points_.end()) next = std::ranges::lower_bound(points_, points_.back().time, {}, &ClockPoint::time);
+    if (next == points_.begin()) next = std::ranges::upper_bound(points_, points_.front().time, {}, &ClockPoint::time);
+    const ClockPoint& a = *(next - 1);
+    const ClockPoint& b = *next;
     converted = a.boottime + (Wide{time} - a.time) * (Wide{b.boottime} - a.boottime) / (Wide{b.time} - a.time);
   }
   if (converted <= 0 || converted > std::numeric_limits<std::int64_t>::max()) return std::nullopt;

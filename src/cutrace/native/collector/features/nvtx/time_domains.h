@@ -31,11 +31,11 @@ class TimeConverter {
 
  private:
   friend class TimeDomains;
-  struct Point {
+  struct ClockPoint {
     std::int64_t time;
     std::int64_t boottime;
   };
-  std::vector<Point> points_;    // ascending, but for `either_`
+  std::vector<ClockPoint> points_;    // ascending, but for `either_`
   std::optional<double> slope_;  // nanoseconds a unit, for a single point
   bool either_ = false;          // the clock is REALTIME or MONOTONIC: points_ has one of each
 };

@@ -116,11 +116,11 @@ bool same_name(std::string_view read, std::string_view given, std::size_t room) 
 }
 
 // The object that a code object has at an offset is compared before anything in it is read.
-bool same_attribute(const Position& position, std::uint32_t offset, const Reference& attribute) {
+bool same_attribute(const FramePosition& position, std::uint32_t offset, const Reference& attribute) {
   return attribute != nullptr && read_at<Object*>(reinterpret_cast<const void*>(position.code), offset) == attribute.get();
 }
 
-bool same_frame(const Position& position, Object* frame) {
+bool same_frame(const FramePosition& position, Object* frame) {
   static FrameText text;  // with Python's lock
   const PythonLayout& layout = kLayouts[interpreter.version];
   const Reference code(api.code_of_frame(frame));
@@ -147,7 +147,7 @@ bool same_stack() {
   if (own_state != state_of_api) return false;
   Reference frame(api.top_frame(state_of_api));
   bool same = true;
-  const WalkedFrames walked = walk_frames(own_state, [&](const Position& position) {
+  const WalkedFrames walked = walk_frames(own_state, [&](const FramePosition& position) {
     same = frame != nullptr && same_frame(position, frame.get());
     if (same) frame.reset(api.outer_frame(frame.get()));
     return same;

@@ -207,7 +207,7 @@ std::uint32_t line_of(const void* code, std::int64_t offset) {
 
 }  // namespace
 
-FrameKind read_frame(const Position& position, FrameText& text) {
+FrameKind read_frame(const FramePosition& position, FrameText& text) {
   const PythonLayout& layout = kLayouts[interpreter.version];
   const auto* const code = reinterpret_cast<const void*>(position.code);
   if (code == nullptr || read_at<const void*>(code, kObjectType) != interpreter.code_type) return FrameKind::unreadable;
@@ -218,11 +218,11 @@ FrameKind read_frame(const Position& position, FrameText& text) {
     offset = static_cast<std::int32_t>(position.instruction) * kInstructionBytes;
     traced_line = static_cast<std::uint32_t>(position.instruction >> 32);
   } else {
-    const std::uint64_t address = position.instruction & ~Position::kInGenerator;
+    const std::uint64_t address = position.instruction & ~FramePosition::kInGenerator;
     offset = static_cast<std::int64_t>(address - (position.code + layout.bytecode));
     // As _PyFrame_IsIncomplete() has it.
     const bool begun = offset >= 2 * std::int64_t{read_at<std::int32_t>(code, layout.first_traceable)};
-    if (!begun && (position.instruction & Position::kInGenerator) == 0) return FrameKind::hidden;
+    if (!begun && (position.instruction & FramePosition::kInGenerator) == 0) return FrameKind::hidden;
   }
   const auto* const file = read_at<const void*>(code, layout.file);
   const auto* const name = read_at<const void*>(code, layout.name);

@@ -17,7 +17,7 @@
 namespace cutrace::python {
 
 // A place in the code of a frame. Equal positions have the same file, function and line while their code object lives.
-struct Position {
+struct FramePosition {
   std::uint64_t code;
   // The address of the instruction, with kInGenerator in frames of generators. In 3.10: the number of the instruction, and in
   // the upper half the line that a tracer has set.
@@ -69,7 +69,7 @@ WalkedFrames walk_version(const void* state, Visit&& visit) {
   const void* frame = read_at<const void*>(state, kLayout.current_frame);
   if constexpr (kLayout.in_cframe != kNone) frame = frame != nullptr ? read_at<const void*>(frame, kLayout.in_cframe) : nullptr;
   for (; frame != nullptr; frame = read_at<const void*>(frame, kLayout.previous)) {
-    Position position{};
+    FramePosition position{};
     std::uint8_t owner = 0;
     if constexpr (kLayout.owner != kNone) owner = read_at<std::uint8_t>(frame, kLayout.owner);
     if (owner >= kLayout.first_entry) continue;
@@ -78,7 +78,7 @@ WalkedFrames walk_version(const void* state, Visit&& visit) {
     constexpr std::uint64_t kTags = kLayout.minor >= 13 ? 3 : 0;
     position.code = read_at<std::uint64_t>(frame, kLayout.code) & ~kTags;
     position.instruction = read_at<std::uint64_t>(frame, kLayout.instruction);
-    if (owner == kOwnedByGenerator) position.instruction |= Position::kInGenerator;
+    if (owner == kOwnedByGenerator) position.instruction |= FramePosition::kInGenerator;
     if (walked.count == kMostFrames) {
       walked.truncated = true;
       break;
@@ -119,7 +119,7 @@ struct FrameText {
 enum class FrameKind : std::uint8_t { shown, hidden, unreadable };
 
 // Reads a position of a frame of the calling thread.
-FrameKind read_frame(const Position& position, FrameText& text);
+FrameKind read_frame(const FramePosition& position, FrameText& text);
 
 // The UTF-8 of a Python string; a lone surrogate becomes U+FFFD. False when the object is not as expected.
 bool read_string(const void* string, char* out, std::size_t room, std::uint32_t& bytes);

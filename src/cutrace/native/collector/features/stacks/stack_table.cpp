@@ -42,7 +42,7 @@ void StackTable::write(std::uint32_t stack, Capture& capture) {
   while (!unwritten_.empty()) {
     const std::uint32_t id = unwritten_.back();
     unwritten_.pop_back();
-    Stack& unwritten = stack_of(id);
+    TableStack& unwritten = stack_of(id);
     write_frame(unwritten.frame, capture);
     rows::Stacks row;
     row.id = id;
@@ -54,7 +54,7 @@ void StackTable::write(std::uint32_t stack, Capture& capture) {
 }
 
 void StackTable::write_frame(std::uint32_t id, Capture& capture) {
-  Frame& frame = frame_of(id);
+  TableFrame& frame = frame_of(id);
   if (frame.written_in == capture.references()) return;
   rows::Frames row;
   row.id = id;
@@ -67,8 +67,8 @@ void StackTable::write_frame(std::uint32_t id, Capture& capture) {
 
 std::size_t StackTable::memory() const {
   const std::size_t names = name_bytes_ + names_.size() * (sizeof(std::string) + kPerEntry);
-  const std::size_t frames = frames_.size() * (sizeof(Frame) + sizeof(FrameKey) + kPerEntry);
-  const std::size_t stacks = stacks_.size() * (sizeof(Stack) + sizeof(std::uint64_t) + kPerEntry);
+  const std::size_t frames = frames_.size() * (sizeof(TableFrame) + sizeof(FrameKey) + kPerEntry);
+  const std::size_t stacks = stacks_.size() * (sizeof(TableStack) + sizeof(std::uint64_t) + kPerEntry);
   return names + frames + stacks;
 }
 

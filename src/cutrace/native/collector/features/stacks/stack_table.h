@@ -35,13 +35,13 @@ class StackTable {
   std::size_t memory() const;
 
  private:
-  struct Frame {
+  struct TableFrame {
     const std::string* file;
     const std::string* function;
     std::uint32_t line;
     std::uint32_t written_in = 0;  // the last file that has its row: Capture::references()
   };
-  struct Stack {
+  struct TableStack {
     std::uint32_t parent;
     std::uint32_t frame;
     std::uint32_t written_in = 0;
@@ -61,16 +61,16 @@ class StackTable {
   };
 
   const std::string* name(std::string_view text);
-  Frame& frame_of(std::uint32_t id) { return frames_[id - frames_before_ - 1]; }
-  Stack& stack_of(std::uint32_t id) { return stacks_[id - stacks_before_ - 1]; }
+  TableFrame& frame_of(std::uint32_t id) { return frames_[id - frames_before_ - 1]; }
+  TableStack& stack_of(std::uint32_t id) { return stacks_[id - stacks_before_ - 1]; }
   void write_frame(std::uint32_t id, Capture& capture);
 
   std::uint32_t frames_before_;
   std::uint32_t stacks_before_;
   std::unordered_set<std::string, SeededHash, std::equal_to<>> names_;
   std::size_t name_bytes_ = 0;
-  std::vector<Frame> frames_;
-  std::vector<Stack> stacks_;
+  std::vector<TableFrame> frames_;
+  std::vector<TableStack> stacks_;
   std::unordered_map<FrameKey, std::uint32_t, HashFrame> frame_ids_;
   std::unordered_map<std::uint64_t, std::uint32_t, SeededHash> stack_ids_;  // by parent and frame
   std::vector<std::uint32_t> unwritten_;  // of write(), so that it seldom takes memory

@@ -111,7 +111,7 @@ class SpinLock {
   std::atomic_flag locked_;
 };
 
-class Stacks final : public Feature {
+class StacksFeature final : public Feature {
  public:
   std::unique_ptr<Decoder> decoder(const DecoderContext& context) override {
     const Options& options = context.options;
@@ -265,12 +265,12 @@ class Stacks final : public Feature {
   std::atomic<bool> watching_{false};  // deaths of code objects; changed under deaths_
 };
 
-Stacks& instance() {
-  static auto& feature = *new Stacks;
+StacksFeature& instance() {
+  static auto& feature = *new StacksFeature;
   return feature;
 }
 
-void Stacks::on_check() { instance().watch_deaths(); }
+void StacksFeature::on_check() { instance().watch_deaths(); }
 
 }  // namespace
 

@@ -23,7 +23,7 @@ struct StackKey {
   std::uint64_t a = 0x9E3779B97F4A7C15u;
   std::uint64_t b = 0xD1B54A32D192ED03u;
 
-  void add(const Position& position) {
+  void add(const FramePosition& position) {
     a = hash_mix(a ^ position.code, position.instruction);
     b = (b ^ position.code) * 0x2545F4914F6CDD1Du;
     b = std::rotl(b, 29) + position.instruction;
@@ -112,8 +112,8 @@ class ThreadStacks {
     reader_ = reader;
 
     StackKey key;
-    Position* next = positions_.data();
-    const WalkedFrames walked = walk_frames(state, [&](const Position& position) {
+    FramePosition* next = positions_.data();
+    const WalkedFrames walked = walk_frames(state, [&](const FramePosition& position) {
       *next++ = position;
       key.add(position);
       return true;
@@ -170,7 +170,7 @@ class ThreadStacks {
     return node;
   }
 
-  Captured define_frame(const Position& position, StackSink& sink, std::uint32_t& frame) {
+  Captured define_frame(const FramePosition& position, StackSink& sink, std::uint32_t& frame) {
     const std::uint64_t hash = hash_mix(position.code, position.instruction);
     FrameEntry& entry = frames_.find(hash, generation_, [&](const FrameEntry& other) {
       return other.code == position.code && other.instruction == position.instruction;
@@ -212,7 +212,7 @@ class ThreadStacks {
   OpenTable<StackEntry> stacks_;
   OpenTable<FrameEntry> frames_;
   OpenTable<NodeEntry> nodes_;
-  std::array<Position, kMostFrames> positions_;
+  std::array<FramePosition, kMostFrames> positions_;
   FrameText text_;
 };
 

@@ -25,7 +25,7 @@ struct Moment {
 // Whether call `a` was after call `b`. The numbers start again after 2^32 calls.
 inline bool is_later_call(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
 
-struct Window {
+struct CaptureWindow {
   std::uint64_t number = 0;  // from 1; 0 before the first
   Moment begin;
   Moment end;  // its time is 0 while the window is open
@@ -71,7 +71,7 @@ class LatestWindow final : public RowFilter {
   // could belong to the window.
   template <typename Begin>
   bool open(Begin&& begin) {
-    const Change change(*this);
+    const WindowChange change(*this);
     const std::optional<Moment> moment = begin();
     if (!moment || window_.is_open()) return false;
     window_ = {window_.number + 1, *moment, {}};
@@ -79,7 +79,7 @@ class LatestWindow final : public RowFilter {
   }
   // Does nothing when no window is open. A moment without a time is now.
   void close(Moment end) {
-    const Change change(*this);
+    const WindowChange change(*this);
     if (!window_.is_open()) return;
     if (end.time == 0) end.time = now_ns();
     // The beginning waits for CUPTI, and can be after an end that did not wait so long.
@@ -93,7 +93,7 @@ class LatestWindow final : public RowFilter {
   }
 
   // The writer's thread, like what follows. What happened after the end of a window is never read before that end.
-  const Window& get() {
+  const CaptureWindow& get() {
     if (version_.load(std::memory_order_acquire) != seen_) {
       const std::lock_guard lock(mutex_);
       seen_ = version_.load(std::memory_order_relaxed);
@@ -113,18 +113,18 @@ class LatestWindow final : public RowFilter {
 
  private:
   // The version is odd while the window changes: get() then waits for the lock.
-  struct Change {
-    explicit Change(LatestWindow& window) : latest(window), lock(window.mutex_) { latest.version_.fetch_add(1); }
-    ~Change() { latest.version_.fetch_add(1); }
+  struct WindowChange {
+    explicit WindowChange(LatestWindow& window) : latest(window), lock(window.mutex_) { latest.version_.fetch_add(1); }
+    ~WindowChange() { latest.version_.fetch_add(1); }
     LatestWindow& latest;
     const std::lock_guard<std::mutex> lock;
   };
 
   std::mutex mutex_;
   std::atomic<std::uint32_t> version_{0};
-  Window window_;  // under mutex_
+  CaptureWindow window_;  // under mutex_
   std::uint32_t seen_ = 0;  // the writer's, like copy_
-  Window copy_;
+  CaptureWindow copy_;
   std::uint64_t completed_ = 0;  // the number of the latest window whose file is complete; the writer's
 };
 

@@ -89,7 +89,7 @@ void WindowFiles::before_write() {
 
 // Says in the file which time it has. `read`: when all records of the window were read, 0 for not yet.
 void WindowFiles::describe(std::uint64_t read) {
-  const Window& window = window_.get();
+  const CaptureWindow& window = window_.get();
   if (std::exchange(described_, window.number) != window.number) writer_.write_clocks(now_ns());
   const std::uint64_t end = read != 0 ? window.end.time : 0;
   JsonObject json;

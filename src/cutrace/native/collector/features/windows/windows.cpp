@@ -84,9 +84,9 @@ class RangeNames {
 };
 
 // The windows of a recording. It is never destroyed, because threads of the program may use it after the recording.
-class Session {
+class CaptureRange {
  public:
-  Session(const std::string& range, std::uint64_t most) : range_(range), most_(most), names_(name_in(range)) {}
+  CaptureRange(const std::string& range, std::uint64_t most) : range_(range), most_(most), names_(name_in(range)) {}
 
   bool is_for(const Options& options) const { return range_ == options.capture_range && most_ == options.capture_ranges; }
   bool is_by_name() const { return range_.starts_with(kOfNvtx); }
@@ -130,7 +130,7 @@ class Session {
   std::atomic<std::uint64_t> key_{0};
 };
 
-std::string Session::never_opened() const {
+std::string CaptureRange::never_opened() const {
   const std::string seen = names_.seen();
   if (!uses_cupti() && seen.empty()) return {};
   std::string why = "cudaProfilerStart() was not called";
@@ -141,7 +141,7 @@ std::string Session::never_opened() const {
 // Those of a recording of windows.
 WindowFiles& files_of(const Recording& recording) { return static_cast<WindowFiles&>(*recording.keeper()); }
 
-void Session::open(std::uint64_t key, std::uint32_t call) {
+void CaptureRange::open(std::uint64_t key, std::uint32_t call) {
   if (open_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
   const auto recording = process::current();
@@ -156,7 +156,7 @@ void Session::open(std::uint64_t key, std::uint32_t call) {
   open_.store(true, std::memory_order_release);
 }
 
-void Session::close(std::uint64_t key, Moment end, void* context) {
+void CaptureRange::close(std::uint64_t key, Moment end, void* context) {
   if (!is_open_for(key)) return;
   const std::lock_guard lock(mutex_);
   if (!is_open_for(key)) return;
@@ -174,49 +174,49 @@ class Windows final : public Feature, public nvtx::RangeFollower {
   void after_fork_in_child() override;
 
  private:
-  struct WatchedCall {
+  struct RangeCall {
     ApiFunction function;
     Watched what;
   };
-  Session& session_for(const Options& options);
+  CaptureRange& range_for(const Options& options);
 
-  std::vector<std::unique_ptr<Session>> sessions_;  // one for each value of the options
-  std::atomic<Session*> session_{nullptr};          // of the recording, if it has windows
-  std::vector<WatchedCall> calls_;                  // filled once, before CUPTI calls back
+  std::vector<std::unique_ptr<CaptureRange>> ranges_;  // one for each value of the options
+  std::atomic<CaptureRange*> range_{nullptr};          // of the recording, if it has windows
+  std::vector<RangeCall> calls_;                       // filled once, before CUPTI calls back
 };
 
-Session& Windows::session_for(const Options& options) {
-  const auto same = std::ranges::find_if(sessions_, [&](const auto& session) { return session->is_for(options); });
-  if (same != sessions_.end()) return **same;
-  return *sessions_.emplace_back(std::make_unique<Session>(options.capture_range, options.capture_ranges));
+CaptureRange& Windows::range_for(const Options& options) {
+  const auto same = std::ranges::find_if(ranges_, [&](const auto& range) { return range->is_for(options); });
+  if (same != ranges_.end()) return **same;
+  return *ranges_.emplace_back(std::make_unique<CaptureRange>(options.capture_range, options.capture_ranges));
 }
 
 std::unique_ptr<FileKeeper> Windows::keeper(const KeeperContext& context) {
   nvtx::range_follower.store(nullptr);
-  session_.store(nullptr);
+  range_.store(nullptr);
   if (!context.options.records_windows()) return nullptr;
-  Session& session = session_for(context.options);
-  session.begin();
-  auto files = std::make_unique<WindowFiles>(context, [&session] { return session.never_opened(); });
-  session_.store(&session);
-  if (session.is_by_name()) nvtx::range_follower.store(this);
+  CaptureRange& range = range_for(context.options);
+  range.begin();
+  auto files = std::make_unique<WindowFiles>(context, [&range] { return range.never_opened(); });
+  range_.store(&range);
+  if (range.is_by_name()) nvtx::range_follower.store(this);
   return files;
 }
 
 void Windows::attach(const AttachContext& context) {
-  Session* const session = session_.load();
-  if (session == nullptr) return;
+  CaptureRange* const range = range_.load();
+  if (range == nullptr) return;
   if (calls_.empty())
     for (const ApiFunction& function : context.cupti.api_functions())
       if (const Watched what = watched_call(function.name); what != Watched::none) calls_.push_back({function, what});
-  for (const WatchedCall& call : calls_)
-    if (call.what == Watched::probe || !session->is_by_name()) context.callbacks.watch(*this, call.function.domain, call.function.id);
-  session->use_cupti();
+  for (const RangeCall& call : calls_)
+    if (call.what == Watched::probe || !range->is_by_name()) context.callbacks.watch(*this, call.function.domain, call.function.id);
+  range->use_cupti();
 }
 
 void Windows::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
   const auto call =
-      std::ranges::find_if(calls_, [&](const WatchedCall& c) { return c.function.domain == domain && c.function.id == id; });
+      std::ranges::find_if(calls_, [&](const RangeCall& c) { return c.function.domain == domain && c.function.id == id; });
   if (call == calls_.end() || data == nullptr) return;
   const auto& callback = *static_cast<const CUpti_CallbackData*>(data);
   if (call->what == Watched::probe) {
@@ -227,42 +227,42 @@ void Windows::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, cons
   const bool of_runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
   if (!of_runtime && in_runtime_call) return;
   if (of_runtime) in_runtime_call = enters;
-  Session* const session = session_.load();
-  if (session == nullptr) return;
+  CaptureRange* const range = range_.load();
+  if (range == nullptr) return;
   try {
     // What happens during the calls is outside. Their threads hold no lock of the driver at these moments.
-    if (call->what == Watched::start && !enters) session->open(0, callback.correlationId);
-    if (call->what == Watched::stop && enters) session->close(0, {0, callback.correlationId}, callback.context);
+    if (call->what == Watched::start && !enters) range->open(0, callback.correlationId);
+    if (call->what == Watched::stop && enters) range->close(0, {0, callback.correlationId}, callback.context);
   } catch (const std::exception&) {  // no memory
   }
 }
 
 void Windows::range_began(std::uint64_t key, std::uint16_t domain, std::string_view name) noexcept {
-  Session* const session = session_.load();
-  if (session == nullptr || session->is_over()) return;
+  CaptureRange* const range = range_.load();
+  if (range == nullptr || range->is_over()) return;
   try {
-    if (session->names().match(domain, name)) session->open(key, 0);
+    if (range->names().match(domain, name)) range->open(key, 0);
   } catch (const std::exception&) {  // no memory
   }
 }
 
 void Windows::range_ended(std::uint64_t key, std::uint64_t time) noexcept {
-  Session* const session = session_.load();
-  if (session == nullptr || !session->is_open_for(key)) return;
+  CaptureRange* const range = range_.load();
+  if (range == nullptr || !range->is_open_for(key)) return;
   try {
-    const std::uint32_t call = session->uses_cupti() ? number_of_new_call() : 0;
-    session->close(key, {time, call}, current_context());
-    if (session->is_over()) nvtx::range_follower.store(nullptr);
+    const std::uint32_t call = range->uses_cupti() ? number_of_new_call() : 0;
+    range->close(key, {time, call}, current_context());
+    if (range->is_over()) nvtx::range_follower.store(nullptr);
   } catch (const std::exception&) {  // no memory
   }
 }
 
-// Another thread of the parent may hold a lock of the session.
+// Another thread of the parent may hold a lock of a capture range.
 void Windows::after_fork_in_child() {
   nvtx::range_follower.store(nullptr);
-  session_.store(nullptr);
-  for (auto& session : sessions_) static_cast<void>(session.release());
-  sessions_.clear();
+  range_.store(nullptr);
+  for (auto& range : ranges_) static_cast<void>(range.release());
+  ranges_.clear();
 }
 
 }  // namespace
