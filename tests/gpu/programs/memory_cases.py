@@ -1,12 +1,12 @@
-"""Ways to allocate and free, one after the other, through libcuda and libcudart.
+"""Ways to allocate and free through libcuda and libcudart, each in a process of its own.
 
-    memory_cases.py plain            run all cases; a tool may watch
-    memory_cases.py records          the same with CUPTI's records of memory and of pools, without the cases that crash
-    memory_cases.py crash CASE KIND  only that case, with CUPTI's records: KIND is memory or pool, or both with a comma
+    memory_cases.py              run all cases; a tool may watch
+    memory_cases.py KIND         the same with CUPTI's records: KIND is memory or pool, or both with a comma
+    memory_cases.py KIND CASE    only that case, in this process: KIND may be none
 
-Says on stderr which case begins, so that a crash has a name. Prints a JSON line for each case: its name, when it began
-and ended (ns, CLOCK_BOOTTIME), what its calls returned, and what the driver says of each pointer from a pool: its pool,
-its mapping, the use of the pool. With records also what CUPTI reported.
+Prints a JSON line for each case: its name, the id and the exit status of its process, and its last line of stderr if it
+failed. If it ended in order, also its start and end (ns, CLOCK_BOOTTIME), what its calls returned, and what the driver
+says of each pointer from a pool: its pool, its mapping, the use of the pool. With records also what CUPTI reported.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
@@ -25,8 +28,6 @@ BYTES = 4096
 OTHER_MEMORY = "cuMemAlloc, cuMemFreeAsync"
 FREED_TWICE = "freed twice"
 DESTROYED_CONTEXT = "async on the stream of a destroyed context"
-# With CUPTI's records, 13.0 and 13.5, a program dies in these calls, or in cuCtxSynchronize() after them.
-CRASHES = {OTHER_MEMORY, FREED_TWICE, DESTROYED_CONTEXT}
 KINDS = {"memory": 49, "pool": 50}
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -429,30 +430,44 @@ class Records:
         return taken
 
 
-faulthandler.enable()
-mode = sys.argv[1]
-primary, main_stream, before = c_void_p(), c_void_p(), c_uint64()
-cuda.cuInit(0)
-cuda.cuDevicePrimaryCtxRetain(byref(primary), c_int(0))
-cuda.cuCtxSetCurrent(primary)
-main_stream = new_stream()
-before = alloc_async(main_stream)
-cudart = load("libcudart.so.13", "libcudart.so.12", "libcudart.so")
-shared_pool = new_pool()
-records = None
-if mode != "plain":
-    records = Records(sys.argv[3] if mode == "crash" else "memory,pool")
-for name, run in cases().items():
-    if (mode == "records" and name in CRASHES) or (mode == "crash" and name != sys.argv[2]):
-        continue
+def run_here(name: str, records: Records | None) -> dict[str, Any]:
+    """Run one case in this process."""
+    run = cases()[name]
     results.clear()
     pointers.clear()
-    print(f"case: {name}", file=sys.stderr, flush=True)
     start = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     run()
     cuda.cuCtxSynchronize()
     end = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    line = {"case": name, "start": start, "end": end, "results": list(results), "pointers": list(pointers)}
-    if records:
-        line |= records.take()
-    print(json.dumps(line), flush=True)
+    line = {"start": start, "end": end, "results": results, "pointers": pointers}
+    return line | (records.take() if records else {})
+
+
+def run_apart(kinds: str, name: str) -> dict[str, Any]:
+    """Run one case in a process of its own."""
+    command = [sys.executable, __file__, kinds, name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        stdout, stderr = process.communicate(timeout=60)
+    line = {"case": name, "process": process.pid, "status": process.returncode}
+    if process.returncode:
+        return line | {"error": stderr[-2000:]}
+    return line | json.loads(stdout)
+
+
+kinds, *only = sys.argv[1:] or ["none"]
+if only:
+    faulthandler.enable()
+    primary, main_stream, before = c_void_p(), c_void_p(), c_uint64()
+    cuda.cuInit(0)
+    cuda.cuDevicePrimaryCtxRetain(byref(primary), c_int(0))
+    cuda.cuCtxSetCurrent(primary)
+    main_stream = new_stream()
+    before = alloc_async(main_stream)
+    cudart = load("libcudart.so.13", "libcudart.so.12", "libcudart.so")
+    shared_pool = new_pool()
+    records = Records(kinds) if kinds != "none" else None
+    print(json.dumps(run_here(only[0], records)), flush=True)
+else:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for line in pool.map(lambda name: run_apart(kinds, name), cases()):
+            print(json.dumps(line), flush=True)

@@ -38,7 +38,9 @@ def rank_main(rank: int, port: int) -> None:
             calls.append({"group": number, "name": "ReduceScatter", "bytes": elements * FLOAT})
     torch.cuda.synchronize()
     torch.cuda.nvtx.range_pop()
-    print(json.dumps({"pid": os.getpid(), "rank": rank, "calls": calls}), flush=True)
+    # One write: lines of two ranks must not mix.
+    sys.stdout.write(json.dumps({"pid": os.getpid(), "rank": rank, "calls": calls}) + "\n")
+    sys.stdout.flush()
     dist.destroy_process_group()
 
 
