@@ -80,5 +80,6 @@ int launch_loop(int threads, std::uint64_t warm_up, std::uint64_t launches, Laun
   if (asked_for("profiler")) failure.note(cudaProfilerStop());
   times->total_ns = since(begin, *std::max_element(finished.begin(), finished.end()));
   times->submit_ns = since(begin, *std::max_element(submitted.begin(), submitted.end()));
+  times->kernels = threads * (warm_up + launches) + (asked_for("unload") ? 1 : 0);
   return failure.status;
 }

@@ -9,8 +9,9 @@
 extern "C" {
 
 struct LaunchLoopTimes {
-  double total_ns;   // from the first launch until the GPU has run the last kernel
-  double submit_ns;  // from the first launch until the last call has returned
+  double total_ns;        // from the first launch until the GPU has run the last kernel
+  double submit_ns;       // from the first launch until the last call has returned
+  std::uint64_t kernels;  // launched in all
 };
 
 // Each of `threads` threads makes a stream, launches `warm_up` kernels, waits for the others, and launches `launches`

@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
       return 1;
     }
     const auto operations = static_cast<double>(each * threads);
-    kernels += (each + warm_up / threads) * threads;
+    kernels += times.kernels;
     std::printf("{\"workload\": \"launches_%d\", \"operations\": %.0f, \"ns_per_op\": %.2f, \"submit_ns_per_op\": %.2f}\n",
                 threads, operations, times.total_ns / operations, times.submit_ns / operations);
   }

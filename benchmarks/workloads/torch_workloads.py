@@ -153,7 +153,7 @@ def graph_capture(scale: float) -> Timing:
 
 
 class _LaunchLoopTimes(ctypes.Structure):
-    _fields_ = (("total_ns", ctypes.c_double), ("submit_ns", ctypes.c_double))
+    _fields_ = (("total_ns", ctypes.c_double), ("submit_ns", ctypes.c_double), ("kernels", ctypes.c_uint64))
 
 
 def launch_loop(library: Path, threads: int, launches: int, warm_up: int) -> Timing:
@@ -165,7 +165,7 @@ def launch_loop(library: Path, threads: int, launches: int, warm_up: int) -> Tim
     status = loop(threads, each_warm_up, each, ctypes.byref(times))
     if status:
         raise RuntimeError(f"launch_loop with {threads} threads: CUDA error {status}")
-    return Timing(f"launches_{threads}", times.total_ns / (each * threads), (each + each_warm_up) * threads)
+    return Timing(f"launches_{threads}", times.total_ns / (each * threads), times.kernels)
 
 
 WORKLOADS: dict[str, Callable[[float], Timing]] = {
