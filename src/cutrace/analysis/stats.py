@@ -162,7 +162,7 @@ class GraphRangeUse(Timed):
 @dataclass(frozen=True)
 class NcclUse(Timed):
     """The calls of one function of NCCL with the same communicator, rank, root and reduction, and the sizes of their
-    messages. What a call does not have, or NCCL does not tell, is None."""
+    messages. Fields that NCCL does not report are None."""
 
     bytes: Spread
     communicator: int | None

@@ -276,7 +276,7 @@ _CODE_FIELDS = {"registers": "registers", "static shared": "static_shared", "loc
 
 
 def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
-    """What is other in the machine code of a kernel, as texts. Empty if it is the same, or not known on a side."""
+    """Return the differences in a kernel's machine code. The list is empty if the code is equal or unknown."""
     if old is None or new is None or old.unknown or new.unknown:
         return []
     if {code.hash for code in old.ran} == {code.hash for code in new.ran}:

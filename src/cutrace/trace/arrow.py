@@ -204,7 +204,7 @@ def _unused(name: str, names: list[str]) -> str:
 
 
 def _payload_column(values: list[Any], indices: np.ndarray) -> Any:
-    """The values of a field by index: as numbers if all are, else as texts."""
+    """The values of a field by index: as numbers if all are, otherwise as strings."""
     pa = pyarrow()
     if any(isinstance(value, float) for value in values):
         values = [float(value) if value in _NOT_FINITE else value for value in values]
