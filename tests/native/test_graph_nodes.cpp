@@ -395,7 +395,7 @@ TEST(nodes_that_find_the_ring_full_are_counted) {
     for (const std::string& range : ranges) CHECK(range == "?" || range == R"(["here"])");
   std::uint64_t counted = 0;
   for (const auto& row : c.rows<rows::Losses>())
-    if (c.text(row.detail).starts_with("graph nodes: ")) counted += row.count;
+    if (c.text(row.detail).starts_with("graph nodes")) counted += row.count;  // for want of a place in the ring or of memory
   const std::size_t known = c.rows<rows::GraphNodes>().size();
   CHECK(known < kGraphs * (kNodes + 1) ? counted != 0 : true);
 }
