@@ -56,7 +56,9 @@ def html(report: SessionReport) -> str:
 def page(name: str, title: str, *, about: str, main: str, data: str = "", **parts: str) -> str:
     """The page of this name: the frame of all pages with the body of this one, filled with its style, its script if it
     has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``."""
-    style, script, body = style_of_page(name), _file(f"{name}.js"), _file(f"{name}.html") or _file("document.html")
+    style = style_of_page(name)
+    script = _file(f"{name}.js")
+    body = _file(f"{name}.html") or _file("document.html")
     script = script and _file("common.js") + script
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     parts |= {"title": escaped(title), "about": about, "main": main, "data": data}
@@ -80,7 +82,10 @@ def figures(made: Table, most: int, more: str) -> str:
     cells = ([cell(*pair) for pair in zip(row, made.columns, strict=True)] for row in rows[:most])
     texts = [column.name for column in made.columns if column.unit == "text"]
     classes = dict.fromkeys(texts, "text") | dict.fromkeys(texts[-1:], "text name")
-    note = f"<p class=note>{escaped(more.format(len(rows) - most))}</p>" if len(rows) > most else ""
+    if len(rows) > most:
+        note = f"<p class=note>{escaped(more.format(len(rows) - most))}</p>"
+    else:
+        note = ""
     return table([column.name for column in made.columns], cells, classes) + note
 
 
@@ -102,7 +107,9 @@ def style_of_page(name: str) -> str:
 
 def _file(name: str) -> str:
     path = _FOLDER / name
-    return path.read_text("utf-8") if path.exists() else ""
+    if path.exists():
+        return path.read_text("utf-8")
+    return ""
 
 
 # The list
@@ -154,7 +161,11 @@ def _drift(case: Case) -> Iterator[str]:
 
 
 def _reason(case: Case) -> str:
-    return case.why if case.state is State.UNCONFIRMED else case.reason if case.state is not State.GATED else ""
+    if case.state is State.UNCONFIRMED:
+        return case.why
+    if case.state is not State.GATED:
+        return case.reason
+    return ""
 
 
 # A test
@@ -229,13 +240,16 @@ def _breakdowns(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
     """The parts by name of each total among the values."""
     parts: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        if total := _total(name):
+        total = _total(name)
+        if total:
             parts.setdefault(total, {}).update(value if isinstance(value, dict) else {part_of(METRICS[name]): value})
     return parts
 
 
 def _total(name: str) -> str:
-    return METRICS[name].total if name in METRICS else ""
+    if name in METRICS:
+        return METRICS[name].total
+    return ""
 
 
 def _empty(value: Stored | object) -> bool:
@@ -268,13 +282,17 @@ def _timeline(picture: Timeline, styles: dict[Style, int]) -> dict[str, Any]:
 
 def _user(value: object) -> str:
     made = plain(value)
-    return value_text("", made) if isinstance(made, int | float) else json.dumps(made, ensure_ascii=False)
+    if isinstance(made, int | float):
+        return value_text("", made)
+    return json.dumps(made, ensure_ascii=False)
 
 
 def _link(path: str) -> str:
     """The URL of a path. File names cannot turn it into another kind of URL."""
     address = quote(path.encode("utf-8", "surrogateescape"), safe="/")
-    return address if address.startswith(("/", "./", "../")) else f"./{address}"
+    if address.startswith(("/", "./", "../")):
+        return address
+    return f"./{address}"
 
 
 # Escaping

@@ -137,7 +137,9 @@ def verdict(before: SessionReport, after: SessionReport, changes: Sequence[CaseC
 def total(cases: Iterable[Case], name: str) -> int:
     """A metric of a whole suite: the sum over its tests; for the memory level, the maximum."""
     values = [value for case in cases if isinstance(value := case.values.get(name), int)]
-    return max(values, default=0) if name == "peak_memory_bytes" else sum(values)
+    if name == "peak_memory_bytes":
+        return max(values, default=0)
+    return sum(values)
 
 
 def to_json(change: CaseChange) -> dict[str, Any]:
@@ -163,7 +165,8 @@ def keys(cases: Iterable[Case]) -> dict[Key, Case]:
 
 def _paired(before: SessionReport, after: SessionReport) -> tuple[dict[Key, Case], dict[Key, Case]]:
     """The cases of both reports by key. If a test occurs once in each, the old case gets the key of the new one."""
-    olds, news = keys(before.cases), keys(after.cases)
+    olds = keys(before.cases)
+    news = keys(after.cases)
     counts = [Counter(test for test, _, _ in cases) for cases in (olds, news)]
     once = {test for test in counts[0] if all(count[test] == 1 for count in counts)}
     now = {key[0]: key for key in news if key[0] in once}
@@ -181,7 +184,8 @@ def _changed(old: Case | None, new: Case) -> CaseChange:
 def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
     before, after = (_comparable(case.regions.get(region, {}) if region else case.values) for case in (old, new))
     for metric in ordered({*before, *after}):
-        a, b = before.get(metric.name), after.get(metric.name)
+        a = before.get(metric.name)
+        b = after.get(metric.name)
         # Missing work is equal to 0 or {}; a missing counter is unknown.
         if (a or None) != (b or None) if metric.kind is MetricClass.WORK else a != b:
             yield MetricChange(metric.name, region, a, b, metric.kind is not MetricClass.STATE)
@@ -204,14 +208,20 @@ def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:
 
 def _label(case: Case) -> str:
     more = ", ".join(filter(None, (case.environment, case.job)))
-    return f"{case.nodeid} ({more})" if more else case.nodeid
+    if more:
+        return f"{case.nodeid} ({more})"
+    return case.nodeid
 
 
 def _status(case: Case | None) -> str:
     if case is None:
         return ""
-    return f"{case.state.value}, failed" if case.bad else case.state.value
+    if case.bad:
+        return f"{case.state.value}, failed"
+    return case.state.value
 
 
 def _rank(case: Case) -> int:
-    return _FAILED_RANK if case.bad else _RANKS.get(case.state, 1)
+    if case.bad:
+        return _FAILED_RANK
+    return _RANKS.get(case.state, 1)

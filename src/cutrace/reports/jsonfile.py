@@ -60,7 +60,8 @@ def _made(make: Callable[[dict[str, Any]], Any], path: Path, kind: str) -> Any:
         raise CutraceError(f"{path} is not JSON: {error}. Was it written by cutrace?") from None
     if not isinstance(data, dict) or data.get("kind") != kind:
         raise CutraceError(f"{path} is not a {kind}: name a file that cutrace wrote")
-    if (version := data.get("format")) != FORMAT:
+    version = data.get("format")
+    if version != FORMAT:
         older = isinstance(version, int) and version < FORMAT
         advice = "write it again with this cutrace" if older else "update cutrace"
         raise CutraceError(f"{path} has format {version!r}, this cutrace knows {FORMAT}: {advice}")

@@ -35,4 +35,6 @@ def _pairs(case: Case) -> Iterator[tuple[str, str]]:
 
 def _text(value: object) -> str:
     made = plain(value)
-    return made if isinstance(made, str) else json.dumps(made)
+    if isinstance(made, str):
+        return made
+    return json.dumps(made)

@@ -14,7 +14,10 @@ from .text import changes, notable, remark, summary
 from .values import duration, pair, short, title
 
 #: Maxima of tests with a table, reasons, test names of a reason, and kernels: a job summary is limited to 1 MiB.
-_TESTS, _REASONS, _NAMES, _KERNELS = 50, 20, 10, 10
+_TESTS = 50
+_REASONS = 20
+_NAMES = 10
+_KERNELS = 10
 #: Maximum number of characters in a cell.
 _CELL = 400
 _SYNTAX = re.compile(r"[\\`*_{}\[\]<>#!|~&$:@]|^[^\w(]")
@@ -25,7 +28,8 @@ def markdown(report: SessionReport) -> str:
     lines = ["## cutrace", "", text(summary(report)), ""]
     about = [report.job, report.header, *(f"{name} {version}" for name, version in report.versions.items())]
     about += [f"commit {report.commit}"] if report.commit else []
-    if known := ", ".join(filter(None, about)):
+    known = ", ".join(filter(None, about))
+    if known:
         lines += [text(known), ""]
     lines += [f"> {text(note)}" for note in report.notes] + [""] * bool(report.notes)
     for case in report.drifted[:_TESTS]:
@@ -53,7 +57,9 @@ def code(name: str, width: int = _CELL) -> str:
 
 def _left_out(count: int, noun: str) -> list[str]:
     more = count - _TESTS
-    return [f"and {count_of(more, noun)} more: see the other reports.", ""] if more > 0 else []
+    if more > 0:
+        return [f"and {count_of(more, noun)} more: see the other reports.", ""]
+    return []
 
 
 def _failure(case: Case) -> Iterator[str]:
@@ -61,15 +67,19 @@ def _failure(case: Case) -> Iterator[str]:
     yield from (f"- not verified: {text(problem)}" for problem in case.problems)
     yield from (f"- {text(note)}" for note in case.notes)
     yield ""
-    if rows := notable(case.rows):
+    rows = notable(case.rows)
+    if rows:
         yield from table(("metric", "golden", "now", "rule", ""), map(_row, rows))
-    if trace := case.artifacts.get("trace.pftrace"):
+    trace = case.artifacts.get("trace.pftrace")
+    if trace:
         yield from (f"Trace: {code(trace)}", "")
 
 
 def _on(case: Case) -> str:
     job = f", {text(case.job)}" if case.job else ""
-    return f" on {text(case.device)}{job}" if case.device else job
+    if case.device:
+        return f" on {text(case.device)}{job}"
+    return job
 
 
 def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[str]:
@@ -81,7 +91,8 @@ def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterato
     cells = ((code(case.nodeid, 160) + _on(case), text(", ".join(changes(rows)))) for case, rows in changed[:_TESTS])
     yield from table(("test", "values"), cells, ("test", "values")) if changed else ()
     yield from _left_out(len(changed), "test")
-    if new := len(cases) - len(changed):
+    new = len(cases) - len(changed)
+    if new:
         yield from (f"{count_of(new, 'test')} with new values.", "")
     yield from ("</details>", "")
 
@@ -119,7 +130,9 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
 
 def _slowest(report: SessionReport) -> Iterator[str]:
     """The kernels with the most time over all tests."""
-    tests, counts, times = Counter[str](), Counter[str](), Counter[str]()
+    tests = Counter[str]()
+    counts = Counter[str]()
+    times = Counter[str]()
     for kernel in (kernel for case in report.cases for kernel in case.kernels):
         tests[kernel.name] += 1
         counts[kernel.name] += kernel.count

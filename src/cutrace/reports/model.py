@@ -195,7 +195,9 @@ class Case:
     @property
     def device(self) -> str:
         """The GPU with the environment: ``NVIDIA A100 (sm_80)``."""
-        return f"{self.gpu} ({self.environment})" if self.gpu and self.environment else self.gpu or self.environment
+        if self.gpu and self.environment:
+            return f"{self.gpu} ({self.environment})"
+        return self.gpu or self.environment
 
     def to_json(self) -> dict[str, Any]:
         """The case as JSON values, without the timeline and the change."""

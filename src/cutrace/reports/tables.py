@@ -7,7 +7,8 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
 
 from ..analysis.tables import Cell, Column, Table
 from ..units import printable
@@ -23,7 +24,9 @@ ABOUT = {"kind": "cutrace stats"}
 
 # Minimum width of the last text column, which is the name, and of other text columns; maximum width of any text column
 # if the width of the table is not limited.
-_NAME, _TEXT, _WIDEST = 40, 16, 100
+_NAME = 40
+_TEXT = 16
+_WIDEST = 100
 _SHORTEST = 16
 _GAP = 2
 _MARKDOWN_CELL = 160
@@ -59,7 +62,9 @@ def cell(value: Cell, column: Column) -> str:
     if not math.isfinite(value):
         return str(value)
     if column.unit == "1":
-        return "<0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
+        if 0 < value < 0.0005:
+            return "<0.1%"
+        return f"{value:.1%}"
     if column.unit == "ns":
         return duration(value)
     if column.unit == "change":
@@ -76,8 +81,11 @@ def cell(value: Cell, column: Column) -> str:
 def key(column: Column) -> str:
     """The name of a column for programs, with its unit: ``total_ns``."""
     endings = {"ns": "_ns", "moment": "_ns", "change": "_ns", "bytes": "_bytes", "bytes/s": "_bytes_per_s"}
-    unit, name = endings.get(column.unit, ""), column.name.lower().replace(" ", "_")
-    return name if f"_{name}".endswith(unit) else name + unit
+    unit = endings.get(column.unit, "")
+    name = column.name.lower().replace(" ", "_")
+    if f"_{name}".endswith(unit):
+        return name
+    return name + unit
 
 
 def _first(rows: Iterable[tuple[Cell, ...]], limit: int) -> tuple[list[tuple[Cell, ...]], bool | int]:
@@ -91,7 +99,9 @@ def _first(rows: Iterable[tuple[Cell, ...]], limit: int) -> tuple[list[tuple[Cel
 
 
 def _more(left: bool | int) -> str:
-    return "and more: --limit 0 shows all" if left is True else f"and {left:,} more: --limit 0 shows all"
+    if left is True:
+        return "and more: --limit 0 shows all"
+    return f"and {left:,} more: --limit 0 shows all"
 
 
 # Text
@@ -109,76 +119,129 @@ def _text(
     style: Callable[[Table, tuple[Cell, ...]], str] | None,
 ) -> Iterator[str]:
     def rendered(line: Line) -> str:
-        return styled(line) if style else line[0]
+        if style is None:
+            return line[0]
+        return styled(line)
 
     for number, table in enumerate(tables):
         rows, left = _first(table.rows, limit)
-        name = "" if table.name in table.title.lower() else f" ({table.name})"
-        yield "\n" * bool(number) + rendered((f"{table.title}{name}", "bold")) + "\n"
-        lines = _lines(table, rows, None if width is None else width - 2)
-        styles = ["dim", *(style(table, row) if style else "" for row in rows)]
-        yield from (f"  {rendered(line)}\n" for line in zip(lines, styles, strict=False))
+        if number:
+            yield "\n"
+        title = table.title
+        if table.name not in title.lower():
+            title += f" ({table.name})"
+        yield rendered((title, "bold")) + "\n"
+        if not rows:
+            yield f"  {rendered(('nothing', 'dim'))}\n"
+            continue
+        head, *lines = _aligned(table.columns, rows, None if width is None else width - 2)
+        yield f"  {rendered((head, 'dim'))}\n"
+        for line, row in zip(lines, rows, strict=True):
+            of_row = style(table, row) if style else ""
+            yield f"  {rendered((line, of_row))}\n"
         if left:
             yield f"  {_more(left)}\n"
 
 
-def _lines(table: Table, rows: list[tuple[Cell, ...]], width: int | None) -> Iterator[str]:
-    if not rows:
-        yield "nothing"
-        return
-    cells = zip(table.columns, zip(*rows, strict=True), strict=True)
-    words = [[cell(value, column) for value in values] for column, values in cells]
-    chosen = _fitting(table.columns, words, width)
-    columns, words = [table.columns[i] for i in chosen], [words[i] for i in chosen]
-    wide = _widths(columns, words, width)
-    for line in zip(*([c.name, *w] for c, w in zip(columns, words, strict=True)), strict=True):
-        cells_of_line = (
-            f"{short(word, size):<{size}}" if column.unit == "text" else f"{word:>{size}}"
-            for word, column, size in zip(line, columns, wide, strict=True)
-        )
-        yield (" " * _GAP).join(cells_of_line).rstrip()
+@dataclass
+class _TextColumn:
+    """A column of a table in text: its words, the head first, and its width in characters."""
+
+    column: Column
+    words: list[str]
+    full: int = 0
+    least: int = 0
+    width: int = 0
+
+    @property
+    def is_text(self) -> bool:
+        return self.column.unit == "text"
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether several rows have the same value."""
+        values = self.words[1:]
+        return len(values) > 1 and len(set(values)) == 1
+
+    def padded(self, row: int) -> str:
+        word = self.words[row]
+        if self.is_text:
+            return f"{short(word, self.width):<{self.width}}"
+        return f"{word:>{self.width}}"
 
 
-def _fitting(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
-    """The indices of the columns that fit into a line. Spare columns are dropped, the last one first."""
-    chosen = list(range(len(columns)))
-    _, least = _needed(columns, words)
-    spare = [i for i in chosen if columns[i].spare]
-    # Columns with equal values in all rows are dropped before others.
-    spare.sort(key=lambda i: (len(words[i]) > 1 and len(set(words[i])) == 1, i))
-    while width is not None and spare and sum(least[i] + _GAP for i in chosen) - _GAP > width:
-        chosen.remove(spare.pop())
-    return chosen
+def _aligned(columns: Sequence[Column], rows: list[tuple[Cell, ...]], width: int | None) -> Iterator[str]:
+    """The head and the rows of a table as lines of at most this width, None for any."""
+    table = []
+    for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+        words = [cell(value, column) for value in values]
+        table.append(_TextColumn(column, [column.name, *words]))
+
+    if width is not None:
+        table = _fitting(table, width)
+    _share_width(table, width)
+
+    for row in range(len(rows) + 1):
+        line = (" " * _GAP).join(column.padded(row) for column in table)
+        yield line.rstrip()
 
 
-def _needed(columns: Sequence[Column], words: list[list[str]]) -> tuple[list[int], list[int]]:
-    """The full width of each column and its minimum."""
-    full = [max(len(column.name), *map(len, w)) for column, w in zip(columns, words, strict=True)]
-    last = max((i for i, column in enumerate(columns) if column.unit == "text"), default=-1)
-    bounds = [_NAME if i == last else _TEXT if c.unit == "text" else _WIDEST for i, c in enumerate(columns)]
-    return full, list(map(min, full, bounds))
+def _measure(table: list[_TextColumn]) -> None:
+    """Set the width that each column could use, and the least that it needs. The last text is the name."""
+    texts = [column for column in table if column.is_text]
+    for column in table:
+        bound = _WIDEST
+        if column.is_text:
+            bound = _NAME if column is texts[-1] else _TEXT
+        column.full = max(map(len, column.words))
+        column.least = min(column.full, bound)
 
 
-def _widths(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
-    """The width of each column. Numbers get their full width. Of the rest, each text gets its minimum, then the name up
-    to its full width, then the other texts. If the minimum does not fit, the name is shortened first."""
-    full, least = _needed(columns, words)
-    texts = [i for i, column in enumerate(columns) if column.unit == "text"]
+def _fitting(table: list[_TextColumn], width: int) -> list[_TextColumn]:
+    """The columns that fit into a line. Spare columns are dropped: first those with the same value in all rows, and of
+    these the last one first."""
+    _measure(table)
+    spare = [column for column in table if column.column.spare]
+    spare.sort(key=lambda column: column.is_constant)
+    kept = list(table)
+    while spare and sum(column.least + _GAP for column in kept) - _GAP > width:
+        kept.remove(spare.pop())
+    return kept
+
+
+def _share_width(table: list[_TextColumn], width: int | None) -> None:
+    """Set the width of each column. Numbers get their full width. Of the rest, each text gets its minimum, then the
+    name, which is the last text, up to its full width, then the other texts. If the minimum does not fit, the name is
+    shortened first."""
+    _measure(table)
+    for column in table:
+        column.width = column.full
+    texts = [column for column in table if column.is_text]
     if width is None or not texts:
-        return [min(w, _WIDEST) if i in texts else w for i, w in enumerate(full)]
+        for column in texts:
+            column.width = min(column.full, _WIDEST)
+        return
+
     *others, name = texts
-    wide = [0 if i in texts else w for i, w in enumerate(full)]
-    left = width - _GAP * (len(columns) - 1) - sum(wide)
-    scarce = min(1.0, max(left - _SHORTEST, 0) / max(sum(least[i] for i in others), 1))
-    for i in others:
-        wide[i] = max(int(least[i] * scarce), min(_SHORTEST // 2, full[i]))
-    left -= sum(wide[i] for i in others)
-    wide[name] = max(min(full[name], left), min(_SHORTEST, full[name]))
-    left -= wide[name]
-    for i in sorted(others, key=lambda i: full[i]):
-        more = min(full[i] - wide[i], max(left, 0))
-        wide[i], left = wide[i] + more, left - more
-    return wide
+    numbers = sum(column.full for column in table if not column.is_text)
+    left = width - _GAP * (len(table) - 1) - numbers
+
+    # The minimum of the other texts, or their share of what there is.
+    needed = sum(column.least for column in others)
+    scarce = min(1.0, max(left - _SHORTEST, 0) / max(needed, 1))
+    for column in others:
+        column.width = max(int(column.least * scarce), min(_SHORTEST // 2, column.full))
+        left -= column.width
+
+    # The name, up to its full width.
+    name.width = max(min(name.full, left), min(_SHORTEST, name.full))
+    left -= name.width
+
+    # The other texts, the shortest first.
+    for column in sorted(others, key=lambda column: column.full):
+        more = min(column.full - column.width, max(left, 0))
+        column.width += more
+        left -= more
 
 
 # For programs
@@ -200,19 +263,31 @@ def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
 
 def _json(tables: Sequence[Table], limit: int, about: Mapping[str, object]) -> Iterator[str]:
     """A JSON object in which rows are objects by column."""
-    yield json.dumps({"format": FORMAT, **about}, ensure_ascii=False)[:-1] + ', "reports": ['
+    yield _opened({"format": FORMAT, **about}, "reports")
     for number, table in enumerate(tables):
+        if number:
+            yield ","
         keys = [key(column) for column in table.columns]
-        columns = [{"key": k, "name": c.name, "unit": c.unit} for k, c in zip(keys, table.columns, strict=True)]
-        head = {"name": table.name, "title": table.title, "columns": columns}
-        yield ("," * bool(number)) + "\n" + json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": ['
+        columns = []
+        for name, column in zip(keys, table.columns, strict=True):
+            columns.append({"key": name, "name": column.name, "unit": column.unit})
+        yield "\n" + _opened({"name": table.name, "title": table.title, "columns": columns}, "rows")
         separator = "\n"
         for rows in _pieces(islice(table.rows, limit or None)):
-            objects = (dict(zip(keys, map(_number, row), strict=True)) for row in rows)
-            yield separator + ",\n".join(json.dumps(o, ensure_ascii=False, allow_nan=False) for o in objects)
+            lines = []
+            for row in rows:
+                values = dict(zip(keys, map(_number, row), strict=True))
+                lines.append(json.dumps(values, ensure_ascii=False, allow_nan=False))
+            yield separator + ",\n".join(lines)
             separator = ",\n"
         yield "]}"
     yield "]}\n"
+
+
+def _opened(values: Mapping[str, object], key: str) -> str:
+    """The start of a JSON object with these values, up to the first element of a list under ``key``."""
+    written = json.dumps(values, ensure_ascii=False)
+    return f'{written[:-1]}, "{key}": ['
 
 
 def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]]:
@@ -225,27 +300,39 @@ def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]
 def _number(value: Cell) -> Cell:
     """A cell as a JSON value: infinite numbers become None, others are rounded to 6 digits."""
     if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
+        if math.isfinite(value):
+            return round(value, 6)
+        return None
     return value
 
 
 def _plain(value: Cell) -> Cell:
-    return "" if value is None else round(value, 6) if isinstance(value, float) else value
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return round(value, 6)
+    return value
 
 
 def _markdown(tables: Sequence[Table], limit: int) -> Iterator[str]:
     for number, table in enumerate(tables):
         rows, left = _first(table.rows, limit)
-        yield "\n" * bool(number) + f"### {md.text(table.title)}\n\n"
-        words = {column.name for column in table.columns if column.unit == "text"}
-        cells = (
-            [
-                md.code(value, _MARKDOWN_CELL) if isinstance(value, str) and value else md.text(cell(value, column))
-                for value, column in zip(row, table.columns, strict=True)
-            ]
-            for row in rows
-        )
-        lines = list(md.table([md.text(column.name) for column in table.columns], cells, {md.text(w) for w in words}))
+        if number:
+            yield "\n"
+        yield f"### {md.text(table.title)}\n\n"
+        head = [md.text(column.name) for column in table.columns]
+        texts = {name for name, column in zip(head, table.columns, strict=True) if column.unit == "text"}
+        lines = list(md.table(head, map(_markdown_row, rows, repeat(table.columns)), texts))
         yield "\n".join(lines[:-1]) + "\n"
         if left:
             yield f"\n{md.text(_more(left))}\n"
+
+
+def _markdown_row(row: tuple[Cell, ...], columns: Sequence[Column]) -> list[str]:
+    cells = []
+    for value, column in zip(row, columns, strict=True):
+        if isinstance(value, str) and value:
+            cells.append(md.code(value, _MARKDOWN_CELL))
+        else:
+            cells.append(md.text(cell(value, column)))
+    return cells

@@ -39,7 +39,8 @@ TERMINAL_WRITER: dict[str, dict[str, bool]] = {
 #: Names longer than this are shortened in the middle.
 NAME_WIDTH = 60
 #: Maximum of metrics in the first line of a failure, and of tests in a fact of the footer.
-_METRICS, _TESTS = 4, 10
+_METRICS = 4
+_TESTS = 10
 #: Maximum of tests without golden values that the footer names.
 _NAMED = 3
 #: Maximum length of a detail in a list of changes.
@@ -54,7 +55,9 @@ def styled(line: Line) -> str:
     import click
 
     text, style = line
-    return click.style(text, **CLICK[style]) if style and text else text
+    if style and text:
+        return click.style(text, **CLICK[style])
+    return text
 
 
 def plain(lines: Iterable[Line]) -> list[str]:
@@ -72,7 +75,8 @@ def failure_lines(case: Case) -> list[Line]:
     lines += [(f"  not verified: {printable(problem)}", "bad") for problem in case.problems]
     lines += [(f"  {printable(note)}", "warn") for note in case.notes]
     lines += [(f"  {line}", style) for line, style in table_lines(notable(case.rows))]
-    if trace := case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin"):
+    trace = case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin")
+    if trace:
         lines.append((f"  trace     {printable(trace)}", ""))
     lines += [(f"  {line}", "") for line in _remedies(case)]
     return lines
@@ -133,7 +137,9 @@ def style_of(row: Row) -> str:
         return "bad"
     if row.verdict in BETTER:
         return "good"
-    return "warn" if row.verdict in (*DIFFERENT, Verdict.UNVERIFIED) else ""
+    if row.verdict in (*DIFFERENT, Verdict.UNVERIFIED):
+        return "warn"
+    return ""
 
 
 def remark(row: Row) -> str:
@@ -172,8 +178,12 @@ def footer_lines(
     before = ""
     for label, text, style in facts:
         # Reasons begin with a count. Continuation lines are aligned with the text after it.
-        count = match[0] if (match := re.match(r" *[\d,]*  ", text)) else ""
-        head, text = f"  {'' if label == before else label:<{label_width}}  {count}", text[len(count) :]
+        if match := re.match(r" *[\d,]*  ", text):
+            count = match[0]
+        else:
+            count = ""
+        head = f"  {'' if label == before else label:<{label_width}}  {count}"
+        text = text[len(count) :]
         fold = textwrap.TextWrapper(width, head, " " * len(head), break_on_hyphens=False)
         parts = fold.wrap(text) if width - len(head) >= 20 else []
         lines += [(part, style) for part in parts or [head + text]]
@@ -188,7 +198,10 @@ def summary(report: SessionReport) -> str:
     lacking = sum(case.state is State.UNVERIFIED and bool(case.values) for case in report.cases)
     traced = sum(counts[state] for state in _TRACED) + lacking
     failed = f" ({len(report.drifted):,} failed)" if report.drifted else ""
-    unconfirmed = f"{counts[State.UNCONFIRMED]:,} unconfirmed, " if counts[State.UNCONFIRMED] else ""
+    if counts[State.UNCONFIRMED]:
+        unconfirmed = f"{counts[State.UNCONFIRMED]:,} unconfirmed, "
+    else:
+        unconfirmed = ""
     on = f" on {', '.join(map(printable, report.devices))}" if report.devices else ""
     return (
         f"{traced:,} traced, {counts[State.GATED]:,} gated{failed}, {counts[State.UNVERIFIED]:,} unverified, "
@@ -202,7 +215,9 @@ def _mood(report: SessionReport) -> str:
         return "bad"
     if counts[State.UNVERIFIED] or counts[State.MISSING] or counts[State.UNCONFIRMED]:
         return "warn"
-    return "good" if counts[State.GATED] else "bold"
+    if counts[State.GATED]:
+        return "good"
+    return "bold"
 
 
 def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str]]:
@@ -211,19 +226,23 @@ def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str
     yield from _reasons(report, State.UNVERIFIED, "warn")
     # Values that this session wrote from one run are unconfirmed too.
     written = (case.change for case in report.cases if case.state is State.UPDATED and case.change is not None)
-    if count := counts[State.UNCONFIRMED] + sum(not change.observed.confirmed for change in written):
+    count = counts[State.UNCONFIRMED] + sum(not change.observed.confirmed for change in written)
+    if count:
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
-    if better := report.better:
+    better = report.better
+    if better:
         texts = [f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}" for case in better[:_TESTS]]
         texts += [f"and {len(better) - _TESTS:,} more"] * (len(better) > _TESTS)
         # The first line has the number.
         number = f"{len(better):,}"
         yield from (("better", f"{' ' * len(number) if at else number}  {t}", "good") for at, t in enumerate(texts))
     yield from _reasons(report, State.UNTRACED, "")
-    if missing := [case for case in report.cases if case.state is State.MISSING]:
+    missing = [case for case in report.cases if case.state is State.MISSING]
+    if missing:
         names = listed([short(case.name, NAME_WIDTH) for case in missing], _NAMED)
         yield "no golden", f"{count_of(len(missing), 'test')}: {names}", "warn"
-    if count := counts[State.UPDATED]:
+    count = counts[State.UPDATED]
+    if count:
         files = len({case.golden for case in report.cases if case.state is State.UPDATED and case.golden})
         where = f" in {count_of(files, 'file')}" if files else ""
         yield "updated", f"{count_of(count, 'test')}{where}: review before you commit", ""
@@ -260,5 +279,8 @@ def _remedies(case: Case) -> Iterator[str]:
     # An update does not write unreliable numbers.
     if judged and not case.problems:
         # Only --cutrace-update=all replaces values with more memory or slower times.
-        worse = "=all" if any(row.verdict in (Verdict.WORSE, Verdict.SLOW) for row in judged) else ""
+        if any(row.verdict in (Verdict.WORSE, Verdict.SLOW) for row in judged):
+            worse = "=all"
+        else:
+            worse = ""
         yield f"if intended: pytest --cutrace-update{worse} {shlex.quote(printable(case.nodeid))}"

@@ -28,7 +28,8 @@ from .values import duration, short, size
 #: Default maximum of slices.
 LIMIT = 600
 #: Maximum of lanes, and of rows of a lane.
-_LANES, _DEPTH = 48, 10
+_LANES = 48
+_DEPTH = 10
 #: Maximum length of a full name.
 _FULL_NAME = 240
 
@@ -98,7 +99,10 @@ class _Maker:
     """Makes the lanes from the tables of a capture and collects the styles of their slices."""
 
     def __init__(self, trace: Trace, index: Index, window: Window, normalize: Callable[[str], str]) -> None:
-        self._trace, self._index, self._window, self._normalize = trace, index, window, normalize
+        self._trace = trace
+        self._index = index
+        self._window = window
+        self._normalize = normalize
         self._several = len(trace.processes) > 1
         self.styles: dict[Style, int] = {}
         self._devices = self._names(trace.devices, "process", "device")
@@ -118,13 +122,16 @@ class _Maker:
         parts = self._window.regions
         if parts:
             styles = [self.style(part.name, "", "region") for part in parts]
-            starts, ends = [part.start for part in parts], [part.end for part in parts]
+            starts = [part.start for part in parts]
+            ends = [part.end for part in parts]
             yield self._lane("regions", "", (0,), 0.25, starts, ends, styles)
 
     def nvtx(self, processes: list[int] | None) -> Iterator[_LaneSlices]:
         """Ranges that overlap the window, cut at its edges, and marks in it."""
-        first, last = self._window.start, self._window.end
-        ranges, marks = self._trace.nvtx_ranges, self._trace.nvtx_marks
+        first = self._window.start
+        last = self._window.end
+        ranges = self._trace.nvtx_ranges
+        marks = self._trace.nvtx_marks
         ranges = ranges[(ranges["start"] < last) & (ranges["end"] >= first)]
         marks = marks[(marks["time"] >= first) & (marks["time"] < last) & (marks["source"] == 0)]
         if processes is not None and self._window.process != ALL_PROCESSES:
@@ -134,11 +141,13 @@ class _Maker:
         styles = np.concatenate([self._messages(ranges, "nvtx"), self._messages(marks, "mark")])
         owners = [np.concatenate([ranges[f], marks[f]]).astype(np.int64) for f in ("process", "thread")]
         for key, at in _groups(*owners):
-            start, end = np.clip(times[at], first, last), np.clip(ends[at], first, last)
+            start = np.clip(times[at], first, last)
+            end = np.clip(ends[at], first, last)
             yield self._lane("NVTX", self._thread(*key), (1, *key, 0), 0.25, start, end, styles[at])
 
     def calls(self, work: WorkSelection) -> Iterator[_LaneSlices]:
-        calls, functions = work.calls, self._index.functions
+        calls = work.calls
+        functions = self._index.functions
         rows = calls.rows
 
         def style(function: int) -> int:
@@ -158,7 +167,8 @@ class _Maker:
         def column(name: str) -> np.ndarray:
             return np.concatenate([part.rows[name] for part in parts.values()]).astype(np.int64)
 
-        start, end = column("start"), column("end")
+        start = column("start")
+        end = column("end")
         call = np.concatenate([part.call for part in parts.values()])
         for key, at in _groups(*map(column, ("process", "device", "context", "stream"))):
             process, device, context, stream = key
@@ -177,7 +187,8 @@ class _Maker:
         kept[np.argsort(lane.start - lane.end, kind="stable")[:keep]] = True
         others = np.flatnonzero(~kept)
         runs = np.flatnonzero(np.diff(np.cumsum(kept)[others], prepend=-1))
-        rest, lengths = lane[others], np.diff(np.append(runs, len(others)))
+        rest = lane[others]
+        lengths = np.diff(np.append(runs, len(others)))
         inside = np.add.reduceat(rest.end - rest.start, runs)
         styles = [
             self.style(f"{count_of(int(n), 'more slice')}", f"left out; {duration(int(t))} in all", "rest")
@@ -213,7 +224,8 @@ class _Maker:
         def style(launch: int) -> int:
             row = self._trace.launches[launch]
             raw = self._index.strings[int(row["name"])]
-            name, full = self._normalize(raw), demangle(raw)
+            name = self._normalize(raw)
+            full = demangle(raw)
             details = [
                 f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers",
                 f"{size(shared)} shared" if (shared := int(row["static_shared"]) + int(row["dynamic_shared"])) else "",
@@ -250,7 +262,9 @@ class _Maker:
     def _thread(self, process: int, thread: int) -> str:
         name = self._threads.get((process, thread), "")
         label = f"{name} (thread {thread})" if name else f"thread {thread}"
-        return f"{self._process(process)}, {label}" if self._several else label
+        if self._several:
+            return f"{self._process(process)}, {label}"
+        return label
 
     def _process(self, process: int) -> str:
         return f"process {self._trace.processes[process].pid}"
@@ -283,7 +297,8 @@ def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
     sizes = [len(lane.start) for lane in lanes]
     if sum(sizes) <= limit:
         return sizes
-    kept, left = [0] * len(lanes), limit // 2
+    kept = [0] * len(lanes)
+    left = limit // 2
     for share in sorted({lane.share for lane in lanes}):
         mine = [at for at, lane in enumerate(lanes) if lane.share == share]
         budget = min(int(left * share), sum(sizes[at] for at in mine))

@@ -16,8 +16,10 @@ from .values import pair, short, value_text
 #: The share by which a time must change to count as changed. Other metrics count if they change at all.
 _TIME_SHARE = 0.1
 #: The sizes of the charts of totals and of tests.
-_WIDTH, _HEIGHT = 300, 80
-_SPARK_WIDTH, _SPARK_HEIGHT = 100, 20
+_WIDTH = 300
+_HEIGHT = 80
+_SPARK_WIDTH = 100
+_SPARK_HEIGHT = 20
 
 #: One value for each report; None for a report without the metric.
 Series = list[int | None]
@@ -65,10 +67,15 @@ def _rank(series: dict[str, Series]) -> int:
     moved = {}
     for name, values in series.items():
         known = [value for value in values if value is not None]
-        least, most = min(known, default=0), max(known, default=0)
+        least = min(known, default=0)
+        most = max(known, default=0)
         moved[name] = most - least > (_TIME_SHARE * most if name == "kernel_time_ns" else 0)
     timed = moved.pop("kernel_time_ns")
-    return 0 if any(moved.values()) else 1 if timed else 2
+    if any(moved.values()):
+        return 0
+    if timed:
+        return 1
+    return 2
 
 
 def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[str]:
@@ -130,7 +137,8 @@ def _spark(name: str, values: Series) -> str:
 def _points(values: Sequence[int | None], width: int, height: int, margin: int) -> list[tuple[float, float]]:
     """The coordinates of the known values in a chart."""
     known = [value for value in values if value is not None]
-    least, most = min(known), max(known)
+    least = min(known)
+    most = max(known)
     step = (width - 2 * margin) / max(len(values) - 1, 1)
 
     def height_of(value: int) -> float:

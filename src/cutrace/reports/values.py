@@ -22,12 +22,19 @@ def unit_of(name: str) -> str:
         return METRICS[name].unit
     if is_full_name(name):
         return hardware(name, "").unit
-    return "ns" if name.endswith("_ns") else "bytes" if name.endswith("_bytes") else ""
+    if name.endswith("_ns"):
+        return "ns"
+    if name.endswith("_bytes"):
+        return "bytes"
+    return ""
 
 
 def title(name: str) -> str:
     """The name of a metric in tables, without a unit that its values show."""
-    shortened = name.removesuffix("_bytes") if name.endswith("_memory_bytes") else name.removesuffix("_ns")
+    if name.endswith("_memory_bytes"):
+        shortened = name.removesuffix("_bytes")
+    else:
+        shortened = name.removesuffix("_ns")
     return shortened or name
 
 
@@ -42,13 +49,19 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
         return " or ".join(value_text(name, one, exact=exact) for one in value)
     if isinstance(value, Span):
         least, most = (value_text(name, edge, exact=exact) for edge in (value.min, value.max))
-        return least if least == most else f"{least} to {most}"
+        if least == most:
+            return least
+        return f"{least} to {most}"
     if value is None:
         return NOTHING
     if isinstance(value, bool) or not isinstance(value, int | float):
         return short(text_of(value), 40) or '""'
     if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value > 0 else "-inf" if value < 0 else "NaN"
+        if value > 0:
+            return "inf"
+        if value < 0:
+            return "-inf"
+        return "NaN"
     unit = unit_of(name)
     if value < 0 and unit:
         return "-" + value_text(name, -value, exact=exact)
@@ -58,13 +71,23 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
         return f"{value:.1%}".replace("%", " %")
     if exact or unit not in ("bytes", "ns", "bytes/s"):
         digits = f"{value:,}" if exact else number_text(value)
-        return f"{digits} B" if unit == "bytes" else f"{digits} {unit}" if unit not in ("", "1") else digits
-    return duration(value) if unit == "ns" else size(value) + ("/s" if unit == "bytes/s" else "")
+        if unit == "bytes":
+            return f"{digits} B"
+        if unit not in ("", "1"):
+            return f"{digits} {unit}"
+        return digits
+    if unit == "ns":
+        return duration(value)
+    return size(value) + ("/s" if unit == "bytes/s" else "")
 
 
 def number_text(value: float) -> str:
     """A number without unit: all digits of an integer, at least four of others."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if abs(value) < 1e4:
+        return f"{value:,.4g}"
+    return f"{value:,.0f}"
 
 
 def pair(name: str, golden: object, now: object) -> tuple[str, str]:
@@ -77,12 +100,16 @@ def pair(name: str, golden: object, now: object) -> tuple[str, str]:
 
 def duration(ns: float) -> str:
     """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.234s``."""
-    return value_text("", ns) if _is_huge(ns) else format_duration(ns, "")
+    if _is_huge(ns):
+        return value_text("", ns)
+    return format_duration(ns, "")
 
 
 def size(count: float) -> str:
     """A number of bytes: ``4 B``, ``64 MiB``, ``1.5 GiB``."""
-    return value_text("", count) if _is_huge(count) else format_size(count)
+    if _is_huge(count):
+        return value_text("", count)
+    return format_size(count)
 
 
 def _is_huge(value: float) -> bool:
