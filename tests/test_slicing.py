@@ -17,7 +17,7 @@ from cutrace.errors import CutraceError
 from cutrace.exporters.base import Request
 from cutrace.runbin import TABLES
 from cutrace.runbin.blocks import HEADER_SIZE
-from cutrace.slicing import Conditions, cut, matcher
+from cutrace.slicing import Conditions, cut
 from cutrace.trace import Trace, load
 from pftrace import decode
 
@@ -588,21 +588,3 @@ def test_the_capture_itself_is_not_overwritten(tmp_path):
     with pytest.raises(CutraceError, match="is an input"):
         cut(tmp_path / "a.bin", tmp_path / "a.bin", Conditions())
     assert (tmp_path / "a.bin").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text", "matches"),
-    [
-        ("a", "a", True),
-        ("a", "ab", False),
-        ("a*", "ab", True),
-        ("f(float*)", "f(float*)", True),
-        ("x[1]", "x[1]", True),
-        ("/b$/", "ab", True),
-        ("/^b/", "ab", False),
-        ("A*", "ab", False),
-        ("/", "/", True),
-    ],
-)
-def test_patterns(pattern, text, matches):
-    assert matcher(pattern)(text) is matches

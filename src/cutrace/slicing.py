@@ -5,11 +5,9 @@ This module looks up the names in a trace; :mod:`.trace.selection` decides which
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import groupby, starmap
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -25,6 +23,7 @@ from .conversion import write as convert
 from .errors import CutraceError, did_you_mean
 from .exporters.base import Request
 from .loading import StrPath, listed, opened, selected
+from .patterns import any_matcher, matcher
 from .runbin.layout import HOST_SLICE_KINDS, TABLES
 from .trace import Trace
 from .trace.rows import LATEST
@@ -160,26 +159,6 @@ def _since_begin(trace: Trace, time: int) -> str:
 # Names
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a function that matches texts with a pattern: an exact text, ``*``, ``?`` and ``[...]`` as in a shell, or
-    ``/regular expression/``, which may match a part."""
-    if len(pattern) > 2 and pattern[0] == pattern[-1] == "/":
-        try:
-            expression = re.compile(pattern[1:-1])
-        except re.error as error:
-            raise CutraceError(f"{pattern} is not a regular expression: {error}") from None
-        return lambda text: expression.search(text) is not None
-    if any(c in pattern for c in "*?["):
-        # Names in C++ contain these characters, too.
-        return lambda text: text == pattern or fnmatchcase(text, pattern)
-    return lambda text: text == pattern
-
-
-def _any(patterns: Iterable[str]) -> Callable[[str], bool]:
-    matchers = [matcher(pattern) for pattern in patterns]
-    return lambda text: any(matches(text) for matches in matchers)
-
-
 def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoReturn:
     """Raise an error for an unknown name, with the names that exist."""
     names = list(dict.fromkeys(name for name in known if name))
@@ -198,7 +177,7 @@ def _listing(names: Iterable[str]) -> str:
 
 def _tests(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> tuple[Stretch, ...]:
     runs = windows(trace)
-    matches = _any(patterns)
+    matches = any_matcher(patterns)
     chosen = [w for w in runs if matches(w.name)]
     if not chosen:
         _missing("test", patterns, (w.name for w in runs))
@@ -219,7 +198,7 @@ def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
     thread and a test choose launches, so nodes are not selected by their creation then."""
     if not trace.origins or c.index != "all" or c.same_thread or c.test:
         return None
-    matches = _any(c.nvtx)
+    matches = any_matcher(c.nvtx)
     # Names of ranges of a domain follow its name and a colon.
     mask = [any(matches(n) or matches(n.partition(":")[2]) for n in path) for path in trace.origins.paths]
     return np.array(mask) if any(mask) else None
@@ -228,7 +207,7 @@ def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
 def _ranges(trace: Trace, c: Conditions, created: bool, sentences: list[str]) -> tuple[Stretch, ...]:
     """Return the stretches of the chosen ranges: NVTX ranges, and annotations of other tools that stand for them. None
     is an error, unless graph nodes were ``created`` in such ranges."""
-    matches = _any(c.nvtx)
+    matches = any_matcher(c.nvtx)
     verdicts: dict[int, bool] = {}
     matching: list[Stretch] = []
     for table in ("nvtx_ranges", "host_slices"):
@@ -365,7 +344,7 @@ def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
 
 def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.ndarray:
     """Return for each launch configuration whether its kernel has one of these names."""
-    matches = _any(patterns)
+    matches = any_matcher(patterns)
     ids = trace.launches["name"]
     mangled = {i: trace.strings[i] for i in np.unique(ids[1:]).tolist()}
     matching = [

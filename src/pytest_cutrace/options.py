@@ -137,7 +137,7 @@ def read(config: pytest.Config) -> Settings:
     """Read the settings of a session. Raises :class:`pytest.UsageError` with the option, or the file and line of the
     ini value, that is invalid."""
     from cutrace.errors import CutraceError
-    from cutrace.golden import Rules, check_variant, parse_gate, parse_ignore, parse_tolerance, parse_update
+    from cutrace.golden import Rules, check_variant, parse_gate, parse_ignore, parse_own, parse_tolerance, parse_update
 
     def get(name: str, parse: Callable[[Any], T]) -> T:
         """The parsed value of an option, or of the ini value if the option is not given."""
@@ -156,7 +156,7 @@ def read(config: pytest.Config) -> Settings:
         gate=get("cutrace_gate", lambda text: parse_gate(text or "work,counter")),
         tolerance=get("cutrace_tolerance", parse_tolerance),
         ignore=get("cutrace_ignore", parse_ignore),
-        own=tuple(get("cutrace_own_kernels", list)),
+        own=get("cutrace_own_kernels", parse_own),
         fail_less=get("cutrace_less", _choice("show", "fail")) == "fail" or strict,
         strict=strict,
     )

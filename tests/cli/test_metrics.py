@@ -34,7 +34,7 @@ def tables(done) -> list[list[dict]]:
 
 
 def test_metrics_of_instructions(fake):
-    (rows,) = tables(fake("list", "--lines", "inst_executed", "--format", "json"))
+    (rows,) = tables(fake("list", "--lines", "*inst_executed", "--format", "json"))
     assert [(row["name"], row["kind"], row["dimension"]) for row in rows] == [
         ("smsp__sass_inst_executed", "instruction", "instruction"),
         ("smsp__sass_thread_inst_executed", "instruction", "instruction"),
@@ -68,7 +68,7 @@ def test_a_set_has_its_metrics_and_formulas(fake):
 
 
 def test_metrics_are_listed_by_pattern(fake):
-    (rows,) = tables(fake("list", "pipe_fma", "--format", "json"))
+    (rows,) = tables(fake("list", "*pipe_fma*", "--format", "json"))
     assert [row["name"] for row in rows] == ["sm__inst_executed_pipe_fma", "sm__pipe_fma_cycles_active"]
     (kernels,), (sampled,) = (
         tables(fake("list", "--format", "json")),
@@ -101,7 +101,7 @@ def test_the_chip_is_that_of_the_first_gpu(fake_driver):
         (("describe", "sm__inst_executed.total"), "`cutrace metrics describe sm__inst_executed` lists its endings"),
         (("describe", "nothing"), "`cutrace metrics list` lists all"),
         (("list", "nothing"), "no metric of GH100 matches 'nothing'"),
-        (("list", "["), "'[' is not a regular expression"),
+        (("list", "/[/"), "/[/ is not a regular expression"),
         (("sets", "ocupancy"), "there is no set ocupancy: did you mean occupancy?"),
         (("sets", "all"), "there is no set all: the sets are overview,"),
         (("sets", "--chip", "gh100"), "does not know the chip gh100: did you mean GH100?"),

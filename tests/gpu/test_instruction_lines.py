@@ -49,8 +49,8 @@ def profile(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def test_instructions_by_line_add_up_to_the_counter_of_the_gpu(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     (tmp_path / "program.py").write_text(KERNEL)
-    done = profile(tmp_path, "--lines", "--kernel", "^(known|other)$", "--skip", "2", "-o", "lines.bin")
-    profile(tmp_path, "--metrics", "smsp__inst_executed.sum", "--kernel", "^(known|other)$", "--skip", "2")
+    done = profile(tmp_path, "--lines", "--kernel", "/^(known|other)$/", "--skip", "2", "-o", "lines.bin")
+    profile(tmp_path, "--metrics", "smsp__inst_executed.sum", "--kernel", "/^(known|other)$/", "--skip", "2")
     sums = [line for line in done.stdout.splitlines() if line.startswith("sum ")]
     assert len(sums) == 3, "a recorded run and one for each kernel"
     assert len(set(sums)) == 1, "the program computes the same"

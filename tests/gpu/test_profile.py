@@ -35,7 +35,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
     folder = tmp_path_factory.mktemp("profile")
     program = [sys.executable, "-c", PROGRAM]
     command = [sys.executable, "-m", "cutrace", "profile", "--metrics", f"{','.join(NAMES)},speed-of-light",
-               "--kernel", "elementwise", "--", *program]  # fmt: skip
+               "--kernel", "/elementwise/", "--", *program]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done, folder / "run.bin"

@@ -152,7 +152,7 @@ fakegpu.synchronize()
 
 def test_a_kernel_that_waits_for_one_of_another_thread_ends_in_a_sentence(runs: Runs) -> None:
     program = INTERLOCKED.format(other="other", meanwhile="fakegpu.launch('other')")
-    done = runs("--kernel", "waits|axpy", program=program, CUTRACE_PROFILE_PATIENCE_MS="100")
+    done = runs("--kernel", "/waits|axpy/", program=program, CUTRACE_PROFILE_PATIENCE_MS="100")
     assert done.returncode == 0, done.stderr
     sentence = (
         "launch 0 of waits and later ones were not counted: another thread had to wait for 0.1 s to launch a kernel"
@@ -169,7 +169,7 @@ def test_a_kernel_that_waits_for_one_of_another_thread_ends_in_a_sentence(runs: 
 @pytest.mark.parametrize("meanwhile", ["fakegpu.launch('other')", "launching.join()"])
 def test_a_kernel_that_waits_for_ever_ends_the_program_with_a_sentence(runs: Runs, meanwhile: str) -> None:
     program = "import fakegpu\nfakegpu.launch('first')\n" + INTERLOCKED.format(other="never", meanwhile=meanwhile)
-    done = runs("--kernel", "first|waits", program=program, CUTRACE_PROFILE_PATIENCE_MS="100")
+    done = runs("--kernel", "/first|waits/", program=program, CUTRACE_PROFILE_PATIENCE_MS="100")
     assert done.returncode == 1
     sentence = (
         "the program was ended, because launch 0 of waits did not end while it was counted. Kernels that wait for"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
+from ..patterns import any_matcher
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
 from ..trace.origins import NODE_FIELDS, Origins
@@ -48,7 +48,7 @@ def measure(
 
     Work counts if the API call that launched it began in the window, on any thread of the window's process or of a
     process that belongs to it (:func:`.windows.owners`). ``normalize`` returns the stable name of a kernel. Kernels
-    whose stable name matches a pattern of ``ignore`` (as in :mod:`fnmatch`, case-sensitive) do not count.
+    whose stable name matches a pattern of ``ignore`` do not count.
     """
     index = index_of(trace)
     processes, work = belonging(index, window)
@@ -129,7 +129,8 @@ def _stable_names(index: Index, kernels: WorkRows, normalize: Callable[[str], st
 
 
 def _without_ignored(index: Index, work: WorkSelection, names: dict[int, str], ignore: Sequence[str]) -> WorkSelection:
-    ignored = [i for i, name in names.items() if any(fnmatchcase(name, pattern) for pattern in ignore)]
+    matches = any_matcher(ignore)
+    ignored = [i for i, name in names.items() if matches(name)]
     if not ignored:
         return work
     kernels = work["kernels"]

@@ -23,7 +23,7 @@ from ..units import printable
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What the user asked for: ``name`` is a pattern of names (:func:`cutrace.slicing.matcher`), another one needs new
+    """What the user asked for: ``name`` is a pattern of names (:func:`cutrace.patterns.matcher`), another one needs new
     parts. ``baseline`` are the sources that the others are compared with; only reducers read it."""
 
     name: str = ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..analysis.tables import Table, columns_of
 from ..errors import CutraceError
-from ..slicing import matcher
+from ..patterns import matcher
 from .model import BatchOptions, BatchReport, Part, RankTrace, Result
 from .stragglers import stragglers
 from .time_sums import TimeSums

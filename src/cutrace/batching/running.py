@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import CutraceError, did_you_mean
 from ..outputs import available_cores, check_output, keep_sources, write_text
-from ..slicing import matcher
+from ..patterns import matcher
 from ..trace.arrow import package, pyarrow
 from .collectives import COLLECTIVES
 from .gpu_use import GAPS, OVERLAP, UTILIZATION

@@ -51,7 +51,7 @@ def check(
     from .. import golden as gold
 
     shares, ignored = gold.parse_tolerance(tolerance), gold.parse_ignore(ignore)
-    rules = gold.Rules(gold.parse_gate(gate), shares, ignored, own, strict, strict)
+    rules = gold.Rules(gold.parse_gate(gate), shares, ignored, gold.parse_own(own), strict, strict)
     golden = gold.read(golden_file)
     known = {gold.joined(golden.path, name): entry for name, entry in golden.tests.items()}
     if test is not None and test not in known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from ..analysis.tables import Table, columns_of
 from ..errors import CutraceError
+from ..patterns import matcher
 from ..units import count_of
 from . import options
 from .output import put_tables
@@ -47,22 +47,21 @@ def metrics() -> None:
 def list_metrics(
     pattern: str | None, sampled: bool, lines: bool, chip: str | None, cupti: Path | None, form: str
 ) -> None:
-    """List the metrics of a chip, or those that match PATTERN (a regular expression)."""
+    """List the metrics of a chip, or those that match PATTERN: a name with *, ? or [...], or /a regular expression/."""
     from ..metrics.instructions import metrics_of
 
     if lines and sampled:
         raise CutraceError("--lines and --sampled are two lists: ask for one of them")
-    try:
-        expression = re.compile(pattern or "")
-    except re.error as error:
-        raise CutraceError(f"{pattern!r} is not a regular expression: {error}") from None
+    matches = matcher(pattern or "*")
     with _chip(chip, cupti, sampled=sampled) as device:
         if lines:
-            described = [metric for metric in metrics_of(device.cupti, device.name) if expression.search(metric.name)]
+            described = [metric for metric in metrics_of(device.cupti, device.name) if matches(metric.name)]
         else:
-            described = [device.describe(name) for name in device.names() if expression.search(name)]
+            described = [device.describe(name) for name in device.names() if matches(name)]
     if not described:
-        raise CutraceError(f"no metric of {device.name} matches {pattern!r}: try a shorter pattern")
+        raise CutraceError(
+            f"no metric of {device.name} matches {pattern!r}: write '*word*' for names that contain a word"
+        )
     put_tables(_KIND, [_table_of(device, sorted(described, key=lambda metric: metric.name))], form)
 
 

@@ -31,7 +31,7 @@ _MAX_LINES = 10
     help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given, overview with "
     "--ranges. With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
 )
-@click.option("--kernel", metavar="REGEX", help="Kernels whose demangled name matches; else all.")
+@click.option("--kernel", metavar="NAME", help="Kernels of this name, as in `cutrace slice`; else all.")
 @click.option("--nvtx", metavar="RANGE", help="Only launches in NVTX ranges of this name, as in `cutrace slice`.")
 @click.option(
     "--ranges", metavar="NAME", help="Count whole NVTX ranges of this name, each in one pass, and no kernels."

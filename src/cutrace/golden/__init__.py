@@ -18,6 +18,7 @@ from .rules import (
     parse_gate,
     parse_ignore,
     parse_limits,
+    parse_own,
     parse_tolerance,
     parse_update,
 )
@@ -29,6 +30,6 @@ __all__ = [
     "Rules", "Span", "StaleCheck", "Update", "Verdict", "accept", "artifact_path", "check", "check_variant",
     "collected_ids", "compare", "confirmed", "counters_in", "difference", "differences", "digest", "environment",
     "existing", "golden_files", "golden_path", "is_counter", "joined", "limits", "merged", "observed",
-    "parse_counters", "parse_gate", "parse_ignore", "parse_limits", "parse_tolerance", "parse_update", "propose",
-    "prune", "read", "recorded_on", "split", "text", "unsettled", "variant", "write", "write_changes",
+    "parse_counters", "parse_gate", "parse_ignore", "parse_limits", "parse_own", "parse_tolerance", "parse_update",
+    "propose", "prune", "read", "recorded_on", "split", "text", "unsettled", "variant", "write", "write_changes",
 ]  # fmt: skip

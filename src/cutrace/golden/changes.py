@@ -11,11 +11,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from ..errors import CutraceError
+from ..patterns import matcher
 from .files import existing, golden_files, line_of_test, read, text, write
 from .model import Entry, Module, Observed, joined, split
 
@@ -115,7 +115,7 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
         for at, (test, entry) in enumerate(candidates.tests.items(), 1):
             nodeid = joined(candidates.path, test)
             if select and not any(
-                nodeid == word or nodeid.startswith((f"{word}::", f"{word}[")) or fnmatchcase(nodeid, word)
+                nodeid == word or nodeid.startswith((f"{word}::", f"{word}[")) or matcher(word)(nodeid)
                 for word in select
             ):
                 continue

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError, did_you_mean
+from ..patterns import any_matcher, matcher
 from ..units import parse_duration, parse_size
 from .model import DIVIDED, find_metric, is_counter, total_of
 
@@ -38,7 +38,7 @@ class Rules:
 
     ``gate`` has the metrics and classes that fail a test, ``tolerance`` shares by metric or class (0.05 is 5 %),
     ``ignore`` the metrics and classes to omit and ``METRIC:PATTERN`` for names of a breakdown, ``own`` patterns of the
-    project's own kernels. Patterns are those of :mod:`fnmatch`, case-sensitive. With ``fail_less`` less work fails too;
+    project's own kernels. Patterns are those of :mod:`cutrace.patterns`. With ``fail_less`` less work fails too;
     with ``strict`` missing golden values fail as well.
     """
 
@@ -60,10 +60,11 @@ class Rules:
         patterns = [word.partition(":")[2] for word in self.ignore if word.startswith(f"{total}:")]
         if not patterns or not isinstance(value, dict):
             return value
-        return {name: count for name, count in value.items() if not any(fnmatchcase(name, one) for one in patterns)}
+        ignored = any_matcher(patterns)
+        return {name: count for name, count in value.items() if not ignored(name)}
 
     def owns(self, kernel: str) -> bool:
-        return any(fnmatchcase(kernel, pattern) for pattern in self.own)
+        return any_matcher(self.own)(kernel)
 
     def tolerance_of(self, metric: Metric) -> float:
         """The share by which a metric may exceed its golden value."""
@@ -119,8 +120,16 @@ def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
         total = _target(first)
         if colon and total not in DIVIDED:
             raise CutraceError(f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels")
+        matcher(pattern)  # raises an error for a wrong pattern
         ignored.append(f"{total}:{pattern}" if colon else total)
     return tuple(dict.fromkeys(ignored))
+
+
+def parse_own(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return patterns of the project's own kernels as a tuple. Raises :class:`CutraceError` for a wrong pattern."""
+    own = tuple(patterns)
+    any_matcher(own)
+    return own
 
 
 def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[str, float]:

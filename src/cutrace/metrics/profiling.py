@@ -123,11 +123,11 @@ def profile(
     counted for each instruction and summed over the launches. ``metrics`` are then names as ``NAME,...``; the default
     is :data:`.instructions.DEFAULT`. The command runs again for each kernel, for at most :data:`KERNELS`.
 
-    ``kernel`` is a regular expression on demangled names, ``nvtx`` the name of ranges around the launch. In each
-    process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the name
-    of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is then
-    :data:`DEFAULT_OF_RANGES`. ``say`` receives progress messages. If the first run fails, nothing is written, and the
-    result has its exit status.
+    ``kernel`` is a pattern of kernel names and ``nvtx`` one of ranges around the launch, as in :class:`.Conditions`. In
+    each process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the
+    name of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is
+    then :data:`DEFAULT_OF_RANGES`. ``say`` receives progress messages. If the first run fails, nothing is written, and
+    the result has its exit status.
 
     Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
     first run lost launches, a metric is unknown, the metrics of ranges need several passes, or the command cannot be

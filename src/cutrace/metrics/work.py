@@ -18,8 +18,9 @@ from .._native import demangle
 from ..analysis.names import normalize_kernel
 from ..errors import CutraceError
 from ..loading import selected
+from ..patterns import matcher
 from ..runbin.writer import Writer
-from ..slicing import Conditions, matcher, resolve
+from ..slicing import Conditions, resolve
 from ..trace import Trace
 from ..trace.quality import summed
 from ..units import count_of
@@ -86,13 +87,13 @@ _Counted = TypeVar("_Counted", bound=CountedWork)
 def choose_launches(
     trace: Trace, kernel: str | None, nvtx: str | None, skip: int, count: int | None
 ) -> tuple[list[Launch], int]:
-    """The launches of kernels that match ``kernel`` (a regular expression) inside NVTX ranges ``nvtx``: in each process
-    at most ``count`` after the first ``skip``. Also returns the number of such launches inside CUDA graphs, which
-    cannot be replayed one by one.
+    """The launches of kernels that match the pattern ``kernel`` inside NVTX ranges ``nvtx``: in each process at most
+    ``count`` after the first ``skip``. Also returns the number of such launches inside CUDA graphs, which cannot be
+    replayed one by one.
 
     Raises :class:`CutraceError` if no launch is selected.
     """
-    conditions = Conditions(kernel=(f"/{kernel}/",) if kernel else (), nvtx=(nvtx,) if nvtx else ())
+    conditions = Conditions(kernel=(kernel,) if kernel else (), nvtx=(nvtx,) if nvtx else ())
     with selected(trace, resolve(trace, conditions)[0]) as part:
         pids = [process.pid for process in part.processes]
         wanted = {(pids[row["process"]], int(row["correlation"])) for row in part.kernels}

@@ -1,0 +1,41 @@
+"""The one language of patterns for names.
+
+A pattern is an exact name, a name with ``*``, ``?`` or ``[...]`` as in a shell, or ``/a regular expression/``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from .errors import CutraceError
+
+Matches = Callable[[str], bool]
+
+_WILDCARDS = frozenset("*?[")
+
+
+@lru_cache(maxsize=1024)
+def matcher(pattern: str) -> Matches:
+    """Return a function that says whether a name matches a pattern. Upper and lower case differ.
+
+    A regular expression may match a part of the name. Raises :class:`CutraceError` for one that is not valid.
+    """
+    if len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/"):
+        try:
+            expression = re.compile(pattern[1:-1])
+        except re.error as error:
+            raise CutraceError(f"{pattern} is not a regular expression: {error}. Correct it.") from None
+        return lambda name: expression.search(name) is not None
+    if _WILDCARDS.isdisjoint(pattern):
+        return lambda name: name == pattern
+    # Names in C++ contain these characters, too.
+    return lambda name: name == pattern or fnmatchcase(name, pattern)
+
+
+def any_matcher(patterns: Iterable[str]) -> Matches:
+    """Return a function that says whether a name matches one of several patterns."""
+    matchers = [matcher(pattern) for pattern in patterns]
+    return lambda name: any(matches(name) for matches in matchers)
