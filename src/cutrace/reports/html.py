@@ -43,13 +43,15 @@ def html(report: SessionReport) -> str:
     styles: dict[Style, int] = {}
     details = [data_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
     several = len({case.environment for case in cases if case.environment}) > 1
+    entries = [_entry(number, case, several) for number, case in enumerate(cases)]
+    looks = [(style.name, style.detail, style.kind) for style in styles]
     return page(
         "page",
         "cutrace report",
         about="".join(_about(report)),
         filters="".join(_filters(report)),
-        main="\n".join(_entry(number, case, several) for number, case in enumerate(cases)),
-        data="\n".join([data_script("styles", [(style.name, style.detail, style.kind) for style in styles]), *details]),
+        main="\n".join(entries),
+        data="\n".join([data_script("styles", looks), *details]),
     )
 
 
@@ -79,25 +81,29 @@ def figures(made: Table, most: int, more: str) -> str:
     rows = list(made.rows)
     if not rows:
         return ""
-    cells = ([cell(*pair) for pair in zip(row, made.columns, strict=True)] for row in rows[:most])
+    cells = [list(map(cell, row, made.columns)) for row in rows[:most]]
     texts = [column.name for column in made.columns if column.unit == "text"]
     classes = dict.fromkeys(texts, "text") | dict.fromkeys(texts[-1:], "text name")
+    shown = table([column.name for column in made.columns], cells, classes)
     if len(rows) > most:
-        note = f"<p class=note>{escaped(more.format(len(rows) - most))}</p>"
-    else:
-        note = ""
-    return table([column.name for column in made.columns], cells, classes) + note
+        shown += f"<p class=note>{escaped(more.format(len(rows) - most))}</p>"
+    return shown
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]) -> str:
     """A table of texts. ``classes`` has the CSS classes of some columns, by their heads."""
-    kinds = [f' class="{classes[name]}"' if name in classes else "" for name in head]
-    top = "".join(f"<th scope=col{kind}>{escaped(name)}</th>" for name, kind in zip(head, kinds, strict=True))
-    body = "\n".join(
-        f"<tr>{''.join(f'<td{kind}>{escaped(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>"
-        for row in rows
-    )
-    return f"<div class=scroll><table><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+    kinds = []
+    for name in head:
+        kind = classes.get(name)
+        kinds.append(f' class="{kind}"' if kind is not None else "")
+
+    def cells(tag: str, end: str, words: Sequence[str]) -> str:
+        made = [f"<{tag}{kind}>{escaped(word)}</{end}>" for word, kind in zip(words, kinds, strict=True)]
+        return f"<tr>{''.join(made)}</tr>"
+
+    top = cells("th scope=col", "th", head)
+    body = "\n".join(cells("td", "td", row) for row in rows)
+    return f"<div class=scroll><table><thead>{top}</thead><tbody>\n{body}\n</tbody></table></div>"
 
 
 def style_of_page(name: str) -> str:
@@ -141,7 +147,7 @@ def _entry(number: int, case: Case, several: bool) -> str:
     values = [value_text(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
     what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
     drift = ", ".join(_drift(case)) or _reason(case)
-    key = "failed" if case.bad else case.state.value
+    key = _key(case)
     better = " data-better" if case.better and not case.bad else ""
     return (
         f'<li data-state={case.state.value}{" data-failed" if case.bad else better}><a href="#t{number}">'
@@ -172,18 +178,34 @@ def _reason(case: Case) -> str:
 
 
 def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
+    tables = [table for table in _tables(case) if table["rows"]]
+    links = [(name, _link(path)) for name, path in case.artifacts.items()]
+    user = [(str(name), _user(value)) for name, value in case.user.items()]
     return {
-        **{name: getattr(case, name) for name in ("nodeid", "name", "file", "outcome", "problems", "notes", "golden")},
+        "nodeid": case.nodeid,
+        "name": case.name,
+        "file": case.file,
+        "outcome": case.outcome,
+        "problems": case.problems,
+        "notes": case.notes,
+        "golden": case.golden,
         "state": STATES[case.state][0],
-        "key": "failed" if case.bad else case.state.value,
+        "key": _key(case),
         "reason": _reason(case),
         "facts": list(_facts(case)),
-        "links": [(name, _link(path)) for name, path in case.artifacts.items()],
-        "tables": [table for table in _tables(case) if table["rows"]],
-        "user": [(str(name), _user(value)) for name, value in case.user.items()],
+        "links": links,
+        "tables": tables,
+        "user": user,
         "kernels": list(_kernels(case)),
         "timeline": case.timeline and _timeline(case.timeline, styles),
     }
+
+
+def _key(case: Case) -> str:
+    """The name by which the list filters a test."""
+    if case.bad:
+        return "failed"
+    return case.state.value
 
 
 def _facts(case: Case) -> Iterator[str]:
@@ -215,25 +237,37 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
 
 def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
     golden, now = pair(row.metric, row.golden, row.now)
+    if updated:
+        verdict = "updated"
+        detail = names_shortened(row.detail)
+        mark = "new"
+    else:
+        verdict = row.verdict.value
+        detail = comment(row)
+        mark = style_of(row)
+    if isinstance(row.now, Mapping):
+        parts = row.now
     return {
         "name": title(row.metric),
         "golden": golden,
         "now": now,
         "rule": row.rule,
-        "verdict": "updated" if updated else row.verdict.value,
-        "detail": names_shortened(row.detail) if updated else comment(row),
-        "mark": "new" if updated else style_of(row),
+        "verdict": verdict,
+        "detail": detail,
+        "mark": mark,
         "dull": row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed and _empty(row.now),
-        "parts": _parts(row.metric, row.now if isinstance(row.now, Mapping) else parts),
+        "parts": _parts(row.metric, parts),
     }
 
 
 def _parts(name: str, value: object) -> list[tuple[str, str]]:
     """Parts with their counts or bytes as texts: ``2 x``, ``4 B``."""
-    return [
-        (part, f"{count}\u00a0\u00d7" if count[-1:].isdigit() else count)
-        for part, count in counts(value, name)[:_PARTS]
-    ]
+    parts = []
+    for part, count in counts(value, name)[:_PARTS]:
+        if count[-1:].isdigit():
+            count += "\u00a0\u00d7"
+        parts.append((part, count))
+    return parts
 
 
 def _breakdowns(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:

@@ -39,14 +39,19 @@ def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
         return ", ".join(dict.fromkeys(filter(None, texts)))
 
     jobs = [report for _, report in reports]
-    versions = dict.fromkeys(name for report in jobs for name in report.versions)
+    labels = ", ".join(label for label, _ in reports)
+    starts = [report.started for report in jobs if report.started]
+    notes = [f"{label}: {note}" for label, report in reports for note in report.notes]
+    versions = {}
+    for name in dict.fromkeys(name for report in jobs for name in report.versions):
+        versions[name] = distinct(report.versions.get(name, "") for report in jobs)
     return SessionReport(
         tuple(cases),
-        header=f"{count_of(len(reports), 'job')} ({', '.join(label for label, _ in reports)})",
-        started=min(filter(None, (report.started for report in jobs)), default=""),
+        header=f"{count_of(len(reports), 'job')} ({labels})",
+        started=min(starts, default=""),
         duration_s=round(sum(report.duration_s for report in jobs), 3),
-        versions={name: distinct(report.versions.get(name, "") for report in jobs) for name in versions},
-        notes=tuple(f"{label}: {note}" for label, report in reports for note in report.notes),
+        versions=versions,
+        notes=tuple(notes),
         commit=distinct(report.commit for report in jobs),
     )
 
@@ -64,7 +69,8 @@ class MetricChange:
     @property
     def detail(self) -> str:
         """The changed counts by name: ``+ fill x2, - gemm (gone)``."""
-        before, after = ({} if not isinstance(v, Mapping) else v for v in (self.before, self.after))
+        before = self.before if isinstance(self.before, Mapping) else {}
+        after = self.after if isinstance(self.after, Mapping) else {}
         return part_changes(before, after, unit_of(self.metric))
 
 
@@ -81,6 +87,13 @@ class CaseChange:
         case = self.after or self.before
         assert case is not None
         return case
+
+    @property
+    def kind(self) -> str:
+        """``new``, ``gone`` or ``changed``."""
+        if self.before is None:
+            return "new"
+        return "changed" if self.after is not None else "gone"
 
     @property
     def failed(self) -> bool:
@@ -125,7 +138,7 @@ def tables(changes: Sequence[CaseChange]) -> list[Table]:
 
 def verdict(before: SessionReport, after: SessionReport, changes: Sequence[CaseChange]) -> str:
     """A line with the number of tests that differ and the totals of both reports."""
-    kinds = Counter("new" if not one.before else "gone" if not one.after else "changed" for one in changes)
+    kinds = Counter(change.kind for change in changes)
     numbers = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone"))
     totals = []
     for name in TOTALS:
@@ -136,26 +149,29 @@ def verdict(before: SessionReport, after: SessionReport, changes: Sequence[CaseC
 
 def total(cases: Iterable[Case], name: str) -> int:
     """A metric of a whole suite: the sum over its tests; for the memory level, the maximum."""
-    values = [value for case in cases if isinstance(value := case.values.get(name), int)]
+    values = [case.values.get(name) for case in cases]
+    numbers = [value for value in values if isinstance(value, int)]
     if name == "peak_memory_bytes":
-        return max(values, default=0)
-    return sum(values)
+        return max(numbers, default=0)
+    return sum(numbers)
 
 
 def to_json(change: CaseChange) -> dict[str, Any]:
     """A changed test as JSON values."""
     case = change.case
+    both = (change.before, change.after)
+    metrics = []
+    for one in change.metrics:
+        values = {"before": plain(one.before), "after": plain(one.after)}
+        metrics.append({"metric": one.metric, "region": one.region, **values})
     return {
         "nodeid": case.nodeid,
         "environment": case.environment,
         "job": case.job,
-        "state": [one and one.state.value for one in (change.before, change.after)],
-        "failing": [one and one.bad for one in (change.before, change.after)],
+        "state": [one and one.state.value for one in both],
+        "failing": [one and one.bad for one in both],
         "failed": change.failed,
-        "metrics": [
-            {"metric": m.metric, "region": m.region, "before": plain(m.before), "after": plain(m.after)}
-            for m in change.metrics
-        ],
+        "metrics": metrics,
     }
 
 
@@ -167,8 +183,9 @@ def _paired(before: SessionReport, after: SessionReport) -> tuple[dict[Key, Case
     """The cases of both reports by key. If a test occurs once in each, the old case gets the key of the new one."""
     olds = keys(before.cases)
     news = keys(after.cases)
-    counts = [Counter(test for test, _, _ in cases) for cases in (olds, news)]
-    once = {test for test in counts[0] if all(count[test] == 1 for count in counts)}
+    old_counts = Counter(test for test, _, _ in olds)
+    new_counts = Counter(test for test, _, _ in news)
+    once = {test for test, count in old_counts.items() if count == new_counts[test] == 1}
     now = {key[0]: key for key in news if key[0] in once}
     return {now.get(key[0], key): case for key, case in olds.items()}, news
 
@@ -182,7 +199,8 @@ def _changed(old: Case | None, new: Case) -> CaseChange:
 
 
 def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
-    before, after = (_comparable(case.regions.get(region, {}) if region else case.values) for case in (old, new))
+    before = _comparable(old, region)
+    after = _comparable(new, region)
     for metric in ordered({*before, *after}):
         a = before.get(metric.name)
         b = after.get(metric.name)
@@ -191,7 +209,11 @@ def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
             yield MetricChange(metric.name, region, a, b, metric.kind is not MetricClass.STATE)
 
 
-def _comparable(values: Mapping[str, Value]) -> dict[str, Any]:
+def _comparable(case: Case, region: str) -> dict[str, Any]:
+    """The values of a region that two reports can compare, by metric."""
+    values: Mapping[str, Value] = case.values
+    if region:
+        values = case.regions.get(region, {})
     totals = grouped({name: value for name, value in values.items() if isinstance(value, int | float | dict)})
     return {one.name: totals[one.name] for one in ordered(totals) if one.kind is not MetricClass.TIME}
 

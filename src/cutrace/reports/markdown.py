@@ -108,7 +108,8 @@ def table(
 ) -> Iterator[str]:
     """The lines of a table whose cells are Markdown. Columns other than ``texts`` have numbers, aligned right."""
     yield f"| {' | '.join(head)} |"
-    yield f"|{'|'.join('---' if name in texts else '--:' for name in head)}|"
+    rules = ["---" if name in texts else "--:" for name in head]
+    yield f"|{'|'.join(rules)}|"
     yield from (f"| {' | '.join(row)} |" for row in rows)
     yield ""
 

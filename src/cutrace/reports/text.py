@@ -123,10 +123,11 @@ def table_lines(rows: Sequence[Row], *, head: Sequence[str] = ("metric", "golden
         cells.append(
             (short(name, NAME_WIDTH), *pair(row.metric, row.golden, row.now), printable(row.rule), remark(row))
         )
-    wide = [max(len(line[column]) for line in cells) for column in range(4)]
-    lines = [
-        f"{a:<{wide[0]}}   {b:>{wide[1]}}  {c:>{wide[2]}}   {d:<{wide[3]}}   {e}".rstrip() for a, b, c, d, e in cells
-    ]
+    wide = [max(map(len, words)) for words in zip(*cells, strict=True)]
+    lines = []
+    for metric, golden, now, rule, comment in cells:
+        line = f"{metric:<{wide[0]}}   {golden:>{wide[1]}}  {now:>{wide[2]}}   {rule:<{wide[3]}}   {comment}"
+        lines.append(line.rstrip())
     return list(zip(lines, ["dim", *map(style_of, rows)], strict=True))
 
 
@@ -177,11 +178,9 @@ def footer_lines(
     label_width = max((len(label) for label, _, _ in facts), default=0)
     before = ""
     for label, text, style in facts:
-        # Reasons begin with a count. Continuation lines are aligned with the text after it.
-        if match := re.match(r" *[\d,]*  ", text):
-            count = match[0]
-        else:
-            count = ""
+        # Reasons begin with a count. Continuation lines are aligned with the words after it.
+        match = re.match(r" *[\d,]*  ", text)
+        count = match[0] if match else ""
         head = f"  {'' if label == before else label:<{label_width}}  {count}"
         text = text[len(count) :]
         fold = textwrap.TextWrapper(width, head, " " * len(head), break_on_hyphens=False)
@@ -235,7 +234,9 @@ def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str
         texts += [f"and {len(better) - _TESTS:,} more"] * (len(better) > _TESTS)
         # The first line has the number.
         number = f"{len(better):,}"
-        yield from (("better", f"{' ' * len(number) if at else number}  {t}", "good") for at, t in enumerate(texts))
+        for text in texts:
+            yield "better", f"{number}  {text}", "good"
+            number = " " * len(number)
     yield from _reasons(report, State.UNTRACED, "")
     missing = [case for case in report.cases if case.state is State.MISSING]
     if missing:
@@ -252,7 +253,11 @@ def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str
 
 def top_lines(report: SessionReport, count: int) -> list[Line]:
     """The tests with the most kernel time, for ``--cutrace-top=N``."""
-    timed = [(value, case) for case in report.cases if isinstance(value := case.values.get(_ALWAYS), int) and value > 0]
+    timed = []
+    for case in report.cases:
+        value = case.values.get(_ALWAYS)
+        if isinstance(value, int) and value > 0:
+            timed.append((value, case))
     timed.sort(key=lambda item: (-item[0], item[1].nodeid))
     if not timed or count <= 0:
         return []
@@ -260,8 +265,9 @@ def top_lines(report: SessionReport, count: int) -> list[Line]:
     for value, case in timed[:count]:
         launches = case.values.get("kernel_launches")
         cells.append((duration(value), f"{launches:,}" if isinstance(launches, int) else "-", printable(case.nodeid)))
-    wide = [max(len(line[column]) for line in cells) for column in range(2)]
-    return [(f"{a:>{wide[0]}}  {b:>{wide[1]}}  {c}", "" if at else "dim") for at, (a, b, c) in enumerate(cells)]
+    wide = [max(map(len, words)) for words in zip(*cells, strict=True)]
+    lines = [f"{time:>{wide[0]}}  {launches:>{wide[1]}}  {test}" for time, launches, test in cells]
+    return [(lines[0], "dim"), *((line, "") for line in lines[1:])]
 
 
 def _reasons(report: SessionReport, state: State, style: str) -> Iterator[tuple[str, str, str]]:

@@ -68,7 +68,8 @@ def timeline(
     reduced = [maker.reduced(lane, keep) for lane, keep in zip(lanes, _kept(lanes, limit), strict=True)]
     linked = _links([lane for lane, _ in reduced])
     drawn = [_rows(lane, linked) for lane, _ in reduced]
-    left_out = sum(len(lane.start) for lane in everything[_LANES:]) + sum(left for _, left in (*reduced, *drawn))
+    left_out = sum(len(lane.start) for lane in everything[_LANES:])
+    left_out += sum(left for _, left in (*reduced, *drawn))
     ends = [int(lane.end.max()) for lane, _ in reduced if len(lane.end)]
     span = max([window.end - window.start, *ends])
     return Timeline(span, tuple(lane for lane, _ in drawn), tuple(maker.styles), left_out)
@@ -111,7 +112,11 @@ class _Maker:
         self._streams = self._names(streams, "process", "context", "object")
 
     def _names(self, rows: np.ndarray, *keys: str) -> dict[tuple[int, ...], str]:
-        return {tuple(int(row[key]) for key in keys): self._trace.strings[int(row["name"])] for row in rows}
+        names = {}
+        for row in rows:
+            key = tuple(int(row[field]) for field in keys)
+            names[key] = self._trace.strings[int(row["name"])]
+        return names
 
     def style(self, name: str, detail: str, kind: str) -> int:
         return self.styles.setdefault(Style(name, detail, kind), len(self.styles))
@@ -226,12 +231,13 @@ class _Maker:
             raw = self._index.strings[int(row["name"])]
             name = self._normalize(raw)
             full = demangle(raw)
-            details = [
-                f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers",
-                f"{size(shared)} shared" if (shared := int(row["static_shared"]) + int(row["dynamic_shared"])) else "",
-                short(full, _FULL_NAME) if full != name else "",
-            ]
-            return self.style(name, "\n".join(filter(None, details)), "kernel")
+            shared = int(row["static_shared"]) + int(row["dynamic_shared"])
+            details = [f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers"]
+            if shared:
+                details.append(f"{size(shared)} shared")
+            if full != name:
+                details.append(short(full, _FULL_NAME))
+            return self.style(name, "\n".join(details), "kernel")
 
         return _each(rows["launch"], style)
 
@@ -239,7 +245,7 @@ class _Maker:
         def style(key: tuple[int, ...]) -> int:
             kind, count, source, target = key
             direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
-            memory = [name for of in (source, target) if of and (name := MEMORY_KINDS.get(of))]
+            memory = [MEMORY_KINDS[kind] for kind in (source, target) if kind and kind in MEMORY_KINDS]
             return self.style(f"copy {direction}", ", ".join([size(count), " to ".join(memory)]), "copy")
 
         return _each(rows[["kind", "bytes", "source_memory", "destination_memory"]], style)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ..units import count_of
 from .html import escaped, page
 from .jobs import TOTALS, Key, keys, total
-from .model import SessionReport
+from .model import Case, SessionReport
 from .values import pair, short, value_text
 
 #: The share by which a time must change to count as changed. Other metrics count if they change at all.
@@ -34,8 +34,7 @@ def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
     several = len({environment for _, environment, _ in tests if environment}) > 1
     for key in tests:
         cases = [one.get(key) for one in by_report]
-        values = [case.values if case is not None else {} for case in cases]
-        series = {name: [v if isinstance(v := one.get(name), int) else None for one in values] for name in TOTALS}
+        series = {name: [_number(case, name) for case in cases] for name in TOTALS}
         if any(value is not None for numbers in series.values() for value in numbers):
             rows.append((_rank(series), _row(key, series, gone=cases[-1] is None, several=several)))
     rows.sort(key=lambda row: row[0])
@@ -56,6 +55,12 @@ def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
             f"<table id=tests><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody></table>"
         ),
     )
+
+
+def _number(case: Case | None, name: str) -> int | None:
+    """The metric of a case, None where it has no whole number."""
+    value = case.values.get(name) if case is not None else None
+    return value if isinstance(value, int) else None
 
 
 def _commit(name: str, report: SessionReport) -> str:
@@ -79,7 +84,7 @@ def _rank(series: dict[str, Series]) -> int:
 
 
 def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[str]:
-    traced = [sum(bool(case.values) for case in report.cases) for report in reports]
+    traced = [len([case for case in report.cases if case.values]) for report in reports]
     yield _picture("tests traced", "", traced, names)
     yield _picture("tests failed", "", [len(report.drifted) for report in reports], names)
     for name, title in TOTALS.items():
@@ -111,8 +116,12 @@ def _picture(title: str, metric: str, values: list[int], names: Sequence[str]) -
 
 def _row(key: Key, series: dict[str, Series], *, gone: bool, several: bool) -> str:
     test, environment, job = key
-    where = ", ".join(filter(None, (environment if several else "", job, "gone" if gone else "")))
-    more = f" <small>{escaped(where)}</small>" if where else ""
+    where = [job] if job else []
+    if several and environment:
+        where.insert(0, environment)
+    if gone:
+        where.append("gone")
+    more = f" <small>{escaped(', '.join(where))}</small>" if where else ""
     cells = "".join(f'<td data-name="{TOTALS[name]}">{_spark(name, values)}</td>' for name, values in series.items())
     return f"<tr><th scope=row><span class=mono>{escaped(test)}</span>{more}</th>{cells}</tr>"
 

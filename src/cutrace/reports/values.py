@@ -160,4 +160,6 @@ def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
 def _power(value: float, unit: str) -> str:
     size = abs(Fraction(value))
     exponent = (size.numerator // size.denominator).bit_length() - 1
-    return f"{'-' if value < 0 else ''}2^{exponent}" + (f" {unit}" if unit not in ("", "1") else "")
+    sign = "-" if value < 0 else ""
+    shown = f"{sign}2^{exponent}"
+    return f"{shown} {unit}" if unit not in ("", "1") else shown
