@@ -11,7 +11,7 @@ import pytest
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.exporters.perfetto.gpu_events import GpuEvents, GpuPart
-from pftrace import decode
+from pftrace import decode, protos
 
 LAUNCHES = 20_000
 
@@ -121,3 +121,34 @@ def test_a_sequence_that_begins_later_is_told_what_it_needs(tmp_path: Path, monk
     events = sorted(decode(tmp_path / "out.pftrace").gpu, key=lambda e: e.start)
     found = [(e.kernel.name, e.grid[0], e.args["thread_count"]) for e in events]
     assert found == [(f"kernel_{i}", i + 1, 32 * (i + 1)) for i in (0, 1, 2, 3, 3, 2, 0, 2)]
+
+
+def packets_with(trace: Path, field: str) -> int:
+    """The number of packets with interned entries of a field."""
+    packets = protos.Trace.FromString(trace.read_bytes()).packet
+    return sum(len(getattr(packet.interned_data, field)) > 0 for packet in packets)
+
+
+def test_many_names_are_written_together(tmp_path: Path) -> None:
+    with Capture(tmp_path / "names.bin") as c:
+        c.device()
+        for i in range(500):
+            c.kernel(c.launch(f"_Z6kernelILi{i}EEvv"), 100 * i, 100 * i + 50, correlation=i + 1)
+    cutrace.convert(c.path, tmp_path / "names.pftrace", derived=False)
+    assert packets_with(tmp_path / "names.pftrace", "event_names") <= 2
+    events = sorted(decode(tmp_path / "names.pftrace").gpu, key=lambda e: e.start)
+    assert [e.name for e in events] == [f"void kernel<{i}>()" for i in range(500)]
+    assert [e.kernel.name for e in events] == [f"_Z6kernelILi{i}EEvv" for i in range(500)]
+
+
+def test_many_streams_are_written_together(tmp_path: Path) -> None:
+    with Capture(tmp_path / "streams.bin") as c:
+        c.device()
+        launch = c.launch("kernel")
+        for i in range(500):
+            c.kernel(launch, 100 * i, 100 * i + 50, stream=7 + i, context=1 + i % 2, correlation=i + 1)
+    cutrace.convert(c.path, tmp_path / "streams.pftrace", derived=False)
+    assert packets_with(tmp_path / "streams.pftrace", "gpu_specifications") <= 2
+    events = sorted(decode(tmp_path / "streams.pftrace").gpu, key=lambda e: e.start)
+    assert [(e.args["stream"], e.args["context"]) for e in events] == [(7 + i, 1 + i % 2) for i in range(500)]
+    assert all(f"stream {e.args['stream']}" in e.queue for e in events)

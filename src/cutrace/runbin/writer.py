@@ -91,9 +91,7 @@ class Writer:
         """The ids of rows of an interned table, whose own ``id`` is 0. Writes new rows. The id is 0 for a
         row of zeros, and when there are no more ids."""
         layout = TABLES[table]
-        words = np.zeros((len(rows), -(-layout.row_size // 8)), np.int64)
-        plain = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), layout.row_size)
-        words.view(np.uint8)[:, : layout.row_size] = plain
+        words = as_words(rows)
         filled = words.any(axis=1)
         keys = self._interned.setdefault(table, Keys(words.shape[1]))
         numbers, first = keys.ids([np.ascontiguousarray(column) for column in words[filled].T])
@@ -205,6 +203,18 @@ class NewIds:
             self._new[unknown] = self._write(unknown)
         new: np.ndarray = self._new[ids]
         return new
+
+
+def as_words(rows: np.ndarray) -> np.ndarray:
+    """The bytes of rows as numbers, one line a row, so that equal rows are found by :class:`cutrace._native.Keys`. Rows
+    of whole words are not copied."""
+    size = rows.dtype.itemsize
+    plain = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), size)
+    if size % 8 == 0:
+        return plain.view(np.int64)
+    words = np.zeros((len(rows), -(-size // 8)), np.int64)
+    words.view(np.uint8)[:, :size] = plain
+    return words
 
 
 def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:

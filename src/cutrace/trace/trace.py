@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._native import exceeds
+from .._native import Keys, exceeds
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, REFERRED, STRINGS_BLOCK, TABLES, Table
 from ..runbin.reader import Reader
+from ..runbin.writer import as_words
 from ..units import count_of, html_table, printable
 from . import arrow, capture_ranges, stacks
 from .alignment import Alignment, alignments
@@ -450,6 +451,7 @@ class Trace:
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
         rows = joined(table, [np.zeros(1, table.dtype), read])  # row 0 means "unknown"; a copy
+        del read  # the rows can be many
         local = rows["id"].copy()
         rows["id"] = 0
         owners = np.repeat(self._reader.process_of[indices], sizes)
@@ -464,7 +466,7 @@ class Trace:
         # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
         kept = first == np.arange(len(rows))
         to = (np.cumsum(kept) - 1)[first]
-        unique = chosen(rows, kept)
+        unique = rows if kept.all() else chosen(rows, kept)
         unique["id"] = np.arange(len(unique))
         if name == "stacks":
             unique["parent"] = to[unique["parent"]]
@@ -542,9 +544,9 @@ def _first_equal(table: Table, rows: np.ndarray) -> np.ndarray:
         rows["process"] = np.where(rows == empty, 0, processes)
     if _all_differ(rows):
         return np.arange(len(rows))
-    _, first, inverse = np.unique(rows.view(f"V{table.row_size}"), return_index=True, return_inverse=True)
-    found: np.ndarray = first[inverse.reshape(-1)]
-    return found
+    words = as_words(rows)
+    numbers, first = Keys(words.shape[1]).ids(list(words.T))
+    return first[numbers]
 
 
 def _all_differ(rows: np.ndarray) -> bool:

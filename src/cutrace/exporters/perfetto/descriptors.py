@@ -37,7 +37,8 @@ STAGES = {
     "Memset": "fill of memory",
     "CUDA graph": "CUDA graph, recorded as a whole",
 }
-_COMPUTE, _OTHER = 2, 0
+#: Values of RenderStageCategory.
+COMPUTE, _OTHER = 2, 0
 _FIRST_QUEUE = 16
 
 _ARCHITECTURES = {
@@ -99,15 +100,15 @@ class Devices:
             self._contexts[key] = len(self._contexts) + 1
         return Interned("graphics_contexts", self._contexts[key], {"pid": self._pids[process], "api": CUDA})
 
-    def queue(self, process: int, device: int, context: int, stream: int) -> Interned:
-        """A stream as interned data."""
+    def queue(self, process: int, device: int, context: int, stream: int) -> tuple[int, str]:
+        """The interned id of a stream, and its name among all processes."""
         key = process, device, context, stream
         if key not in self._queues:
             self._queues[key] = _FIRST_QUEUE + len(self._queues)
         name = self.queue_name(*key)
         if self._several:
             name = f"{self._trace.processes[process].name} ({self._pids[process]}) {name}"
-        return Interned("gpu_specifications", self._queues[key], {"name": name, "category": _COMPUTE})
+        return self._queues[key], name
 
     def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
         """The name of a stream within its process. Queues with equal names would share a track, so the name includes
@@ -123,7 +124,7 @@ class Devices:
 
     def stage(self, name: str) -> Interned:
         """A kind of GPU work as interned data. Only kernels have the category compute."""
-        category = _COMPUTE if name == "Kernel" else _OTHER
+        category = COMPUTE if name == "Kernel" else _OTHER
         number = 1 + list(STAGES).index(name)
         return Interned("gpu_specifications", number, {"name": name, "description": STAGES[name], "category": category})
 

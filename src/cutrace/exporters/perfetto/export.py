@@ -25,7 +25,7 @@ from ...trace import Trace
 from ...trace.rows import distinct, never_ended
 from ..base import Progress, Request
 from ..rows import payload_columns
-from . import gpu_events, host_tables
+from . import gpu_tables, host_tables
 from .annotations import TEXT, Annotations
 from .call_stacks import StackArguments
 from .derived.counters import MemoryCounters, WorkCounters
@@ -35,7 +35,8 @@ from .derived.replays import Replays
 from .derived.waits import CallWaits, Waits
 from .descriptors import Descriptors, write_header, write_missing
 from .flows import Flows, needs_slice
-from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, GpuRows, KeyIndex, Lists, StyleIndex
+from .gpu_events import GpuBlock, GpuEvents, GpuPart, GpuRows, Lists
+from .gpu_styles import KernelNames, KeyIndex, Queues, StyleIndex
 from .host_tables import (
     COUNTED,
     THREAD,
@@ -91,7 +92,7 @@ _DETACHED = "steps of flows outside any slice, not shown"
 _UNSOUGHT = "synchronizations not matched with the work they waited for: too many"
 _UNLOOKED = "NVTX ranges on streams not matched with the work in them: too many"
 
-_GPU_TABLES = tuple(t.name for t in gpu_events.TABLES)
+_GPU_TABLES = tuple(t.name for t in gpu_tables.TABLES)
 _PC_SAMPLES = "pc_samples"
 _HOST_TABLES = tuple(dict.fromkeys(t.name for t in host_tables.TABLES if not t.derived))
 #: Names of annotations from fields of rows that also have arguments of the source.
@@ -120,7 +121,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 
 def _write(trace: Trace, output: Output, request: Request) -> None:
     blocks, descriptors = Blocks(trace, output.file, request.progress), Descriptors(trace)
-    uuids = write_header(output, descriptors)
+    uuids, names = write_header(output, descriptors), KernelNames(trace.strings, output.names)
     with_text, texts = _texts(trace)
     annotations = Annotations(trace.strings, output.names, texts, _RESERVED)
     flows, range_metrics = Flows(trace.blocks("flows")), RangeMetrics(trace)
@@ -135,7 +136,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             for process in group:
                 submissions = Submissions(free_id, min(blocks.rows(process), NEAR_IDS))
                 spool = derived_rows if request.derived else None
-                derived = _write_work(process, blocks, output, descriptors, submissions, spool)
+                derived = _write_work(process, blocks, output, descriptors, names, submissions, spool)
                 waits = derived.waits.of_calls() if derived else None
                 if derived:
                     count = sum(info.rows for info in blocks.of(process, "allocations"))
@@ -159,13 +160,14 @@ def _write_work(
     blocks: Blocks,
     output: Output,
     descriptors: Descriptors,
+    names: KernelNames,
     submissions: Submissions,
     derived_rows: Spool | None,
 ) -> DerivedWork | None:
     """Write the GPU work of a process. With a spool, derive data from it, put projected ranges and counters into the
     spool, and return the rest."""
-    queues = KeyIndex(*QUEUE_FIELDS)
-    indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
+    queues = Queues(descriptors, process)
+    indices = [StyleIndex(table, descriptors, process, output, queues, names) for table in gpu_tables.TABLES]
     events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
     with output.file.thread(_WINDOWS_AHEAD) as thread:
         counters = WorkCounters(descriptors, process, queues, (blocks.trace.start, blocks.trace.end))

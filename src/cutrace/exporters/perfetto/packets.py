@@ -10,6 +10,7 @@ event are valid on each sequence that has received the interned entries.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
@@ -24,14 +25,17 @@ from ...trace import Trace
 from ..base import Compression
 from . import proto
 from .pipeline import PacketFile
+from .proto import Columns, FromColumn, String, Template
 
 BOOTTIME = 6
 INCREMENTAL = 64  # the first clock id that is scoped to a sequence
 
 CLEARED, NEEDS_STATE = 1, 2
 
-#: The field with the text of an interned entry, if it is not ``name``.
-_TEXT = {"debug_annotation_string_values": "str", "function_names": "str"}
+
+def text_field(field: str) -> str:
+    """The field with the text in the interned entries of a field of InternedData."""
+    return "str" if field in ("debug_annotation_string_values", "function_names") else "name"
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,66 @@ class InternedNames:
 
     def __init__(self) -> None:
         self._ids: dict[str, dict[str, int]] = {}
+        self._used: Counter[str] = Counter()
 
     def entry(self, field: str, name: str) -> Interned:
         """The entry of a name, with a new id for a new name."""
         ids = self._ids.setdefault(field, {})
-        return Interned(field, ids.setdefault(name, len(ids) + 1), {_TEXT.get(field, "name"): name})
+        if name not in ids:
+            ids[name] = self.reserve(field, 1)
+        return Interned(field, ids[name], {text_field(field): name})
+
+    def reserve(self, field: str, count: int) -> int:
+        """The first of so many new ids, for entries that the caller keeps."""
+        first = self._used[field] + 1
+        self._used[field] += count
+        return first
+
+
+class InternedTexts:
+    """Many strings of one ``field`` of interned data, in ``texts``. Their entries are encoded from columns, and equal
+    strings may have several ids."""
+
+    def __init__(self, names: InternedNames, field: str) -> None:
+        self._names, self._field = names, field
+        self.texts = Blobs()
+        self._numbers = np.zeros(0, np.uint32)  # by id, the number of its string
+        values = {"iid": FromColumn("iid"), text_field(field): String("number", "texts")}
+        self._entry = Template("InternedData", {field: values})
+
+    def add(self, texts: Ordered[str]) -> np.ndarray:
+        """Add strings. Returns their ids."""
+        first = self._names.reserve(self._field, len(texts))
+        ids = np.arange(first, first + len(texts), dtype=np.uint32)
+        self._numbers.resize(first + len(texts), refcheck=False)
+        self._numbers[ids] = [self.texts.add(proto.utf8(text)) for text in texts]
+        return ids
+
+    def numbers(self, ids: np.ndarray) -> np.ndarray:
+        """The numbers of strings, given their ids."""
+        return self._numbers.take(ids)
+
+    def entries(self, ids: np.ndarray) -> bytes:
+        """The interned entries of some ids, encoded."""
+        columns: Columns = {"iid": ids, "number": self.numbers(ids), "texts": self.texts}
+        return self._entry.rows(columns, len(ids))
+
+
+class SentNumbers:
+    """The numbers whose interned entries a sequence has received."""
+
+    def __init__(self) -> None:
+        self._sent = np.zeros(0, bool)
+
+    def add(self, numbers: np.ndarray) -> np.ndarray:
+        """Add numbers. Returns those that are new, ascending."""
+        size = max(len(self._sent), int(numbers.max(initial=0)) + 1)
+        self._sent = np.append(self._sent, np.zeros(size - len(self._sent), bool))
+        used = np.zeros(size, bool)
+        used[numbers] = True
+        new = np.flatnonzero(used & ~self._sent).astype(np.uint32)
+        self._sent[new] = True
+        return new
 
 
 class InternedRefs(list[Interned]):
@@ -180,15 +239,16 @@ class Sequence:
         ]
         self.packet({"clock_snapshot": {"clocks": clocks}})
 
-    def intern(self, entries: Iterable[Interned]) -> None:
-        """Write the entries that this sequence has not received yet."""
+    def intern(self, entries: Iterable[Interned], encoded: bytes = b"") -> None:
+        """Write the entries that this sequence has not received yet, and the ``encoded`` ones."""
         data: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
             if (entry.field, entry.iid) not in self._sent:
                 self._sent.add((entry.field, entry.iid))
                 data.setdefault(entry.field, []).append({"iid": entry.iid, **entry.values})
-        if data:
-            self.packet({"sequence_flags": NEEDS_STATE, "interned_data": data})
+        encoded = proto.encode("InternedData", data) + encoded
+        if encoded:
+            self.packet({"sequence_flags": NEEDS_STATE, "interned_data": encoded})
 
 
 def _capture_packet(make: Callable[[], bytes]) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._native import Blobs, Program
+from ..._native import Blobs, Program, encode_rows
 from ..programs import BLOB, CLOSE, DELTA, FIXED64S, GIVEN, OPEN, RAW, REPEATED, UNLESS, VARINTS, Op
 
 #: The wire type of each coding. Nested messages are coded like bytes.
@@ -159,8 +159,8 @@ def field(message: str, name: str) -> FieldType:
 
 
 def encode(message: str, values: Mapping[str, Any]) -> bytes:
-    """Encode a message from values by field name: numbers, text, bytes, mappings for nested messages, lists for
-    repeated fields. Fields that are None are left out."""
+    """Encode a message from values by field name: numbers, text, bytes, mappings or encoded bytes for nested messages,
+    lists for repeated fields. Fields that are None are left out."""
     out = bytearray()
     for name, value in values.items():
         kind = field(message, name)
@@ -178,11 +178,18 @@ def _coded(kind: FieldType, value: Any) -> bytes:
         return struct.pack("<d", value)
     if kind.coding == "fixed64":
         return struct.pack("<Q", value)
-    if kind.coding in MESSAGES:
+    if isinstance(value, str):
+        body = utf8(value)
+    elif isinstance(value, Mapping):
         body = encode(kind.coding, value)
     else:
-        body = value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
+        body = bytes(value)
     return varint(len(body)) + body
+
+
+def utf8(value: str) -> bytes:
+    """The bytes of a string."""
+    return value.encode("utf-8", "replace")
 
 
 Columns = dict[str, "np.ndarray | Blobs"]
@@ -226,6 +233,14 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class String:
+    """A string from the :class:`Blobs` bound as ``table``, by the id in column ``ids``."""
+
+    ids: str
+    table: str
+
+
+@dataclass(frozen=True)
 class SegmentPiece:
     """Encoded fields that all events of a segment share: the segment's entry of the :class:`Blobs` bound as ``table``.
     The key in the description is ignored."""
@@ -258,6 +273,10 @@ class Template:
     def bind(self, columns: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
         """The program and its columns, for the native functions."""
         return self.program, [columns[name] for name in self.columns]
+
+    def rows(self, columns: Columns, count: int) -> bytes:
+        """The messages of so many rows, one after the other."""
+        return encode_rows(self.bind(columns), count)
 
     def _column(self, name: str) -> int:
         if name not in self.columns:
@@ -302,6 +321,9 @@ class Template:
             return [Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)]
         if isinstance(value, Delta):
             return [Op(DELTA, kind.tag, self._column(value.name), event=value.event)]
+        if isinstance(value, String):
+            piece = Op(BLOB, column=self._column(value.ids), column2=self._column(value.table))
+            return [Op(OPEN, kind.tag), piece, Op(CLOSE)]
         if isinstance(value, Each):
             return [Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values), event=value.event)]
         if isinstance(value, Mapping):

@@ -17,7 +17,8 @@ import numpy as np
 from ...._native import Levels
 from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
 from ..descriptors import DERIVED, Descriptors, counter
-from ..gpu_events import GpuPart, KeyIndex
+from ..gpu_events import GpuPart
+from ..gpu_styles import KeyIndex
 from ..host_tables import COUNTED
 
 BITS = 12

@@ -15,7 +15,8 @@ import numpy as np
 from ....runbin import BlockInfo
 from ....runbin.layout import TABLES
 from ....trace.rows import joined, never_ended
-from ..gpu_events import QUEUE_FIELDS, KeyIndex
+from ..gpu_styles import KeyIndex
+from ..gpu_tables import QUEUE_FIELDS
 from ..host_tables import PROJECTED, Spool
 from .launches import LaunchIndex, ReadBlock
 

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....trace.origins import OUTSIDE, Origins
-from ..gpu_events import QUEUE_FIELDS, GpuPart, KeyIndex
+from ..gpu_events import GpuPart
+from ..gpu_styles import KeyIndex
+from ..gpu_tables import QUEUE_FIELDS
 from ..host_tables import REPLAYED, Spool
 
 #: Work of unfinished graph launches that is kept for the next window. Beyond it, slices are cut.

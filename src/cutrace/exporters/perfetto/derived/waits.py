@@ -22,7 +22,8 @@ import numpy as np
 from ....runbin.layout import TABLES
 from ....trace import Trace
 from ....trace.rows import distinct
-from ..gpu_events import GpuPart, KeyIndex, Lists
+from ..gpu_events import GpuPart, Lists
+from ..gpu_styles import KeyIndex
 
 #: With more rows of ``synchronizations`` and ``cuda_events`` than this, waits are not derived, to limit memory.
 MOST = 1 << 21

@@ -1,0 +1,358 @@
+"""Styles of GPU work, as columns: name, launch configuration and queue determine an event except its times and ids.
+
+A capture can have as many styles, names and streams as events. So all that differs between the styles of a family (see
+:mod:`.gpu_tables`) is encoded from columns, and interned entries are written many at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from typing import Any
+
+import numpy as np
+
+from ..._native import Blobs, Keys, demangle, encode_pieces
+from ...runbin.layout import TABLES
+from ...trace.codes import KernelCodes
+from ...trace.rows import distinct
+from ...trace.strings import StringTable
+from . import proto
+from .descriptors import COMPUTE, Descriptors
+from .gpu_tables import ABSENT, QUEUE_FIELDS, GpuTable
+from .packets import Interned, InternedNames, InternedRefs, InternedTexts, Output, SentNumbers, Sequence
+from .proto import Columns, FromColumn, Piece, SegmentPiece, String, Template, When
+
+_DIMENSIONS = {
+    "grid_size": {axis: f"grid_{axis}" for axis in "xyz"},
+    "workgroup_size": {axis: f"block_{axis}" for axis in "xyz"},
+}
+
+#: The name of kernels without a launch configuration.
+_UNKNOWN = "(unknown kernel)"
+
+#: What a style consists of: its family and queue, the path of ranges in which its graph node was created, the ids of
+#: its name and of the text about its code (0 for none), and the numbers of its names among the names of kernels.
+_STYLE = np.dtype([(name, np.uint32) for name in ("family", "queue", "path", "name", "code", "mangled", "demangled")])
+
+_QUEUE_ENTRY = Template(
+    "InternedData",
+    {"gpu_specifications": {"iid": FromColumn("iid"), "name": String("queue", "names"), "category": COMPUTE}},
+)
+
+
+class KeyIndex:
+    """Numbers for the combinations of some fields, in order of appearance. ``keys`` has the combination of each
+    number."""
+
+    def __init__(self, *fields: str) -> None:
+        self.fields = fields
+        self.keys: list[tuple[int, ...]] = []
+        self._numbers = Keys(len(fields))
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        numbers, new = self._numbers.ids([rows[f] for f in self.fields])
+        self.keys += zip(*(rows[f][new].tolist() for f in self.fields), strict=True)
+        return numbers
+
+
+class Queues(KeyIndex):
+    """The streams of one process. By number, ``queue_ids`` and ``context_ids`` have the interned ids of a stream and
+    its context, ``gpus`` the index of its GPU."""
+
+    def __init__(self, descriptors: Descriptors, process: int) -> None:
+        super().__init__(*QUEUE_FIELDS)
+        self._devices, self._process = descriptors.devices, process
+        self.queue_ids = self.context_ids = self.gpus = np.zeros(0, np.uint32)
+        self._names = Blobs()
+        self._contexts: dict[int, Interned] = {}
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        numbers = super().of(rows)
+        if len(self.keys) > len(self.gpus):
+            self._describe(self.keys[len(self.gpus) :])
+        return numbers
+
+    def _describe(self, keys: Ordered[tuple[int, ...]]) -> None:
+        devices, process = self._devices, self._process
+        described = []
+        for device, context, stream in keys:
+            queue_id, name = devices.queue(process, device, context, stream)
+            self._names.add(proto.utf8(name))
+            entry = devices.context(process, context)
+            self._contexts[entry.iid] = entry
+            described.append((queue_id, entry.iid, devices.gpu(process, device)))
+        queue_ids, context_ids, gpus = np.array(described, np.uint32).T
+        self.queue_ids = np.append(self.queue_ids, queue_ids)
+        self.context_ids = np.append(self.context_ids, context_ids)
+        self.gpus = np.append(self.gpus, gpus)
+
+    def contexts(self, queues: np.ndarray) -> list[Interned]:
+        """The interned entries of the contexts of some streams."""
+        return [self._contexts[iid] for iid in distinct(self.context_ids[queues]).tolist()]
+
+    def entries(self, queues: np.ndarray) -> bytes:
+        """The interned entries of some streams, encoded."""
+        columns: Columns = {"iid": self.queue_ids[queues], "queue": queues, "names": self._names}
+        return _QUEUE_ENTRY.rows(columns, len(queues))
+
+
+class KernelNames:
+    """The names of the kernels of a trace, as columns. ``mangled`` has the names as recorded, ``demangled`` the names
+    of events."""
+
+    def __init__(self, strings: StringTable, names: InternedNames) -> None:
+        self._strings = strings
+        self.mangled, self.demangled = Blobs(), InternedTexts(names, "event_names")
+        # By string id, and last for unknown kernels: the id of the event's name, 0 where it was not looked up yet, and
+        # the number of the mangled name.
+        self._ids = np.zeros(len(strings) + 1, np.uint32)
+        self._mangled = np.zeros(len(strings) + 1, np.uint32)
+
+    def describe(self, styles: np.ndarray, names: np.ndarray, known: np.ndarray) -> None:
+        """Set the names of styles, given the string ids in their launch configurations, where these are ``known``."""
+        names = np.where(known, names, len(self._strings))
+        self._look_up(distinct(names[self._ids[names] == 0]))
+        styles["name"] = self._ids[names]
+        styles["mangled"] = self._mangled[names]
+        styles["demangled"] = self.demangled.numbers(styles["name"])
+
+    def _look_up(self, strings: np.ndarray) -> None:
+        mangled = [self._strings[n] if n < len(self._strings) else _UNKNOWN for n in strings.tolist()]
+        self._mangled[strings] = [self.mangled.add(proto.utf8(name)) for name in mangled]
+        self._ids[strings] = self.demangled.add([demangle(name) for name in mangled])
+
+
+class _CodeTexts:
+    """What the trace says about the machine code of kernels of one process, as interned texts."""
+
+    def __init__(self, codes: KernelCodes, strings: StringTable, process: int, names: InternedNames) -> None:
+        self._codes, self._strings, self._process = codes, strings, process
+        self.texts = InternedTexts(names, "debug_annotation_string_values")
+        self._keys = Keys(2)
+        self._ids = np.zeros(0, np.uint32)  # of texts, by key
+
+    def of(self, names: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """The ids of the texts of launch configurations, given their names and codes."""
+        # A known code has the same text for all names.
+        keys, new = self._keys.ids([np.where(codes == 0, names, np.uint32(0)), codes])
+        pairs = zip(names[new].tolist(), codes[new].tolist(), strict=True)
+        texts = [self._codes.text(self._process, self._strings[name], code) for name, code in pairs]
+        self._ids = np.append(self._ids, self.texts.add(texts))
+        return self._ids[keys]
+
+
+class SentStyles:
+    """The styles, families, queues and texts whose interned entries a sequence has received."""
+
+    def __init__(self) -> None:
+        self.styles, self.families, self.queues = SentNumbers(), SentNumbers(), SentNumbers()
+        self.names, self.codes = SentNumbers(), SentNumbers()
+
+
+class StyleIndex:
+    """The styles of one table in one process, numbered in order of appearance. ``queues`` numbers the streams."""
+
+    def __init__(
+        self,
+        table: GpuTable,
+        descriptors: Descriptors,
+        process: int,
+        output: Output,
+        queues: Queues,
+        names: KernelNames,
+    ) -> None:
+        self.table, self._descriptors, self._process, self._output = table, descriptors, process, output
+        self._queues, self._names = queues, names
+        trace = descriptors.trace
+        self._origins, self._python_stacks = trace.origins, trace.python_stacks
+        self._codes = _CodeTexts(trace.codes, trace.strings, process, output.names) if trace.codes else None
+        self.fields = tuple(dict.fromkeys((*table.number_fields, *table.family_fields, *QUEUE_FIELDS)))
+        self._keys = self.keys()
+        # A family also depends on whether the launch configuration is known, on the creation of the graph node, and on
+        # the Python frame of the launch.
+        self._family_fields = ("device", *table.family_fields)
+        self._family_keys = Keys(len(self._family_fields) + len(table.launch_fields) + 3)
+        # By style.
+        self._rows = np.zeros(0, [(f, TABLES[table.name].dtype[f]) for f in self.fields])
+        self._styles = np.zeros(0, _STYLE)
+        #: By style, the encoded fields of the event.
+        self.events = Blobs()
+        # By family: the id of its name, the interned entries that it needs, and the encoded fields of its kernels
+        # before and in the arguments.
+        self._family_names = np.zeros(0, np.uint32)
+        self._refs: list[InternedRefs] = []
+        self._kernel_pieces, self._argument_pieces = Blobs(), Blobs()
+        #: The interned entries that every sequence with such styles needs.
+        self.common = InternedRefs(output.names)
+        self._event, self._kernel = self._event_template(), self._kernel_template()
+
+    def __len__(self) -> int:
+        return len(self._styles)
+
+    def keys(self) -> Keys:
+        """Keys for :meth:`columns`."""
+        return Keys(len(self.fields) + (self._python_stacks is not None))
+
+    def columns(self, rows: np.ndarray, frames: np.ndarray | None) -> list[np.ndarray]:
+        """The columns that make the style of rows. ``frames`` are those of :meth:`frames`."""
+        columns = [rows[f] for f in self.fields]
+        return columns if frames is None else [*columns, frames]
+
+    def frames(self, rows: np.ndarray) -> np.ndarray | None:
+        """The innermost Python frame of the launching call of each row, 0 if unknown; None in a trace without stacks.
+        Thread-safe."""
+        if self._python_stacks is None:
+            return None
+        return self._python_stacks.innermost(self._python_stacks.of(self._process, rows["correlation"]))
+
+    def of(self, rows: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
+        """The styles of rows."""
+        styles, new = self._keys.ids(self.columns(rows, frames))
+        if len(new):
+            self._add(rows[new], np.zeros(len(new), np.uint32) if frames is None else frames[new])
+        return styles
+
+    def queues_of(self, styles: np.ndarray) -> np.ndarray:
+        """The number of the stream of each of some styles."""
+        return self._styles["queue"].take(styles)
+
+    def paths_of(self, styles: np.ndarray) -> np.ndarray:
+        """The path (:class:`cutrace.trace.origins.Origins`) of the graph node of each of some styles."""
+        return self._styles["path"].take(styles)
+
+    def intern(self, styles: np.ndarray, sequence: Sequence, sent: SentStyles) -> None:
+        """Write the interned entries of styles that a sequence has not received. ``sent`` is updated."""
+        chosen = self._styles[styles]
+        queues = sent.queues.add(chosen["queue"])
+        entries: list[Interned] = []
+        for family in sent.families.add(chosen["family"]).tolist():
+            entries += self._refs[family]
+        entries += self._queues.contexts(queues)
+        encoded = self._queues.entries(queues)
+        if self.table.launched:
+            encoded += self._names.demangled.entries(sent.names.add(chosen["name"]))
+        if self._codes:
+            encoded += self._codes.texts.entries(sent.codes.add(chosen["code"][chosen["code"] != 0]))
+        sequence.intern(entries, encoded)
+        self._write_kernels(styles, chosen, sequence)
+
+    def _write_kernels(self, styles: np.ndarray, chosen: np.ndarray, sequence: Sequence) -> None:
+        """Write the interned kernels of styles."""
+        rows = self._rows[styles]
+        columns: Columns = dict(self.table.numbers(self._descriptors, self._process, rows))
+        columns |= {name: rows[name] for name in QUEUE_FIELDS}
+        columns |= {name: chosen[name] for name in ("family", "code", "mangled", "demangled")}
+        columns["iid"] = styles + 1
+        columns |= {"kernels": self._kernel_pieces, "arguments": self._argument_pieces}
+        columns |= {"mangled_names": self._names.mangled, "demangled_names": self._names.demangled.texts}
+        columns["prefixes"] = self._output.prefixes
+        self._output.events([self._kernel.bind(columns)], [sequence], np.array([0, len(styles)], np.uint32))
+
+    def _add(self, rows: np.ndarray, frames: np.ndarray) -> None:
+        """Add the styles of rows, one for each."""
+        first = len(self)
+        launches = self._descriptors.trace.launches[rows["launch"]] if self.table.launched else None
+        styles = np.zeros(len(rows), _STYLE)
+        self._find_families(styles, rows, launches, frames)
+        styles["queue"] = self._queues.of(rows)
+        if launches is None:
+            styles["name"] = self._family_names[styles["family"]]
+        else:
+            known = rows["launch"] != 0
+            self._names.describe(styles, launches["name"], known)
+            if self._codes:
+                styles["code"][known] = self._codes.of(launches["name"][known], launches["code"][known])
+        self._styles = np.append(self._styles, styles)
+        self._rows.resize(len(self), refcheck=False)
+        for f in self._rows.dtype.names or ():
+            self._rows[f][first:] = rows[f]
+        self._encode_events(styles, first, rows, launches)
+
+    def _find_families(
+        self, styles: np.ndarray, rows: np.ndarray, launches: np.ndarray | None, frames: np.ndarray
+    ) -> None:
+        """Set the families and paths of styles, and describe new families."""
+        columns = [rows[f] for f in self._family_fields]
+        known = np.zeros(len(rows), bool)
+        creation = np.zeros(len(rows), np.uint32)
+        if launches is not None:
+            columns += [launches[f] for f in self.table.launch_fields]
+            known = rows["launch"] != 0
+        if self._origins:
+            nodes = self._origins.of(self._process, self.table.name, rows)
+            styles["path"], creation = self._origins.path_of[nodes], self._origins.creations[0][nodes]
+        styles["family"], new = self._family_keys.ids([*columns, known, creation, frames])
+        for row, number, frame in zip(rows[new], creation[new].tolist(), frames[new].tolist(), strict=True):
+            self._add_family(row, number, frame)
+
+    def _encode_events(self, styles: np.ndarray, first: int, rows: np.ndarray, launches: np.ndarray | None) -> None:
+        """Encode the fields of the events of new styles, which are numbered from ``first``."""
+        queues = styles["queue"]
+        columns: Columns = {
+            "queue": self._queues.queue_ids[queues],
+            "gpu": self._queues.gpus[queues],
+            "context": self._queues.context_ids[queues],
+            "name": styles["name"],
+            "iid": np.arange(first + 1, len(self) + 1),
+        }
+        if launches is not None:
+            columns |= {name: launches[name] for dimension in _DIMENSIONS.values() for name in dimension.values()}
+            columns["launch"] = rows["launch"]
+        encode_pieces(self.events, self._event.bind(columns), len(rows))
+
+    def _created(self, number: int) -> dict[str, int | str | None]:
+        """The arguments of a creation of graph nodes."""
+        if not number or not self._origins:
+            return {}
+        path, thread, call = self._origins.creations[1][number]
+        text = self._origins.text(path)
+        return {"created_in": text, "created_by": f"{call or 'a call'}, thread {thread}" if thread else None}
+
+    def _launched(self, frame: int) -> dict[str, int | str | None]:
+        """The argument of the Python frame of a launch."""
+        return {"launched_at": self._python_stacks.place(frame)} if frame and self._python_stacks else {}
+
+    def _add_family(self, row: np.void, creation: int, frame: int) -> None:
+        family, refs = self.table.describe(self._descriptors, self._process, row), InternedRefs(self._output.names)
+        arguments = {**family.arguments, **self._created(creation), **self._launched(frame)}
+        encoded = proto.encode("InternedComputeKernel", {"args": refs.compute_args(arguments)})
+        self._argument_pieces.add(encoded)
+        self._kernel_pieces.add(proto.encode("InternedComputeKernel", family.kernel))
+        name = 0 if self.table.launched else refs.name("event_names", family.name)
+        self._family_names = np.append(self._family_names, np.uint32(name))
+        self._refs.append(refs)
+
+    def _event_template(self) -> Template:
+        event: dict[str, Any] = {
+            "hw_queue_iid": FromColumn("queue"),
+            "stage_iid": self.common.add(self._descriptors.devices.stage(self.table.stage)),
+            "gpu_id": FromColumn("gpu", omit=0),  # 0 is the default
+            "context": FromColumn("context"),
+            "name_iid": FromColumn("name"),
+            "kernel_iid": FromColumn("iid"),
+        }
+        if self.table.launched:
+            launch = {name: {axis: FromColumn(c) for axis, c in dim.items()} for name, dim in _DIMENSIONS.items()}
+            event["launch"] = When("launch", launch)
+        return Template("GpuRenderStageEvent", event)
+
+    def _kernel_template(self) -> Template:
+        def argument(name: str, kind: str, column: str = "") -> dict[str, Any]:
+            return {"name_iid": self.common.name("compute_arg_names", name), kind: FromColumn(column or name)}
+
+        kernel: dict[str, Any] = {"iid": FromColumn("iid")}
+        if self.table.launched:
+            kernel["name"] = String("mangled", "mangled_names")
+            kernel["demangled_name"] = String("demangled", "demangled_names")
+        kernel["family"] = Piece("family", "kernels")
+        args: list[Any] = [argument(name, "uint_value") for name in QUEUE_FIELDS]
+        args.append(Piece("family", "arguments"))
+        if self._codes:
+            args.append(When("code", argument("code_hash", "string_value_iid", "code")))
+        args += [When(name, argument(name, "uint_value"), unless=ABSENT) for name in self.table.counts]
+        args += [
+            When("occupancy_limit_blocks", argument(name, "double_value"), unless=ABSENT) for name in self.table.ratios
+        ]
+        kernel["args"] = args
+        packet = {"sequence": SegmentPiece("prefixes"), "interned_data": {"compute_kernels": kernel}}
+        return Template("Trace", {"packet": packet})

@@ -1,0 +1,196 @@
+"""The tables of GPU work: what the trace says of a kernel, a copy, a fill and a graph besides its times and ids.
+
+A *style* is a combination of name, launch configuration and queue. Styles that differ in names and numbers alone are a
+*family*. A capture can have as many styles as events, so names and numbers are columns. Families are few and are
+described one by one, from field names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...analysis.occupancy import UNLIMITED, occupancy, volume
+from ...runbin.labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
+from .descriptors import Descriptors
+
+QUEUE_FIELDS = ("device", "context", "stream")
+GRAPH_FIELDS = ("graph", "graph_node")
+COPY_FIELDS = (
+    "kind", "source_memory", "destination_memory", "flags", "source_device", "destination_device", "peer_context",
+)  # fmt: skip
+FILL_FIELDS = ("value", "memory", "flags")
+#: Fields of the launch configuration that become text in a trace, besides the name and the code.
+TEXT_FIELDS = (
+    "launch_type", "cluster_x", "cluster_y", "cluster_z", "cache_executed", "cache_requested",
+)  # fmt: skip
+ABSENT = (1 << 64) - 1  # in a column: the style has no such number
+
+
+@dataclass(frozen=True)
+class Family:
+    """The shared data of a family: arguments, fields of the interned kernel, and the name, unless each style has its
+    own. Copies and fills have an interned kernel without a name, for the arguments only; their stage is not *Kernel*.
+    """
+
+    arguments: Mapping[str, int | str | None]
+    name: str = ""
+    kernel: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GpuTable:
+    """How a table becomes events.
+
+    A family depends on the device, on ``family_fields``, and on ``launch_fields`` of the launch configuration, if rows
+    have one. ``describe`` returns the family of a row. A style also depends on the queue, on ``number_fields``, and on
+    the name in the launch configuration. ``counts`` are the integer arguments of a style, ``ratios`` the fractional
+    ones; ``numbers`` computes both, with one row for each style. ``arguments`` differ from event to event.
+    """
+
+    name: str
+    stage: str
+    describe: Callable[[Descriptors, int, np.void], Family]
+    family_fields: tuple[str, ...] = ()
+    number_fields: tuple[str, ...] = ()
+    launch_fields: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
+    ratios: tuple[str, ...] = ()
+    numbers: Callable[[Descriptors, int, np.ndarray], dict[str, np.ndarray]] = lambda *_: {}
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def launched(self) -> bool:
+        """Whether rows have a launch configuration."""
+        return bool(self.launch_fields)
+
+
+def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
+    """Kernels with the same text fields of their launch configurations."""
+    trace = descriptors.trace
+    device_row = descriptors.devices.rows.get((process, int(row["device"])))
+    arguments: dict[str, int | str | None] = {
+        "process_id": trace.processes[process].pid,
+        "process_name": trace.processes[process].name,
+    }
+    if row["launch"]:
+        launch = trace.launches[int(row["launch"])]
+        cluster = [int(launch[f"cluster_{axis}"]) for axis in "xyz"]
+        arguments |= {
+            "shared_mem_driver": None if device_row is None else int(device_row["shared_reserved_per_block"]),
+            "func_cache_config": CACHE_CONFIGS.get(int(launch["cache_executed"])),
+            "func_cache_config_requested": CACHE_CONFIGS.get(int(launch["cache_requested"])),
+            "cluster_size": "x".join(map(str, cluster)) if any(cluster) else None,
+            "launch_type": LAUNCH_TYPES.get(int(launch["launch_type"])),
+        }
+    if device_row is None or not device_row["compute_major"]:
+        return Family(arguments)
+    return Family(arguments, kernel={"arch": f"sm_{device_row['compute_major']}{device_row['compute_minor']}"})
+
+
+def memcpy_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
+    """A kind of copy."""
+    kind = label(MEMCPY_KINDS, int(row["kind"]))
+    arguments: dict[str, int | str | None] = {"kind": kind}
+    for name in ("source_memory", "destination_memory"):
+        arguments[name] = label(MEMORY_KINDS, int(row[name]))
+    arguments["asynchronous"] = int(row["flags"]) & 1 or None
+    if row["kind"] == 10 or row["source_device"] != row["destination_device"]:
+        arguments |= {name: int(row[name]) for name in ("source_device", "destination_device", "peer_context")}
+    return Family(arguments, f"Memcpy {kind}")
+
+
+def memset_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
+    """A kind of fill."""
+    memory = label(MEMORY_KINDS, int(row["memory"]))
+    asynchronous = int(row["flags"]) & 1 or None
+    return Family({"value": int(row["value"]), "memory": memory, "asynchronous": asynchronous}, "Memset")
+
+
+def graph_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
+    """A graph traced as a whole."""
+    return Family({"graph": int(row["graph"])}, f"CUDA graph {row['graph']}")
+
+
+#: Arguments that say how large a launch is: blocks, threads of a block, threads. ``launch`` has the dimensions, which
+#: viewers that ask for the launch configuration do not look at.
+SIZES = ("grid_size", "workgroup_size", "thread_count")
+#: Arguments that are a field of the launch configuration, and the value that says nothing, None if all say something.
+LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
+    "registers_per_thread": ("registers", None),
+    "shared_mem_static": ("static_shared", None),
+    "shared_mem_dynamic": ("dynamic_shared", None),
+    "shared_mem_config_size": ("shared_executed", None),
+    "local_mem_per_thread": ("local_per_thread", 0),
+    "local_mem_total": ("local_total", 0),
+    "max_cluster_size": ("max_cluster", 0),
+    "max_active_clusters": ("max_active_clusters", 0),
+    "cluster_scheduling_policy": ("cluster_policy", 0),
+    "shared_mem_limit_config": ("shared_limit", 0),
+    "shared_mem_carveout_pct": ("carveout", 255),
+    "graph": ("graph", 0),
+    "graph_node": ("graph_node", 0),
+}
+#: Arguments that come from the occupancy.
+OCCUPANCY_COUNTS = {
+    "occupancy_limit_blocks": "limit_blocks",
+    "occupancy_limit_warps": "limit_warps",
+    "occupancy_limit_registers": "limit_registers",
+    "occupancy_limit_shared_mem": "limit_shared",
+    "sm__maximum_warps_avg_per_active_cycle": "warps",
+}
+OCCUPANCY_RATIOS = {"waves_per_multiprocessor": "waves", "sm__maximum_warps_per_active_cycle_pct": "percent"}
+
+
+def kernel_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The launch configuration and the theoretical occupancy of kernels, as columns."""
+    launches = descriptors.trace.launches[rows["launch"]]
+    known = rows["launch"] != 0
+    blocks, threads = volume(launches, "grid"), volume(launches, "block")
+    sizes = zip(SIZES, (blocks, threads, blocks * threads), strict=True)
+    out = {name: _present(values, known) for name, values in sizes}
+    for name, (of, nothing) in LAUNCH_COUNTS.items():
+        out[name] = _present(launches[of], known if nothing is None else known & (launches[of] != nothing))
+    out |= {name: np.full(len(rows), ABSENT, np.uint64) for name in OCCUPANCY_COUNTS}
+    out |= {name: np.zeros(len(rows)) for name in OCCUPANCY_RATIOS}
+    for device in sorted(set(rows["device"].tolist())):
+        at = np.flatnonzero(known & (rows["device"] == device))
+        device_row = descriptors.devices.rows.get((process, device))
+        result = None if device_row is None else occupancy(device_row, launches[at])
+        if result is None:
+            continue
+        for name, attribute in OCCUPANCY_COUNTS.items():
+            values = getattr(result, attribute)
+            out[name][at] = _present(values, result.known & (values != UNLIMITED))
+        for name, attribute in OCCUPANCY_RATIOS.items():
+            out[name][at] = getattr(result, attribute)
+    return out
+
+
+def graph_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The graph and the graph node of GPU work."""
+    return {name: _present(rows[name], rows[name] != 0) for name in GRAPH_FIELDS}
+
+
+def _present(values: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """A column of numbers, ABSENT where ``where`` is false."""
+    return np.where(where, values.astype(np.uint64), np.uint64(ABSENT))
+
+
+TABLES = (
+    GpuTable(
+        "kernels", "Kernel", kernel_family, number_fields=("launch",), launch_fields=TEXT_FIELDS,
+        counts=(*SIZES, *LAUNCH_COUNTS, *OCCUPANCY_COUNTS), ratios=tuple(OCCUPANCY_RATIOS), numbers=kernel_numbers,
+    ),
+    GpuTable(
+        "memcpys", "Memcpy", memcpy_family, COPY_FIELDS, GRAPH_FIELDS, counts=GRAPH_FIELDS, numbers=graph_numbers,
+        arguments=("bytes", "bandwidth"),
+    ),
+    GpuTable(
+        "memsets", "Memset", memset_family, FILL_FIELDS, GRAPH_FIELDS, counts=GRAPH_FIELDS, numbers=graph_numbers,
+        arguments=("bytes",),
+    ),
+    GpuTable("graph_launches", "CUDA graph", graph_family, ("graph",)),
+)  # fmt: skip
