@@ -63,7 +63,10 @@ Names = Literal["stable", "full"]
 
 _SHOWN = 20
 # The first bytes of files that Perfetto reads unchanged: its own traces (of packets, field 1), ZIP and TAR.
-_TRACE, _ZIP, _TAR, _TAR_OFFSET = b"\x0a", b"PK\x03\x04", b"ustar", 257
+_TRACE = b"\x0a"
+_ZIP = b"PK\x03\x04"
+_TAR = b"ustar"
+_TAR_OFFSET = 257
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,8 +80,10 @@ class Report(Table):
 
     def arrow(self) -> pyarrow.Table:
         """Return all rows as a ``pyarrow.Table``. Columns have the names of JSON and CSV, with units: ``total_ns``."""
-        pa, rows = arrow.pyarrow(), list(self.rows)
-        columns = [pa.array([row[i] for row in rows]) for i in range(len(self.columns))]
+        pa = arrow.pyarrow()
+        rows = list(self.rows)
+        by_column = zip(*rows, strict=True) if rows else [()] * len(self.columns)
+        columns = [pa.array(values) for values in by_column]
         return pa.table(columns, [key(column) for column in self.columns])
 
     def df(self) -> pandas.DataFrame:
@@ -95,8 +100,8 @@ class Report(Table):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = ([cell(value, c) for value, c in zip(row, self.columns, strict=True)] for row in self.rows)
-        return html_table(self.title, [c.name for c in self.columns], islice(cells, _SHOWN))
+        rows = [list(map(cell, row, self.columns)) for row in islice(self.rows, _SHOWN)]
+        return html_table(self.title, [column.name for column in self.columns], rows)
 
 
 class _Listing:
@@ -156,17 +161,19 @@ def stats(
         return list(reports.tables(trace, [name], options)[0].rows)
 
     with opened(source) as trace:
-        results = [
-            Report(**vars(t) | {"rows": listing(trace, t.name) if t.listing else list(t.rows)})
-            for t in reports.tables(trace, wanted, options)
-        ]
+        results = []
+        for table in reports.tables(trace, wanted, options):
+            rows = listing(trace, table.name) if table.listing else list(table.rows)
+            results.append(Report(**vars(table) | {"rows": rows}))
     if sort is not None:
         known = dict.fromkeys(column.name for one in results for column in one.columns)
         if results and sort not in known:
             among = f"there are {', '.join(known)}"
             raise CutraceError(f"no report has a column {sort!r}: {did_you_mean(sort, known, among)}")
         results = [replace(one, rows=one.sorted(sort).rows) for one in results]
-    return results[0] if isinstance(report, str) else results
+    if isinstance(report, str):
+        return results[0]
+    return results
 
 
 def info(source: Source) -> Summary:
@@ -200,7 +207,10 @@ def roofline(source: Source, destination: StrPath | None = None) -> list[Rooflin
     with opened(source) as trace:
         roofs = rooflines(trace)
     if path is not None:
-        text = roofline_html(roofs, ", ".join(map(str, listed(source)))) if path.suffix == ".html" else svg(roofs)
+        if path.suffix == ".html":
+            text = roofline_html(roofs, ", ".join(map(str, listed(source))))
+        else:
+            text = svg(roofs)
         write_pieces(path, [text])
     return roofs
 
@@ -327,7 +337,9 @@ class Batch:
         return "\n\n".join([*map(str, self.reports), *self.sentences])
 
     def _repr_html_(self) -> str:
-        return "".join([*(report._repr_html_() for report in self.reports), *(f"<p>{s}</p>" for s in self.sentences)])
+        pieces = [report._repr_html_() for report in self.reports]
+        pieces += [f"<p>{sentence}</p>" for sentence in self.sentences]
+        return "".join(pieces)
 
 
 def batch(
@@ -396,7 +408,9 @@ def redact(source: StrPath, destination: StrPath) -> None:
 def demangle(name: str) -> str:
     """Return the name of a kernel as in its source: ``"saxpy(int, float)"`` of ``"_Z5saxpyif"``. A name that is not
     mangled is returned unchanged."""
-    return _demangle(name) if name.startswith("_Z") else name
+    if name.startswith("_Z"):
+        return _demangle(name)
+    return name
 
 
 def open(

@@ -63,7 +63,8 @@ def convert(
 
 def write(trace: Trace, destination: StrPath, request: Request | None = None) -> None:
     """Write an open trace; otherwise like :func:`convert`."""
-    destination, request = Path(destination), request or Request()
+    destination = Path(destination)
+    request = request or Request()
     exporter = check_destination(destination, trace.sources, request.format)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")

@@ -29,7 +29,8 @@ CARRIERS = ("perfetto", "chrome", "sqlite")
 
 #: The key of trace-event JSON, and the table of SQLite with its column.
 JSON_KEY = "cutraceCapture"
-SQLITE_TABLE, SQLITE_COLUMN = "CUTRACE_CAPTURE", "piece"
+SQLITE_TABLE = "CUTRACE_CAPTURE"
+SQLITE_COLUMN = "piece"
 
 #: Bytes of a capture in one piece.
 PIECE_SIZE = 4 << 20
@@ -135,12 +136,14 @@ def _in_packets(file: Carrier) -> Iterator[bytes]:
             while (at := rest.find(_FIELD, at)) >= 0:
                 if len(rest) - at < _LONGEST_BEGIN:
                     rest += data.read(_LONGEST_BEGIN)
-                if begin := _PIECE.match(rest, at):
+                begin = _PIECE.match(rest, at)
+                if begin:
                     first = begin.start("piece")
                     size = min(_number(begin["size"]), _LARGEST_PACKET)
                     rest += data.read(max(first + size - len(rest), 0))
                     yield rest[first : first + size]
-                    rest, at = rest[first + size :], 0
+                    rest = rest[first + size :]
+                    at = 0
                 else:
                     at += 1
             rest = rest[1 - len(_FIELD) :]

@@ -19,4 +19,6 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str, *, most: int =
     from difflib import get_close_matches  # few programs need it
 
     close = get_close_matches(word, list(known), most)
-    return f"did you mean {' or '.join(close)}?" if close else otherwise
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return otherwise

@@ -70,7 +70,9 @@ def listed(source: StrPath | Sequence[StrPath] | Trace) -> list[StrPath]:
     """Return one path or several, or the files of a trace, as a list."""
     if isinstance(source, Trace):
         return list(source.sources)
-    return [source] if isinstance(source, str | os.PathLike) else list(source)
+    if isinstance(source, str | os.PathLike):
+        return [source]
+    return list(source)
 
 
 def as_capture(path: Path, files: ExitStack) -> Path:
@@ -82,7 +84,9 @@ def as_capture(path: Path, files: ExitStack) -> Path:
     from .importers.base import DAMAGED, SourceFile, read
     from .plugins import importer
 
-    source, folder, damage = SourceFile.at(path), files.enter_context(scratch()), ""
+    source = SourceFile.at(path)
+    folder = files.enter_context(scratch())
+    damage = ""
     try:
         if extract(source, inside := folder / "inside.bin", DAMAGED):
             return inside
@@ -90,7 +94,9 @@ def as_capture(path: Path, files: ExitStack) -> Path:
         damage = str(error)
     fitting = importer(source)
     # The reader of captures reports files that no importer recognizes.
-    return path if fitting is None else read(fitting, source, folder, damage)
+    if fitting is None:
+        return path
+    return read(fitting, source, folder, damage)
 
 
 def _is_capture(path: Path) -> bool:

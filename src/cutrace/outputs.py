@@ -24,7 +24,8 @@ class Unwritable(CutraceError):
 
     def __init__(self, path: Path, reason: str | None) -> None:
         super().__init__(f"cannot write {path}: {reason}. Choose another name or place.")
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
 
 
 def check_output(
@@ -162,7 +163,9 @@ def no_room(reason: str | None) -> CutraceError:
 
 def size_of(path: Path) -> int:
     """Return the size of a file, or of the files in a folder, in bytes."""
-    return sum(p.stat().st_size for p in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    if path.is_dir():
+        return sum(p.stat().st_size for p in path.rglob("*"))
+    return path.stat().st_size
 
 
 def concatenate(parts: Iterable[Path], whole: BinaryIO) -> None:
@@ -191,4 +194,6 @@ _ONE_POSITION = threading.Lock()
 
 def available_cores() -> int:
     """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -29,7 +29,8 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
         query.encode()
     except UnicodeEncodeError:
         raise CutraceError("the query is not UTF-8: write it in UTF-8") from None
-    duckdb, pa = arrow.package("duckdb", "sql", "SQL"), arrow.package("pyarrow", "sql", "SQL")
+    duckdb = arrow.package("duckdb", "sql", "SQL")
+    pa = arrow.package("pyarrow", "sql", "SQL")
     with scratch() as folder:
         limits = {"enable_external_access": "false", "python_enable_replacements": "false"}
         connection = duckdb.connect(config={**limits, "temp_directory": str(folder), "lock_configuration": "true"})
@@ -69,7 +70,8 @@ def _distinct(names: list[str]) -> Iterator[str]:
     """The names, with a number after those that occurred before. SQL ignores the case of names."""
     known: set[str] = set()
     for name in names:
-        number, distinct = 1, name
+        number = 1
+        distinct = name
         while distinct.lower() in known:
             number, distinct = number + 1, f"{name}_{number + 1}"
         known.add(distinct.lower())

@@ -126,7 +126,8 @@ class Server:
                     request = _request(client, deadline)
                     status = self._status(request)
                 except _Refused as refused:
-                    request, status = None, refused.status
+                    request = None
+                    status = refused.status
                 self._send_head(client, request, status)
                 if status == 200 and request is not None and request.method == "GET":
                     self._send_file(client)
@@ -148,7 +149,9 @@ class Server:
             return 404
         if request.method not in _METHODS:
             return 405
-        return 204 if request.method == "OPTIONS" else 200
+        if request.method == "OPTIONS":
+            return 204
+        return 200
 
     def _send_head(self, client: socket.socket, request: _HttpRequest | None, status: int) -> None:
         lines = [
@@ -223,7 +226,8 @@ def _request(client: socket.socket, deadline: float) -> _HttpRequest:
             raise ConnectionResetError
         head += data
     first, *lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")
-    start, fields = _LINE.fullmatch(first), [_FIELD.fullmatch(line) for line in lines]
+    start = _LINE.fullmatch(first)
+    fields = [_FIELD.fullmatch(line) for line in lines]
     if len(head) > _MAX_HEADER:
         raise _Refused(431)
     if start is None or None in fields:

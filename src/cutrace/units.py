@@ -67,9 +67,15 @@ def format_duration(ns: float, separator: str = " ") -> str:
 
 def count_of(number: int, noun: str) -> str:
     """``1 kernel``, ``12,345 kernels``, ``2 processes``, ``3 copies``."""
-    if number != 1:
-        noun = noun + "es" if noun.endswith(("s", "ch")) else noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
-    return f"{number:,} {noun}"
+    if number == 1:
+        plural = noun
+    elif noun.endswith(("s", "ch")):
+        plural = noun + "es"
+    elif noun.endswith("py"):
+        plural = noun[:-1] + "ies"
+    else:
+        plural = noun + "s"
+    return f"{number:,} {plural}"
 
 
 def printable(text: str) -> str:
@@ -81,9 +87,9 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -
     """Format a table for a notebook. Cells are texts."""
     from html import escape
 
-    lines = [
-        f"<tr>{''.join(f'<{cell}>{escape(text)}</{cell}>' for text in row)}</tr>"
-        for cell, some in (("th", [head]), ("td", rows))
-        for row in some
-    ]
-    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+    def line(cells: Sequence[str], tag: str) -> str:
+        words = [f"<{tag}>{escape(word)}</{tag}>" for word in cells]
+        return f"<tr>{''.join(words)}</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><caption>{escape(title)}</caption>{line(head, 'th')}{body}</table>"

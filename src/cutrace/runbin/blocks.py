@@ -135,7 +135,8 @@ def _header_at(fd: int, at: int, size: int) -> bytes | Damage:
 def _next_magic(fd: int, start: int, size: int) -> int:
     """The offset of the next magic at or after ``start``, else ``size``."""
     # Start with a small chunk: in a file full of invalid headers, large chunks would be read again for each of them.
-    chunk, at = 1 << 12, start
+    chunk = 1 << 12
+    at = start
     while at < size:
         data = read_at(fd, min(chunk, size - at) + len(MAGIC) - 1, at)
         offset = data.find(MAGIC)

@@ -36,8 +36,13 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
     Damaged blocks and unknown tables are left out. The other blocks keep their sequence numbers, which show the gap.
     """
     for index in blocks:
-        header, process = reader.headers[index], int(reader.process_of[index])
-        kind, count, row_size, first, last = int(header["kind"]), int(header["rows"]), 0, 0, 0
+        header = reader.headers[index]
+        process = int(reader.process_of[index])
+        kind = int(header["kind"])
+        count = int(header["rows"])
+        row_size = 0
+        first = 0
+        last = 0
         payload: bytes | None = None
         if kind == PROCESS_BLOCK:
             info = reader.description(index)
@@ -51,7 +56,8 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
         elif (table := BY_NUMBER.get(kind)) is not None:
             rows = changes.rows(process, table, reader.read(index))
             if len(rows) == count:
-                payload, row_size = rows.tobytes(), table.row_size
+                payload = rows.tobytes()
+                row_size = table.row_size
                 first, last = span(rows, table)
         if payload is not None:
             head = pack_header(

@@ -64,14 +64,17 @@ def titled(label: str) -> str:
 
 def spelled(kind: str) -> str:
     """A kind of copy in full: ``Host-to-Device`` for ``HtoD``."""
-    return f"{_ENDPOINTS[kind[0]]}-to-{_ENDPOINTS[kind[-1]]}" if kind[0] in _ENDPOINTS else titled(kind)
+    if kind[0] in _ENDPOINTS:
+        return f"{_ENDPOINTS[kind[0]]}-to-{_ENDPOINTS[kind[-1]]}"
+    return titled(kind)
 
 
 #: Kinds of copies in full.
 COPIES = {number: spelled(kind) for number, kind in MEMCPY_KINDS.items() if number}
 #: Unified memory: the label of each kind, and whether its value is a number of bytes.
-UNIFIED_MEMORY = {
-    number: (f"migration {spelled(kind.split()[1])}", True) if kind.startswith("migration") else (kind, False)
-    for number, kind in UNIFIED_MEMORY_KINDS.items()
-    if number
-}
+UNIFIED_MEMORY: dict[int, tuple[str, bool]] = {}
+for _number, _kind in UNIFIED_MEMORY_KINDS.items():
+    if _kind.startswith("migration"):
+        UNIFIED_MEMORY[_number] = (f"migration {spelled(_kind.split()[1])}", True)
+    elif _number:
+        UNIFIED_MEMORY[_number] = (_kind, False)

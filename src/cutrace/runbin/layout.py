@@ -80,7 +80,10 @@ class Table:
     def referred(self, field: Field) -> str | None:
         """The table whose columns stand for a field where rows are shown, without those of :data:`NOT_SHOWN`."""
         table = REFERRED.get(field.type) if field.name != "id" else None
-        return table if table != self.name else None  # a stack does not show its parent
+        # a stack does not show its parent
+        if table != self.name:
+            return table
+        return None
 
     def shows(self, field: Field) -> bool:
         """Whether a field has a column of its own where rows are shown. The id of a stack finds the outer frames."""
@@ -97,7 +100,9 @@ class Table:
     @cached_property
     def end_field(self) -> str | None:
         """The field with the end of a row; :attr:`start_field` for an instant."""
-        return "end" if self.start_field and "end" in self.offsets else self.start_field
+        if self.start_field and "end" in self.offsets:
+            return "end"
+        return self.start_field
 
     @cached_property
     def dtype(self) -> np.dtype:
@@ -546,14 +551,11 @@ HOST_SLICE_KINDS: dict[int, str] = {
 
 def schema() -> dict[str, object]:
     """The layouts as the JSON object that each capture carries under ``tables``."""
-    return {
-        t.name: {
-            "number": t.number,
-            "row_size": t.row_size,
-            "fields": [[f.name, f.type, t.offsets[f.name], f.unit] for f in t.fields],
-        }
-        for t in TABLES.values()
-    }
+    layouts: dict[str, object] = {}
+    for table in TABLES.values():
+        fields = [[field.name, field.type, table.offsets[field.name], field.unit] for field in table.fields]
+        layouts[table.name] = {"number": table.number, "row_size": table.row_size, "fields": fields}
+    return layouts
 
 
 def cpp_header() -> str:
@@ -603,7 +605,8 @@ def cpp_header() -> str:
 
 
 if __name__ == "__main__":
-    header, text = Path(sys.argv[1]), cpp_header()
+    header = Path(sys.argv[1])
+    text = cpp_header()
     if not header.exists() or header.read_text() != text:
         header.parent.mkdir(parents=True, exist_ok=True)
         header.write_text(text)

@@ -80,7 +80,10 @@ class Reader:
             raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing to it. Record it again.")
         headers, offsets, damage = scan(self._fd, self.size)
         if not len(offsets):
-            hint = "it is cut off inside its first block. Record it again." if first == MAGIC else f"{_MAKE_ONE}."
+            if first == MAGIC:
+                hint = "it is cut off inside its first block. Record it again."
+            else:
+                hint = f"{_MAKE_ONE}."
             raise BadCapture(f"{self.path} is not a run.bin capture: {hint}")
         self._damage = dict.fromkeys(damage)  # in order, each once
         self._index(headers, offsets)
@@ -123,8 +126,12 @@ class Reader:
             size = int(headers["payload_size"][repeated].sum()) + HEADER_SIZE * len(repeated)
             self._note(Damage(int(offsets[repeated[0]]), size, f"{len(repeated)} blocks are in the file twice"))
             kept.sort()
-            headers, offsets, process = headers[kept], offsets[kept], process[kept]
-        self.headers, self.offsets, self.process_of = headers, offsets, process
+            headers = headers[kept]
+            offsets = offsets[kept]
+            process = process[kept]
+        self.headers = headers
+        self.offsets = offsets
+        self.process_of = process
 
     def _note_missing_blocks(self) -> None:
         """Note gaps in the sequence numbers of blocks, except before the first block of a file: a recording may have
@@ -133,7 +140,8 @@ class Reader:
         if self._process_count == 1 and 0 in self._beginnings and bool((np.diff(sequence) == 1).all()):
             return
         order = np.lexsort((sequence, self.process_of))
-        process, number = self.process_of[order], sequence[order]
+        process = self.process_of[order]
+        number = sequence[order]
         first = np.diff(process, prepend=-1) != 0
         gaps = np.where(first, number, np.diff(number, prepend=-1) - 1)
         gaps[np.isin(order, list(self._beginnings))] = 0
@@ -185,7 +193,8 @@ class Reader:
     def payload(self, index: int) -> bytes | None:
         """The payload of a block; None, with an entry in :attr:`damage`, when its checksum does not match."""
         header = self.headers[index]
-        offset, size = int(self.offsets[index]), int(header["payload_size"])
+        offset = int(self.offsets[index])
+        size = int(header["payload_size"])
         if not self._file.alive:
             raise CutraceError(f"{self.path} is closed: read its tables before closing it, or open it again")
         data = read_at(self._fd, size, offset + HEADER_SIZE)
@@ -290,7 +299,9 @@ def _described(data: bytes) -> dict[str, Any] | None:
         info = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return info if isinstance(info, dict) else None
+    if isinstance(info, dict):
+        return info
+    return None
 
 
 #: Process blocks up to this size are cached: the captures of a test suite repeat the same ones.
@@ -342,10 +353,13 @@ def _layout(table: Table, declared: object) -> np.dtype | None:
         return table.dtype  # the usual case: parsing the declaration takes longer than opening a small file
     if not isinstance(declared, dict):
         return None
-    row_size, fields = declared.get("row_size"), declared.get("fields")
+    row_size = declared.get("row_size")
+    fields = declared.get("fields")
     if not (type(row_size) is int and 0 < row_size <= 0xFFFF and isinstance(fields, list)):
         return None
-    names, formats, offsets = [], [], []
+    names = []
+    formats = []
+    offsets = []
     for entry in fields:
         if not (isinstance(entry, list) and len(entry) >= 3):
             return None

@@ -46,7 +46,9 @@ def without_paths(text: bytes) -> bytes:
         with suppress(ValueError, RecursionError):
             names = json.loads(text)  # the ranges of a graph node
             kept = [_without_paths(name) if isinstance(name, str) else name for name in names]
-            return text if kept == names else json.dumps(kept).encode()
+            if kept == names:
+                return text
+            return json.dumps(kept).encode()
     if text.startswith((b"/", b"~/")) and text.count(b"/") > 1 and b"\n" not in text:
         return PATH
     return _PATHS.sub(PATH, text)
@@ -76,7 +78,8 @@ def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
 
     Raises :class:`CutraceError` when the source is not a capture or the destination cannot be written.
     """
-    source, destination = Path(source), Path(destination)
+    source = Path(source)
+    destination = Path(destination)
     check_output(destination, [source])
     with Reader(source) as reader, replacing(destination) as temporary, temporary.open("wb") as file:
         copy(reader, range(len(reader.offsets)), _Redaction(_file_names(reader)), file)
@@ -104,4 +107,6 @@ class _Redaction(Changes):
         return description(info)
 
     def text(self, text: bytes) -> bytes:
-        return PATH if text in self._file_names and b"/" in text else without_paths(text)
+        if text in self._file_names and b"/" in text:
+            return PATH
+        return without_paths(text)

@@ -40,7 +40,10 @@ class Writer:
         self.path = Path(path)
         self._part = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.part")
         self._pid = pid
-        self._instance = int.from_bytes(os.urandom(8), "little") if instance is None else instance
+        if instance is None:
+            self._instance = int.from_bytes(os.urandom(8), "little")
+        else:
+            self._instance = instance
         self._sequence = 0
         self._last = 0
         self._string_ids: dict[bytes, int] = {}
@@ -62,7 +65,10 @@ class Writer:
 
     def string(self, text: str | bytes) -> int:
         """The id of a text. The empty text has id 0."""
-        data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        if isinstance(text, str):
+            data = text.encode("utf-8", "surrogateescape")
+        else:
+            data = text
         if not data:
             return 0
         known = self._string_ids.get(data)
@@ -162,11 +168,13 @@ class Writer:
 
     def _write_strings(self) -> None:
         while self._new_strings:
-            taken, size = 0, 0
+            taken = 0
+            size = 0
             while taken < len(self._new_strings) and (taken == 0 or size < BLOCK_BYTES):
                 size += 8 + len(self._new_strings[taken][1])
                 taken += 1
-            part, self._new_strings = self._new_strings[:taken], self._new_strings[taken:]
+            part = self._new_strings[:taken]
+            self._new_strings = self._new_strings[taken:]
             self._block(STRINGS_BLOCK, pack_strings(part), rows=len(part))
 
     def _block(
@@ -225,8 +233,11 @@ def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:
 
 def span(rows: np.ndarray, table: Table) -> tuple[int, int]:
     """The smallest known start and the largest known end of the rows; 0 for unknown."""
-    start, end = table.start_field, table.end_field
+    start = table.start_field
+    end = table.end_field
     if start is None or end is None or not len(rows):
         return 0, 0
     known = rows[start][rows[start] > 0]
-    return (int(known.min()), max(int(rows[end].max()), int(known.max()))) if len(known) else (0, int(rows[end].max()))
+    if len(known):
+        return (int(known.min()), max(int(rows[end].max()), int(known.max())))
+    return (0, int(rows[end].max()))

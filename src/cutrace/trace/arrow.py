@@ -87,7 +87,8 @@ def schema(name: str) -> Any:
     for field in layout.fields:
         if layout.shows(field):
             fields.append(column(field))
-        if referred := layout.referred(field):
+        referred = layout.referred(field)
+        if referred:
             fields += [each for each in schema(referred) if each.name not in NOT_SHOWN]
         if field.name == "end":
             fields.append(pa.field("duration", pa.int64(), metadata={"unit": "ns", "doc": "end less start"}))
@@ -109,7 +110,8 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
     for field in layout.fields:
         if layout.shows(field):
             columns.append(array(trace.strings, field, column(field), rows, demangle if name == "launches" else str))
-        if referred := layout.referred(field):
+        referred = layout.referred(field)
+        if referred:
             columns += _columns_of(table(trace, referred), rows[field.name], indexed)
         if field.name == "end":
             columns.append(pa.array((rows["end"] - rows["start"]).view(np.int64)))
@@ -196,7 +198,8 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
 def _unused(name: str, names: list[str]) -> str:
     """The name, with a number behind it if there is such a name. SQL ignores the case of names."""
     used = {known.lower() for known in names}
-    unused, number = name, 1
+    unused = name
+    number = 1
     while unused.lower() in used:
         number += 1
         unused = f"{name} {number}"
@@ -207,19 +210,34 @@ def _payload_column(values: list[Any], indices: np.ndarray) -> Any:
     """The values of a field by index: as numbers if all are, otherwise as strings."""
     pa = pyarrow()
     if any(isinstance(value, float) for value in values):
-        values = [float(value) if value in _NOT_FINITE else value for value in values]
+        values = list(map(_finite_or_float, values))
     kind = _number_type([value for value in values if value is not None])
     if kind == pa.float64():
-        values = [None if value is None else float(value) for value in values]
+        values = list(map(_float, values))
     if kind is not None:
         return pa.array(values, kind).take(pa.array(indices))
     return _texts([_payload_text(value) for value in values], indices)
 
 
+def _finite_or_float(value: Any) -> Any:
+    """The value, where the name of a number that is not finite becomes the number."""
+    if value in _NOT_FINITE:
+        return float(value)
+    return value
+
+
+def _float(value: Any) -> float | None:
+    if value is None:
+        return None
+    return float(value)
+
+
 def _payload_text(value: Any) -> str | None:
     if value is None:
         return None
-    return _text(value) if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return _text(value)
+    return json.dumps(value)
 
 
 def _number_type(values: list[Any]) -> Any:
@@ -231,14 +249,17 @@ def _number_type(values: list[Any]) -> Any:
     if not kinds or not kinds <= {int, float}:
         return None
     whole = [value for value in values if isinstance(value, int)]
-    least, most = min(whole, default=0), max(whole, default=0)
+    least = min(whole, default=0)
+    most = max(whole, default=0)
     if least < -(1 << 63) or most >= 1 << 64:
         return None
     if kinds != {int}:
         return pa.float64()
     if most < 1 << 63:
         return pa.int64()
-    return pa.uint64() if least >= 0 else None
+    if least >= 0:
+        return pa.uint64()
+    return None
 
 
 def _columns_of(other: Any, ids: np.ndarray, indexed: bool) -> list[Any]:
@@ -254,22 +275,30 @@ def _columns_of(other: Any, ids: np.ndarray, indexed: bool) -> list[Any]:
 def _values(column: Any) -> Any:
     """The values of a column without a dictionary of their own."""
     whole = column.combine_chunks()
-    return whole.dictionary_decode() if pyarrow().types.is_dictionary(whole.type) else whole
+    if pyarrow().types.is_dictionary(whole.type):
+        return whole.dictionary_decode()
+    return whole
 
 
 def processes(trace: Trace) -> Any:
     """The processes of a trace as a ``pyarrow.Table``; ``process`` is their number in the other tables."""
     pa = pyarrow()
-    columns = {
-        "process": pa.array([p.index for p in trace.processes], pa.uint16()),
-        "pid": pa.array([p.pid for p in trace.processes], pa.int64()),
-        "name": [_text(p.name) for p in trace.processes],
-        "host": [_text(p.host) for p in trace.processes],
-        "boot_id": [_text(p.boot_id) for p in trace.processes],
-        "command": pa.array([[_text(word) for word in p.command] for p in trace.processes], pa.list_(pa.string())),
-        "description": [json.dumps(p.info) for p in trace.processes],
-    }
-    return pa.table(columns)
+    rows = []
+    for process in trace.processes:
+        row = {
+            "process": process.index,
+            "pid": process.pid,
+            "name": _text(process.name),
+            "host": _text(process.host),
+            "boot_id": _text(process.boot_id),
+            "command": list(map(_text, process.command)),
+            "description": json.dumps(process.info),
+        }
+        rows.append(row)
+    types = {"process": pa.uint16(), "pid": pa.int64(), "command": pa.list_(pa.string())}
+    names = ("process", "pid", "name", "host", "boot_id", "command", "description")
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
+    return pa.Table.from_pylist(rows, schema)
 
 
 def _text(text: str) -> str:

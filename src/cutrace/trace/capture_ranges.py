@@ -27,7 +27,10 @@ def sentences(processes: Sequence[Process], end: int) -> Iterator[str]:
             yield f"the capture range {name!r} never opened: nothing was recorded"
             continue
         total = sum(max((window.end or end) - window.start, 0) for window in windows)
-        where = "" if len(processes) == 1 else f" of {count_of(sum(bool(p.windows) for p in those), 'process')}"
+        where = ""
+        if len(processes) != 1:
+            recorded = [process for process in those if process.windows]
+            where = f" of {count_of(len(recorded), 'process')}"
         what = f"{count_of(len(windows), 'window')}{where}, {format_duration(total)} in all"
         yield f"only the capture range {name!r} was recorded ({what}): nothing is known about the time outside"
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 #: Texts in place of the hash of a launch: its name has several codes, or its code is not recorded.
-AMBIGUOUS, UNKNOWN = "ambiguous", "unknown"
+AMBIGUOUS = "ambiguous"
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, order=True)
@@ -135,4 +136,6 @@ def hash_text(code: int) -> str:
 
 
 def _uncertain(codes: int) -> str:
-    return AMBIGUOUS if codes > 1 else UNKNOWN
+    if codes > 1:
+        return AMBIGUOUS
+    return UNKNOWN

@@ -24,7 +24,8 @@ class IdMap:
     @classmethod
     def build(cls, local: list[int] | np.ndarray, to: list[int] | np.ndarray) -> IdMap:
         """A map from parallel lists. The last entry of a repeated id counts. Id 0 stays 0."""
-        keys, values = np.asarray(local, np.uint32), np.asarray(to, np.uint32)
+        keys = np.asarray(local, np.uint32)
+        values = np.asarray(to, np.uint32)
         counting = np.arange(1, len(keys) + 1, dtype=np.uint32)
         if np.array_equal(keys, counting):
             return cls(keys, values, bool(np.array_equal(values, counting)))
@@ -32,7 +33,8 @@ class IdMap:
         keys, at = np.unique(keys[::-1], return_index=True)
         values = values[::-1][at]
         if len(keys) and keys[0] == 0:
-            keys, values = keys[1:], values[1:]
+            keys = keys[1:]
+            values = values[1:]
         counting = counting[: len(keys)]
         return cls(keys, values, bool(np.array_equal(keys, counting) and np.array_equal(values, counting)))
 

@@ -32,7 +32,9 @@ class Account:
     def balanced(self) -> bool:
         """Whether every event is accounted for, by count and by duration."""
         parts = (self.kept, *self.left.values(), *self.lost.values())
-        return self.seen == Tally(sum(p.count for p in parts), sum(p.duration_ns for p in parts))
+        count = sum(part.count for part in parts)
+        duration = sum(part.duration_ns for part in parts)
+        return self.seen == Tally(count, duration)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,10 @@ class Imported:
         """One sentence for each kind of events that was left out."""
         for account in self.accounts:
             for why, tally in account.left.items():
-                duration = f" ({format_duration(tally.duration_ns)})" if tally.duration_ns else ""
+                if tally.duration_ns:
+                    duration = f" ({format_duration(tally.duration_ns)})"
+                else:
+                    duration = ""
                 yield f"{tally.count:,} {account.what}{duration} left out{f': {why}' if why else ''}"
 
 
@@ -63,20 +68,28 @@ def imported(process: int, info: dict[str, Any]) -> Imported | None:
     entry = info.get("import")
     if entry is None:
         return None
-    events = entry.get("events")
-    accounts = tuple(
-        Account(what, _tally(e.get("seen")), _tally(e.get("kept")), _tallies(e.get("left")), _tallies(e.get("lost")))
-        for what, e in (events.items() if isinstance(events, dict) else ())
-        if isinstance(e, dict)
-    )
-    return Imported(str(entry.get("format", "")), str(entry.get("source", "")), process, accounts)
+    accounts = []
+    for what, tallies in _entries(entry.get("events")):
+        if isinstance(tallies, dict):
+            accounts.append(_account(what, tallies))
+    return Imported(str(entry.get("format", "")), str(entry.get("source", "")), process, tuple(accounts))
+
+
+def _entries(value: object) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    return []
+
+
+def _account(what: str, entry: dict[str, Any]) -> Account:
+    left = {why: _tally(tally) for why, tally in _entries(entry.get("left"))}
+    lost = {why: _tally(tally) for why, tally in _entries(entry.get("lost"))}
+    return Account(what, _tally(entry.get("seen")), _tally(entry.get("kept")), left, lost)
 
 
 def _tally(entry: object) -> Tally:
-    values = [entry.get(key) for key in ("count", "duration_ns")] if isinstance(entry, dict) else []
-    count, duration = (v if isinstance(v, int) else 0 for v in (values or (0, 0)))
-    return Tally(count, duration)
-
-
-def _tallies(entry: object) -> dict[str, Tally]:
-    return {why: _tally(tally) for why, tally in entry.items()} if isinstance(entry, dict) else {}
+    numbers = dict.fromkeys(("count", "duration_ns"), 0)
+    for name, value in _entries(entry):
+        if name in numbers and isinstance(value, int):
+            numbers[name] = value
+    return Tally(**numbers)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 _DOMAIN = "NCCL"
-_COMMUNICATOR, _RANK, _ROOT, _REDUCTION = "NCCL communicator ID", "Rank", "Root", "Reduction operation"
+_COMMUNICATOR = "NCCL communicator ID"
+_RANK = "Rank"
+_ROOT = "Root"
+_REDUCTION = "Reduction operation"
 # Older versions call it "Bytes" in ncclSend and ncclRecv.
 _SIZES = ("Message size [bytes]", "Bytes")
 
@@ -95,14 +98,11 @@ class NcclCalls:
         if rank is None and communicator is not None:
             rank = self._rank(process, thread, communicator)
         sizes = [_integer(payload, name) for name in _SIZES if name in payload]
+        size = sizes[0] if sizes else None
         reduction = payload.get(_REDUCTION)
-        call = NcclCall(
-            communicator,
-            rank,
-            sizes[0] if sizes else None,
-            _integer(payload, _ROOT),
-            None if reduction is None else str(reduction).encode("utf-8", "replace").decode(),
-        )
+        if reduction is not None:
+            reduction = str(reduction).encode("utf-8", "replace").decode()
+        call = NcclCall(communicator, rank, size, _integer(payload, _ROOT), reduction)
         return self._numbers.setdefault(call, len(self._numbers))
 
     def _rank(self, process: int, thread: int, communicator: int) -> int | None:
@@ -120,11 +120,15 @@ def payload_fields(text: str) -> dict[str, Any]:
         fields = json.loads(text or "{}")
     except (ValueError, RecursionError):
         return {}
-    return fields if isinstance(fields, dict) else {}
+    if isinstance(fields, dict):
+        return fields
+    return {}
 
 
 def _integer(payload: dict[str, Any], name: str, bits: int = 63) -> int | None:
     value = payload.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if 0 <= value < 1 << bits else None
+    if 0 <= value < 1 << bits:
+        return value
+    return None

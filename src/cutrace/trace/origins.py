@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 #: Numbers of work outside of graphs, and of work of nodes whose creation was not recorded. Further numbers are those of
 #: nodes and of paths.
-OUTSIDE, UNRECORDED = 0, 1
+OUTSIDE = 0
+UNRECORDED = 1
 #: The tables with work of graph nodes, and the field that leads to the node.
 NODE_FIELDS = {"kernels": "launch", "memcpys": "graph_node", "memsets": "graph_node"}
 #: The texts of paths without ranges.
-NOT_RECORDED, NO_RANGE = "(not recorded)", "(no range)"
+NOT_RECORDED = "(not recorded)"
+NO_RANGE = "(no range)"
 
 
 class Creation(NamedTuple):
@@ -80,7 +82,9 @@ class Origins:
         if field == "launch":
             numbers: np.ndarray = self.of_launches(process)[rows[field]]
             return numbers
-        return self.nodes(process, rows[field]) if field else np.full(len(rows), OUTSIDE, np.uint32)
+        if field:
+            return self.nodes(process, rows[field])
+        return np.full(len(rows), OUTSIDE, np.uint32)
 
     def of_rows(self, table: str, rows: np.ndarray) -> np.ndarray:
         """The result of :meth:`of` for rows of any processes."""
@@ -94,7 +98,9 @@ class Origins:
         """The names of a path with slashes between, or a text in brackets if there are none; "" for
         :data:`OUTSIDE`."""
         if path <= UNRECORDED:
-            return NOT_RECORDED if path == UNRECORDED else ""
+            if path == UNRECORDED:
+                return NOT_RECORDED
+            return ""
         return "/".join(self.paths[path]) or NO_RANGE
 
     @cached_property
@@ -127,7 +133,8 @@ class Origins:
         if not len(rows):
             return functions
         order = np.lexsort((rows["created"], rows["thread"]))
-        created, threads = rows["created"][order], rows["thread"][order]
+        created = rows["created"][order]
+        threads = rows["thread"][order]
         of_thread = [(t, *np.searchsorted(threads, [t, t + 1]).tolist()) for t in np.unique(threads).tolist()]
         around: list[np.ndarray] = [np.zeros((0, 5), np.int64)]
         for info in self._trace.block_infos("api_calls", int(created.min()), int(created.max()) + 1):
@@ -153,4 +160,6 @@ def _names(text: str) -> tuple[str, ...]:
         names = json.loads(text or "[]")
     except (ValueError, RecursionError):
         names = None
-    return tuple(map(str, names)) if isinstance(names, list) else (text,)
+    if isinstance(names, list):
+        return tuple(map(str, names))
+    return (text,)

@@ -64,7 +64,8 @@ class Process:
 
     def _variables(self, names: tuple[str, ...]) -> Iterator[str]:
         values = self.info.get("environment", {})
-        return (text for name in names if isinstance(text := values.get(name), str))
+        found = (values.get(name) for name in names)
+        return (value for value in found if isinstance(value, str))
 
     @property
     def complete(self) -> bool:
@@ -99,7 +100,9 @@ class Process:
     def flush_ms(self) -> int:
         """The interval (ms) between flushes to the file."""
         given = self.info.get("options", {}).get("flush_ms")
-        return int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else 100
+        if isinstance(given, str) and given.isdecimal() and len(given) < 10:
+            return int(given)
+        return 100
 
 
 def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, clock: str) -> Process:
@@ -110,7 +113,10 @@ def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, c
     if name.startswith("python") and len(words) > 1:
         # The script or module names the process; options of python do not.
         script = next((w for w in words[1:] if not w.startswith("-")), "")
-        name = f"{name} {PurePath(script).name}" if script and "-c" not in words else name
+        if script and "-c" not in words:
+            name = f"{name} {PurePath(script).name}"
+        else:
+            name = name
     return Process(
         index=index,
         pid=pid,

@@ -112,7 +112,8 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     Memory is bounded: a ring holds the last 2^20 launches of a process by correlation id. A row whose launch is no
     longer in the ring is not checked.
     """
-    processes, out = trace.infos_by_process((*GPU_WORK, "api_calls")), {}
+    processes = trace.infos_by_process((*GPU_WORK, "api_calls"))
+    out = {}
     for table in GPU_WORK:
         checked = count = largest = 0
         for blocks in processes:
@@ -126,7 +127,8 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
                 known, called, *_ = launches.find(rows["correlation"])
                 lead = called[known] - rows["start"][known].astype(np.int64)
                 early = lead[lead > 0]
-                checked, count = checked + len(lead), count + len(early)
+                checked = checked + len(lead)
+                count = count + len(early)
                 largest = max(largest, int(early.max(initial=0)))
         if checked:
             out[table] = EarlyStart(checked, count, largest)

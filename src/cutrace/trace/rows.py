@@ -21,7 +21,9 @@ def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
     """The rows of many blocks as one array. A single array is not copied."""
     parts = [rows for rows in parts if len(rows)]
     if len(parts) < 2:
-        return parts[0] if parts else np.empty(0, table.dtype)
+        if parts:
+            return parts[0]
+        return np.empty(0, table.dtype)
     return np.concatenate([_plain(rows) for rows in parts]).view(table.dtype)
 
 
@@ -78,13 +80,17 @@ def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
 
 def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows with known times, and the other rows."""
-    return (rows, rows[:0]) if unknown is None else (chosen(rows, ~unknown), chosen(rows, unknown))
+    if unknown is None:
+        return (rows, rows[:0])
+    return (chosen(rows, ~unknown), chosen(rows, unknown))
 
 
 def time_order(times: np.ndarray) -> np.ndarray | None:
     """Indices that sort rows by time (stable); None when the rows are sorted."""
     times = np.ascontiguousarray(times)
-    return None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
+    if (times[1:] >= times[:-1]).all():
+        return None
+    return np.argsort(times, kind="stable")
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 #: The innermost frames in the text of a stack, and the longest text of a frame.
-_SHOWN_FRAMES, _LONGEST_PLACE = 8, 160
+_SHOWN_FRAMES = 8
+_LONGEST_PLACE = 160
 #: Blocks of ``call_stacks`` that are kept in memory, with sorted rows.
 _KEPT_BLOCKS = 32
 #: Paths that are not known by so many names at their ends are written in full.
@@ -71,7 +72,8 @@ class PythonStacks:
         blocks = self._blocks.get(process)
         if not blocks or not len(correlations):
             return found
-        first, last = int(correlations.min()), int(correlations.max())
+        first = int(correlations.min())
+        last = int(correlations.max())
         for block in blocks:
             if block.first <= last and first <= block.last:
                 known, stacks = self._rows(block.number)
@@ -107,7 +109,8 @@ class PythonStacks:
     @cached_property
     def alike(self) -> np.ndarray:
         """For each stack the id of the first one that has equal frames, in any process."""
-        frames, rows = self._trace.frames, self._trace.stacks.copy()
+        frames = self._trace.frames
+        rows = self._trace.stacks.copy()
         _, numbers = np.unique(frames[["file", "function", "line"]], return_inverse=True)
         rows["frame"] = numbers.reshape(-1)[rows["frame"]]  # the empty frame is the smallest one
         return join(rows)
@@ -137,11 +140,14 @@ class PythonStacks:
         if not frame:
             return "(unknown)"
         row = self._trace.frames[frame]
-        file, line = self._short_files.get(int(row["file"]), "(unknown file)"), int(row["line"])
+        file = self._short_files.get(int(row["file"]), "(unknown file)")
+        line = int(row["line"])
         where = f"{file}:{line}" if line else file
         function = self._trace.strings[int(row["function"])]
         place = f"{where} in {function}" if function else where
-        return place if len(place) <= _LONGEST_PLACE else f"{place[: _LONGEST_PLACE - 3]}..."
+        if len(place) <= _LONGEST_PLACE:
+            return place
+        return f"{place[: _LONGEST_PLACE - 3]}..."
 
     def text(self, stack: int, most: int = _SHOWN_FRAMES) -> str:
         """The innermost frames of a stack as text, innermost first: ``ops.py:42 in fused_add < train.py:10 in main``.
@@ -188,7 +194,8 @@ def _sorted_rows(trace: Trace, infos: Sequence[BlockInfo], number: int) -> tuple
 def join(rows: np.ndarray) -> np.ndarray:
     """For each row of ``stacks`` the index of the first one with equal frames. The parents of the rows are indices of
     rows; those that cannot be callers, because the file is damaged, are set to 0."""
-    parents, frames = rows["parent"].astype(np.int64), rows["frame"].astype(np.int64)
+    parents = rows["parent"].astype(np.int64)
+    frames = rows["frame"].astype(np.int64)
     first = np.arange(len(rows))
     parents[_in_cycles(parents) & (parents >= first)] = 0  # each cycle has such a parent
     known = _with_callers(parents, frames != 0, np.logical_or)

@@ -53,7 +53,9 @@ class _TableAttribute:
         self.__doc__ = TABLES[name].doc
 
     def __get__(self, trace: Trace | None, owner: type) -> Any:
-        return self if trace is None else trace.table(self.name)
+        if trace is None:
+            return self
+        return trace.table(self.name)
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,9 @@ class Trace:
     def origins(self) -> Origins | None:
         """Where the graph nodes of the trace were created; None if no creation was recorded."""
         # A damaged block has a count and no rows.
-        return Origins(self) if self.count("graph_nodes") and len(self.graph_nodes) else None
+        if self.count("graph_nodes") and len(self.graph_nodes):
+            return Origins(self)
+        return None
 
     @cached_property
     def nccl(self) -> NcclCalls:
@@ -241,12 +245,16 @@ class Trace:
     @cached_property
     def python_stacks(self) -> PythonStacks | None:
         """The Python stacks of the API calls of the trace; None if there are none."""
-        return PythonStacks(self) if self.count("call_stacks") and len(self.stacks) > 1 else None
+        if self.count("call_stacks") and len(self.stacks) > 1:
+            return PythonStacks(self)
+        return None
 
     @cached_property
     def codes(self) -> KernelCodes | None:
         """The machine code of the kernels of the trace; None if none was recorded."""
-        return KernelCodes(self) if self.count("kernel_codes") and len(self.kernel_codes) else None
+        if self.count("kernel_codes") and len(self.kernel_codes):
+            return KernelCodes(self)
+        return None
 
     # The capture as a whole
 
@@ -263,12 +271,16 @@ class Trace:
     @property
     def quality(self) -> Quality:
         """What is missing or uncertain. Counting rows without known times reads each block of a timed table once."""
-        unknown = {name: self._count_unknown(name) for name, table in TABLES.items() if table.start_field}
+        unknown = {}
+        for name, table in TABLES.items():
+            count = self._count_unknown(name) if table.start_field else 0
+            if count:
+                unknown[name] = count
         return Quality(
-            unknown={name: count for name, count in unknown.items() if count},
+            unknown=unknown,
             losses=self.named_losses,
             damage=self._reader.damage,
-            incomplete=tuple(p.index for p in self.processes if not p.complete),
+            incomplete=tuple(process.index for process in self.processes if not process.complete),
             notes=self.notes,
         )
 
@@ -281,7 +293,10 @@ class Trace:
     def unrecorded(self, process: int | None = None) -> list[tuple[int, int]]:
         """The times (start and end, ns) between the windows of a capture range in which a process, or none of them, was
         recorded."""
-        chosen = self.processes if process is None else self.processes[process : process + 1]
+        if process is None:
+            chosen = self.processes
+        else:
+            chosen = self.processes[process : process + 1]
         return capture_ranges.unrecorded(chosen)
 
     @cached_property
@@ -322,13 +337,20 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """The row counts of all tables, for notebooks."""
-        counts = [(name, f"{rows:,}") for name in TABLES if (rows := self.count(name))]
+        counts = []
+        for name in TABLES:
+            rows = self.count(name)
+            if rows:
+                counts.append((name, f"{rows:,}"))
         return html_table(f"Trace of {self._about()}", ("table", "rows"), counts)
 
     def _about(self) -> str:
         nouns = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
-        counts = [count_of(rows, noun) for table, noun in nouns.items() if (rows := self.count(table))]
-        parts = [count_of(len(self._reader.processes), "process"), *counts]
+        parts = [count_of(len(self._reader.processes), "process")]
+        for table, noun in nouns.items():
+            rows = self.count(table)
+            if rows:
+                parts.append(count_of(rows, noun))
         return printable(f"{', '.join(map(str, self._sources))}: {', '.join(parts)}")
 
     # How it is made
@@ -355,7 +377,8 @@ class Trace:
 
     def _read(self, name: str) -> None:
         """Read a whole table, with the rows of unknown times set apart."""
-        table, indices = TABLES[name], self._indices(name)
+        table = TABLES[name]
+        indices = self._indices(name)
         if not len(indices):
             self._tables[name] = self._unknown[name] = np.empty(0, table.dtype)
             return
@@ -364,7 +387,8 @@ class Trace:
         self._tables[name], self._unknown[name] = apart(rows, unknown)
         self._set_apart[indices] = 0
         if unknown is not None:
-            before, ends = np.append(0, np.cumsum(unknown)), np.cumsum(sizes)
+            before = np.append(0, np.cumsum(unknown))
+            ends = np.cumsum(sizes)
             self._set_apart[indices] = before[ends] - before[ends - sizes]
 
     def _gather(self, table: Table, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -372,7 +396,8 @@ class Trace:
         may have only a few rows in each block, so the work for each block is small."""
         parts = [self._reader.read(index) for index in indices.tolist()]
         sizes = np.array([len(part) for part in parts], np.int64)
-        rows, owners = joined(table, parts), self._reader.process_of[indices]
+        rows = joined(table, parts)
+        owners = self._reader.process_of[indices]
         processes = np.flatnonzero(np.bincount(owners)).tolist()
         if len(processes) == 1:
             return self._resolve(table, rows, processes[0]), sizes
@@ -514,7 +539,8 @@ class Trace:
     @cached_property
     def _block_times(self) -> tuple[np.ndarray, np.ndarray]:
         """The first and last time of each block, as signed integers, clipped to ``LATEST``."""
-        headers, process_of = self._reader.headers, self._reader.process_of
+        headers = self._reader.headers
+        process_of = self._reader.process_of
         both = [np.minimum(headers[name], LATEST) for name in ("first_time", "last_time")]
         if self._moves:
             of_process = by_value(process_of, range(len(self._alignments)))
@@ -553,7 +579,8 @@ def _all_differ(rows: np.ndarray) -> bool:
     """Whether no two of these rows are equal. Always False for many rows, which would need a sort."""
     if len(rows) > 64:
         return False
-    data, size = rows.tobytes(), rows.dtype.itemsize
+    data = rows.tobytes()
+    size = rows.dtype.itemsize
     return len({data[at : at + size] for at in range(0, len(data), size)}) == len(rows)
 
 

@@ -48,7 +48,9 @@ def write(
     for info in part.blocks:
         infos[info.process].append(info)
     wanted = [p for p in trace.processes if selection.processes is None or p.index in selection.processes]
-    total, done, events = sum(len(infos[p.index]) for p in wanted), 0, 0
+    total = sum(len(infos[p.index]) for p in wanted)
+    done = 0
+    events = 0
     with replacing(path) as temporary, temporary.open("wb") as whole:
         for process in wanted:
             writer = Writer(path, file=whole, **_description(process, notes))
@@ -81,7 +83,8 @@ class _ProcessWriter:
     """Writes the rows of one process with new ids."""
 
     def __init__(self, trace: Trace, writer: Writer) -> None:
-        self._trace, self._writer = trace, writer
+        self._trace = trace
+        self._writer = writer
         self._strings = NewIds(lambda ids: [writer.string(trace.strings.bytes(i)) for i in ids.tolist()])
         self._ids = {kind: NewIds(partial(self._intern, table)) for kind, table in REFERRED.items()}
         self._ids["string"] = self._strings
