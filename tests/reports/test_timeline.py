@@ -107,3 +107,36 @@ def test_copies_of_arrays_have_the_direction_that_metrics_count(tmp_path):
             window = whole(trace)
             assert measure(trace, window).values[f"memcpy_{direction}_count"] == 1
             assert [style.name for style in timeline(trace, window).styles] == [f"copy {COPY_KINDS[direction]}"]
+
+
+def test_slices_without_a_free_row_are_left_out_and_counted(tmp_path):
+    with Capture(tmp_path / "a.bin") as made:
+        for number in range(12):
+            made.push_pop(f"range {number}", 100 + number, 1000 - number)
+        # After the overlapping ranges, rows are free again.
+        made.push_pop("later", 2000, 2100)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        picture = timeline(trace, whole(trace))
+    (lane,) = picture.lanes
+    assert [s[3] for s in lane.slices] == [*range(10), 0]
+    assert [picture.styles[s[2]].name for s in lane.slices] == [*(f"range {n}" for n in range(10)), "later"]
+    assert picture.left_out == 2
+
+
+def test_the_slices_that_are_left_out_are_one_slice_for_each_run(tmp_path):
+    lengths = [5] * 20
+    lengths[3] = 90
+    lengths[10] = 80
+    with Capture(tmp_path / "a.bin") as made:
+        for number, length in enumerate(lengths):
+            made.push_pop(f"range {number}", 100 * number, 100 * number + length)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        # Half of the limit is for slices, of which ranges may use a quarter: two.
+        picture = timeline(trace, whole(trace), limit=16)
+    (lane,) = picture.lanes
+    assert [(s[0], s[1], picture.styles[s[2]].name) for s in lane.slices] == [
+        (0, 205, "3 more slices"), (300, 90, "range 3"), (400, 505, "6 more slices"), (1000, 80, "range 10"),
+        (1100, 805, "9 more slices"),
+    ]  # fmt: skip
+    assert picture.styles[lane.slices[0][2]].detail == "left out; 15ns in all"
+    assert picture.left_out == 18

@@ -123,6 +123,29 @@ def test_a_capture_without_gpu_work(tmp_path):
     assert "Kernels" not in words
 
 
+def test_the_curve_of_memory_has_its_steps_where_memory_changes(tmp_path):
+    with Capture(tmp_path / "memory.bin") as c:
+        c.push_pop("all", 0, 1000)
+        c.kernel(c.launch("k"), 0, 1000)
+        c.add("allocations", time=ORIGIN + 250, bytes=400, operation=1, memory=3, address=1)
+        c.add("allocations", time=ORIGIN + 500, bytes=400, operation=1, memory=3, address=2)
+        c.add("allocations", time=ORIGIN + 750, bytes=400, operation=2, memory=3, address=2)
+    page = viewed(c.path, tmp_path / "page.html")
+    (curve,) = [
+        attributes["d"] for tag, attributes in page.tags if tag == "path" and attributes.get("class") == "memory"
+    ]
+    height = 0.0
+    levels = []
+    for step, number in re.findall(r"([VH])([\d.]+)", curve):
+        if step == "V":
+            height = 24 - float(number)
+        else:
+            levels.append((round(float(number) / 10) * 10, height))
+    # Up to each x of 1000: nothing, half of the highest level, all of it, half of it.
+    assert levels == [(250, 0), (500, 12), (750, 24), (1000, 12)]
+    assert "800 B" in page.words
+
+
 def test_the_verb_and_its_errors(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = CliRunner().invoke
