@@ -191,6 +191,17 @@ def test_an_update_of_some_metrics_leaves_the_others(words):
     assert "ours.tokens" not in values
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_update_keeps_the_values_of_ignored_metrics(mode):
+    before = {"sm_90": Observed({"": {"memset_count": 3, "sync_calls": {WAIT: 1}}}, {"": {"ours.tokens": (1, 2)}})}
+    now = waits(2, kernels={}, memcpy_d2h_count=None, memcpy_d2h_bytes=None, memset_bytes=0, **{"ours.tokens": 5})
+    ignored = ("memset_count", "ours.tokens")
+    after, _ = updated(before, now, update=mode, ignore=ignored)
+    assert only(after).values[""]["memset_count"] == 3
+    assert "ours.tokens" not in only(after).values[""]
+    assert only(after).unstable == {"": {"ours.tokens": (1, 2)}}
+
+
 def test_an_update_of_a_class_leaves_the_others():
     after, _ = updated(entry(run(**{"ours.tokens": 1})), waits(2, **{"ours.tokens": 2}), update="counter")
     assert only(after).values[""]["ours.tokens"] == 2

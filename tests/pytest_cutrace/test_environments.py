@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cutrace.golden import accept, read
@@ -123,3 +125,14 @@ def test_recording_again_changes_nothing_and_names_no_driver(machines: Machines)
     assert "driver" not in str(before).lower()
     machines.run("9.0", "--cutrace-update=all")
     assert machines.suite.golden() == before
+
+
+def test_the_variant_has_the_version_of_cuda(suite: Suite) -> None:
+    suite.write("pytest.ini", "[pytest]\ncutrace_variant = cuda{cuda}\n")
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")
+    done = suite.run("--cutrace-update")
+    assert done.status == 0, done.output
+    version = re.search(r"CUDA ([0-9]+)\.", done.case("test_it").recorded_on)
+    assert version is not None
+    assert done.case("test_it").environment == f"sm_90-cuda{version[1]}"
+    assert f'seen = ["sm_90-cuda{version[1]}"]' in suite.golden()["test_a.toml"]

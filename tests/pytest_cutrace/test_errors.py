@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cutrace.reports.model import State
 from pytest_cutrace import options
 from support.suites import Suite
 
@@ -161,3 +162,32 @@ def test_a_folder_that_cannot_be_written(suite: Suite) -> None:
         return
     (suite.folder / "locked").mkdir(mode=0o500)
     assert suite.run("--cutrace", "--cutrace-dir=locked").status == 4
+
+
+METRICS_HOOK = """
+    def pytest_cutrace_metrics():
+        if "BROKEN" in os.environ:
+            return {"not a counter": 1}
+        return {"mylib.tokens": 3}
+"""
+
+
+def test_a_gated_test_whose_measurement_fails_is_red(suite: Suite) -> None:
+    suite.write("conftest.py", METRICS_HOOK)
+    suite.write("test_a.py", TEST)
+    assert suite.run("--cutrace-update").status == 0
+    assert suite.run("--cutrace=require").status == 0
+    done = suite.run("--cutrace", BROKEN="1")
+    assert (done.status, done.failed) == (1, {"test_it"})
+    assert "cutrace: pytest_cutrace_metrics returned not a counter=1" in done.output
+    assert done.case("test_it").state is State.UNVERIFIED
+    assert "return whole numbers by names with a dot" in done.case("test_it").reason
+
+
+def test_a_test_without_golden_values_whose_measurement_fails_is_not_traced(suite: Suite) -> None:
+    suite.write("conftest.py", METRICS_HOOK)
+    suite.write("test_a.py", TEST)
+    done = suite.run("--cutrace-update", BROKEN="1")
+    assert done.status == 0
+    assert done.case("test_it").state is State.UNTRACED
+    assert suite.golden() == {}

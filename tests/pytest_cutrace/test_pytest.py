@@ -302,6 +302,18 @@ def test_reports(suite: Suite) -> None:
     assert "kernel time  kernels  test" in done.output
 
 
+def test_a_report_links_to_artifacts_from_its_own_folder(suite: Suite) -> None:
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('axpy')\n")
+    (suite.folder / "out/ci").mkdir(parents=True)
+    done = suite.run("--cutrace", "--cutrace-keep=all", report_name="out/ci/report.json")
+    artifacts = done.case("test_it").artifacts
+    assert sorted(artifacts) == ["metrics.json", "run.bin", "trace.pftrace"]
+    for name, path in artifacts.items():
+        place = suite.folder / "out/ci" / path
+        assert place.is_file()
+        assert place.resolve().is_relative_to(suite.folder / ".cutrace"), name
+
+
 def test_a_page_of_pytest_html_shows_the_metrics(suite: Suite) -> None:
     suite.write("test_a.py", """
         def test_it():

@@ -179,3 +179,25 @@ def test_hypothesis_is_as_well_behaved_as_without(suite: Suite) -> None:
     assert suite.run("--cutrace-update").status == 0
     done = suite.run("--cutrace")
     assert (done.status, done.case("test_it").state) == (0, State.GATED), done.output
+
+
+def test_a_test_with_warm_up_has_no_second_chance(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        RUNS = []
+
+        @pytest.mark.cutrace(warmup=1)
+        def test_warm():
+            RUNS.append(1)
+            for _ in range(2 if len(RUNS) == int(os.environ.get("BUSY", 0)) else 1):
+                fakegpu.launch("k")
+
+        def test_runs():
+            print(f"bodies: {len(RUNS)}")
+    """)  # fmt: skip
+    assert suite.run("--cutrace-update", "test_a.py::test_warm").status == 0
+    warm = suite.run("--cutrace", "-s", BUSY="1")
+    assert warm.status == 0, "the run for warm-up is not compared"
+    assert "bodies: 2" in warm.output
+    judged = suite.run("--cutrace", BUSY="2")
+    assert judged.failed == {"test_warm"}
+    assert not any("second run" in note for note in judged.case("test_warm").notes)
