@@ -150,9 +150,14 @@ def test_disjoint_windows_part_what_lies_inside_them(tmp_path, name, seed):
             whole = events(trace, table)
             inside: list[dict[str, Any]] = []
             for first, last in pairwise(edges):
-                cut(DATA / name, tmp_path / "s.bin", Conditions(start=f"@{first}", end=f"@{last}", tables=[table]))
+                touching = [r for r in whole if span(table, r)[0] < last and span(table, r)[1] >= first]
+                conditions = Conditions(start=f"@{first}", end=f"@{last}", tables=[table])
+                if not touching:
+                    with pytest.raises(CutraceError, match="nothing is selected"):
+                        cut(DATA / name, tmp_path / "s.bin", conditions)
+                    continue
+                cut(DATA / name, tmp_path / "s.bin", conditions)
                 with load(tmp_path / "s.bin") as found:
-                    touching = [r for r in whole if span(table, r)[0] < last and span(table, r)[1] >= first]
                     same(found, table, touching)
                     inside += [r for r in rows(found, table) if span(table, r)[0] >= first and span(table, r)[1] < last]
             expected = [
@@ -196,6 +201,50 @@ def test_a_range_that_never_ended_goes_on(tmp_path):
         c.mark("early", 0)
         c.push_pop("open", 1000, None)
     assert not events(sliced(tmp_path / "b.bin", tmp_path, end="1us"), "nvtx_ranges")
+
+
+def test_an_open_range_that_starts_after_a_range_is_not_in_it(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("around", 1, None)
+        c.push_pop("step", 100, 200)
+        c.push_pop("later", 50_000_000, None)
+    found = sliced(tmp_path / "a.bin", tmp_path, nvtx=["step"])
+    assert {r["name"] for r in events(found, "nvtx_ranges")} == {"around", "step"}
+    assert found.end == ORIGIN + 200
+
+
+def test_a_window_inside_an_open_range_can_be_cut_again(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("hangs", 1, None)
+        c.mark("late", 9000)
+    window = {"start": f"@{ORIGIN + 1000}", "end": f"@{ORIGIN + 2000}"}
+    once = sliced(tmp_path / "a.bin", tmp_path, **window)
+    cut(tmp_path / "slice.bin", tmp_path / "again.bin", Conditions(**window))
+    with load(tmp_path / "again.bin") as again:
+        assert [r["name"] for r in events(again, "nvtx_ranges")] == ["hangs"]
+        assert contents(again) == contents(once)
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {"gpu": ["7"]},
+        {"stream": ["99"]},
+        {"end": "@1"},
+        {"stream": ["99"], "nvtx": ["step 0"]},
+        {"tables": ["jit"]},
+        {"gpu": ["7"], "tables": ["nvtx_marks"]},
+    ],
+)
+@pytest.mark.parametrize("name", ["s.bin", "s.json"])
+def test_a_selection_without_rows_is_an_error(tmp_path, conditions, name):
+    with Capture(tmp_path / "a.bin") as c:
+        c.mark(begin("test", "t.py::a"), 100, source=1)
+        c.push_pop("step 0", 10_000, 20_000)
+        c.kernel(c.launch("k"), 12_000, 13_000)
+    with pytest.raises(CutraceError, match=r"the trace spans 19\.9 us"):
+        cut(tmp_path / "a.bin", tmp_path / name, Conditions(**conditions))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
 
 
 @pytest.mark.parametrize("time", ["@99999999999999999999999", "999999999h", "@18446744073709551615"])
@@ -375,7 +424,6 @@ def test_conditions_on_work_keep_its_calls_and_what_is_around_them(tmp_path, nam
             wanted["gpu"] = ["0"]
         if not any(wanted.values()):
             return
-        found = sliced(DATA / name, tmp_path, **wanted)
 
         def fits(table: str, row: dict[str, Any]) -> bool:
             return (
@@ -388,6 +436,11 @@ def test_conditions_on_work_keep_its_calls_and_what_is_around_them(tmp_path, nam
             )
 
         chosen = {table: [r for r in events(trace, table) if fits(table, r)] for table in WORK}
+        if not any(chosen.values()):
+            with pytest.raises(CutraceError, match="nothing is selected"):
+                sliced(DATA / name, tmp_path, **wanted)
+            return
+        found = sliced(DATA / name, tmp_path, **wanted)
         ids = {(r["process"], r["correlation"]) for table in WORK for r in chosen[table] if r["correlation"]}
         calls = [r for r in events(trace, "api_calls") if (r["process"], r["correlation"]) in ids]
         for table in WORK:

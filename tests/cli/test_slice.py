@@ -42,11 +42,12 @@ def test_a_slice_can_be_a_trace_for_perfetto(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.bin", "s.pftrace"]
 
 
-def test_an_empty_slice_says_so(tmp_path):
+def test_an_empty_slice_is_an_error(tmp_path):
     training_steps(tmp_path / "run.bin", steps=1)
     done = run("slice", "run.bin", "-o", "s.bin", "--stream", "99", cwd=tmp_path)
-    assert done.returncode == 0
-    assert ", 0 of 50 rows: stream 99\ncutrace: no row meets all of the conditions\n" in done.stderr
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert done.stderr.startswith("cutrace: nothing is selected: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.bin"]
 
 
 def test_conversion_writes_captures_too(tmp_path):

@@ -9,7 +9,7 @@ import click
 
 from ..units import parse_words
 from . import options
-from .output import say, say_written, target
+from .output import say_written, target
 
 _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeated."
 
@@ -55,5 +55,3 @@ def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, qu
     if not quiet:
         sentences = f": {'; '.join(done.sentences)}" if done.sentences else ""
         say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")
-        if not done.rows:
-            say("no row meets all of the conditions")

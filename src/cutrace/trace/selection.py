@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -81,22 +81,31 @@ class Selection:
         return self.devices is not None or self.streams is not None or self.kernels is not None
 
     @property
+    def of_rows(self) -> bool:
+        """Whether there are any conditions."""
+        conditions = (self.start, self.end, self.processes, self.stretches, self.created, self.tables)
+        return self.of_work or any(condition is not None for condition in conditions)
+
+    @property
     def of_time(self) -> bool:
         return self.start is not None or self.end is not None
+
+
+def refuse_empty(trace: Trace) -> NoReturn:
+    """Raise the error for a selection without rows. Tables of facts and the marks around tests are not counted."""
+    span = f"{format_duration(trace.end - trace.start)}, from {trace.start} to {trace.end} ns"
+    raise CutraceError(f"nothing is selected: no row meets all conditions, and the trace spans {span}. Change them.")
 
 
 def window(trace: Trace, start: int | None = None, end: int | None = None) -> Selection | None:
     """The selection of rows that touch the time from ``start`` to ``end`` (ns); None for the whole trace.
 
-    Raises :class:`CutraceError` when the end is not after the start, or the window is outside the span of the trace.
+    Raises :class:`CutraceError` when the end is not after the start.
     """
     if start is None and end is None:
         return None
     if start is not None and end is not None and end <= start:
         raise CutraceError(f"the window from {start} to {end} ns is empty: give an end after the start")
-    if trace.end and ((start is not None and start > trace.end) or (end is not None and end <= trace.start)):
-        span = f"{format_duration(trace.end - trace.start)}, from {trace.start} to {trace.end} ns"
-        raise CutraceError(f"nothing is in this window: the trace spans {span}. Choose a window in it.")
     return Selection(start, end)
 
 
@@ -121,6 +130,12 @@ class SelectedRows:
         known, unknown = self._trace.block(info)
         parts = [self._selected(table, process, known, True), self._selected(table, process, unknown, False)]
         return joined(TABLES[table], parts)
+
+    def unchosen(self, info: BlockInfo, rows: np.ndarray) -> int:
+        """How many selected rows of a block no condition chose: conditions on GPU work keep the marks around tests."""
+        if info.table != "nvtx_marks" or not self._selection.of_work:
+            return 0
+        return int(np.count_nonzero(rows["source"] == _CUTRACE_MARK))
 
     def _infos(self, table: str) -> list[BlockInfo]:
         s = self._selection
@@ -365,8 +380,8 @@ class _Stretches:
         for thread, edges in self._edges.get(process, {}).items():
             # The stretches do not overlap, so only the first one that ends after the start matters.
             first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
-            begins = np.append(edges[:, 0], np.iinfo(np.int64).max)
-            inside = begins[first] <= end.astype(np.int64)
+            last = len(edges) - 1
+            inside = (first <= last) & (edges[np.minimum(first, last), 0] <= end.astype(np.int64))
             if thread and threads is not None:
                 inside &= (threads == thread) | (threads == 0)
             mask |= inside

@@ -20,7 +20,7 @@ from ..runbin.layout import REFERRED, TABLES, Table
 from ..runbin.writer import NewIds, Writer
 from .process import Process
 from .rows import changed
-from .selection import FACTS, SelectedRows, Selection
+from .selection import FACTS, SelectedRows, Selection, refuse_empty
 from .stacks import by_level
 from .trace import Trace
 
@@ -39,7 +39,7 @@ def write(
 
     Each selected process is written with its description, ``notes`` added, and its facts. Times are those of the trace.
     Damage of the original becomes losses of the new capture. Returns the number of event rows, facts excluded. Raises
-    :class:`CutraceError` when the file cannot be written.
+    :class:`CutraceError` when no row is selected, or the file cannot be written.
     """
     check_output(path, trace.sources)
     selection = selection or Selection()
@@ -51,6 +51,7 @@ def write(
     total = sum(len(infos[p.index]) for p in wanted)
     done = 0
     events = 0
+    unchosen = 0
     with replacing(path) as temporary, temporary.open("wb") as whole:
         for process in wanted:
             writer = Writer(path, file=whole, **_description(process, notes))
@@ -58,7 +59,9 @@ def write(
             for info in infos[process.index]:
                 rows = part.block(info)
                 out.rows(TABLES[info.table or ""], rows)
-                events += 0 if info.table in FACTS else len(rows)
+                if info.table not in FACTS:
+                    events += len(rows)
+                    unchosen += part.unchosen(info, rows)
                 done += 1
                 if progress is not None:
                     progress(done, total)
@@ -67,6 +70,9 @@ def write(
                 writer.losses(("unreadable", max(damage.rows, 1), damage.reason) for damage in trace.damage)
             # The description already has "ended" if the original was closed in order.
             writer.close(in_order=False)
+        # Rows of a damaged block may have been the selected ones: the capture then says that they are lost.
+        if selection.of_rows and events == unchosen and not trace.damage:
+            refuse_empty(trace)
     return events
 
 
