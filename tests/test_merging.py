@@ -17,6 +17,7 @@ from cutrace.conversion import convert
 from cutrace.errors import CutraceError
 from cutrace.merging import merge
 from cutrace.runbin.redaction import redact
+from cutrace.slicing import Conditions, cut
 from cutrace.trace import Trace, load
 from pftrace import decode
 
@@ -330,3 +331,32 @@ def test_blocks_are_found_by_the_times_of_the_trace(tmp_path):
             assert (info.first_time, info.last_time) == (rows["start"].min(), rows["end"].max())
         last = starts(trace, 1)[-1]
         assert [rows["start"].max() for rows in trace.blocks("kernels", last, last + 1)].count(last) == 1
+
+
+def part(whole: Path, path: Path, **conditions: str) -> Path:
+    cut(whole, path, Conditions(**conditions))
+    return path
+
+
+@pytest.mark.parametrize("with_whole", [False, True])
+def test_parts_of_one_recording_are_not_counted_twice(tmp_path, with_whole):
+    whole = rank(tmp_path / "whole.bin", 0, up=1000 * SECOND)
+    before = part(whole, tmp_path / "before.bin", end="4s")
+    after = part(whole, tmp_path / "after.bin", start="4s")
+    paths = [whole, after] if with_whole else [before, after]
+    for join_them in (
+        lambda: merge(paths, tmp_path / "all.bin"),
+        lambda: convert(paths, tmp_path / "all.json"),
+        lambda: cutrace.load(paths),
+        lambda: cutrace.info(paths),
+    ):
+        with pytest.raises(CutraceError, match=r"are parts of one recording, of process 100, .*: name one of them"):
+            join_them()
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.bin", "before.bin", "after.bin"}
+
+
+def test_recordings_of_one_process_one_after_the_other_are_joined(tmp_path):
+    first = rank(tmp_path / "first.bin", 0, up=1000 * SECOND)
+    second = rank(tmp_path / "second.bin", 0, up=2000 * SECOND)
+    with cutrace.load([first, second]) as trace:
+        assert len(trace.kernels) == 2 * len(STEPS)

@@ -16,6 +16,7 @@ from .runbin.blocks import MAGIC
 from .runbin.reader import Reader
 from .trace import Trace
 from .trace import load as load_capture
+from .trace.process import recording_of
 from .trace.selection import Selection
 from .trace.writing import write as write_capture
 
@@ -136,8 +137,10 @@ def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:
 
 def join(paths: Sequence[Path], whole: Path, *, redacted: bool = False) -> list[list[tuple[int, int]]]:
     """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
-    its recordings in order: the instance and the pid of each process."""
+    its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when two files are
+    parts of one recording that were cut out of it: what is in both would count twice."""
     recordings = []
+    parts: dict[tuple[str, int, int], tuple[Path, int]] = {}
     with whole.open("wb") as target:
         for path in paths:
             with ExitStack() as files:
@@ -145,8 +148,24 @@ def join(paths: Sequence[Path], whole: Path, *, redacted: bool = False) -> list[
                 # Each must be a capture: anything else would be damage in the joined file.
                 with Reader(capture) as reader:
                     recordings.append(reader.recordings)
+                    _refuse_parts(path, reader, parts)
                 try:
                     concatenate([capture], target)
                 except OSError as error:
                     raise unwritable(whole, error) from None
     return recordings
+
+
+def _refuse_parts(path: Path, reader: Reader, parts: dict[tuple[str, int, int], tuple[Path, int]]) -> None:
+    """Raise an error when a recording in a file is in an earlier one, too. ``parts`` has the recordings so far, with
+    their file and instance. Files of one instance share no block, but each slice is an instance of its own."""
+    for (instance, pid), info in zip(reader.recordings, reader.processes, strict=True):
+        recording = recording_of(pid, info)
+        if recording is None:
+            continue
+        other, known = parts.setdefault(recording, (path, instance))
+        if other != path and known != instance:
+            raise CutraceError(
+                f"{other} and {path} are parts of one recording, of process {pid}, and may share rows, which would "
+                "count twice: name one of them, or cut both parts out of the whole at once"
+            )

@@ -129,6 +129,14 @@ def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, c
     )
 
 
+def recording_of(pid: int, info: dict[str, Any]) -> tuple[str, int, int] | None:
+    """The boot id, pid and start of the recording that a process description is of; None if it does not say. All parts
+    of a recording share it."""
+    boot = str(info.get("boot_id", ""))
+    started = int(info.get("started", 0))
+    return (boot, pid, started) if boot and started else None
+
+
 def clock_of(info: dict[str, Any]) -> str:
     """The boot id that the times of a process count from, by its description: its own boot, or that of the capture it
     was merged into."""
