@@ -18,6 +18,7 @@ import cutrace
 import pftrace
 from contents import everything
 from cutrace import CutraceError, embedding
+from cutrace.exporters.perfetto import export
 from cutrace.importers.base import DAMAGED, SourceFile
 from support import cutrace as run
 
@@ -57,6 +58,23 @@ def test_a_trace_opens_as_the_capture_that_it_was_made_from(capture, tmp_path):
 def test_each_format_carries_a_capture_of_many_pieces(tmp_path, small_pieces, name):
     capture = example(tmp_path)
     assert inside(carrying(capture, name)) == capture.read_bytes()
+
+
+def test_pieces_are_between_the_windows_of_a_trace(tmp_path, small_pieces, monkeypatch):
+    for window in ("GPU_WINDOW", "HOST_WINDOW"):
+        monkeypatch.setattr(export, window, 1)
+    with captures.Capture(tmp_path / "run.bin") as c:
+        launch = c.launch("kernel")
+        for i in range(10):
+            c.kernel(launch, 1000 * i, 1000 * i + 500, correlation=i + 1)
+            c.flush()
+    packets = pftrace.protos.Trace.FromString(carrying(c.path).read_bytes()).packet
+    # The perfetto package does not know the field of a piece.
+    pieces = [n for n, packet in enumerate(packets) if embedding._FIELD in packet.SerializeToString()]
+    events = [n for n, packet in enumerate(packets) if packet.HasField("gpu_render_stage_event")]
+    assert pieces[0] == 0
+    assert any(events[0] < piece < events[-1] for piece in pieces)
+    assert inside(tmp_path / "x.pftrace") == c.path.read_bytes()
 
 
 def test_a_trace_is_called_by_the_file_that_was_opened(tmp_path):

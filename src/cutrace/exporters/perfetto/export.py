@@ -115,8 +115,10 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     with PacketFile(path, wrapper(compress)) as file:
         output = Output(file)
         if request.capture or (request.capture is None and not compress and path.suffix != ".gz"):
-            output.capture(trace)  # first, so that readers find it at once
+            output.carry(trace)
         _write(trace, output, request)
+        while output.next_piece():
+            pass
 
 
 def _write(trace: Trace, output: Output, request: Request) -> None:
@@ -173,7 +175,7 @@ def _write_work(
         counters = WorkCounters(descriptors, process, queues, (blocks.trace.start, blocks.trace.end))
         derived = DerivedWork(blocks, process, queues, counters, derived_rows, thread) if derived_rows else None
         blocks.read_ahead(blocks.of(process, *_GPU_TABLES), lambda info, rows: events[info.table or ""].prepare(rows))
-        _write_gpu(process, blocks, events, derived)
+        _write_gpu(process, blocks, output, events, derived)
         thread.wait()
     if derived and derived_rows:
         for rows in counters.rows([descriptors.devices.queue_name(process, *key) for key in queues.keys]):
@@ -333,7 +335,9 @@ class DerivedWork:
                 self._replays.finish()
 
 
-def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], derived: DerivedWork | None) -> None:
+def _write_gpu(
+    process: int, blocks: Blocks, output: Output, events: Mapping[str, GpuEvents], derived: DerivedWork | None
+) -> None:
     """Write the GPU work of a process. The last window, and a window with too many bytes of rows in memory, take whole
     blocks. So does each window if nothing is derived."""
     live: list[GpuBlock] = []
@@ -355,6 +359,7 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
             for part, waited in zip(parts, waits, strict=True):
                 events[part.block.index.table.name].write(part, waited)
             del parts  # to release their blocks
+        output.next_piece()
         live = [block for block in live if block.written < len(block.rows)]
         size, kept = 0, sum(block.rows.nbytes for block in live)
 
@@ -591,6 +596,7 @@ class HostWriter:
             streams += _streams(chunks, by_event | {"extra_offsets": offsets})
         edges = np.array([0, len(times)], np.uint32)
         self._output.events(streams, [self._tracks.sequence], edges, times, which=which, rows=rows)
+        self._output.next_piece()
 
 
 def _streams(chunks: Sequence[HostChunk], by_event: Columns) -> list[tuple[Program, list[np.ndarray | Blobs]]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 from functools import partial
@@ -152,6 +152,7 @@ class Output:
         self.file = file
         self._sequences, self._uuids = 1, 0  # the first sequence is for packets about the trace as a whole
         self.names = InternedNames()
+        self._pieces: Iterator[Callable[[], bytes]] = iter(())
         # The fields that all packets of a sequence share. NEEDS_STATE makes a reader skip a packet after lost packets.
         # A file loses no single packets and its ids are unique, so host events use the bare prefixes: the flag would
         # take a tenth of such an event.
@@ -173,10 +174,18 @@ class Output:
         """Write one packet from values by field name (see :func:`proto.encode`)."""
         self.file.put(proto.encode("Trace", {"packet": values}))
 
-    def capture(self, trace: Trace) -> None:
-        """Write the capture itself into the trace, in packets that viewers skip. Its pieces are already compressed."""
-        for make in piece_makers(trace):
+    def carry(self, trace: Trace) -> None:
+        """Write the capture itself into the trace, in packets that viewers skip: the first piece now, so that readers
+        find it at once, and the others between windows of events, when threads have time to compress them."""
+        self._pieces = piece_makers(trace)
+        self.next_piece()
+
+    def next_piece(self) -> bool:
+        """Write the next piece of a capture that the trace carries. Returns whether there was one."""
+        make = next(self._pieces, None)
+        if make is not None:
             self.file.put_made(partial(_capture_packet, make))
+        return make is not None
 
     def events(
         self,
