@@ -19,7 +19,9 @@ from cutrace.merging import merge
 from cutrace.runbin.redaction import redact
 from cutrace.slicing import Conditions, cut
 from cutrace.trace import Trace, load
+from cutrace.trace.alignment import KEPT, MOVED
 from pftrace import decode
+from support import cutrace as run_cutrace
 
 SECOND = 10**9
 WALL = 1_763_000_000 * SECOND
@@ -360,3 +362,66 @@ def test_recordings_of_one_process_one_after_the_other_are_joined(tmp_path):
     second = rank(tmp_path / "second.bin", 0, up=2000 * SECOND)
     with cutrace.load([first, second]) as trace:
         assert len(trace.kernels) == 2 * len(STEPS)
+
+
+def chrome_trace(path: Path, start_us: int) -> Path:
+    """A trace of another tool: absolute times, and no clock snapshots."""
+    event = {"ph": "X", "name": "work", "pid": 1, "tid": 1, "ts": start_us, "dur": 10}
+    path.write_text(json.dumps({"traceEvents": [event]}))
+    return path
+
+
+def slice_starts(trace: Trace) -> list[int]:
+    return sorted(trace.host_slices["start"].tolist())
+
+
+def test_times_without_snapshots_are_not_moved_in_silence(tmp_path):
+    paths = [chrome_trace(tmp_path / "a.json", 10_000_000), chrome_trace(tmp_path / "b.json", 10_700_000)]
+    with cutrace.load(paths) as trace:
+        first, second = slice_starts(trace)
+        assert first == second
+        assert trace.quality.notes == (MOVED,)
+    cut(paths, tmp_path / "part.bin", Conditions(end="1s"))
+    for sources in (paths, tmp_path / "part.bin"):
+        assert MOVED in cutrace.info(sources).quality.sentences()
+
+
+@pytest.mark.parametrize("name", ["all.bin", "all.pftrace", "all.sqlite"])
+@pytest.mark.parametrize("verb", [convert, merge, lambda *paths, **how: cut(*paths, Conditions(), **how)])
+def test_times_can_be_kept(tmp_path, name, verb):
+    paths = [chrome_trace(tmp_path / "a.json", 10_000_000), chrome_trace(tmp_path / "b.json", 10_700_000)]
+    verb(paths, tmp_path / name, clock="keep")
+    with cutrace.load(tmp_path / name) as trace:
+        first, second = slice_starts(trace)
+        assert second - first == 700_000_000
+        if name != "all.sqlite":
+            assert KEPT in trace.quality.notes
+
+
+def test_machines_with_snapshots_can_keep_their_times(tmp_path):
+    paths = [rank(tmp_path / f"{n}.bin", n, up=up * SECOND) for n, up in enumerate((1000, 5))]
+    expected = [starts(load(path), 0) for path in paths]
+    with cutrace.load(paths, clock="keep") as trace:
+        assert [starts(trace, process) for process in (0, 1)] == expected
+        assert trace.quality.notes == (KEPT,)
+
+
+def test_another_clock_is_refused(tmp_path):
+    path = rank(tmp_path / "a.bin", 0, up=SECOND)
+    with pytest.raises(CutraceError, match="no clock 'wall': write align or keep"):
+        cutrace.load(path, clock="wall")
+
+
+@pytest.mark.parametrize("verb", ["info", "stats", "sql", "diff"])
+def test_verbs_that_open_several_files_say_what_became_of_their_times(tmp_path, verb):
+    for name, start in (("a", 10_000_000), ("b", 10_700_000)):
+        chrome_trace(tmp_path / f"{name}.json", start)
+    words = {
+        "info": ["info", "a.json", "b.json"],
+        "stats": ["stats", "a.json", "b.json"],
+        "sql": ["sql", "a.json", "b.json", "select count(*) from host_slices"],
+        "diff": ["diff", "a.json", "a.json", "--with-a", "b.json"],
+    }[verb]
+    for clock, sentence in (("align", MOVED), ("keep", KEPT)):
+        done = run_cutrace(*words, "--clock", clock, cwd=tmp_path)
+        assert sentence in done.stdout + done.stderr

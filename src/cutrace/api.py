@@ -37,7 +37,7 @@ from .golden.captures import (
     parse_tolerances,
     verdict,
 )
-from .loading import StrPath, as_capture, listed, opened
+from .loading import Clock, StrPath, as_capture, listed, opened
 from .outputs import check_output, keep_sources, scratch, write_pieces, write_text
 from .queries import answered
 from .reports.roofline import html as roofline_html
@@ -300,17 +300,20 @@ class Diff:
         return "".join([*(report._repr_html_() for report in self.reports()), f"<p>{self.verdict}</p>"])
 
 
-def diff(a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[str] = ()) -> Diff:
+def diff(
+    a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[str] = (), clock: Clock = "align"
+) -> Diff:
     """Compare two traces: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
 
     :param fail_on: the aspects that fail, with commas between: ``counts``, ``bytes``, ``launches``, ``memory``,
         ``time``, ``code``; ``exact`` is the first three, ``all``, ``none``.
     :param tolerance: the largest accepted differences, such as ``["time=10%"]``.
+    :param clock: what happens to several files of a side, as in :func:`cutrace.load`.
     """
     rules = CaptureRules(parse_aspects(fail_on), parse_tolerances(tolerance))
 
     def collected(source: Source) -> tuple[Stats, tuple[str, ...]]:
-        with opened(source) as trace:
+        with opened(source, clock=clock) as trace:
             return collect(trace, PARTS), tuple(trace.quality.sentences())
 
     # In threads: reading and counting run in NumPy, which releases Python's lock.

@@ -10,7 +10,7 @@ from . import plugins
 from .embedding import CARRIERS
 from .errors import CutraceError
 from .exporters.base import Compression, Exporter, Progress, Request
-from .loading import StrPath, listed, opened
+from .loading import Clock, StrPath, listed, opened
 from .outputs import check_output, replacing
 from .trace import Trace
 from .trace.selection import window
@@ -32,6 +32,7 @@ def convert(
     redact: bool = False,
     capture: bool | None = None,
     by: FramesBy = "range",
+    clock: Clock = "align",
     progress: Progress | None = None,
 ) -> None:
     """Convert one trace, or several into one, to the format of the ending of ``destination``, or to ``format``
@@ -48,6 +49,7 @@ def convert(
     :param capture: also carry the capture, so that the file opens again as that capture; by default uncompressed
         Perfetto traces do.
     :param by: the frames of flame graphs: ``range``, or ``stack`` for the Python frames of the launching calls.
+    :param clock: align sources of different machines, or ``keep`` their times, as in :func:`cutrace.load`.
     :param progress: called with the work done and the whole work, in any unit.
 
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
@@ -57,7 +59,7 @@ def convert(
     request = Request(
         format=format, compress=compress, derived=derived, table=table, capture=capture, by=by, progress=progress
     )
-    with opened(source, redacted=redact, select=lambda trace: window(trace, start, end)) as trace:
+    with opened(source, redacted=redact, clock=clock, select=lambda trace: window(trace, start, end)) as trace:
         write(trace, destination, request)
 
 

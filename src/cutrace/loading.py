@@ -9,29 +9,38 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 from .errors import CutraceError
 from .outputs import concatenate, scratch, unwritable
 from .runbin.blocks import MAGIC
+from .runbin.copying import Changes, copy
 from .runbin.reader import Reader
 from .trace import Trace
 from .trace import load as load_capture
-from .trace.process import recording_of
+from .trace.alignment import KEPT
+from .trace.process import clock_of, recording_of
 from .trace.selection import Selection
 from .trace.writing import write as write_capture
 
 StrPath = str | os.PathLike[str]
 
 
-def load(source: StrPath | Sequence[StrPath]) -> Trace:
+#: What happens to the times of files on different clocks: they are aligned by :mod:`.trace.alignment`, or kept.
+Clock = Literal["align", "keep"]
+
+
+def load(source: StrPath | Sequence[StrPath], *, clock: Clock = "align") -> Trace:
     """Open a capture, or a file of another tool that cutrace can read (docs/importers.md), as a :class:`Trace`.
 
-    Several paths are opened as one trace. Only block headers of a capture are read here; tables are read on first
-    access. A torn or damaged file opens with its usable part, and ``trace.quality`` lists the rest. A file of another
-    tool is imported into a temporary capture, which :meth:`Trace.close` removes; ``trace.imports`` counts its events.
-    Raises :class:`cutrace.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
+    Several paths are opened as one trace. Files of different machines are aligned with the first one, by their clock
+    snapshots or by their starts; with ``clock="keep"`` all times stay as they are in the files. Only block headers of a
+    capture are read here; tables are read on first access. A torn or damaged file opens with its usable part, and
+    ``trace.quality`` lists the rest. A file of another tool is imported into a temporary capture, which
+    :meth:`Trace.close` removes; ``trace.imports`` counts its events. Raises :class:`cutrace.BadCapture`
+    (a :class:`cutrace.CutraceError`) when nothing can be used.
     """
-    return _whole(listed(source), redacted=False)
+    return _whole(listed(source), redacted=False, clock=clock)
 
 
 @contextmanager
@@ -39,19 +48,20 @@ def opened(
     source: StrPath | Sequence[StrPath] | Trace,
     *,
     redacted: bool = False,
+    clock: Clock = "align",
     select: Callable[[Trace], Selection | None] | None = None,
 ) -> Iterator[Trace]:
     """Open one file, or several as one, as a trace; an open trace stays open.
 
-    ``redacted`` is as in :func:`cutrace.runbin.redaction.redact`. ``select`` gets the whole trace and returns the part
-    to open, None for all of it.
+    ``redacted`` is as in :func:`cutrace.runbin.redaction.redact`, ``clock`` as in :func:`load`.
+    ``select`` gets the whole trace and returns the part to open, None for all of it.
     """
     with ExitStack() as stack:
         if isinstance(source, Trace) and not redacted:
             trace = source
         else:
             paths = [source.path] if isinstance(source, Trace) else listed(source)
-            trace = stack.enter_context(_whole(paths, redacted))
+            trace = stack.enter_context(_whole(paths, redacted, clock))
         selection = select(trace) if select else None
         if selection is not None:
             trace = stack.enter_context(selected(trace, selection))
@@ -111,16 +121,18 @@ def _is_capture(path: Path) -> bool:
         return True  # the reader of captures reports why it cannot be read
 
 
-def _whole(sources: Sequence[StrPath], redacted: bool) -> Trace:
+def _whole(sources: Sequence[StrPath], redacted: bool, clock: Clock) -> Trace:
     paths = [Path(source) for source in sources]
+    if clock not in get_args(Clock):
+        raise CutraceError(f"there is no clock {clock!r}: write align or keep")
     if not paths:
         raise CutraceError("there is no capture to open: name one or more")
     with ExitStack() as files:
-        if len(paths) == 1:
+        if len(paths) == 1 and clock == "align":
             capture = _prepared(paths[0], redacted, files)
         else:
             capture = files.enter_context(scratch()) / "whole.bin"
-            join(paths, capture, redacted=redacted)
+            join(paths, capture, redacted=redacted, clock=clock)
         return load_capture(capture, files.pop_all(), paths)
 
 
@@ -135,12 +147,15 @@ def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:
     return copy
 
 
-def join(paths: Sequence[Path], whole: Path, *, redacted: bool = False) -> list[list[tuple[int, int]]]:
+def join(
+    paths: Sequence[Path], whole: Path, *, redacted: bool = False, clock: Clock = "align"
+) -> list[list[tuple[int, int]]]:
     """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
     its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when two files are
     parts of one recording that were cut out of it: what is in both would count twice."""
     recordings = []
     parts: dict[tuple[str, int, int], tuple[Path, int]] = {}
+    first_clock = ""
     with whole.open("wb") as target:
         for path in paths:
             with ExitStack() as files:
@@ -149,11 +164,33 @@ def join(paths: Sequence[Path], whole: Path, *, redacted: bool = False) -> list[
                 with Reader(capture) as reader:
                     recordings.append(reader.recordings)
                     _refuse_parts(path, reader, parts)
-                try:
-                    concatenate([capture], target)
-                except OSError as error:
-                    raise unwritable(whole, error) from None
+                    first_clock = first_clock or clock_of(reader.processes[0]) or "kept"
+                    try:
+                        if clock == "keep":
+                            copy(reader, range(len(reader.offsets)), _KeptClocks(reader, first_clock), target)
+                        else:
+                            concatenate([capture], target)
+                    except OSError as error:
+                        raise unwritable(whole, error) from None
     return recordings
+
+
+class _KeptClocks(Changes):
+    """Descriptions in which all processes are on one clock, so that no reader moves their times."""
+
+    def __init__(self, reader: Reader, clock: str) -> None:
+        self._reader = reader
+        self._clock = clock
+
+    def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
+        starts_a_file = "tables" in info
+        if starts_a_file:
+            info = info | {"clock_of": self._clock}
+        on_another = clock_of(self._reader.processes[process]) != self._clock
+        if on_another and (starts_a_file or "notes" in info):
+            notes = info.get("notes")
+            info = info | {"notes": [*(notes if isinstance(notes, list) else []), KEPT]}
+        return info
 
 
 def _refuse_parts(path: Path, reader: Reader, parts: dict[tuple[str, int, int], tuple[Path, int]]) -> None:

@@ -22,7 +22,7 @@ from .conversion import check_destination
 from .conversion import write as convert
 from .errors import CutraceError
 from .exporters.base import Request
-from .loading import StrPath, join
+from .loading import Clock, StrPath, join
 from .outputs import check_output, replacing, scratch, unwritable
 from .runbin.copying import Changes, copy
 from .runbin.layout import Table
@@ -65,14 +65,16 @@ def merge(
     *,
     names: Sequence[str] = (),
     number: bool = False,
+    clock: Clock = "align",
     request: Request | None = None,
 ) -> tuple[Rank, ...]:
     """Merge captures, or other files that :func:`cutrace.load` reads, on the clock of the first one.
 
     ``destination`` is a capture (``.bin``), an archive for Perfetto with a trace for each source (``.tar``), or any
     format of :func:`cutrace.convert`. ``names`` are the names of the ranks, one a source. Without them a name is the
-    rank in the source, or, with ``number``, the index of the source. Returns how each was aligned. Raises
-    :class:`CutraceError` when a source cannot be used, two are one recording, or the destination cannot be written.
+    rank in the source, or, with ``number``, the index of the source. With ``clock="keep"`` no time is moved.
+    Returns how each was aligned. Raises :class:`CutraceError` when a source cannot be used, two are one recording, or
+    the destination cannot be written.
     """
     paths, destination = [Path(source) for source in sources], Path(destination)
     if not paths:
@@ -85,7 +87,7 @@ def merge(
         exporter = check_destination(destination, paths, format).name
     else:
         check_output(destination, paths)
-    with scratch() as folder, _joined(paths, folder / "joined.bin") as joined:
+    with scratch() as folder, _joined(paths, folder / "joined.bin", clock) as joined:
         ranks = _ranks(joined, names, number)
         changes = _RankChanges(joined.trace, ranks, joined.rank_of)
         if exporter is None:
@@ -127,9 +129,9 @@ class _Joined:
 
 
 @contextmanager
-def _joined(paths: Sequence[Path], whole: Path) -> Iterator[_Joined]:
+def _joined(paths: Sequence[Path], whole: Path, clock: Clock) -> Iterator[_Joined]:
     """Open the sources as one. Raises :class:`CutraceError` when two of them hold the same recording."""
-    recordings = join(paths, whole)
+    recordings = join(paths, whole, clock=clock)
     seen: dict[tuple[int, int], Path] = {}
     for path, own in zip(paths, recordings, strict=True):
         for recording in own:

@@ -22,7 +22,7 @@ from .conversion import check_destination
 from .conversion import write as convert
 from .errors import CutraceError, did_you_mean
 from .exporters.base import Request
-from .loading import StrPath, listed, opened, selected
+from .loading import Clock, StrPath, listed, opened, selected
 from .patterns import any_matcher, matcher
 from .runbin.layout import HOST_SLICE_KINDS, TABLES
 from .trace import Trace
@@ -81,10 +81,11 @@ def cut(
     destination: StrPath,
     conditions: Conditions,
     *,
+    clock: Clock = "align",
     request: Request | None = None,
 ) -> Cut:
     """Write the part of a trace, or of several as one, that meets the conditions: to a capture (``.bin``), or to any
-    other format of :func:`cutrace.convert`, as ``request`` says.
+    other format of :func:`cutrace.convert`, as ``request`` says. ``clock`` is as in :func:`cutrace.load`.
 
     The trace is read in blocks. Memory grows by a few bytes for each API call if calls decide. Raises
     :class:`CutraceError` when a name is not in the trace, a source cannot be used or the destination cannot be
@@ -92,7 +93,7 @@ def cut(
     """
     destination = Path(destination)
     exporter = check_destination(destination, listed(source), request.format if request else None)
-    with opened(source) as trace:
+    with opened(source, clock=clock) as trace:
         selection, sentences = resolve(trace, conditions)
         notes = (f"cut out of a longer recording: {'; '.join(sentences)}",) if sentences else ()
         total = _events(trace)

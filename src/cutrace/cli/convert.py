@@ -11,6 +11,7 @@ from . import options
 from .output import STDOUT, progress, say, say_written, target
 
 if TYPE_CHECKING:
+    from ..loading import Clock
     from ..trace import Trace
     from ..trace.selection import Selection
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     "the default for a .pftrace that is not compressed.",
 )
 @click.option("--lenient", is_flag=True, help="End with status 0 even if parts of a source could not be used.")
+@options.clock
 @options.redact
 @options.quiet
 def convert(
@@ -49,6 +51,7 @@ def convert(
     start: str | None,
     end: str | None,
     lenient: bool,
+    clock: Clock,
     redact: bool,
     quiet: bool,
     **request: Any,
@@ -74,7 +77,7 @@ def convert(
 
     with target(output, request["format"], "perfetto") as path:
         check_destination(path, sources, request["format"])
-        with opened(sources, redacted=redact, select=select) as trace:
+        with opened(sources, redacted=redact, clock=clock, select=select) as trace:
             with progress(enabled=not quiet) as advance:
                 write(trace, path, Request(**request, progress=advance))
             if not quiet:

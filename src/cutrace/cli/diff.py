@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     help="Largest accepted difference, e.g. time=10% or counts=0.01.",
 )
 @click.option("--all", "everything", is_flag=True, help="Also show what is the same.")
+@options.clock
 @options.limit()
 def diff(
     a: Path,

@@ -9,21 +9,23 @@ from dataclasses import asdict
 import click
 
 from ..collect.checks import Check, can_record, run_checks
+from . import options
 from .output import put_json, terminal_width
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(as_json: bool) -> int:
+@options.form(["text", "json"])
+@options.as_json
+def doctor(form: str, as_json: bool) -> int:
     """Check driver, GPU, CUPTI, other tools, permissions and NVTX, and record a small program as a trial.
 
     The exit status is 0 when GPU work can be recorded here, else 1.
     """
     checks = run_checks()
     able = can_record(checks)
-    if as_json:
+    if as_json or form == "json":
         put_json("cutrace doctor", can_record=able, checks=list(map(asdict, checks)))
     else:
         _print(checks, able)

@@ -19,22 +19,25 @@ from .record import not_annotated
 if TYPE_CHECKING:
     from ..analysis.summary import Summary
     from ..analysis.tables import Table
+    from ..loading import Clock
     from ..trace import Process, Trace
     from ..trace.codes import KernelCodes
 
 
 @click.command()
 @options.sources("CAPTURE...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/agents.md has its schema).")
-def info(sources: tuple[Path, ...], as_json: bool) -> None:
+@options.form(["text", "json"])
+@options.as_json
+@options.clock
+def info(sources: tuple[Path, ...], form: str, as_json: bool, clock: Clock) -> None:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
     from .. import api
     from ..loading import opened
 
-    with opened(sources) as trace:
+    with opened(sources, clock=clock) as trace:
         summary = api.info(trace)
         size = sum(size_of(source) for source in sources)
-        if as_json:
+        if as_json or form == "json":
             put_json("cutrace info", **_object(summary, trace, sources, size))
         else:
             _print(summary, trace, sources, size)
@@ -133,7 +136,7 @@ def _tables(summary: Summary) -> list[Table]:
          rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0))
         for p, rows in zip(summary.processes, summary.process_counts, strict=True)
     ]  # fmt: skip
-    # The begin of the UUID distinguishes GPUs; --json has all of it.
+    # The begin of the UUID distinguishes GPUs; JSON has all of it.
     gpus = [
         (g.name, g.uuid[:_SHORT_UUID], g.kernels, g.kernel_ns, g.compute_ns, g.busy_ns, g.utilization)
         for g in summary.gpus

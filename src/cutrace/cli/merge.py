@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
 from .output import say, say_written, target
+
+if TYPE_CHECKING:
+    from ..loading import Clock
 
 
 @click.command()
@@ -23,9 +26,16 @@ from .output import say, say_written, target
 )
 @click.option("--ranks", is_flag=True, help="Name them rank 0, rank 1, ... in the order of the files.")
 @options.compress
+@options.clock
 @options.quiet
 def merge(
-    sources: tuple[Path, ...], output: Path, names: tuple[str, ...], ranks: bool, quiet: bool, **request: Any
+    sources: tuple[Path, ...],
+    output: Path,
+    names: tuple[str, ...],
+    ranks: bool,
+    clock: Clock,
+    quiet: bool,
+    **request: Any,
 ) -> None:
     """Put FILE..., one of each rank or machine, on the timeline of the first.
 
@@ -38,7 +48,7 @@ def merge(
     from ..merging import merge as write
 
     with target(output, request["format"], "capture") as path:
-        done = write(sources, path, names=names, number=ranks, request=Request(**request))
+        done = write(sources, path, names=names, number=ranks, clock=clock, request=Request(**request))
     if not quiet:
         say(*(rank.sentence() for rank in done))
         say_written(output)

@@ -112,6 +112,10 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
 _ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
 
 
+#: The earlier way to write ``--format json``.
+as_json = click.option("--json", "as_json", is_flag=True, hidden=True)
+
+
 def limit(default: int | None = None) -> Decorator[Any]:
     """Return the option of the number of rows to print. Without a default, it depends on the format."""
     has_default = default is not None
@@ -139,5 +143,12 @@ compress = click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."
 )
 table = click.option("--table", metavar="NAME", help="The table to write, for formats that hold one.")
+clock = click.option(
+    "--clock",
+    type=click.Choice(["align", "keep"]),
+    default="align",
+    show_default=True,
+    help="Align the times of several files from different machines, or keep them as they are.",
+)
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 redact = click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")

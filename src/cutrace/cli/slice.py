@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..units import parse_words
 from . import options
 from .output import say_written, target
+
+if TYPE_CHECKING:
+    from ..loading import Clock
 
 _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeated."
 
@@ -37,8 +40,11 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 @click.option("--without", metavar="A,B", default="", help="Leave out the events of these tables: api_calls,...")
 @options.compress
 @options.table
+@options.clock
 @options.quiet
-def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, quiet: bool, **given: Any) -> None:
+def slice(
+    sources: tuple[Path, ...], output: Path, tables: str, without: str, clock: Clock, quiet: bool, **given: Any
+) -> None:
     """Cut out of FILE, or of several as one, the rows that meet all conditions.
 
     GPU work goes with its launch: a range or a test keeps the work launched in it, whenever that ran. Conditions on GPU
@@ -51,7 +57,7 @@ def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, qu
     request = Request(**{name: given.pop(name) for name in ("format", "compress", "table")})
     conditions = Conditions(**given, tables=parse_words(tables), without=parse_words(without))
     with target(output, request.format, "capture") as path:
-        done = cut(sources, path, conditions, request=request)
+        done = cut(sources, path, conditions, clock=clock, request=request)
     if not quiet:
         sentences = f": {'; '.join(done.sentences)}" if done.sentences else ""
         say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")

@@ -14,6 +14,7 @@ from .output import STDOUT, put_tables, say
 
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
+    from ..loading import Clock
 
 
 @click.command()
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 @click.argument("query")
 @options.form(["table", "csv", "json", "markdown", "parquet"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
+@options.clock
 @options.limit()
-def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, limit: int | None) -> None:
+def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, clock: Clock, limit: int | None) -> None:
     """Answer QUERY, a select in the SQL of DuckDB, over the tables of FILE, or of several as one.
 
     \b
@@ -41,7 +43,7 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, l
         check_output(file, sources)
     elif form == "parquet":
         raise click.UsageError("Parquet does not go to stdout: name a file with -o")
-    with opened(sources) as trace:
+    with opened(sources, clock=clock) as trace:
         with answered(trace, query) as (schema, batches):
             if file is not None and form == "parquet":
                 _write_parquet(file, schema, batches)

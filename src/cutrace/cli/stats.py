@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
 from .output import put_tables, say
+
+if TYPE_CHECKING:
+    from ..loading import Clock
 
 
 def _reports() -> list[str]:
@@ -23,6 +26,7 @@ def _reports() -> list[str]:
 @options.list_reports(_reports)
 @options.form(["table", "csv", "json", "markdown"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
+@options.clock
 @options.limit()
 @click.option("--sort", metavar="COLUMN", help="Sort by this column, e.g. count, mean, name.")
 @click.option(
@@ -37,7 +41,13 @@ def _reports() -> list[str]:
     "--kernel-wait", metavar="TIME", default="30ns", show_default=True, help="Idle times below this are a kernel wait."
 )
 def stats(
-    sources: tuple[Path, ...], reports: tuple[str, ...], form: str, output: Path | None, limit: int | None, **how: Any
+    sources: tuple[Path, ...],
+    reports: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    clock: Clock,
+    limit: int | None,
+    **how: Any,
 ) -> None:
     """Show the time of the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one.
 
@@ -50,7 +60,7 @@ def stats(
 
     if output is not None:
         check_output(output, sources)
-    with opened(sources) as trace:
+    with opened(sources, clock=clock) as trace:
         results = api.stats(trace, reports or None, **how)
         put_tables("cutrace stats", results, form, output, limit=limit)
         say(*trace.quality.sentences())

@@ -26,6 +26,11 @@ STEP = 1_000_000
 _FARTHEST = 1 << 62
 
 
+#: Sentences for files on clocks that cannot be related, by what happened to their times.
+MOVED = "a file without clock snapshots was moved in time to start with the first file: --clock keep keeps its times"
+KEPT = "a file has the times of its own clock, not of the first file's: --clock align aligns it"
+
+
 @dataclass(frozen=True)
 class Lead:
     """REALTIME less BOOTTIME of one machine: ``ns`` at the time ``at`` (ns of BOOTTIME), growing by ``drift`` (ns a

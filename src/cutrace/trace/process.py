@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .alignment import Alignment
+from .alignment import MOVED, Alignment
 
 #: Environment variables with the rank of a process, and with the job, set by launchers.
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK")
@@ -124,9 +124,19 @@ def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, c
         host=info.get("host", ""),
         boot_id=info.get("boot_id", ""),
         command=words,
-        info=info | {"clock_of": clock} if alignment != Alignment() else info,
+        info=_on_clock(info, alignment, clock),
         alignment=alignment,
     )
+
+
+def _on_clock(info: dict[str, Any], alignment: Alignment, clock: str) -> dict[str, Any]:
+    """A process description that names the clock of the times, and says if they were moved without snapshots."""
+    if alignment == Alignment():
+        return info
+    info = info | {"clock_of": clock}
+    if alignment.error is None and alignment.moves:
+        info["notes"] = [*info.get("notes", ()), MOVED]
+    return info
 
 
 def recording_of(pid: int, info: dict[str, Any]) -> tuple[str, int, int] | None:
