@@ -24,7 +24,7 @@ from cutrace.errors import CutraceError
 from cutrace.golden.captures import PARTS, compare_captures
 from cutrace.reports.tables import FORMATS, render
 from cutrace.runbin import TABLES, Writer
-from cutrace.trace import Trace
+from cutrace.trace import Trace, ordered
 from cutrace.trace.selection import INTERNED
 from support import plain_stats as plain
 
@@ -261,7 +261,7 @@ def test_neither_blocks_nor_windows_nor_the_order_of_rows_matter(tmp_path, monke
     with cutrace.load(source) as trace:
         want = collect(trace)
     monkeypatch.setattr(sweep, "_BATCH_ROWS", window)
-    monkeypatch.setattr(sweep, "_KEPT_BYTES", 500)
+    monkeypatch.setattr(ordered, "KEPT_BYTES", 500)
     with cutrace.load(other) as trace:
         got = collect(trace)
     for part, value in vars(want).items():
@@ -548,7 +548,7 @@ def hostile(path: Path, random: np.random.Generator) -> Path:
 def test_rows_that_hold_anything_are_counted_and_shown(tmp_path, monkeypatch, seed):
     random = np.random.default_rng(seed)
     monkeypatch.setattr(sweep, "_BATCH_ROWS", int(random.choice([1, 10, 1000])))
-    monkeypatch.setattr(sweep, "_KEPT_BYTES", int(random.choice([1, 1000, 1 << 20])))
+    monkeypatch.setattr(ordered, "KEPT_BYTES", int(random.choice([1, 1000, 1 << 20])))
     with cutrace.load(hostile(tmp_path / "a.bin", random)) as trace:
         for form in FORMATS:
             for table in tables(trace, list(REPORTS)):

@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from ..trace import Trace
+from ..trace.ordered import Columns
 from ..trace.quality import GPU_WORK
 from ..trace.stacks import PythonStacks
 from .calls import CALL_KINDS, call_kind
 from .distribution import Sums, grown, sizes
 from .stats import StackUse
-from .sweep import Batch, Columns, Groups, Work
+from .sweep import Batch, Groups, Work
 
 _LAUNCH, _COPY, _ALLOC, _FREE, _OTHER = map(CALL_KINDS.index, ("launch", "copy", "alloc", "free", "other"))
 # The kind of the call of GPU work whose call was not recorded, by table.

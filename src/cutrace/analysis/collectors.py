@@ -20,6 +20,7 @@ from ..runbin.labels import known_label
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..trace import Trace
 from ..trace.nccl import NcclCall
+from ..trace.ordered import Columns
 from ..trace.origins import NODE_FIELDS, OUTSIDE, UNRECORDED
 from ..trace.quality import GPU_WORK
 from . import gpu, stats
@@ -29,7 +30,7 @@ from .distribution import NOTHING, Distributions, Spread, Sums, grown, sizes
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import DEFAULTS, Stats, StatsOptions
-from .sweep import Batch, Columns, Groups, Stream, Sweep, Work
+from .sweep import Batch, Groups, Stream, Sweep, Work
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2

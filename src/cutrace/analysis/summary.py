@@ -7,9 +7,7 @@ blocks, so memory does not grow with the capture.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,12 +15,12 @@ from .._native import GpuTimes
 from ..runbin.layout import TABLES
 from ..trace import EarlyStart, Process, Quality, Trace
 from ..trace.capture_ranges import time_within
+from ..trace.ordered import Columns, MergeByTime, Ordered
 from ..trace.quality import GPU_WORK
-from ..trace.rows import time_order
 from .gpu import ANY_WORK, COMPUTE, Kinds
 
-# Blocks that are read together: about 16 MiB of rows.
-_WINDOW_BLOCKS = 16
+# Bytes of rows that are read together.
+_WINDOW_BYTES = 16 << 20
 
 
 @dataclass
@@ -85,21 +83,16 @@ def summarize(trace: Trace) -> Summary:
 def _gpus(trace: Trace) -> tuple[Gpu, ...]:
     gpus, number = _devices(trace)
     kinds, times = Kinds(trace), GpuTimes()
-    for start, end in _windows(trace):
+    ordered = Ordered(trace, {name: trace.block_infos(name) for name in GPU_WORK}, _WINDOW_BYTES)
+    for tables in ordered.windows():
         parts = []
-        for table, name in enumerate(GPU_WORK):
-            for rows in trace.blocks(name, start, end):
-                numbers, here = _numbers(rows, number, gpus), (rows["start"] >= start) & (rows["start"] < end)
-                rows = rows[here]
-                tables = np.full(len(rows), table, np.uint8)
-                kind = kinds.of(tables, rows["launch"] if name == "kernels" else np.zeros(len(rows), np.uint32))
-                columns = (rows[field].astype(np.int64) for field in ("start", "end"))
-                parts.append((numbers[here], *columns, tables, kind))
-        work = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        if work and (order := time_order(work[1])) is not None:
-            work = [column[order] for column in work]
-        if work:
-            times.add(*work)
+        for table, rows in enumerate(tables.values()):
+            numbers = _numbers(rows, number, gpus)
+            table_of = np.full(len(rows), table, np.uint8)
+            launches = rows["launch"] if "launch" in rows else np.zeros(len(rows), np.uint32)
+            parts.append((numbers, rows["start"], rows["end"], table_of, kinds.of(table_of, launches)))
+        merge = MergeByTime([start for _, start, *_ in parts])
+        times.add(*(merge.column(column[0].dtype, column) for column in zip(*parts, strict=True)))
     span = trace.end - trace.start - time_within(trace.unrecorded(), trace.start, trace.end)
     kernels, graphs = GPU_WORK.index("kernels"), GPU_WORK.index("graph_launches")
     for index, counts, spent, _, _, union in times.uses():
@@ -130,7 +123,7 @@ def uuid_text(raw: bytes) -> str:
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _numbers(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> np.ndarray:
+def _numbers(rows: Columns, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> np.ndarray:
     """The index of the GPU of each row. GPUs that the capture does not describe are added to ``gpus``."""
     key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
     values, which = np.unique(key, return_inverse=True)
@@ -140,13 +133,3 @@ def _numbers(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gp
             number[process, device] = len(gpus)
             gpus.append(Gpu(f"GPU {device} of process {process}", ""))
     return np.array([number[v >> 16, v & 0xFFFF] for v in values.tolist()], np.uint32)[which.reshape(-1)]
-
-
-def _windows(trace: Trace) -> Iterator[tuple[int, int]]:
-    """Intervals (ns) that cover the GPU work, each with about the same number of blocks."""
-    infos = [info for table in GPU_WORK for info in trace.block_infos(table) if info.first_time]
-    if not infos:
-        return
-    begins = sorted(info.first_time for info in infos)
-    edges = sorted({*begins[::_WINDOW_BLOCKS], trace.end + 1})
-    yield from pairwise(edges)

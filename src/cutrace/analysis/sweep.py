@@ -1,8 +1,6 @@
 """Sweep over one process of a capture in the order of time, in batches of some hundred thousand rows.
 
-A batch has the rows of each table that begin in an interval. Blocks are read when the sweep reaches them and stay in
-memory until all of their rows have begun. If too many are in memory, those that begin latest are dropped and read
-again later.
+A batch has the rows of each table that begin in an interval (:mod:`cutrace.trace.ordered`).
 
 GPU work is joined to the API call that launched it by correlation id. A ring holds the calls by that id, so a call is
 found unless a million later ids were seen.
@@ -10,29 +8,21 @@ found unless a million later ids were seen.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .._native import Calls, Keys
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import TABLES, Table
 from ..trace import Trace
+from ..trace.ordered import NEVER, Columns, MergeByTime, Ordered
 from ..trace.quality import GPU_WORK
-from ..trace.rows import chosen, time_order
 
-#: A time after all others.
-NEVER = (1 << 63) - 1
-
-# Approximate rows of a batch; bytes of rows kept for later batches; log2 of the number of calls kept.
+# Approximate rows of a batch; log2 of the number of calls kept.
 _BATCH_ROWS = 1 << 17
-_KEPT_BYTES = 64 << 20
 _REMEMBERED_BITS = 20
 # The error of the clocks of host and GPU (ns): work may seem to begin this much before its call.
 _CLOCK_ERROR = 10_000_000
@@ -58,45 +48,6 @@ class Groups:
         numbers, new = self._keys.ids(columns)
         self.values += map(self._make, *(column[new].tolist() for column in columns))
         return numbers
-
-
-# Rows of a block, ascending by begin, and the begins (ns, int64).
-_Sorted = tuple[np.ndarray, np.ndarray]
-
-
-class _Merge:
-    """The order of the rows of several parts by begin."""
-
-    def __init__(self, starts: list[np.ndarray]) -> None:
-        start = np.concatenate([np.zeros(0, np.int64), *starts]) if len(starts) != 1 else starts[0]
-        self._order = time_order(start) if len(starts) > 1 else None
-        self.start = start if self._order is None else start.take(self._order)
-
-    def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """A column of the merged rows, from those of the parts."""
-        column = np.concatenate(parts or [np.zeros(0)], dtype=dtype, casting="unsafe")
-        return column if self._order is None else column.take(self._order)
-
-
-class Columns:
-    """Rows of a table, ascending by begin, as arrays by field that are made on first use. Times are int64."""
-
-    def __init__(self, table: Table, parts: list[_Sorted]) -> None:
-        self._table, self._parts = table, [rows for rows, _ in parts]
-        self._merge = _Merge([start for _, start in parts])
-        self._made = {table.start_field or "": self._merge.start}
-
-    def __len__(self) -> int:
-        return len(self._merge.start)
-
-    def __contains__(self, field: str) -> bool:
-        return field in self._table.offsets
-
-    def __getitem__(self, field: str) -> np.ndarray:
-        if field not in self._made:
-            dtype = np.int64 if field == self._table.end_field else self._table.dtype[field]
-            self._made[field] = self._merge.column(dtype, [rows[field] for rows in self._parts])
-        return self._made[field]
 
 
 @dataclass(frozen=True)
@@ -165,15 +116,15 @@ class Sweep:
         self._infos, self._joins = infos, joins
         self._origins = trace.origins
         self._process = next((info.process for blocks in infos.values() for info in blocks), 0)
-        self._readers = {name: InOrder(trace, name, blocks) for name, blocks in infos.items()}
+        self._gpu = Ordered(trace, {name: blocks for name, blocks in infos.items() if name in GPU_WORK})
+        self._host = Ordered(trace, {name: blocks for name, blocks in infos.items() if name not in GPU_WORK})
         self._calls = Calls(_REMEMBERED_BITS)
         self._numbers = Groups(Stream)
         self.streams: list[Stream] = self._numbers.values
 
     def __iter__(self) -> Iterator[Batch]:
         for until in self._edges():
-            ahead = min(until + _CLOCK_ERROR, NEVER)
-            tables = {n: reader.take(until if n in GPU_WORK else ahead) for n, reader in self._readers.items()}
+            tables = self._gpu.take(until) | self._host.take(min(until + _CLOCK_ERROR, NEVER))
             if self._joins and "api_calls" in tables:
                 calls = tables["api_calls"]
                 self._calls.add(*(calls[field] for field in ("correlation", "start", "thread", "end", "function")))
@@ -193,7 +144,7 @@ class Sweep:
 
     def _work(self, tables: dict[str, Columns]) -> Work:
         parts = [(number, tables[name]) for number, name in enumerate(GPU_WORK) if tables.get(name)]
-        merge = _Merge([rows["start"] for _, rows in parts])
+        merge = MergeByTime([rows["start"] for _, rows in parts])
 
         def column(rows: Columns, field: str, dtype: type) -> np.ndarray:
             return rows[field] if field in rows else np.zeros(len(rows), dtype)
@@ -221,59 +172,3 @@ class Sweep:
             node=node,
             calls=LaunchCalls(*self._calls.find(correlation)),
         )
-
-
-class InOrder:
-    """The rows of one table and one process in the order of begin."""
-
-    def __init__(self, trace: Trace, table: str, infos: Sequence[BlockInfo]) -> None:
-        self._trace, self._table = trace, TABLES[table]
-        self._order = count()
-        # A heap of the blocks that are not in memory: the earliest begin of the remaining rows, a tie-breaker, the
-        # block's description, and how many of its rows were taken.
-        self._waiting = [(info.first_time, next(self._order), info, 0) for info in infos]
-        heapq.heapify(self._waiting)
-        self._live: list[_Live] = []
-
-    def take(self, until: int) -> Columns:
-        """The rows that begin before ``until`` (ns) and were not taken before."""
-        while self._waiting and (self._waiting[0][0] < until or until >= NEVER):
-            _, _, info, taken = heapq.heappop(self._waiting)
-            rows, _ = self._trace.block(info)
-            if len(rows):
-                start = rows[self._table.start_field].astype(np.int64)
-                if (order := time_order(start)) is not None:
-                    rows, start = chosen(rows, order), start[order]
-                self._live.append(_Live(info, rows, start, taken))
-        parts = [part for live in self._live if len((part := live.take(until))[0])]
-        self._live = [live for live in self._live if live.taken < len(live.start)]
-        self._unload()
-        return Columns(self._table, parts)
-
-    def _unload(self) -> None:
-        """Keep the blocks that begin first, up to a size, and at least one."""
-        self._live.sort(key=lambda live: live.next)
-        sizes = accumulate(live.info.payload_size for live in self._live)
-        keep = max(sum(size <= _KEPT_BYTES for size in sizes), 1)
-        for late in self._live[keep:]:
-            heapq.heappush(self._waiting, (late.next, next(self._order), late.info, late.taken))
-        del self._live[keep:]
-
-
-@dataclass
-class _Live:
-    """A block in memory; its first ``taken`` rows were taken."""
-
-    info: BlockInfo
-    rows: np.ndarray
-    start: np.ndarray
-    taken: int
-
-    @property
-    def next(self) -> int:
-        return int(self.start[self.taken])
-
-    def take(self, until: int) -> _Sorted:
-        end = len(self.start) if until >= NEVER else int(np.searchsorted(self.start, until))
-        begin, self.taken = self.taken, max(end, self.taken)
-        return self.rows[begin : self.taken], self.start[begin : self.taken]

@@ -1,0 +1,258 @@
+"""Rows of several tables in the order of time, with bounded memory.
+
+Blocks come in the order of their completion, and their rows in any order. A block is read when the time reaches it and
+stays in memory until all of its rows were taken. If too many blocks are in memory, those whose remaining rows start
+latest are dropped and read again later.
+
+:class:`Ordered` has the rows of tables of a trace. :class:`BlockOrder` is the same for blocks of any source.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..runbin.blocks import BlockInfo
+from ..runbin.layout import TABLES, Table
+from .rows import chosen, time_order
+from .trace import Trace
+
+#: A time after all others.
+NEVER = (1 << 64) - 1
+
+#: The largest number of bytes of rows in memory.
+KEPT_BYTES = 64 << 20
+
+_MANY = 1 << 30
+
+
+class TimedSource(Protocol):
+    """What a block is read from. ``first_time`` is the start of its first row (ns)."""
+
+    @property
+    def first_time(self) -> int: ...
+
+    @property
+    def payload_size(self) -> int: ...
+
+
+S = TypeVar("S", bound=TimedSource)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a window, and of what stays in memory for later windows, in bytes and blocks."""
+
+    window_bytes: int
+    window_blocks: int = _MANY
+    kept_bytes: int = 1 << 62
+    kept_blocks: int = _MANY
+
+
+@dataclass
+class LiveBlock(Generic[S, T]):
+    """A block in memory: its source, the starts of its rows (ns, in any order), and its content as it was read. Rows
+    that start before ``taken`` were taken."""
+
+    source: S
+    starts: np.ndarray
+    content: T
+    taken: int
+
+    def __post_init__(self) -> None:
+        self.last = int(self.starts.max())
+
+    @property
+    def next_start(self) -> int:
+        """The first start of the rows that were not taken."""
+        return int(self.starts[self.starts >= self.starts.dtype.type(self.taken)].min())
+
+
+@dataclass(order=True)
+class _Waiting(Generic[S]):
+    """A block that is not in memory, and the start of its first row that was not taken."""
+
+    time: int
+    order: int
+    source: S
+    taken: int = 0
+
+
+class BlockOrder(Generic[S, T]):
+    """Blocks whose rows are taken in windows of time.
+
+    ``read`` returns the starts of a block's rows and its content, or None if it has no rows; it is called again for a
+    block that was dropped. A window begins where the one before ended. :meth:`fill` reads its blocks, and
+    :meth:`advance` ends it.
+
+    A source can say a later time than that of its first row. With ``apart``, such a block is set apart, to be taken
+    from the start by :meth:`left_over`. Otherwise its early rows are taken late.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[S],
+        read: Callable[[S], tuple[np.ndarray, T] | None],
+        limits: Limits,
+        *,
+        apart: bool = False,
+    ) -> None:
+        self._read, self._limits, self._apart = read, limits, apart
+        self._number = count()
+        self._waiting = [_Waiting(source.first_time, next(self._number), source) for source in sources]
+        heapq.heapify(self._waiting)
+        self._late: list[_Waiting[S]] = []
+        #: The start of the window.
+        self.begin = 0
+        #: The blocks in memory.
+        self.live: list[LiveBlock[S, T]] = []
+
+    @property
+    def next_time(self) -> int:
+        """The first start of the rows that are not in memory; :data:`NEVER` if all are."""
+        return self._waiting[0].time if self._waiting else NEVER
+
+    @property
+    def size(self) -> int:
+        """The bytes of the blocks in memory."""
+        return sum(block.source.payload_size for block in self.live)
+
+    def fill(self) -> int:
+        """Read the blocks of a window. Returns its end; a window can be empty."""
+        size, first = 0, self.next_time
+        while self._waiting and len(self.live) < self._limits.window_blocks:
+            if size >= self._limits.window_bytes and self.next_time > first:
+                break
+            size += self._waiting[0].source.payload_size
+            self._read_next()
+        if self.next_time <= self.begin and self.live:
+            return self.begin + 1  # many blocks begin at one time, which is taken in parts
+        return max(self.next_time, self.begin)
+
+    def read_before(self, until: int) -> None:
+        """Read all blocks with rows that start before a time."""
+        while self._waiting and (self.next_time < until or until == NEVER):
+            self._read_next()
+
+    def advance(self, until: int) -> None:
+        """End the window: all rows that start before ``until`` were taken."""
+        for block in self.live:
+            block.taken = until
+        self.live = [block for block in self.live if block.last >= until]
+        if self._too_many():
+            self.live.sort(key=lambda block: block.next_start)
+        while self._too_many():
+            dropped = self.live.pop()
+            waiting = _Waiting(dropped.next_start, next(self._number), dropped.source, until)
+            heapq.heappush(self._waiting, waiting)
+        self.begin = until
+
+    def left_over(self) -> BlockOrder[S, T] | None:
+        """The blocks that were set apart, to be taken from the start; None if there are none."""
+        if not self._late:
+            return None
+        rest: BlockOrder[S, T] = BlockOrder((), self._read, self._limits, apart=True)
+        rest._waiting = self._late
+        heapq.heapify(rest._waiting)
+        return rest
+
+    def _read_next(self) -> None:
+        waiting = heapq.heappop(self._waiting)
+        made = self._read(waiting.source)
+        if made is None:
+            return
+        block = LiveBlock(waiting.source, *made, waiting.taken)
+        if self._apart and self.begin:
+            first = block.next_start
+            if first < self.begin:
+                self._late.append(_Waiting(first, next(self._number), waiting.source, waiting.taken))
+                return
+        self.live.append(block)
+
+    def _too_many(self) -> bool:
+        return self.size > self._limits.kept_bytes or len(self.live) > self._limits.kept_blocks
+
+
+class MergeByTime:
+    """The order of the rows of several parts by start (ns, int64)."""
+
+    def __init__(self, starts: list[np.ndarray]) -> None:
+        start = np.concatenate([np.zeros(0, np.int64), *starts]) if len(starts) != 1 else starts[0]
+        self._order = time_order(start) if len(starts) > 1 else None
+        self.start = start if self._order is None else start.take(self._order)
+
+    def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """A column of the merged rows, from those of the parts."""
+        column = np.concatenate(parts or [np.zeros(0)], dtype=dtype, casting="unsafe")
+        return column if self._order is None else column.take(self._order)
+
+
+#: Rows of a block, ascending by start, and the starts (ns, int64).
+_Sorted = tuple[np.ndarray, np.ndarray]
+
+
+class Columns:
+    """Rows of a table, ascending by start, as arrays by field that are made on first use. Times are int64."""
+
+    def __init__(self, table: Table, parts: list[_Sorted]) -> None:
+        self._table, self._parts = table, [rows for rows, _ in parts]
+        self._merge = MergeByTime([start for _, start in parts])
+        self._made = {table.start_field or "": self._merge.start}
+
+    def __len__(self) -> int:
+        return len(self._merge.start)
+
+    def __contains__(self, field: str) -> bool:
+        return field in self._table.offsets
+
+    def __getitem__(self, field: str) -> np.ndarray:
+        if field not in self._made:
+            dtype = np.int64 if field == self._table.end_field else self._table.dtype[field]
+            self._made[field] = self._merge.column(dtype, [rows[field] for rows in self._parts])
+        return self._made[field]
+
+
+class Ordered:
+    """The rows with known times of some tables, in the order of their starts. ``infos`` are blocks by table."""
+
+    def __init__(self, trace: Trace, infos: Mapping[str, Iterable[BlockInfo]], window_bytes: int = 1 << 24) -> None:
+        self._trace = trace
+        self.tables = tuple(infos)
+        blocks = [info for table in infos.values() for info in table]
+        self._blocks = BlockOrder(blocks, self._sorted, Limits(window_bytes, kept_bytes=KEPT_BYTES))
+
+    def take(self, until: int) -> dict[str, Columns]:
+        """The rows by table that start before ``until`` (ns) and were not taken before."""
+        self._blocks.read_before(until)
+        parts: dict[str, list[_Sorted]] = {name: [] for name in self.tables}
+        for block in self._blocks.live:
+            start = block.starts
+            begin = int(np.searchsorted(start, block.taken)) if block.taken else 0
+            end = int(np.searchsorted(start, until)) if until <= block.last else len(start)
+            if end > begin:
+                parts[block.source.table or ""].append((block.content[begin:end], start[begin:end]))
+        self._blocks.advance(until)
+        return {name: Columns(TABLES[name], parts[name]) for name in self.tables}
+
+    def windows(self) -> Iterator[dict[str, Columns]]:
+        """All rows, in windows of about the same size."""
+        until = 0
+        while until < NEVER:
+            until = self._blocks.fill()
+            yield self.take(until)
+
+    def _sorted(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray] | None:
+        """The starts and the rows of a block, ascending by start."""
+        rows, _ = self._trace.block(info)
+        if not len(rows):
+            return None
+        start = rows[TABLES[info.table or ""].start_field].astype(np.int64)
+        order = time_order(start)
+        return (start, rows) if order is None else (start[order], chosen(rows, order))
