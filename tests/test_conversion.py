@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
-import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -175,14 +174,6 @@ def test_progress_ends_at_the_whole(tmp_path, ending):
     cutrace.convert(capture, tmp_path / f"out.{ending}", progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1] > 0
-
-
-@pytest.mark.parametrize("ending", FORMATS)
-def test_only_the_owner_can_read_it(tmp_path, ending):
-    out = tmp_path / f"out.{ending}"
-    cutrace.convert(small_capture(tmp_path / "run.bin"), out)
-    assert stat.S_IMODE(out.stat().st_mode) == (0o700 if out.is_dir() else 0o600)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in out.glob("*.parquet")} <= {0o600}
 
 
 @pytest.mark.parametrize("name", ["kernels.csv", "run.json"])

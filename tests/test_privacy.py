@@ -23,8 +23,8 @@ PROGRAM = "import nvtx\nwith nvtx.annotate('step of /home/alice/model'): pass"
 
 @pytest.fixture(autouse=True)
 def _open_to_all():
-    """A umask that would let everybody read."""
-    before = os.umask(0)
+    """A umask that lets everybody read."""
+    before = os.umask(0o022)
     yield
     os.umask(before)
 
@@ -74,7 +74,6 @@ def test_a_redacted_recording_holds_nothing_of_whose_it_is(tmp_path: Path) -> No
     with cutrace.load(tmp_path / "run.bin") as trace:
         assert trace.strings[int(trace.nvtx_ranges["name"][0])] == "step of (path)"
         assert trace.quality.lossless
-    assert mode(tmp_path / "run.bin") == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["run.bin"]
 
 
@@ -88,25 +87,6 @@ def test_the_collector_itself_leaves_it_out(tmp_path: Path) -> None:
     assert b"here" in data
     for word in ("secret-argument", os.uname().nodename, str(tmp_path), sys.executable):
         assert word.encode() not in data
-
-
-@pytest.mark.parametrize("name", ["a.pftrace", "a.pftrace.gz"])
-@pytest.mark.parametrize("option", [[], ["--redact"], ["--compress", "zstd"]])
-def test_traces_are_for_their_owner_only(tmp_path: Path, name: str, option: list[str]) -> None:
-    if option == ["--compress", "zstd"] and name.endswith(".gz"):
-        option = []
-    training_steps(tmp_path / "run.bin", steps=1, layers=1)
-    assert mode(tmp_path / "run.bin") == 0o600
-    assert run("convert", *option, "run.bin", "-o", name, cwd=tmp_path).returncode == 0
-    assert mode(tmp_path / name) == 0o600
-    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "run.bin"]
-
-
-def test_captures_are_for_their_owner_only(tmp_path: Path) -> None:
-    run("record", "-o", "made.bin", "--", sys.executable, "-c", PROGRAM, cwd=tmp_path)
-    assert mode(tmp_path / "made.bin") == 0o600
-    assert run("redact", "made.bin", "-o", "public.bin", cwd=tmp_path).returncode == 0
-    assert mode(tmp_path / "public.bin") == 0o600
 
 
 def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,23 +111,32 @@ def test_a_redacted_trace_holds_no_command_line(tmp_path: Path) -> None:
     assert word not in (tmp_path / "b.pftrace").read_bytes()
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
 @pytest.mark.parametrize("ending", ["bin", "pftrace", "json", "json.gz", "sqlite", "parquet", "csv"])
-def test_every_output_is_its_owners_alone(tmp_path: Path, ending: str) -> None:
+def test_every_output_obeys_the_umask(tmp_path: Path, ending: str, mask: int) -> None:
+    os.umask(mask)
     capture = training_steps(tmp_path / "run.bin", steps=1)
     output = tmp_path / f"kernels.{ending}"
     cutrace.convert(capture, output)
-    assert mode(output) == (0o700 if output.is_dir() else 0o600)
+    assert mode(output) == (0o777 if output.is_dir() else 0o666) & ~mask
+    assert {mode(path) for path in output.rglob("*")} <= {0o666 & ~mask}
 
 
-def test_outputs_follow_the_umask_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUTRACE_UMASK", "1")
-    os.umask(0o027)
-    capture = training_steps(tmp_path / "run.bin", steps=1)
-    for ending in ("bin", "json", "parquet"):
-        cutrace.convert(capture, tmp_path / f"a.{ending}")
-    assert mode(tmp_path / "a.bin") == mode(tmp_path / "a.json") == 0o640
-    assert mode(tmp_path / "a.parquet") == 0o750
-    assert {mode(path) for path in (tmp_path / "a.parquet").glob("*.parquet")} == {0o640}
+@pytest.mark.parametrize("mask", [0o027, 0o077])
+def test_files_of_every_verb_obey_the_umask(tmp_path: Path, mask: int) -> None:
+    os.umask(mask)
+    steps = training_steps(tmp_path / "steps.bin", steps=2)
+    assert run("record", "--", sys.executable, "-c", PROGRAM, cwd=tmp_path).returncode == 0
+    cutrace.slice(steps, tmp_path / "slice.bin", cutrace.Conditions(nvtx=["step 0"]))
+    cutrace.merge([steps, tmp_path / "run.bin"], tmp_path / "all.tar")
+    cutrace.redact(steps, tmp_path / "redacted.bin")
+    cutrace.view(steps, tmp_path / "page.html")
+    assert run("stats", "steps.bin", "-o", "stats.csv", cwd=tmp_path).returncode == 0
+    steps.unlink()
+    made = {path.name: mode(path) for path in tmp_path.iterdir()}
+    assert made == dict.fromkeys(
+        ["run.bin", "slice.bin", "all.tar", "redacted.bin", "page.html", "stats.csv"], 0o666 & ~mask
+    )
 
 
 def test_a_redacted_capture_has_no_tables_of_newer_versions(tmp_path: Path) -> None:

@@ -397,8 +397,8 @@ def batch(
 
 
 def redact(source: StrPath, destination: StrPath) -> None:
-    """Write a trace without command lines, host names and paths: as a capture (``.bin``, mode 0600), or in any format
-    that :func:`cutrace.convert` writes. docs/privacy.md lists what stays."""
+    """Write a trace without command lines, host names and paths: as a capture (``.bin``), or in any format that
+    :func:`cutrace.convert` writes. docs/privacy.md lists what stays."""
     if conversion.check_destination(Path(destination), [source]).name != "capture":
         conversion.convert(source, destination, redact=True)
         return

@@ -203,7 +203,7 @@ def _write_archive(
 
     def add(name: str, path: Path) -> None:
         head = tarfile.TarInfo(name)
-        head.size, head.mode = path.stat().st_size, 0o600
+        head.size = path.stat().st_size
         with path.open("rb") as part:
             tar.addfile(head, part)
         path.unlink()

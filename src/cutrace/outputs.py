@@ -1,6 +1,6 @@
 """Writing files atomically: a destination is checked before work is done for it, and a file is complete or absent.
 
-Captures and traces get their mode here: 0600, or what the umask allows with ``CUTRACE_UMASK=1``.
+All outputs get their mode here: what the umask allows.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def keep_sources(path: Path, sources: Iterable[str | os.PathLike[str]]) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, private: bool = True) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Yield the name of a file or folder to write, in a private folder beside ``path``. It becomes ``path`` in one step
-    on success, and is removed on failure. If ``path`` is a link, its target is replaced. Unless it is ``private``, it
-    gets the mode that the umask allows.
+    on success, and is removed on failure. If ``path`` is a link, its target is replaced. It gets the mode that the
+    umask allows.
 
     Raises :class:`CutraceError` when ``path`` cannot be written; errors name ``path``, or the target of the link.
     """
@@ -85,50 +85,56 @@ def replacing(path: Path, *, private: bool = True) -> Iterator[Path]:
             if temporary.is_dir() and target.is_dir():
                 # A folder is not replaced in one step: the old one goes into the temporary folder first.
                 target.rename(Path(folder, f"{path.name}.old"))
-            publish(temporary, target, private=private)
+            publish(temporary, target)
     except OSError as error:
         raise unwritable(path, error) from None
 
 
-def write_pieces(path: Path, pieces: Iterable[str], *, private: bool = True) -> None:
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """Write a text in pieces by :func:`replacing`. Text that UTF-8 cannot hold is escaped."""
     with (
-        replacing(path, private=private) as temporary,
+        replacing(path) as temporary,
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
         file.writelines(pieces)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, with its folders, that others may read as the umask allows."""
+    """Write a text file, with its folders."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(path, error) from None
-    write_pieces(path, [text], private=False)
+    write_pieces(path, [text])
 
 
-def publish(written: Path, path: Path, *, private: bool = True) -> None:
-    """Give a complete file the name ``path``, on the same file system. Raises :class:`CutraceError` when that is
-    impossible; the file then keeps its name."""
+def publish(written: Path, path: Path) -> None:
+    """Give a complete file the name ``path``, on the same file system, and the mode that the umask allows.
+
+    Raises :class:`CutraceError` when that is impossible; the file then keeps its name.
+    """
     try:
-        _set_modes(written, private)
+        _set_modes(written)
         written.replace(path)
     except OSError as error:
         raise unwritable(path, error) from None
 
 
-def _set_modes(written: Path, private: bool) -> None:
-    """Give files mode 0600 and folders 0700; what the umask allows if not private, and with ``CUTRACE_UMASK=1``."""
-    mode = 0o600
-    if not private or os.environ.get("CUTRACE_UMASK") == "1":
-        # Only a new file shows the umask without changing it for all threads.
-        probe = written.with_name(f"{written.name}.mode")
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT, 0o666))
-        mode = probe.stat().st_mode & 0o666
-        probe.unlink()
+def _set_modes(written: Path) -> None:
+    mode = mode_of_new_files(written.parent)
+    folder_mode = mode | (mode & 0o444) >> 2
     for path in (written, *written.rglob("*")):
-        path.chmod(mode | (mode & 0o444) >> 2 if path.is_dir() else mode)
+        path.chmod(folder_mode if path.is_dir() else mode)
+
+
+def mode_of_new_files(folder: Path) -> int:
+    """Return the mode that the umask gives a new file, for example 0o644. ``folder`` must be writable."""
+    # Only a new file shows the umask without changing it for all threads.
+    probe = folder / f".{os.urandom(8).hex()}.mode"
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    mode = probe.stat().st_mode & 0o666
+    probe.unlink()
+    return mode
 
 
 def unwritable(path: Path, error: OSError) -> Unwritable:

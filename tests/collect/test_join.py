@@ -13,6 +13,7 @@ import pytest
 from cutrace.collect import join as joining
 from cutrace.collect.join import finished_parts, free_output, join
 from cutrace.errors import CutraceError
+from cutrace.outputs import mode_of_new_files
 from cutrace.runbin import Reader, Writer
 
 
@@ -53,12 +54,12 @@ def test_a_single_file_is_moved(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_capture_is_for_its_owner_only(tmp_path, count):
+def test_the_capture_has_the_mode_of_new_files(tmp_path, count):
     parts = [part(tmp_path, pid + 1, 0) for pid in range(count)]
     for p in parts:
-        p.chmod(0o644)
+        p.chmod(0o400)
     join(parts, tmp_path / "run.bin", moving=True)
-    assert stat.S_IMODE((tmp_path / "run.bin").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "run.bin").stat().st_mode) == mode_of_new_files(tmp_path)
 
 
 def test_without_moving_the_parts_stay(tmp_path):

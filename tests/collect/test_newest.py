@@ -14,6 +14,7 @@ import pytest
 import cutrace
 from cutrace.collect.options import Options
 from cutrace.errors import CutraceError
+from cutrace.outputs import mode_of_new_files
 from support.fakedriver import FakeDriver
 
 # Launches numbered kernels, one each 2 ms, for as long as it is told; says how many, and when it has begun.
@@ -116,7 +117,7 @@ def test_the_signal_writes_numbered_dumps(fake_driver: FakeDriver, tmp_path: Pat
         assert trace.quality.incomplete == ()
     assert (tmp_path / "run-2.bin").read_text() == "of another run"
     assert f"{tmp_path / 'run-1.bin'} holds the newest rows" in err
-    assert (tmp_path / "run-1.bin").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "run-1.bin").stat().st_mode & 0o777 == mode_of_new_files(tmp_path)
     assert files(tmp_path) == ["run-1.bin", "run-2.bin", "run-3.bin", "run.bin"]
 
 

@@ -12,6 +12,7 @@ import pytest
 import cutrace
 from cutrace.collect.options import Options
 from cutrace.errors import CutraceError
+from cutrace.outputs import mode_of_new_files
 from support import cutrace as run
 from support.fakedriver import FakeDriver
 
@@ -75,7 +76,7 @@ def test_one_slow_step_of_many_is_dumped_with_its_neighbours(fake_driver: FakeDr
     assert f"{dump} holds the newest rows: {reason}" in done.stderr
     assert f"Dumped because: {reason}" in run("info", dump).stdout
     assert reasons(tmp_path / "run.bin") == ()
-    assert dump.stat().st_mode & 0o777 == 0o600
+    assert dump.stat().st_mode & 0o777 == mode_of_new_files(tmp_path)
 
 
 def test_the_median_finds_what_no_fixed_time_would(fake_driver: FakeDriver, tmp_path: Path) -> None:

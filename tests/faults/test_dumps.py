@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import cutrace
+from cutrace.outputs import mode_of_new_files
 from faults.conftest import Measure
 
 BEGIN = """
@@ -73,4 +74,4 @@ def test_a_dump_at_the_end_is_complete_on_a_slow_disk(measure: Measure, tmp_path
         assert len(dump.kernels) == 101
         assert dump.quality.lossless
         assert dump.processes[0].dumped_because
-    assert (tmp_path / "run-1.bin").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "run-1.bin").stat().st_mode & 0o777 == mode_of_new_files(tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cutrace.outputs import mode_of_new_files
 from faults.conftest import Measure, Outcome
 
 KERNELS = 20_000
@@ -129,7 +130,7 @@ def test_a_file_made_unwritable_goes_on(measure: Measure) -> None:
     assert outcome.status == 0
     accounted(outcome)
     assert outcome.trace.quality.lossless
-    assert outcome.path.stat().st_mode & 0o777 == 0o600
+    assert outcome.path.stat().st_mode & 0o777 == mode_of_new_files(outcome.path.parent)
 
 
 def test_a_disk_that_fails_is_said(measure: Measure) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import CutraceError
+from ..outputs import mode_of_new_files
 from ..units import format_size, parse_duration, parse_size
 from . import annotate
 
@@ -242,7 +243,11 @@ class Options:
         if directory is not None and output is not None:
             raise ValueError("give one of directory and output")
         paths = {"directory": directory, "output": output, "dump": dump if self.keeps_newest else None}
+        folder = directory if output is None else Path(output).parent
+        # The collector publishes dumps itself; all other files are published when they are complete.
+        publishes = folder is not None and paths["dump"] is not None
         values: dict[str, object] = {
+            "file_mode": f"{mode_of_new_files(Path(folder)):o}" if folder is not None and publishes else None,
             **{name: Path(path).absolute() for name, path in paths.items() if path is not None},
             "kinds": None if self.kinds is None else ",".join(self.kinds),
             "api": self.api,

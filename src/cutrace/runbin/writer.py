@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .._native import Keys
-from ..outputs import unwritable
+from ..errors import CutraceError
+from ..outputs import publish, unwritable
 from .blocks import pack_header, padded
 from .layout import FORMAT_VERSION, LOSS_REASONS, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table, schema
 
@@ -51,7 +52,7 @@ class Writer:
         self._interned: dict[str, Keys] = {}
         self._owned = file is None
         try:
-            # Only the owner may read a capture: it shows command lines and paths.
+            # Nobody else reads a capture that is not complete; publish() sets the mode that the umask allows.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             self._file: BinaryIO = file or os.fdopen(os.open(self._part, flags, 0o600), "wb")
         except OSError as error:
@@ -140,10 +141,13 @@ class Writer:
             return
         try:
             self._file.close()
-            self._part.replace(self.path)
+            publish(self._part, self.path)
         except OSError as error:
             self.discard()
             raise unwritable(self.path, error) from None
+        except CutraceError:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """Remove the temporary file. A file of the caller stays as it is."""
