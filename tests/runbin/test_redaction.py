@@ -89,6 +89,27 @@ def test_a_description_keeps_nothing_that_is_not_known_to_be_harmless() -> None:
         ('["forward","a/b"]', '["forward","a/b"]'),
         ('["/home/alice/a b"', '["(path) b"'),
         ('["/home/alice/a", 3]', '["(path)", 3]'),
+        ("/home/alice/train.py(12): step", "(path)(12): step"),
+        ("/home/alice/my lib/train.py(12): step", "(path)(12): step"),
+        ("/home/alice/my lib/train.py:12 in step", "(path):12 in step"),
+        ("/home/alice/train.py:12", "(path):12"),
+        ("C:\\Users\\alice\\my lib\\train.py(7): step", "(path)(7): step"),
+        ("C:\\Users\\alice\\x.txt", "(path)"),
+        ("D:/work/alice/x.txt", "(path)"),
+        ("open C:\\Program Files\\x\\y.txt: denied", "open (path): denied"),
+        ("open 'D:/work/alice/x y/z.txt' again", "open '(path)' again"),
+        ("see file:///C:/Users/alice/x", "see (path)"),
+        ("\\\\server\\share\\x y.txt", "(path)"),
+        ("copy \\\\server\\share\\x to it", "copy (path) to it"),
+        ("a\\b", "a\\b"),
+        ("ratio a:/b", "ratio (path)"),
+        ("step:/b", "step:/b"),
+        ('{"host": "lab7", "n": 1}', '{"host": "(hidden)", "n": 1}'),
+        ('{"Cmd-Line": ["python", "x"], "n": 2}', '{"Cmd-Line": ["(hidden)", "(hidden)"], "n": 2}'),
+        ('{"env": {"HOME": "x"}, "at": "C:\\\\Users\\\\alice"}', '{"env": {"HOME": "(hidden)"}, "at": "(path)"}'),
+        ('{"shape":[1,2],"op":"add"}', '{"shape":[1,2],"op":"add"}'),
+        ('{"host": 3, "user": ""}', '{"host": 3, "user": ""}'),
+        ("{not json /home/alice/x}", "{not json (path)"),
         ("", ""),
     ],
 )
@@ -117,3 +138,24 @@ def test_a_capture_is_not_redacted_onto_itself(tmp_path: Path) -> None:
     with pytest.raises(cutrace.CutraceError, match="is an input"):
         redact(path, path)
     assert json.dumps(path.stat().st_size)
+
+
+def test_five_functions_of_one_file_stay_five(tmp_path: Path) -> None:
+    with Capture(tmp_path / "a.bin") as c:
+        for line in range(5):
+            c.push_pop(f"/home/alice/train.py({line}): f{line}", line, line + 1)
+    redact(tmp_path / "a.bin", tmp_path / "b.bin")
+    with cutrace.load(tmp_path / "b.bin") as trace:
+        names = {trace.strings[name] for name in trace.nvtx_ranges["name"].tolist()}
+    assert names == {f"(path)({line}): f{line}" for line in range(5)}
+
+
+def test_imported_arguments_say_no_host_and_no_command(tmp_path: Path) -> None:
+    arguments = {"host": "lab-machine-7", "cmd": "python train.py", "shape": [2, 3], "file": "/home/alice/x.py"}
+    event = {"ph": "X", "name": "work", "pid": 1, "tid": 1, "ts": 10, "dur": 10, "args": arguments}
+    (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [event]}))
+    cutrace.redact(tmp_path / "a.json", tmp_path / "b.bin")
+    data = (tmp_path / "b.bin").read_bytes()
+    for word in (b"lab-machine-7", b"train.py", b"alice"):
+        assert word not in data
+    assert b"[2, 3]" in data or b"[2,3]" in data

@@ -32,30 +32,67 @@ KEPT_OPTIONS = frozenset(
 #: The replacement of a path.
 PATH = b"(path)"
 
-# An absolute path, or one below a home folder: two names or more, up to the punctuation that ends it in a sentence.
+#: The replacement of other texts that say whose a trace is.
+HIDDEN = "(hidden)"
+
+#: Keys of arguments whose texts are replaced, in lower case and without ``_``, ``-`` and spaces.
+PRIVATE_KEYS = frozenset(
+    ("host", "hostname", "node", "nodename", "machine", "machinename", "server", "user", "username", "login", "email",
+     "cmd", "cmdline", "command", "commandline", "argv", "executable", "env", "environment", "token", "password")
+)  # fmt: skip
+
 _PATHS = re.compile(
+    # An absolute path, or one below a home folder: two names or more, up to the punctuation that ends it in a sentence.
     rb"(?<![\w.~-])(?:~[\w.-]*|file://)?(?:/[^/\s\"'<>|:;,()\[\]]+){2,}/?"
     rb"|(?<![\w.~/-])~[\w.-]*/[^\s\"'<>|:;,()]*"
+    # C:\name, C:/name and \\server\name. A space ends the last name only.
+    rb"|(?:(?<!\w)(?:file:/+)?[A-Za-z]:[\\/]+|(?<![\w\\])\\\\+(?=[\w.$-]+\\))"
+    rb"(?:[^\\/\"'<>|:;,*?\r\n]+[\\/]+)*[^\\/\s\"'<>|:;,()\[\]]*"
 )
+_BEGINS_AS_PATH = re.compile(rb"~?/|[A-Za-z]:[\\/]|\\\\[\w.$-]+\\")
+# The line and the function behind the file of a Python function: "(12): step", ":12 in step", ":12".
+_LINE = re.compile(rb"(?:\(\d+\)(?:: [^/\\]*)?|:\d+(?: in [^/\\]*)?)$")
 
 
 def without_paths(text: bytes) -> bytes:
-    """Replace each absolute path in a text with ``(path)``. A text that begins as a path and is one line is one path,
-    spaces included. In a JSON array this applies to each of its texts."""
-    if text.startswith(b'["'):
+    """Replace each absolute path in a text with ``(path)``.
+
+    A text that begins as a path and is one line is one path, spaces included, up to a line number and a function at its
+    end. In JSON arrays and objects this applies to each of their texts; texts under one of :data:`PRIVATE_KEYS` become
+    ``(hidden)``.
+    """
+    if text.startswith((b'["', b"{")):
         with suppress(ValueError, RecursionError):
-            names = json.loads(text)  # the ranges of a graph node
-            kept = [_without_paths(name) if isinstance(name, str) else name for name in names]
-            if kept == names:
+            values = json.loads(text)  # the ranges of a graph node, or arguments
+            kept = _redacted_value(values)
+            if kept == values:
                 return text
             return json.dumps(kept).encode()
-    if text.startswith((b"/", b"~/")) and text.count(b"/") > 1 and b"\n" not in text:
-        return PATH
+    names = text.count(b"/") + text.count(b"\\")
+    if _BEGINS_AS_PATH.match(text) and names > 1 and b"\n" not in text:
+        line = _LINE.search(text)
+        return PATH + line[0] if line else PATH
     return _PATHS.sub(PATH, text)
 
 
 def _without_paths(text: str) -> str:
     return without_paths(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+
+def _redacted_value(value: Any, private: bool = False) -> Any:
+    """A JSON value with its texts redacted: hidden where they are under a ``private`` key."""
+    if isinstance(value, str):
+        return HIDDEN if private and value else _without_paths(value)
+    if isinstance(value, list):
+        return [_redacted_value(item, private) for item in value]
+    if isinstance(value, dict):
+        return {key: _redacted_value(item, private or _is_private(key)) for key, item in value.items()}
+    return value
+
+
+def _is_private(key: str) -> bool:
+    plain = re.sub("[_ -]", "", key.lower())
+    return plain in PRIVATE_KEYS
 
 
 def description(info: dict[str, Any]) -> dict[str, Any]:
