@@ -13,6 +13,7 @@ from captures import ORIGIN, Capture, awkward, join, replays, training_steps
 from contents import EVENTS, contents, rows
 from cutrace.analysis.marks import begin, end
 from cutrace.analysis.names import normalize_kernel
+from cutrace.conversion import convert
 from cutrace.errors import CutraceError
 from cutrace.exporters.base import Request
 from cutrace.runbin import TABLES
@@ -188,6 +189,20 @@ def test_times_count_from_the_begin_as_those_of_convert_do(tmp_path):
         first, last = trace.start + 100_000, trace.start + 300_000
         expected = [r for r in rows(trace, "kernels") if r["start"] < last and r["end"] >= first]
     same(sliced(tmp_path / "a.bin", tmp_path, start="100us", end="0.3ms"), "kernels", expected)
+
+
+def test_times_mean_the_same_to_slice_and_convert(tmp_path):
+    training_steps(tmp_path / "a.bin")
+    expected = sliced(tmp_path / "a.bin", tmp_path, start="100us", end="0.3ms")
+    with load(tmp_path / "a.bin") as trace:
+        first = trace.start + 100_000
+        last = trace.start + 300_000
+    for times in ((first, last), (f"@{first}", f"@{last}"), ("0.1ms", last)):
+        window = dict(zip(("start", "end"), times, strict=True))
+        assert contents(sliced(tmp_path / "a.bin", tmp_path, **window)) == contents(expected)
+        convert(tmp_path / "a.bin", tmp_path / "converted.bin", **window)
+        with load(tmp_path / "converted.bin") as converted:
+            assert contents(converted) == contents(expected)
 
 
 def test_a_range_that_never_ended_goes_on(tmp_path):

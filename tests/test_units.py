@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.units import count_of, format_duration, format_size, parse_duration, parse_size, parse_words
+from cutrace.units import count_of, format_duration, format_size, parse_duration, parse_moment, parse_size, parse_words
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,22 @@ def test_figures_are_written_for_people():
 @pytest.mark.parametrize(("text", "words"), [("a", ["a"]), (" a, b,,a ", ["a", "b"]), ("", []), (",", [])])
 def test_words(text, words):
     assert parse_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("time", "ns"), [(5, 5), ("@5", 5), ("5ns", 105), ("1us", 1100), (0, 0), ("0", 100), ("@0", 0)]
+)
+def test_moments(time, ns):
+    assert parse_moment(time, 100) == ns
+
+
+@pytest.mark.parametrize("time", [-1, 1.5, True, None, "@", "@-1", "@1.5", "@x", "soon", "", "1.5 parsecs", "@1ns"])
+def test_what_is_no_moment_is_one_sentence(time):
+    with pytest.raises(CutraceError, match=r"is not a time: (write|give) "):
+        parse_moment(time, 100)
+
+
+@pytest.mark.parametrize("time", [-1, 0.5, False, "@5", "soon"])
+def test_what_is_no_duration_is_one_sentence(time):
+    with pytest.raises(CutraceError, match=r"is not a time: (write|give) "):
+        parse_duration(time)

@@ -116,7 +116,13 @@ class _Listing:
 
 @overload
 def stats(  # type: ignore[overload-overlap]  # a str is a sequence of str too
-    source: Source, report: str, *, sort: str | None = ..., names: Names = ..., short: str = ..., kernel_wait: str = ...
+    source: Source,
+    report: str,
+    *,
+    sort: str | None = ...,
+    names: Names = ...,
+    short: int | str = ...,
+    kernel_wait: int | str = ...,
 ) -> Report: ...
 @overload
 def stats(
@@ -125,8 +131,8 @@ def stats(
     *,
     sort: str | None = ...,
     names: Names = ...,
-    short: str = ...,
-    kernel_wait: str = ...,
+    short: int | str = ...,
+    kernel_wait: int | str = ...,
 ) -> list[Report]: ...
 def stats(
     source: Source,
@@ -134,8 +140,8 @@ def stats(
     *,
     sort: str | None = None,
     names: Names = "stable",
-    short: str = "10us",
-    kernel_wait: str = "30ns",
+    short: int | str = "10us",
+    kernel_wait: int | str = "30ns",
 ) -> Report | list[Report]:
     """Return the report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the
     usual ones with rows when none is named. docs/stats.md lists them and defines their columns.
@@ -421,7 +427,7 @@ def open(
     *,
     browser: bool = True,
     port: int = PORT,
-    timeout: str = "5m",
+    timeout: int | str = "5m",
     say: Callable[[str], None] = print,
 ) -> None:
     """Show a trace in ui.perfetto.dev, in the browser of this machine, and return when the page has fetched it.

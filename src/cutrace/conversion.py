@@ -25,8 +25,8 @@ def convert(
     *,
     format: str | None = None,
     compress: Compression = None,
-    start: int | None = None,
-    end: int | None = None,
+    start: int | str | None = None,
+    end: int | str | None = None,
     derived: bool = True,
     table: str | None = None,
     redact: bool = False,
@@ -41,8 +41,8 @@ def convert(
     The sources are captures or files that :func:`cutrace.load` reads. docs/cli.md lists the formats.
 
     :param compress: compress groups of packets; the ending ``.gz`` compresses the whole file.
-    :param start: keep the rows that overlap the time from ``start`` to ``end`` (ns, as in the tables of
-        :class:`cutrace.Trace`).
+    :param start: keep the rows that overlap the time from ``start`` to ``end``: an int is nanoseconds as in the tables
+        of :class:`cutrace.Trace`, a string such as ``"1.5s"`` counts from the start of the trace.
     :param derived: include derived data, which takes longest.
     :param table: the table to write, for formats that hold one.
     :param redact: leave out command lines, host names and paths.

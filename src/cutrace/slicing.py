@@ -29,7 +29,7 @@ from .trace import Trace
 from .trace.rows import LATEST
 from .trace.selection import FACTS, INTERNED, Selection, Stretch, threads_of, united, window
 from .trace.writing import write as write_capture
-from .units import format_duration, parse_duration
+from .units import format_duration
 
 _ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
 _EVENTS = TABLES.keys() - FACTS - INTERNED
@@ -41,7 +41,8 @@ _MAX_LISTED = 5
 class Conditions:
     """What to cut out. A row must meet all conditions; of several values of one condition, one is enough.
 
-    * ``start``, ``end``: times from the begin of the trace, such as ``"1.5s"``, or ``"@N"``: nanoseconds as in tables
+    * ``start``, ``end``: times from the start of the trace, such as ``"1.5s"``; an int or ``"@N"`` is nanoseconds as in
+      tables
     * ``nvtx``: names of ranges; ``index`` selects some of them in each process: ``"all"``, ``"N"`` from 0 (from the
       end: from -1), or ``"N:M"``, without M; ``same_thread`` leaves out work that other threads launched meanwhile
     * ``test``: ids of tests
@@ -53,8 +54,8 @@ class Conditions:
     A name is exact, a pattern with ``*``, ``?`` or ``[...]``, or ``/a regular expression/``.
     """
 
-    start: str | None = None
-    end: str | None = None
+    start: int | str | None = None
+    end: int | str | None = None
     nvtx: Sequence[str] = ()
     index: str = "all"
     same_thread: bool = False
@@ -113,8 +114,9 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     """Return the selection of the conditions in this trace, and sentences that describe it. Raises
     :class:`CutraceError` for names that are not in the trace."""
     c, sentences = conditions, []
-    start, end = (None if text is None else moment(trace, text) for text in (c.start, c.end))
-    window(trace, start, end)
+    times = window(trace, c.start, c.end) or Selection()
+    start = times.start
+    end = times.end
     if start is not None or end is not None:
         begin = "its begin" if start is None else _since_begin(trace, start)
         sentences.append(f"from {begin} to {'its end' if end is None else _since_begin(trace, end)}")
@@ -141,15 +143,6 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
 
 
 # Times
-
-
-def moment(trace: Trace, text: str) -> int:
-    """Parse a time (ns): ``1.5s`` after the begin of the trace, or ``@N`` as in tables."""
-    if not text.startswith("@"):
-        return trace.start + parse_duration(text)
-    if not text[1:].isascii() or not text[1:].isdigit():
-        raise CutraceError(f"{text!r} is not a time: write 1.5s or 200ms after the begin, or @ and nanoseconds")
-    return int(text[1:])
 
 
 def _since_begin(trace: Trace, time: int) -> str:

@@ -36,9 +36,27 @@ def parse_size(size: int | str) -> int:
     return _scaled(size, _SIZES, "size", "a number of bytes, 512MiB or 2GB")
 
 
-def parse_duration(text: str) -> int:
-    """Parse ``1.5s``, ``200ms``, ``30us``, ``7ns``, ``2m`` (minutes) or a plain number of seconds into nanoseconds."""
-    return _scaled(text, _TIMES, "time", "1.5s, 200ms, 30us or 7ns")
+def parse_duration(time: int | str) -> int:
+    """Return a duration in nanoseconds: an int of nanoseconds, or a string such as ``1.5s``, ``200ms``, ``30us``,
+    ``7ns``, ``2m`` (minutes) or a plain number of seconds. Raises :class:`CutraceError` for anything else."""
+    if isinstance(time, str):
+        return _scaled(time, _TIMES, "time", "1.5s, 200ms, 30us or 7ns")
+    if not isinstance(time, int) or isinstance(time, bool) or time < 0:
+        raise CutraceError(f"{time!r} is not a time: give an int of nanoseconds, or a string such as '1.5s' or '200ms'")
+    return time
+
+
+def parse_moment(time: int | str, start: int) -> int:
+    """Return a moment in nanoseconds, as in the tables of a trace: an int of these, ``@`` and such a number as a
+    string, or the duration from ``start`` on. Raises :class:`CutraceError` for anything else."""
+    if not isinstance(time, str):
+        return parse_duration(time)
+    if not time.startswith("@"):
+        return start + parse_duration(time)
+    number = time[1:]
+    if not number.isascii() or not number.isdigit():
+        raise CutraceError(f"{time!r} is not a time: write 1.5s or 200ms after the start, or @ and nanoseconds")
+    return int(number)
 
 
 def parse_words(text: str) -> list[str]:

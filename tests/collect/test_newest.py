@@ -197,7 +197,7 @@ with cutrace.arm("run.bin", last="30s"):
 def test_a_block_of_a_program_is_kept_likewise(fake_driver: FakeDriver, tmp_path: Path) -> None:
     program = """
 fakegpu.init()
-with cutrace.record("run.bin", last=0.2):
+with cutrace.record("run.bin", last="0.2s"):
     print(work(1))
 """
     launched = int(alone(fake_driver, tmp_path, program))
@@ -266,7 +266,8 @@ print(count, largest)
     ("options", "advice"),
     [
         ({"last": "0s"}, "1ms or more"),
-        ({"last": -1}, "1ms or more"),
+        ({"last": 1}, "1ms or more"),
+        ({"last": -1}, "is not a time"),
         ({"last": "soon"}, "write 1.5s"),
         ({"rotate": True}, "maximum size"),
         ({"rotate": True, "max_size": "1MiB"}, "16 MiB or more"),

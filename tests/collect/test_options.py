@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutrace.collect import KINDS, Options
+from cutrace.collect.standby import length_of
 from cutrace.errors import CutraceError
 
 
@@ -78,7 +79,7 @@ def test_stacks_are_written_as_the_collector_reads_them(stacks, line):
     assert Options.of(stacks=stacks).text(output="/f").splitlines() == ["output=/f", line]
 
 
-@pytest.mark.parametrize(("least", "ns"), [("20us", 20_000), (0.5, 500_000_000), ("7ns", 7)])
+@pytest.mark.parametrize(("least", "ns"), [("20us", 20_000), (500_000, 500_000), ("7ns", 7)])
 def test_short_calls_can_be_left_without_stacks(least, ns):
     lines = Options.of(stacks="sync", stacks_min=least).text(output="/f").splitlines()
     assert lines == ["output=/f", "stacks=sync", f"stacks_min_ns={ns}"]
@@ -87,3 +88,9 @@ def test_short_calls_can_be_left_without_stacks(least, ns):
 def test_every_kind_is_documented():
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
+
+
+@pytest.mark.parametrize("duration", [10, "10us", 0.5, "soon"])
+def test_a_recording_of_an_attachment_has_a_length(duration):
+    with pytest.raises(CutraceError, match=r"1ms or more|is not a time"):
+        length_of(duration)

@@ -211,7 +211,7 @@ os.wait()
 
 def test_python_asks_for_them_likewise(fake_driver: FakeDriver, tmp_path: Path) -> None:
     program = """
-with cutrace.arm("armed.bin", last=10, dump_when="nvtx:step > 400ms"):
+with cutrace.arm("armed.bin", last="10s", dump_when="nvtx:step > 400ms"):
     steps(10, slow=[5])
 with cutrace.record("run.pftrace", last="10s", dump_when=["nvtx:step > 400ms"], dump_limit=1, dump_pause="1s"):
     steps(10, slow=[5])
@@ -249,7 +249,7 @@ def test_conditions_that_make_no_sense_are_refused() -> None:
     refused("such as --last 30s", dump_when="gpu idle > 1s", last=None)
     refused("needs a condition", dump_limit=3)
     refused("1 or more", dump_when="gpu idle > 1s", dump_limit=0)
-    refused("pause between dumps", dump_when="gpu idle > 1s", dump_pause=-1)
+    refused("pause between dumps", dump_when="gpu idle > 1s", dump_pause=1)
     refused("Did you mean gpu idle > 500ms", dump_when="gpu idel > 1s")
     refused("Did you mean nvtx:NAME > 1.5s", dump_when=["gpu idle > 1s", "nvtxx:step > 1s"])
     for unread in ("power > 700W", "nvtx:step > 5x", "gpu idle > 5 parsecs", "memory > 70GiBs"):
@@ -260,7 +260,7 @@ def test_conditions_that_make_no_sense_are_refused() -> None:
     refused("kind of activity 'api'", dump_when="gpu idle > 1s", kinds="kernel")
     refused("kind of activity 'api'", dump_when="gpu idle > 1s", api="none")
     refused("kind of activity 'memory'", dump_when="memory > 1GiB", kinds="kernel")
-    assert Options.of(last=1, dump_when=" memory > 1GiB ", kinds="memory").dump_when == ("memory > 1GiB",)
+    assert Options.of(last=1_000_000, dump_when=" memory > 1GiB ", kinds="memory").dump_when == ("memory > 1GiB",)
 
 
 def test_the_collector_decides_what_can_be_read() -> None:

@@ -326,7 +326,7 @@ def test_a_first_call_that_never_returns_does_not_keep_the_recording(arm: Arm, m
     program.do(f"fakegpu.hold_recorded_launch({str(program.folder / 'never')!r})")
     program.do(LAUNCHING)
     with cutrace.attach(program.pid, program.folder / "run.bin") as attachment:
-        assert not attachment.record_for(0.3)
+        assert not attachment.record_for("0.3s")
 
 
 def test_recordings_are_repeated_into_files_with_numbers(arm: Arm, tmp_path: Path) -> None:

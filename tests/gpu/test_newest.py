@@ -135,7 +135,7 @@ import cutrace
 start()
 launch(100)
 synchronize()
-with cutrace.record("run.bin", last=2):
+with cutrace.record("run.bin", last="2s"):
     print(launch_steadily(4) - 100)
 """
 

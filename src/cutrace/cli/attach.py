@@ -15,7 +15,7 @@ import click
 from ..collect import Attachment, Options
 from ..collect.command import signals_blocked
 from ..collect.join import free_output
-from ..collect.standby import wait_for_end
+from ..collect.standby import length_of, wait_for_end
 from ..errors import CutraceError
 from ..units import parse_duration
 from . import options
@@ -52,7 +52,7 @@ def attach(pid: int, output: Path, duration: str | None, every: str | None, **gi
     The process goes on afterwards, and can be recorded again. Options that are not given are those of `cutrace arm`.
     The time of --for counts from the first recorded call that gives the GPU work.
     """
-    seconds = None if duration is None else parse_duration(duration) / 1e9
+    seconds = None if duration is None else length_of(duration)
     interval = None if every is None else parse_duration(every) / 1e9
     if interval is not None and seconds is None:
         raise CutraceError(
@@ -60,7 +60,7 @@ def attach(pid: int, output: Path, duration: str | None, every: str | None, **gi
         )
     if interval is not None and seconds is not None and interval <= seconds:
         raise CutraceError(f"--every {every} leaves no time between recordings of {duration}: give a longer --every")
-    recorder = _Recorder(pid, Options.of(**arguments_of(given)), seconds)
+    recorder = _Recorder(pid, Options.of(**arguments_of(given)), duration)
     check_name(output)
     begin = f"recording process {pid}:"
     if seconds is None:
@@ -76,14 +76,14 @@ _ENDING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 
 class _Recorder:
-    """Records a process, each time for so many seconds (None: until its end). ``ended`` says whether it has ended, or
+    """Records a process, each time for a duration (None: until its end). ``ended`` says whether it has ended, or
     a signal has ended the recording."""
 
-    def __init__(self, pid: int, chosen: Options, seconds: float | None) -> None:
+    def __init__(self, pid: int, chosen: Options, duration: str | None) -> None:
         self.ended = False
         self._pid = pid
         self._options = chosen
-        self._seconds = seconds
+        self._duration = duration
         self._files = 0
 
     def repeat(self, output: Path, interval: float, begin: str) -> None:
@@ -115,7 +115,7 @@ class _Recorder:
         try:
             with signals_blocked({signal.SIGUSR2}):  # its handler prints, too
                 say(begin)
-            self.ended = attachment.wait() if self._seconds is None else attachment.record_for(self._seconds)
+            self.ended = attachment.wait() if self._duration is None else attachment.record_for(self._duration)
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             if self.ended:
                 say(f"process {self._pid} has ended")

@@ -12,8 +12,6 @@ from .output import STDOUT, progress, say, say_written, target
 
 if TYPE_CHECKING:
     from ..loading import Clock
-    from ..trace import Trace
-    from ..trace.selection import Selection
 
 
 @click.command()
@@ -67,17 +65,11 @@ def convert(
     from ..conversion import check_destination, write
     from ..exporters.base import Request
     from ..loading import opened
-
-    def select(trace: Trace) -> Selection | None:
-        if not start and not end:
-            return None  # avoids the import of slicing, which takes as long as a small conversion
-        from ..slicing import Conditions, resolve
-
-        return resolve(trace, Conditions(start, end))[0]
+    from ..trace.selection import window
 
     with target(output, request["format"], "perfetto") as path:
         check_destination(path, sources, request["format"])
-        with opened(sources, redacted=redact, clock=clock, select=select) as trace:
+        with opened(sources, redacted=redact, clock=clock, select=lambda trace: window(trace, start, end)) as trace:
             with progress(enabled=not quiet) as advance:
                 write(trace, path, Request(**request, progress=advance))
             if not quiet:

@@ -76,23 +76,23 @@ class OptionArguments(TypedDict, total=False):
     nvtx: bool
     annotate: str | Sequence[str]
     stacks: str | Sequence[str] | None
-    stacks_min: float | str | None
+    stacks_min: int | str | None
     capture_range: str | None
     capture_range_end: str | None
     max_memory: int | str | None
     max_size: int | str | None
-    last: float | str | None
+    last: int | str | None
     rotate: bool
     dump_when: str | tuple[str, ...] | list[str]
     dump_limit: int | None
-    dump_pause: float | str | None
+    dump_pause: int | str | None
     flush_ms: int | None
     redact: bool
     share: bool
     code: bool
     cupti: str | None
     sample: str | None
-    interval: float | str
+    interval: int | str
 
 
 @dataclass(frozen=True)
@@ -285,8 +285,8 @@ def _size(name: str, given: int | str | None, least: int) -> int | None:
     return size
 
 
-def _milliseconds(what: str, time: float | str) -> int:
-    span = parse_duration(time) if isinstance(time, str) else int(time * 10**9) if 0 < time < _LONGEST else 0
+def _milliseconds(what: str, time: int | str) -> int:
+    span = parse_duration(time)
     if not _MS <= span <= _LONGEST:
         raise CutraceError(f"the {what} cannot be {time}: give 1ms or more, up to a year, such as 30s")
     return span // _MS
@@ -385,8 +385,8 @@ def _sampled(options: Options, sample: str) -> Options:
     return replace(options, sample=given)
 
 
-def _interval(interval: float | str, sample: str | None) -> int:
-    ns = parse_duration(interval) if isinstance(interval, str) else int(interval * 10**9) if interval > 0 else 0
+def _interval(interval: int | str, sample: str | None) -> int:
+    ns = parse_duration(interval)
     if sample is None or not sample.startswith("metrics"):
         raise CutraceError("an interval needs samples of metrics: say what to sample, such as metrics")
     if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
@@ -433,12 +433,12 @@ def _one_in(kind: str, share: str) -> int:
     return count
 
 
-def _stacks_min(time: float | str | None, stacks: tuple[str, ...] | None) -> int | None:
+def _stacks_min(time: int | str | None, stacks: tuple[str, ...] | None) -> int | None:
     if time is None:
         return None
     if stacks is None:
         raise CutraceError("a least time of calls with stacks needs stacks: say of which calls, such as sync")
-    ns = parse_duration(time) if isinstance(time, str) else int(time * 10**9) if 0 < time < _LONGEST else 0
+    ns = parse_duration(time)
     if not 1 <= ns <= _LONGEST:
         raise CutraceError(f"the least time of calls with stacks cannot be {time}: give 1ns or more, such as 20us")
     return ns

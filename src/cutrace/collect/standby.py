@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import CutraceError
+from ..units import parse_duration
 from . import environment
 from .capture import Recorder
 from .join import Destination, Recording
@@ -38,6 +39,7 @@ _GREETING, _ANSWER = 3.0, 120.0
 _NEW = 1.0
 # How often (s) to ask whether the program has worked, and how long its first call may take.
 _POLL, _LONGEST_FIRST_CALL = 0.05, 10.0
+_SHORTEST = 10**6
 # The longest single wait (s). A signal that a library's thread receives is handled between two waits.
 _LONGEST_WAIT = 0.2
 _RETRIES = (0.01, 0.1, 0.5, None)
@@ -109,12 +111,14 @@ class Attachment(Recorder):
         """Wait for the end of the process, at most this long. Returns whether it has ended."""
         return self._connection is not None and self._connection.wait(seconds)
 
-    def record_for(self, seconds: float) -> bool:
-        """Record so much of the program's work. Returns whether the process has ended before.
+    def record_for(self, duration: int | str) -> bool:
+        """Record so much of the program's work: an int of nanoseconds, or a string such as ``"10s"``. Returns whether
+        the process has ended before. Raises :class:`CutraceError` for less than a millisecond.
 
         The time counts from the return of the first recorded call that gives the GPU work, because CUPTI holds up this
         call in a process that it did not know. Where the program makes no such call in the time, it counts from now.
         """
+        seconds = length_of(duration)
         start = time.monotonic()
         deadline = start + seconds
         latest = deadline + _LONGEST_FIRST_CALL
@@ -390,6 +394,14 @@ def _reached(pid: int) -> _Connection | None:
                     return connection
                 connection.close()
     return None
+
+
+def length_of(duration: int | str) -> float:
+    """Return the length of a recording in seconds. Raises :class:`CutraceError` for less than a millisecond."""
+    ns = parse_duration(duration)
+    if ns < _SHORTEST:
+        raise CutraceError(f"a recording cannot last {duration!r}: give 1ms or more, such as '10s'")
+    return ns / 1e9
 
 
 def wait_for_end(pid: int, seconds: float) -> bool:

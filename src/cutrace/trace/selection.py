@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import REFERRED, TABLES
-from ..units import format_duration
+from ..units import format_duration, parse_moment
 from .origins import NODE_FIELDS
 from .quality import GPU_WORK
 from .rows import LATEST, OPEN_TABLES, by_value, chosen, joined, never_ended
@@ -97,13 +97,18 @@ def refuse_empty(trace: Trace) -> NoReturn:
     raise CutraceError(f"nothing is selected: no row meets all conditions, and the trace spans {span}. Change them.")
 
 
-def window(trace: Trace, start: int | None = None, end: int | None = None) -> Selection | None:
-    """The selection of rows that touch the time from ``start`` to ``end`` (ns); None for the whole trace.
+def window(trace: Trace, start: int | str | None = None, end: int | str | None = None) -> Selection | None:
+    """The selection of rows that touch the time from ``start`` to ``end``; None for the whole trace. Times are those of
+    :func:`cutrace.units.parse_moment`.
 
     Raises :class:`CutraceError` when the end is not after the start.
     """
     if start is None and end is None:
         return None
+    if start is not None:
+        start = parse_moment(start, trace.start)
+    if end is not None:
+        end = parse_moment(end, trace.start)
     if start is not None and end is not None and end <= start:
         raise CutraceError(f"the window from {start} to {end} ns is empty: give an end after the start")
     return Selection(start, end)
