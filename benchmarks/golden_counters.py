@@ -30,8 +30,8 @@ import triton.language as tl
 from torch.nn import functional as F
 
 from cutrace.analysis.definitions import METRICS
-from cutrace.metrics.ranges import Context, RangeCounters
-from cutrace.metrics.sets import COUNTERS
+from cutrace.extras.hardware.ranges import Context, RangeCounters
+from cutrace.extras.hardware.sets import COUNTERS
 from workloads import options
 from workloads.machine import facts
 

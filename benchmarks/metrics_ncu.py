@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 import machine
 
 import cutrace
-from cutrace.metrics.cupti import Cupti
-from cutrace.metrics.host import Chip, first_chip
-from cutrace.metrics.sets import SETS, chosen
+from cutrace.extras.hardware.cupti import Cupti
+from cutrace.extras.hardware.host import Chip, first_chip
+from cutrace.extras.hardware.sets import SETS, chosen
 
 PROGRAM = [sys.executable, str(Path(__file__).parent / "workloads" / "eight_kernels.py")]
 #: A part of the name of each kernel; the first match counts. Matrix products have names of cuBLAS.

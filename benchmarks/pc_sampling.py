@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 import machine
 
 import cutrace
-from cutrace.analysis.sources import sampled_lines
+from cutrace.extras.hardware.sources import sampled_lines
 
 SOURCE = Path(__file__).parent / "native" / "hot_loops.cu"
 SMALL_LAUNCHES = 200_000

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import cutrace
-from cutrace.analysis.roofline import DRAM, KINDS
-from cutrace.metrics.cupti import Cupti
-from cutrace.metrics.host import Chip, first_chip
-from cutrace.metrics.sets import chosen
+from cutrace.extras.hardware.cupti import Cupti
+from cutrace.extras.hardware.host import Chip, first_chip
+from cutrace.extras.hardware.roofline import DRAM, KINDS
+from cutrace.extras.hardware.sets import chosen
 from workloads import options
 from workloads.machine import facts
 

@@ -60,7 +60,9 @@ print(json.dumps({"begin": begin, "end": end, "bytes": copies * 4 << 28, "ns_per
 
 def sampler_of(pid: int) -> int | None:
     """Return the sampling process, a child of the recording one."""
-    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "cutrace.metrics.sampling"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["pgrep", "-P", str(pid), "-f", "cutrace.extras.hardware.sampling"], capture_output=True, text=True
+    )
     return int(done.stdout.split()[0]) if done.stdout else None
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from cutrace.batching.parts import Mapped, Task, map_file
+from cutrace.extras.fleet.parts import Mapped, Task, map_file
 
 
 def once(task: Task) -> Mapped:

@@ -9,31 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .api import (
-        Batch,
-        Diff,
-        FlameGraph,
-        Report,
-        batch,
-        demangle,
-        diff,
-        flame,
-        info,
-        open,
-        redact,
-        roofline,
-        sql,
-        stats,
-        trace_processor,
-        view,
-    )  # fmt: skip
+    from .api import Diff, Report, demangle, diff, info, open, redact, sql, stats, trace_processor
     from .collect import arm, attach, dump, mark, processes, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
+    from .extras.fleet.api import Batch, batch
+    from .extras.fleet.merging import merge
+    from .extras.hardware.api import roofline
+    from .extras.hardware.counting import region
+    from .extras.hardware.profiling import profile
+    from .extras.pages.api import FlameGraph, flame, view
     from .loading import load
-    from .merging import merge
-    from .metrics.counting import region
-    from .metrics.profiling import profile
     from .slicing import Conditions
     from .slicing import cut as slice
     from .trace import Trace
@@ -48,10 +34,13 @@ _HOMES = {
     "collect": ("arm", "attach", "dump", "mark", "processes", "record"),
     "conversion": ("convert",),
     "errors": ("BadCapture", "CutraceError"),
+    "extras.fleet.api": ("Batch", "batch"),
+    "extras.fleet.merging": ("merge",),
+    "extras.hardware.api": ("roofline",),
+    "extras.hardware.counting": ("region",),
+    "extras.hardware.profiling": ("profile",),
+    "extras.pages.api": ("FlameGraph", "flame", "view"),
     "loading": ("load",),
-    "merging": ("merge",),
-    "metrics.counting": ("region",),
-    "metrics.profiling": ("profile",),
     "slicing": ("Conditions", "slice"),
     "trace": ("Trace",),
 }

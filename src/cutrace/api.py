@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
@@ -19,10 +18,7 @@ from . import conversion
 from ._native import demangle as _demangle
 from .analysis import reports
 from .analysis.collectors import collect
-from .analysis.flame import Frame, FramesBy
-from .analysis.flame import flame as flame_graph
 from .analysis.names import normalize_kernel
-from .analysis.roofline import Roofline, rooflines
 from .analysis.stats import Stats, StatsOptions
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
@@ -37,18 +33,13 @@ from .golden.captures import (
     parse_tolerances,
     verdict,
 )
-from .loading import Clock, StrPath, as_capture, listed, opened
-from .outputs import check_output, keep_sources, scratch, write_pieces, write_text
+from .loading import Clock, StrPath, as_capture, opened
+from .outputs import scratch
 from .queries import answered
-from .reports.roofline import html as roofline_html
-from .reports.roofline import svg
 from .reports.tables import cell, key, render
-from .reports.view import PARTS as VIEWED
-from .reports.view import flame_html
-from .reports.view import html as viewed
 from .serving import PORT, Server
 from .trace import Trace, arrow
-from .units import count_of, format_duration, html_table, parse_duration
+from .units import format_duration, html_table, parse_duration
 
 if TYPE_CHECKING:
     import pandas
@@ -56,7 +47,6 @@ if TYPE_CHECKING:
     import pyarrow
     from perfetto.trace_processor import TraceProcessor
 
-    from .batching.running import FileOutcome
 
 Source = StrPath | Sequence[StrPath] | Trace
 Names = Literal["stable", "full"]
@@ -199,83 +189,6 @@ def sql(source: Source, query: str) -> pyarrow.Table:
         return arrow.pyarrow().Table.from_batches(batches, schema)
 
 
-def roofline(source: Source, destination: StrPath | None = None) -> list[Roofline]:
-    """Return a :class:`Roofline` for each kind of GPU, and draw them to ``destination``: a page with tables (``.html``)
-    or a picture (``.svg``).
-
-    A roofline has ``points`` and ``ceilings`` in operations and bytes a second, and ``notes``. Its kernels are those
-    whose operations and bytes :func:`cutrace.profile` counted with ``metrics="flops"``. docs/roofline.md defines each
-    number. Raises :class:`CutraceError` when there is no point, or the destination cannot be written.
-    """
-    path = None if destination is None else Path(destination)
-    if path is not None:
-        check_output(path, listed(source), endings=(".html", ".svg"))
-    with opened(source) as trace:
-        roofs = rooflines(trace)
-    if path is not None:
-        if path.suffix == ".html":
-            text = roofline_html(roofs, ", ".join(map(str, listed(source))))
-        else:
-            text = svg(roofs)
-        write_pieces(path, [text])
-    return roofs
-
-
-@dataclass(frozen=True, repr=False)
-class FlameGraph:
-    """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others;
-    docs/view.md defines the figures of a frame. It shows itself in a notebook."""
-
-    root: Frame
-    by: FramesBy = "range"
-
-    def __repr__(self) -> str:
-        frames = sum(1 for _ in self.root.walk())
-        return f"<FlameGraph of {count_of(frames, 'frame')}, {format_duration(self.root.gpu_ns)} of GPU time>"
-
-    def _repr_html_(self) -> str:
-        # In a frame, the style and the script of the page do not meet those of the notebook.
-        page = flame_html(self.root, self.by)
-        return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
-
-
-def flame(source: Source, *, names: Names = "stable", by: FramesBy = "range") -> FlameGraph:
-    """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
-
-    :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
-    :param by: ``range``, or ``stack``: the Python frames of the launching calls take the place of ranges and operators.
-
-    Raises :class:`CutraceError` for stacks of a trace that has none.
-    """
-    options = StatsOptions(normalize_kernel if names == "stable" else demangle)
-    with opened(source) as trace:
-        return FlameGraph(flame_graph(trace, options, by), by)
-
-
-def view(source: Source, destination: StrPath, *, other: Source | None = None) -> None:
-    """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
-    server and no network.
-
-    :param other: an earlier trace: the flame graph shows the change from it, by path.
-
-    Raises :class:`CutraceError` when the destination does not end in ``.html`` or cannot be written.
-    """
-    path = Path(destination)
-    check_output(path, [*listed(source), *listed(() if other is None else other)], endings=(".html",))
-    before = None
-    if other is not None:
-        with opened(other) as trace:
-            before = collect(trace, ["paths"]), _files(other)
-    with opened(source) as trace:
-        text = viewed(trace, collect(trace, VIEWED), _files(source), before)
-    write_pieces(path, [text])
-
-
-def _files(source: Source) -> str:
-    """The names of the files of a source, without their folders."""
-    return ", ".join(Path(path).name for path in listed(source))
-
-
 @dataclass(frozen=True, repr=False)
 class Diff:
     """What changed from one trace to another. ``failed`` is true if a failing aspect differs; ``notes`` are sentences
@@ -326,80 +239,6 @@ def diff(
     with ThreadPoolExecutor(2) as pool:
         (before, notes_a), (after, notes_b) = pool.map(collected, (a, b))
     return Diff(compare_captures(before, after, rules), (notes_a, notes_b))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A report over many traces: ``reports`` are its tables, ``sentences`` say what stands out, ``files`` what became
-    of each file. It prints as tables."""
-
-    reports: list[Report]
-    sentences: list[str]
-    files: list[FileOutcome]
-
-    @property
-    def failed(self) -> bool:
-        """Whether a file could not be read, or only in part."""
-        return any(file.bad for file in self.files)
-
-    def __str__(self) -> str:
-        return "\n\n".join([*map(str, self.reports), *self.sentences])
-
-    def _repr_html_(self) -> str:
-        pieces = [report._repr_html_() for report in self.reports]
-        pieces += [f"<p>{sentence}</p>" for sentence in self.sentences]
-        return "".join(pieces)
-
-
-def batch(
-    report: str,
-    sources: Sequence[StrPath],
-    destination: StrPath,
-    *,
-    mode: str = "processes",
-    workers: int | None = None,
-    scheduler: str | None = None,
-    job: str = "",
-    name: str = "",
-    baseline: Sequence[StrPath] = (),
-    progress: Callable[[int, int], None] | None = None,
-) -> Batch:
-    """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
-
-    :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
-    :param mode: ``processes`` on this machine, ``sequential``, or ``dask``. In a script, call with ``processes`` under
-        ``if __name__ == "__main__"``.
-    :param workers: the number of processes; by default that of the cores.
-    :param scheduler: the address, or the scheduler file, of a Dask cluster.
-    :param job: the name of the job of all files; else the one in a file, or the name of its folder.
-    :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
-    :param baseline: further traces, with which ``regressions`` compares the others.
-    :param progress: called with the number of files that are done, and of all.
-
-    Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
-    """
-    from .batching.model import BatchOptions
-    from .batching.running import run
-    from .reports.batch import html
-
-    before = [Path(path).absolute() for path in baseline]
-    page = Path(destination) / f"{report}.html"
-    keep_sources(page, [*before, *sources])
-    options = BatchOptions(name=name, baseline=tuple(map(str, before)))
-    result, files = run(
-        report,
-        [*before, *map(Path, sources)],
-        Path(destination),
-        mode=mode,
-        workers=workers,
-        scheduler=scheduler,
-        job=job,
-        options=options,
-        progress=progress,
-    )
-    about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
-    write_text(page, html(result, about))
-    return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)
 
 
 def redact(source: StrPath, destination: StrPath) -> None:

@@ -16,7 +16,7 @@ from .trace import Trace
 from .trace.selection import window
 
 if TYPE_CHECKING:
-    from .exporters.base import FramesBy
+    from .analysis.flame import FramesBy
 
 
 def convert(
@@ -70,7 +70,7 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     exporter = check_destination(destination, trace.sources, request.format)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
-    if exporter in plugins.EXPORTERS:
+    if exporter in plugins.own_exporters():
         if request.table and exporter.name != "csv":
             raise CutraceError(f"{exporter.description} is not made of one table: choose .csv, or no table")
         if request.compress and exporter.name not in ("perfetto", "chrome"):

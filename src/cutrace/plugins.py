@@ -1,10 +1,11 @@
-"""Formats: which importer reads a file, and which exporter writes one.
+"""What can be added to cutrace: importers, exporters, statistics, reports of batch, verbs.
 
-cutrace's own formats come first, and each is loaded on first use. Other packages are asked only when none of cutrace's
-own formats fits; a package that cannot be loaded is named in a warning and skipped. Such a package has an entry point
-of the group ``cutrace``. It names a module or object with one or both of these functions::
+The core's own come first, then those of the folders of ``extras/``, then those of other packages. Each is loaded on
+first use. Importers, exporters and verbs of other packages are looked for only when none of cutrace's own fits; a
+package that cannot be loaded is named in a warning and skipped. Such a package has an entry point of the group
+``cutrace``. It names a module or object with some of these functions, and an extra has them in its ``__init__.py``::
 
-    from cutrace.plugins import hookimpl
+    from cutrace.plugins import Verb, hookimpl
 
     @hookimpl
     def cutrace_importers():
@@ -13,69 +14,64 @@ of the group ``cutrace``. It names a module or object with one or both of these 
     @hookimpl
     def cutrace_exporters():
         return [Exporter("mine", "a table of mine", (".mine",), "my_package.mine:write")]
+
+    @hookimpl
+    def cutrace_verbs():
+        return [Verb("mylib", "Show what mylib did.", "my_package.cli:mylib")]  # a click.Command
+
+    @hookimpl
+    def cutrace_statistics():
+        return [MY_STATISTIC]  # cutrace.analysis.reports.ReportSpec
+
+    @hookimpl
+    def cutrace_batch_reports():
+        return [MY_REPORT]  # cutrace.extras.fleet.model.BatchReport
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import CutraceError, did_you_mean
-from .exporters.base import Exporter
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import ModuleType
 
+    from .exporters.base import Exporter
     from .importers.base import Importer, SourceFile
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: cutrace's own importers as ``module:object``, in the order in which they are asked.
-IMPORTERS = (
-    "parquet:PARQUET",
-    "perfetto:PERFETTO",
-    "kineto:KINETO",
-    "chrome:CHROME",
-    "nsys:SQLITE",
-    "nsys:ARROW",
-    "nvprof:NVPROF",
-)
+#: The core's importers as ``module:object``, in the order in which they are asked.
+IMPORTERS = ("parquet:PARQUET", "perfetto:PERFETTO", "kineto:KINETO", "chrome:CHROME")
 #: Asked last: it says why a file cannot be read, and what to do about it.
-UNSUPPORTED = ("unsupported:UNSUPPORTED",)
+UNSUPPORTED = "unsupported:UNSUPPORTED"
 
-#: cutrace's own exporters.
-EXPORTERS = (
-    Exporter(
-        "perfetto",
-        "a trace for ui.perfetto.dev",
-        (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
-        "cutrace.exporters.perfetto:write",
-    ),
-    Exporter("parquet", "a folder of Parquet files", (".parquet",), "cutrace.exporters.parquet:write", folder=True),
-    Exporter(
-        "sqlite",
-        "a database with the tables of Nsight Systems",
-        (".sqlite", ".sqlite3", ".db"),
-        "cutrace.exporters.sqlite:write",
-    ),
-    Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
-    Exporter("chrome", "trace-event JSON", (".json", ".json.gz"), "cutrace.exporters.chrome:write"),
-    Exporter("folded", "collapsed stacks of GPU time", (".folded",), "cutrace.exporters.flame:write_folded"),
-    Exporter(
-        "speedscope", "a profile for speedscope.app", (".speedscope.json",), "cutrace.exporters.flame:write_speedscope"
-    ),
-    Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.base:write_capture"),
-)
-
-#: The attributes that a format of another package needs.
+#: The attributes that what a package adds must have.
 _ATTRIBUTES = {
     "cutrace_importers": ("name", "description", "recognizes", "read"),
     "cutrace_exporters": ("name", "description", "suffixes", "folder", "__call__"),
+    "cutrace_verbs": ("name", "help", "command"),
+    "cutrace_statistics": ("name", "title", "parts", "table", "usual", "options"),
+    "cutrace_batch_reports": ("name", "title", "needs"),
 }
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command line: its name, its line in ``cutrace --help``, and its ``click.Command`` as
+    ``module:object``, which is imported when the verb is called."""
+
+    name: str
+    help: str
+    command: str
 
 
 def hookimpl(function: _Function) -> _Function:
@@ -83,20 +79,52 @@ def hookimpl(function: _Function) -> _Function:
     return function
 
 
+@cache
+def extras() -> tuple[ModuleType, ...]:
+    """The extras that are installed, by name."""
+    folder = Path(__file__).parent / "extras"
+    names = sorted(init.parent.name for init in folder.glob("*/__init__.py"))
+    return tuple(import_module(f".extras.{name}", __package__) for name in names)
+
+
+@cache
+def of_extras(hook: str) -> tuple[Any, ...]:
+    """What the extras add with their functions ``hook``."""
+    hooks = [getattr(extra, hook, None) for extra in extras()]
+    return tuple(added for function in hooks if function is not None for added in function())
+
+
+@cache
+def own_exporters() -> tuple[Exporter, ...]:
+    """The exporters of the core and of the extras."""
+    from .exporters.base import EXPORTERS
+
+    return (*EXPORTERS, *of_extras("cutrace_exporters"))
+
+
 def importer(source: SourceFile) -> Importer | None:
     """Return the first importer that recognizes the source, or None."""
-    fitting = next((i for i in _own(IMPORTERS) if i.recognizes(source)), None)
-    fitting = fitting or next((i for i in others("cutrace_importers") if _recognizes(i, source)), None)
-    return fitting or next((i for i in _own(UNSUPPORTED) if i.recognizes(source)), None)
+    for name in IMPORTERS:
+        candidate = _core_importer(name)
+        if candidate.recognizes(source):
+            return candidate
+    for candidate in of_extras("cutrace_importers"):
+        if candidate.recognizes(source):
+            return candidate  # type: ignore[no-any-return]
+    for candidate in others("cutrace_importers"):
+        if _recognizes(candidate, source):
+            return candidate  # type: ignore[no-any-return]
+    unsupported = _core_importer(UNSUPPORTED)
+    return unsupported if unsupported.recognizes(source) else None
 
 
 def exporter(path: Path, name: str | None = None) -> Exporter:
     """Return the exporter with this name or ending (without its point). Without a name, the ending of the output
     decides; the longest ending wins. Raises :class:`CutraceError` when no exporter fits."""
-    fitting = _fitting(EXPORTERS, path, name) or _fitting(others("cutrace_exporters"), path, name)
+    fitting = _fitting(own_exporters(), path, name) or _fitting(others("cutrace_exporters"), path, name)
     if fitting:
         return fitting
-    known = [*EXPORTERS, *others("cutrace_exporters")]
+    known = [*own_exporters(), *others("cutrace_exporters")]
     if name:
         names = [e.name for e in known]
         hint = did_you_mean(name.lower(), names, f"it can be {', '.join(names)}", most=2)
@@ -108,28 +136,30 @@ def exporter(path: Path, name: str | None = None) -> Exporter:
 
 def misspelt(path: Path) -> str:
     """Return ``did you mean .pftrace?`` for an output whose ending is unknown and similar to a known one, else ""."""
-    return "" if _fitting(EXPORTERS, path, None) else _similar_endings(path, EXPORTERS)
+    if _fitting(own_exporters(), path, None):
+        return ""
+    return _similar_endings(path, own_exporters())
 
 
 @cache
 def others(hook: str) -> tuple[Any, ...]:
-    """Return the formats of other packages, from their functions ``hook``. Searches all installed packages once."""
+    """Return what other packages add with their functions ``hook``. Searches all installed packages once."""
     from importlib.metadata import entry_points
 
-    return tuple(f for entry in entry_points(group="cutrace") for f in _loaded(entry, hook))
+    return tuple(added for entry in entry_points(group="cutrace") for added in _loaded(entry, hook))
 
 
 def _loaded(entry: EntryPoint, hook: str) -> list[Any]:
     try:
         function = getattr(entry.load(), hook, None)
-        formats = [] if function is None else list(function())
-        missing = [name for f in formats for name in _ATTRIBUTES[hook] if not hasattr(f, name)]
+        added = [] if function is None else list(function())
+        missing = [name for one in added for name in _ATTRIBUTES[hook] if not hasattr(one, name)]
         if missing:
-            raise TypeError(f"a format has no {missing[0]}")
+            raise TypeError(f"what {hook}() returns has no {missing[0]}")
     except Exception as error:
         _warn(f"The entry point {entry.name!r} ({entry.value})", error)
         return []
-    return formats
+    return added
 
 
 def _recognizes(importer: Importer, source: SourceFile) -> bool:
@@ -141,10 +171,10 @@ def _recognizes(importer: Importer, source: SourceFile) -> bool:
         return False
 
 
-def _own(names: Iterable[str]) -> Iterator[Importer]:
-    for name in names:
-        module, _, attribute = name.partition(":")
-        yield getattr(import_module(f"cutrace.importers.{module}"), attribute)
+def _core_importer(name: str) -> Importer:
+    module, _, attribute = name.partition(":")
+    found: Importer = getattr(import_module(f"cutrace.importers.{module}"), attribute)
+    return found
 
 
 def _fitting(exporters: Iterable[Exporter], path: Path, name: str | None) -> Exporter | None:

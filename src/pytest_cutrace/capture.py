@@ -8,14 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from cutrace.analysis.definitions import METRICS, Metrics, Value
 from cutrace.analysis.marks import Window, begin, end
 from cutrace.collect.join import join
 from cutrace.errors import CutraceError
-from cutrace.metrics.counting import Counting
-from cutrace.metrics.ranges import NoContext
+from cutrace.plugins import of_extras
 
 from .recording import CaptureFile, SessionRecording
 
@@ -24,6 +23,39 @@ if TYPE_CHECKING:
 
 #: The number of captures of earlier tests that are kept for the launches of work that ran late.
 _EARLIER = 8
+
+
+class Counters(Protocol):
+    """Hardware counters of this process. An extra reads them."""
+
+    names: tuple[str, ...]
+
+    def start(self, names: Sequence[str]) -> None: ...
+
+    def stop(self) -> dict[str, float]: ...
+
+    def end(self) -> None: ...
+
+
+class _NoCounters:
+    """The counters of an installation without hardware metrics."""
+
+    names: tuple[str, ...] = ()
+
+    def start(self, names: Sequence[str]) -> None:
+        raise CutraceError("this installation of cutrace lacks hardware metrics: install all of it to use counters")
+
+    def stop(self) -> dict[str, float]:
+        return {}
+
+    def end(self) -> None:
+        pass
+
+
+def counters() -> Counters:
+    """The hardware counters of this process."""
+    found = of_extras("cutrace_counters")
+    return cast(Counters, found[0]) if found else _NoCounters()
 
 
 #: The metrics of a test without GPU work.
@@ -69,7 +101,7 @@ class Captures:
     ``normalize`` returns the stable name of a kernel. ``counters`` are the hardware counters of this process.
     """
 
-    def __init__(self, recording: SessionRecording, normalize: Callable[[str], str], counters: Counting) -> None:
+    def __init__(self, recording: SessionRecording, normalize: Callable[[str], str], counters: Counters) -> None:
         self.recording = recording
         self.normalize = normalize
         self.counters = counters
@@ -136,7 +168,7 @@ class Captures:
             self.counters.start(counters)
             self._counting = True
         except CutraceError as error:
-            run.early |= isinstance(error, NoContext)
+            run.early |= getattr(error, "before_cuda", False)
             run.uncounted[region] = (tuple(counters), str(error))
 
     def _counted(self, run: Run, region: str) -> None:
@@ -198,7 +230,7 @@ class Captures:
         if len(files) > 1:
             path = self.recording.folder / "joined"
             join(files, path, moving=False)
-        from cutrace.trace import load  # imports NumPy, which a suite without GPU work does not need
+        from cutrace.trace import load
 
         with load(path) as trace:
             yield trace

@@ -18,14 +18,13 @@ from cutrace.analysis.definitions import Metrics
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
 from cutrace.golden import artifact_path, environment, variant
-from cutrace.metrics.counting import counting
 from cutrace.outputs import unwritable
 from cutrace.reports.model import Case, State
 
 from . import options
 from .attempt import Attempt
 from .bodies import Body, unreported
-from .capture import Captures
+from .capture import Captures, counters
 from .expectations import Expectation, GoldenFiles, expectation
 from .fixtures import Tracer
 from .options import known
@@ -88,7 +87,7 @@ class Session:
         if not self._collects_only:
             self.recording = SessionRecording(self.settings.directory, self.refusal)
             self.refusal = self.recording.refusal
-            self.captures = Captures(self.recording, self._normalize, counting())
+            self.captures = Captures(self.recording, self._normalize, counters())
 
     @property
     def _collects_only(self) -> bool:

@@ -14,7 +14,7 @@ from captures import ORIGIN, Capture, join, replays, training_steps
 from cutrace.analysis import reports
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.distribution import QUANTILE_ERROR
-from cutrace.analysis.reports import REPORTS, tables
+from cutrace.analysis.reports import statistics, tables
 from cutrace.analysis.stats import DEFAULTS
 from cutrace.analysis.tables import Column, Table
 from cutrace.errors import CutraceError
@@ -50,8 +50,8 @@ def capture(tmp_path) -> Path:
 def test_every_report_of_every_real_capture_has_rows_as_wide_as_its_columns():
     for path in sorted(DATA.glob("*.bin")):
         with cutrace.load(path) as trace:
-            found = tables(trace, list(REPORTS))
-            assert [t.name for t in found] == list(REPORTS)
+            found = tables(trace, list(statistics()))
+            assert [t.name for t in found] == list(statistics())
             for one in found:
                 assert all(len(row) == len(one.columns) for row in one.rows), one.name
 
@@ -70,17 +70,17 @@ def test_a_report_declares_the_options_that_change_it(tmp_path, field, value):
     ]
     with cutrace.load(paths) as trace:
         before, after = (
-            {t.name: list(t.rows) for t in tables(trace, list(REPORTS), options)}
+            {t.name: list(t.rows) for t in tables(trace, list(statistics()), options)}
             for options in (DEFAULTS, replace(DEFAULTS, **{field: value}))
         )
-    assert {name for name in REPORTS if before[name] != after[name]} == {
-        r.name for r in REPORTS.values() if field in r.options
+    assert {name for name in statistics() if before[name] != after[name]} == {
+        r.name for r in statistics().values() if field in r.options
     }
 
 
 def test_names_of_columns_differ_within_a_report(capture):
     with cutrace.load(capture) as trace:
-        for one in tables(trace, list(REPORTS)):
+        for one in tables(trace, list(statistics())):
             names = [c.name for c in one.columns]
             assert len(set(names)) == len(names), one.name
 
@@ -194,7 +194,7 @@ def test_rows_of_streams_do_not_look_at_all_streams(tmp_path, monkeypatch):
 
     monkeypatch.setattr(reports, "collect", collected)
     with cutrace.load(tmp_path / "a.bin") as trace:
-        rows = {one.name: len(list(one.rows)) for one in tables(trace, list(REPORTS))}
+        rows = {one.name: len(list(one.rows)) for one in tables(trace, list(statistics()))}
     assert rows["stream_sum"] == rows["idle_sum"] == rows["cuda_gpu_trace"] == streams
     assert seen < 10 * streams
 
@@ -311,4 +311,4 @@ def test_every_report_is_documented_and_those_that_are_usual_are_marked():
     lines = (Path(__file__).parents[2] / "docs" / "stats.md").read_text().splitlines()
     cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
     documented = {name: f"`{name}` *" in cell for cell in cells for name in re.findall(r"`(\w+)`", cell)}
-    assert {report.name: report.usual for report in REPORTS.values()}.items() <= documented.items()
+    assert {report.name: report.usual for report in statistics().values()}.items() <= documented.items()

@@ -18,7 +18,7 @@ from cutrace.analysis.calls import plain_name
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.gpu import Overlap, overlap
 from cutrace.analysis.names import normalize_kernel
-from cutrace.analysis.reports import REPORTS, tables
+from cutrace.analysis.reports import statistics, tables
 from cutrace.analysis.stats import StatsOptions
 from cutrace.errors import CutraceError
 from cutrace.golden.captures import PARTS, compare_captures
@@ -551,7 +551,7 @@ def test_rows_that_hold_anything_are_counted_and_shown(tmp_path, monkeypatch, se
     monkeypatch.setattr(ordered, "KEPT_BYTES", int(random.choice([1, 1000, 1 << 20])))
     with cutrace.load(hostile(tmp_path / "a.bin", random)) as trace:
         for form in FORMATS:
-            for table in tables(trace, list(REPORTS)):
+            for table in tables(trace, list(statistics())):
                 assert "".join(render([table], form, limit=3, width=80))
         found = collect(trace, PARTS)
         assert not compare_captures(found, found).changes

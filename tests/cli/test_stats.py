@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from captures import Capture, training_steps
-from cutrace.analysis.reports import REPORTS
+from cutrace.analysis.reports import statistics
 from cutrace.runbin import Writer
 from support import cutrace, on_a_terminal, rows, small_capture
 
@@ -59,7 +59,7 @@ def test_an_option_that_no_named_report_uses_is_an_error(tmp_path):
 
 def test_all_reports_are_listed():
     lines = stats("--list-reports").splitlines()
-    assert [line.split()[0] for line in lines] == list(REPORTS)
+    assert [line.split()[0] for line in lines] == list(statistics())
 
 
 def test_csv_markdown_and_output(tmp_path):

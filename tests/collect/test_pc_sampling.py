@@ -11,10 +11,10 @@ import sys
 import pytest
 
 import cutrace
-from cutrace.analysis.sources import sampled_lines, stall_uses
 from cutrace.collect import surroundings
 from cutrace.collect.options import Options
 from cutrace.collect.sampling import start_sampling
+from cutrace.extras.hardware.sources import sampled_lines, stall_uses
 from support.fakedriver import FakeDriver
 
 PROGRAM = """

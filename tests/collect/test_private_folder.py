@@ -15,7 +15,7 @@ from cutrace.collect import private_folder
 from cutrace.collect.library import collector_path
 from cutrace.collect.private_folder import existing_folders, usable_folders
 from cutrace.collect.standby import _reached, processes
-from cutrace.metrics.counting import _GpuLock
+from cutrace.extras.hardware.counting import _GpuLock
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 OTHER = 54321
@@ -156,5 +156,5 @@ def test_counting_goes_on_where_no_file_can_be_made(monkeypatch):
         raise PermissionError
         yield
 
-    monkeypatch.setattr("cutrace.metrics.counting.usable_folders", none)
+    monkeypatch.setattr("cutrace.extras.hardware.counting.usable_folders", none)
     _GpuLock("11" * 16).release()

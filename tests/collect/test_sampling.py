@@ -140,7 +140,7 @@ KILL_SAMPLER = PROGRAM + (
     "for each in pathlib.Path('/proc').glob('[0-9]*/cmdline'):\n"
     "    try: words = each.read_bytes().split(b'\\0')\n"
     "    except OSError: continue\n"
-    "    if b'cutrace.metrics.sampling' in words and any(os.getcwd().encode() in word for word in words):\n"
+    "    if b'cutrace.extras.hardware.sampling' in words and any(os.getcwd().encode() in word for word in words):\n"
     "        os.kill(int(each.parts[2]), signal.SIGKILL)\n"
     "sys.exit(7)"
 )

@@ -6,6 +6,7 @@ import pytest
 
 from cutrace.analysis.definitions import METRICS, hardware, is_full_name
 from cutrace.errors import CutraceError
+from cutrace.extras.hardware.sets import COUNTERS
 from cutrace.golden import (
     MODES,
     Rules,
@@ -18,7 +19,6 @@ from cutrace.golden import (
     parse_update,
 )
 from cutrace.golden.model import find_metric
-from cutrace.metrics.sets import COUNTERS
 
 
 def gated(rules: Rules) -> set[str]:

@@ -96,7 +96,7 @@ BODIES = ("test_copy", "test_matmul", "test_reduction", "test_graph", "test_elem
 #: Counts in one process while another process, which has counted before, waits.
 HOLDER = """
 import signal, sys, torch
-from cutrace.metrics.counting import Counting
+from cutrace.extras.hardware.counting import Counting
 
 signal.alarm(60)
 x = torch.ones(1 << 20, device="cuda")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from cutrace.analysis.sources import sampled_lines
+from cutrace.extras.hardware.sources import sampled_lines
 
 SOURCE = Path(__file__).parents[2] / "benchmarks" / "native" / "hot_loops.cu"
 LAUNCHES = 300

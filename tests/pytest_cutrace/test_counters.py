@@ -346,9 +346,9 @@ def test_workers_take_turns(suite: Suite) -> None:
 def test_a_gpu_that_another_process_keeps_is_waited_for_once(suite: Suite) -> None:
     suite.write("test_a.py", SUITE)
     suite.write("conftest.py", """
-        import cutrace.metrics.counting
+        import cutrace.extras.hardware.counting
 
-        cutrace.metrics.counting.PATIENCE = 0.5
+        cutrace.extras.hardware.counting.PATIENCE = 0.5
     """)  # fmt: skip
     suite.run("--cutrace-update", XDG_RUNTIME_DIR=str(suite.folder))
     (lock,) = suite.folder.glob("cutrace/*.lock")
@@ -371,7 +371,7 @@ def test_counters_are_free_in_a_test_that_is_off(suite: Suite) -> None:
 
         @pytest.mark.cutrace(off=True)
         def test_off():
-            from cutrace.metrics.ranges import Context, RangeCounters
+            from cutrace.extras.hardware.ranges import Context, RangeCounters
 
             counters = RangeCounters(["sm__inst_executed.sum"], Context.current())
             counters.start()

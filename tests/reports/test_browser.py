@@ -12,8 +12,8 @@ import pytest
 import cutrace
 from cutrace.analysis.tables import Table
 from cutrace.analysis.windows import whole
-from cutrace.batching.model import HeatMap, Result
-from cutrace.reports.batch import html as batch_html
+from cutrace.extras.fleet.model import HeatMap, Result
+from cutrace.extras.fleet.page import html as batch_html
 from cutrace.reports.html import html
 from cutrace.reports.model import Case, SessionReport
 from cutrace.reports.timeline import pictured

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from .. import plugins
 from ..errors import CutraceError, did_you_mean
 from ..trace import Trace
 from ..trace.capture_ranges import time_within
@@ -18,8 +19,6 @@ from . import listings
 from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, StreamUse
-from .kernel_metrics import metric_uses, range_metric_uses
-from .sources import line_metrics, sampled_lines, stall_uses
 from .stats import DEFAULTS, HostUse, RangeKernels, StackUse, Stats, StatsOptions
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
@@ -67,8 +66,10 @@ class ReportSpec:
             listed = [(self.weight(use), self.spread(use), cells) for use, cells in uses]
             listed.sort(key=lambda row: (-row[0], -row[1].count, _sort_key(row[2])))
             whole = sum(weight for weight, _, _ in listed)
-            rows = ((_share(weight, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
-                    for weight, s, cells in listed)  # fmt: skip
+            rows = (
+                (_share(weight, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
+                for weight, s, cells in listed
+            )
         return Table(self.name, self.title, columns, rows if self.listing else list(rows), self.listing)
 
 
@@ -116,10 +117,23 @@ class View:
         return f"{context}{stream.stream} {name}".strip()
 
 
+@cache
+def statistics() -> dict[str, ReportSpec]:
+    """All statistics by name: those of the core, of the extras and of other packages."""
+    added = (*plugins.of_extras("cutrace_statistics"), *plugins.others("cutrace_statistics"))
+    by_name: dict[str, ReportSpec] = {}
+    for one in (*STATISTICS, *added):
+        by_name.setdefault(one.name, one)
+    return by_name
+
+
 def tables(trace: Trace, names: Sequence[str] | None = None, options: StatsOptions = DEFAULTS) -> list[Table]:
     """The tables of these reports; by default of the usual ones that have rows. Raises :class:`cutrace.CutraceError`
     for an unknown report."""
-    chosen = [report(name) for name in names] if names is not None else [r for r in REPORTS.values() if r.usual]
+    if names is not None:
+        chosen = [report(name) for name in names]
+    else:
+        chosen = [known for known in statistics().values() if known.usual]
     parts = list(dict.fromkeys(part for r in chosen for part in r.parts))
     view = View(trace, collect(trace, parts, options))
     made = [r.table(view) for r in chosen]
@@ -132,16 +146,17 @@ def refuse_unused(names: Sequence[str], options: StatsOptions) -> None:
     used = {field for name in names for field in report(name).options}
     for field, option in _OPTIONS.items():
         if field not in used and getattr(options, field) != getattr(DEFAULTS, field):
-            users = ", ".join(r.name for r in REPORTS.values() if field in r.options)
+            users = ", ".join(r.name for r in statistics().values() if field in r.options)
             raise CutraceError(f"{', '.join(names)} does not use --{option}: leave it out, or ask for one of {users}")
 
 
 def report(name: str) -> ReportSpec:
     """The report of this name. Raises :class:`cutrace.CutraceError` if there is none."""
-    if name not in REPORTS:
-        hint = did_you_mean(name, REPORTS, "`cutrace stats --list-reports` lists all.")
+    known = statistics().get(name)
+    if known is None:
+        hint = did_you_mean(name, statistics(), "`cutrace stats --list-reports` lists all.")
         raise CutraceError(f"there is no report {name!r}: {hint}")
-    return REPORTS[name]
+    return known
 
 
 # Parts of several reports
@@ -156,7 +171,7 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _field(
+def column_of(
     name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False, *, unit: Unit = "text"
 ) -> ReportField:
     """A column whose cell is an attribute of the row's object (default: the one named like the column), or the result
@@ -167,18 +182,22 @@ def _field(
     return ReportField(Column(name, unit, spare), cell)
 
 
-_text = _field
-_count, _ns, _bytes = partial(_field, unit=""), partial(_field, unit="ns"), partial(_field, unit="bytes")
-_number, _moment = partial(_field, unit="number"), partial(_field, unit="moment")
+text_column = column_of
+count_column, time_column, size_column = (
+    partial(column_of, unit=""),
+    partial(column_of, unit="ns"),
+    partial(column_of, unit="bytes"),
+)
+number_column, moment_column = partial(column_of, unit="number"), partial(column_of, unit="moment")
 
 
 def _part(name: str, part: str, whole: str | Callable[[View, Any], float], spare: bool = False) -> ReportField:
     """The share of an attribute in another one."""
     of, get = attrgetter(part), attrgetter(whole) if isinstance(whole, str) else None
-    return _field(name, lambda v, x: _share(of(x), get(x) if get else whole(v, x)), spare, unit="1")  # type: ignore[operator]
+    return column_of(name, lambda v, x: _share(of(x), get(x) if get else whole(v, x)), spare, unit="1")  # type: ignore[operator]
 
 
-def _report(
+def statistic(
     name: str,
     title: str,
     part: str | tuple[str, ...],
@@ -204,7 +223,7 @@ def _report(
     )
 
 
-_summed = partial(_report, spread="time")
+summed = partial(statistic, spread="time")
 
 
 def _size(size: tuple[int, int, int]) -> str:
@@ -238,15 +257,15 @@ def _stack_rows(view: View) -> Iterator[_StackRow]:
     yield from (_StackRow(use, _share(use.time, whole)) for use in uses)
 
 
-_BANDWIDTH = _field(
+_BANDWIDTH = column_of(
     "bandwidth", lambda v, x: x.bytes.total * 1_000_000_000 / x.time.total if x.time.total else None, unit="bytes/s"
 )
-_PROCESS = _text("process", lambda v, x: v.process(x.process))
-_ANY_PROCESS = _text("process", lambda v, x: v.process(x.process), spare=True)
-_GPU = _text("GPU", lambda v, x: v.gpu(x.process, x.device))
-_ANY_GPU = _text("GPU", lambda v, x: v.gpu(x.process, x.device), spare=True)
-_GPU_OF_STREAM = _text("GPU", lambda v, x: v.gpu(x.process, x.stream.device), spare=True)
-_STREAM_FIELDS = (_ANY_PROCESS, _GPU_OF_STREAM, _text("stream", lambda v, x: v.stream(x.process, x.stream)))
+_PROCESS = text_column("process", lambda v, x: v.process(x.process))
+_ANY_PROCESS = text_column("process", lambda v, x: v.process(x.process), spare=True)
+_GPU = text_column("GPU", lambda v, x: v.gpu(x.process, x.device))
+_ANY_GPU = text_column("GPU", lambda v, x: v.gpu(x.process, x.device), spare=True)
+_GPU_OF_STREAM = text_column("GPU", lambda v, x: v.gpu(x.process, x.stream.device), spare=True)
+_STREAM_FIELDS = (_ANY_PROCESS, _GPU_OF_STREAM, text_column("stream", lambda v, x: v.stream(x.process, x.stream)))
 
 
 def _of_system(use: HostUse) -> bool:
@@ -282,41 +301,56 @@ def _communication(view: View) -> Iterator[_Communication]:
         yield from (_Communication(g.process, g.device, k, p.time, p.hidden) for k, p in parts.items() if p.time)
 
 
-def _measured(uses: Callable[[Trace, Callable[[str], str]], Iterable[Any]]) -> Callable[[View], Iterable[Any]]:
-    """Rows that are read from the trace, with the names of functions as the user wants them."""
-    return lambda view: uses(view.trace, view.stats.options.names)
-
-
 def _span(view: View, use: GpuUse | StreamUse) -> int:
     """The time (ns) from the first work to the last, without the time between the windows of a capture range."""
     return use.last - use.first - time_within(view.trace.unrecorded(use.process), use.first, use.last)
 
 
-_DURATION = _ns("duration", lambda v, e: e.end - e.start)
-_ON_STREAM = (_ANY_PROCESS, _GPU_OF_STREAM, _text("stream", lambda v, e: v.stream(e.process, e.stream), spare=True))
+_DURATION = time_column("duration", lambda v, e: e.end - e.start)
+_ON_STREAM = (
+    _ANY_PROCESS,
+    _GPU_OF_STREAM,
+    text_column("stream", lambda v, e: v.stream(e.process, e.stream), spare=True),
+)
 
 _GPU_TRACE = (
-    _moment("start"), _DURATION, _count("correlation"),
-    _text("grid", lambda v, e: _size(e.shape.grid) if e.shape else "", spare=True),
-    _text("block", lambda v, e: _size(e.shape.block) if e.shape else "", spare=True),
-    _count("registers", lambda v, e: e.shape.registers if e.shape else None, spare=True),
-    _bytes("shared", lambda v, e: sum(e.shape.shared) if e.shape else None, spare=True),
-    _bytes("bytes"), *_ON_STREAM, _text("created in", "created_in", spare=True), _text("name"),
-)  # fmt: skip
+    moment_column("start"),
+    _DURATION,
+    count_column("correlation"),
+    text_column("grid", lambda v, e: _size(e.shape.grid) if e.shape else "", spare=True),
+    text_column("block", lambda v, e: _size(e.shape.block) if e.shape else "", spare=True),
+    count_column("registers", lambda v, e: e.shape.registers if e.shape else None, spare=True),
+    size_column("shared", lambda v, e: sum(e.shape.shared) if e.shape else None, spare=True),
+    size_column("bytes"),
+    *_ON_STREAM,
+    text_column("created in", "created_in", spare=True),
+    text_column("name"),
+)
 _API_TRACE = (
-    _moment("start"), _DURATION, _count("correlation"), _count("status", spare=True), _ANY_PROCESS, _count("thread"),
-    _text("name"),
-)  # fmt: skip
+    moment_column("start"),
+    _DURATION,
+    count_column("correlation"),
+    count_column("status", spare=True),
+    _ANY_PROCESS,
+    count_column("thread"),
+    text_column("name"),
+)
 _EXECUTION_TRACE = (
-    _moment("call start", "call.start"), _ns("call", lambda v, e: e.call.end - e.call.start),
-    _moment("start", spare=True), _ns("queue", lambda v, e: max(e.start - e.call.end, 0)),
-    _ns("kernel", lambda v, e: e.end - e.start), _ns("total", lambda v, e: e.end - e.call.start, spare=True),
-    _ANY_PROCESS, _count("thread", "call.thread", spare=True), *_ON_STREAM[1:], _text("api", "call.name"),
-    _text("name"),
-)  # fmt: skip
+    moment_column("call start", "call.start"),
+    time_column("call", lambda v, e: e.call.end - e.call.start),
+    moment_column("start", spare=True),
+    time_column("queue", lambda v, e: max(e.start - e.call.end, 0)),
+    time_column("kernel", lambda v, e: e.end - e.start),
+    time_column("total", lambda v, e: e.end - e.call.start, spare=True),
+    _ANY_PROCESS,
+    count_column("thread", "call.thread", spare=True),
+    *_ON_STREAM[1:],
+    text_column("api", "call.name"),
+    text_column("name"),
+)
 # The spreads of each time of a launch.
 _EXECUTIONS = tuple(
-    _ns(f"{kind} {what}", f"{time}.{attribute}", what != "mean" or kind == "total")
+    time_column(f"{kind} {what}", f"{time}.{attribute}", what != "mean" or kind == "total")
     for kind, time in (("total", "total"), ("call", "call"), ("queue", "queue"), ("kernel", "time"))
     for what, attribute in {"mean": "mean", "median": "median", "min": "min", "max": "max", "stddev": "std"}.items()
 )
@@ -328,188 +362,311 @@ def _gpu_events(view: View) -> Iterator[listings.GpuEvent]:
 
 _NAMES = ("names",)
 
-#: All reports, in the order in which they are shown.
-REPORTS: dict[str, ReportSpec] = {
-    r.name: r
-    for r in (
-        _report(
-            "gpu_sum", "GPUs", "gpus", _PROCESS, _GPU,
-            _count("kernels", lambda v, g: g.counts["kernels"] + g.counts["graph_launches"]),
-            _ns("kernel time", "kernel_ns"), _ns("compute", spare=True), _ns("busy"),
-            _part("busy share", "busy", _span),
-            _count("copies", lambda v, g: g.counts["memcpys"], spare=True),
-            _count("fills", lambda v, g: g.counts["memsets"], spare=True),
-            _ns("idle", lambda v, g: _span(v, g) - g.busy, spare=True), _ns("span", _span, spare=True),
+#: The statistics of the core, in the order in which they are shown.
+STATISTICS: tuple[ReportSpec, ...] = (
+    statistic(
+        "gpu_sum",
+        "GPUs",
+        "gpus",
+        _PROCESS,
+        _GPU,
+        count_column("kernels", lambda v, g: g.counts["kernels"] + g.counts["graph_launches"]),
+        time_column("kernel time", "kernel_ns"),
+        time_column("compute", spare=True),
+        time_column("busy"),
+        _part("busy share", "busy", _span),
+        count_column("copies", lambda v, g: g.counts["memcpys"], spare=True),
+        count_column("fills", lambda v, g: g.counts["memsets"], spare=True),
+        time_column("idle", lambda v, g: _span(v, g) - g.busy, spare=True),
+        time_column("span", _span, spare=True),
+    ),
+    statistic(
+        "stream_sum",
+        "Streams",
+        "streams",
+        *_STREAM_FIELDS,
+        count_column("kernels", lambda v, s: s.counts["kernels"]),
+        count_column("copies", lambda v, s: s.counts["memcpys"]),
+        count_column("fills", lambda v, s: s.counts["memsets"]),
+        count_column("graphs", lambda v, s: s.counts["graph_launches"], spare=True),
+        time_column("busy"),
+        _part("busy share", "busy", _span),
+        time_column("span", _span, spare=True),
+    ),
+    statistic(
+        "idle_sum",
+        "Idle time of streams, by what they waited for",
+        "streams",
+        *_STREAM_FIELDS,
+        count_column("gaps", "idle.gaps", spare=True),
+        time_column("idle", "idle.total"),
+        *(time_column(reason, f"idle.{reason}") for reason in ("host", "kernel", "dependency", "other")),
+        _part("host share", "idle.host", "idle.total", spare=True),
+        options=("consecutive_ns",),
+    ),
+    statistic(
+        "overlap_sum",
+        "Communication behind computation",
+        "gpus",
+        _ANY_PROCESS,
+        _ANY_GPU,
+        text_column("communication"),
+        time_column("time"),
+        time_column("hidden"),
+        time_column("exposed", lambda v, x: x.time - x.hidden),
+        _part("hidden share", "hidden", "time"),
+        rows=_communication,
+    ),
+    statistic(
+        "queue_sum",
+        "Queues of launches",
+        "streams",
+        *_STREAM_FIELDS,
+        count_column("launches", "queue.at_launch.count"),
+        number_column("mean", "queue.mean"),
+        number_column("mean at launch", "queue.at_launch.mean"),
+        number_column("median at launch", "queue.at_launch.median", spare=True),
+        count_column("min", "queue.at_launch.min", spare=True),
+        count_column("max", "queue.at_launch.max"),
+        time_column("full", "queue.full"),
+        _part("full share", "queue.full", lambda v, s: v.span, spare=True),
+        where=attrgetter("queue.at_launch.count"),
+    ),
+    statistic(
+        "launch_sum",
+        "Launches of kernels (medians)",
+        "launches",
+        _PROCESS,
+        count_column("launches", "call.count"),
+        *(time_column(time, f"{time}.median") for time in ("call", "latency", "queue")),
+        *(time_column(f"max {time}", f"{time}.max", spare=True) for time in ("call", "latency", "queue")),
+        _part("short", "short", "call.count"),
+        _part("bound", "bound", "call.count"),
+        count_column("kernels", spare=True),
+        count_column("early", spare=True),
+        options=("short_ns",),
+    ),
+    summed("cuda_gpu_kern_sum", "Kernels", "kernels", text_column("name"), options=_NAMES),
+    summed(
+        "cuda_gpu_kern_gb_sum",
+        "Kernels by launch configuration",
+        "configurations",
+        text_column("grid", lambda v, x: _size(x.configuration.grid)),
+        text_column("block", lambda v, x: _size(x.configuration.block)),
+        text_column(
+            "cluster", lambda v, x: _size(x.configuration.cluster) if any(x.configuration.cluster) else "", True
         ),
-        _report(
-            "stream_sum", "Streams", "streams",
-            *_STREAM_FIELDS, _count("kernels", lambda v, s: s.counts["kernels"]),
-            _count("copies", lambda v, s: s.counts["memcpys"]), _count("fills", lambda v, s: s.counts["memsets"]),
-            _count("graphs", lambda v, s: s.counts["graph_launches"], spare=True), _ns("busy"),
-            _part("busy share", "busy", _span), _ns("span", _span, spare=True),
-        ),
-        _report(
-            "idle_sum", "Idle time of streams, by what they waited for", "streams",
-            *_STREAM_FIELDS, _count("gaps", "idle.gaps", spare=True), _ns("idle", "idle.total"),
-            *(_ns(reason, f"idle.{reason}") for reason in ("host", "kernel", "dependency", "other")),
-            _part("host share", "idle.host", "idle.total", spare=True), options=("consecutive_ns",),
-        ),
-        _report(
-            "overlap_sum", "Communication behind computation", "gpus",
-            _ANY_PROCESS, _ANY_GPU, _text("communication"), _ns("time"), _ns("hidden"),
-            _ns("exposed", lambda v, x: x.time - x.hidden), _part("hidden share", "hidden", "time"),
-            rows=_communication,
-        ),
-        _report(
-            "queue_sum", "Queues of launches", "streams",
-            *_STREAM_FIELDS, _count("launches", "queue.at_launch.count"), _number("mean", "queue.mean"),
-            _number("mean at launch", "queue.at_launch.mean"),
-            _number("median at launch", "queue.at_launch.median", spare=True),
-            _count("min", "queue.at_launch.min", spare=True), _count("max", "queue.at_launch.max"),
-            _ns("full", "queue.full"), _part("full share", "queue.full", lambda v, s: v.span, spare=True),
-            where=attrgetter("queue.at_launch.count"),
-        ),
-        _report(
-            "launch_sum", "Launches of kernels (medians)", "launches", _PROCESS, _count("launches", "call.count"),
-            *(_ns(time, f"{time}.median") for time in ("call", "latency", "queue")),
-            *(_ns(f"max {time}", f"{time}.max", spare=True) for time in ("call", "latency", "queue")),
-            _part("short", "short", "call.count"), _part("bound", "bound", "call.count"),
-            _count("kernels", spare=True), _count("early", spare=True), options=("short_ns",),
-        ),
-        _summed("cuda_gpu_kern_sum", "Kernels", "kernels", _text("name"), options=_NAMES),
-        _summed(
-            "cuda_gpu_kern_gb_sum", "Kernels by launch configuration", "configurations",
-            _text("grid", lambda v, x: _size(x.configuration.grid)),
-            _text("block", lambda v, x: _size(x.configuration.block)),
-            _text("cluster", lambda v, x: _size(x.configuration.cluster) if any(x.configuration.cluster) else "", True),
-            _count("registers", "configuration.registers", spare=True),
-            _bytes("shared", lambda v, x: sum(x.configuration.shared), spare=True),
-            _text("name", "configuration.name"), usual=False, options=_NAMES,
-        ),
-        _report(
-            "short_kern_sum", "Short kernels", "kernels",
-            _count("short"), _count("count", "time.count"), _part("short share", "short", "time.count"),
-            _ns("total", "time.total"), _ns("mean", "time.mean"), _ns("median", "time.median", spare=True),
-            _text("name"), where=attrgetter("short"), order=lambda k: (-k.short, k.name), usual=False,
-            options=(*_NAMES, "short_ns"),
-        ),
-        _summed("cuda_api_sum", "API calls", "api", _count("failed", spare=True), _text("name")),
-        _report(
-            "cuda_kern_exec_sum", "Launch, queue and run of kernels", "executions", _count("count", "time.count"),
-            *_EXECUTIONS, _text("api"), _text("kernel"), order=lambda x: (-x.total.total, x.api, x.kernel), usual=False,
-            options=_NAMES,
-        ),
-        _summed("cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations", _BANDWIDTH, _text("name")),
-        _report(
-            "cuda_gpu_mem_size_sum", "Copies and fills by size", "memory_operations", _text("name"),
-            spread="bytes", unit="bytes",
-        ),
-        _report(
-            "copy_size_sum", "Copies by kinds of memory and size", "copies",
-            _text("direction"), _text("from", "source"), _text("to", "destination"), _bytes("at least", "at_least"),
-            _count("count", "time.count"), _bytes("bytes", "bytes.total"), _ns("time", "time.total"),
-            _ns("mean time", "time.mean", spare=True), _BANDWIDTH,
-            order=attrgetter("direction", "source", "destination", "at_least"), usual=False,
-        ),
-        _summed(
-            "cuda_gpu_sum", "GPU work", ("kernels", "memory_operations", "graphs"), _text("category"), _text("name"),
-            rows=_gpu_work, usual=False, options=_NAMES,
-        ),
-        _summed("graph_sum", "CUDA graphs, traced as a whole", "graphs", _text("graph", "name")),
-        _summed(
-            "graph_range_sum", "Work of CUDA graphs by the NVTX ranges in which it was created", "graph_ranges",
-            _text("created in", "name"), _count("nodes"), _count("replays"),
-        ),
-        _report(
-            "stack_sum", "API calls and their GPU work by Python stack", ("stacks",), _field("share", unit="1"),
-            _ns("API time", "use.api_ns"), _ns("GPU time", "use.gpu_ns"), _count("calls", "use.calls"),
-            _count("operations", "use.operations", spare=True), _bytes("bytes", lambda v, row: row.use.bytes or None),
-            _text("kind", "use.kind"), _text("stack", spare=True), _text("line"), rows=_stack_rows,
-        ),
-        _summed("sync_sum", "Synchronisations", "synchronizations", _text("kind", "name")),
-        _summed("nvtx_sum", "NVTX ranges", "ranges", _text("style", spare=True), _text("range", _range)),
-        _report(
-            "nvtx_gpu_proj_sum", "NVTX ranges on the GPU", "ranges", _count("operations", "projected.operations"),
-            _ns("GPU time", "projected.gpu_ns"), _ns("CPU time", "time.total"), _text("style", spare=True),
-            _text("range", _range), where=attrgetter("projected.time.count"), spread="projected.time",
-        ),
-        _summed(
-            "nvtx_kern_sum", "Kernels by NVTX range", "range_kernels", _text("style", spare=True),
-            _text("range", _range), _text("kernel"), usual=False, options=_NAMES,
-        ),
-        _report(
-            "nccl_sum", "Calls of NCCL by size", "nccl", _ns("CPU time", "time.total", spare=True),
-            _text("communicator", lambda v, use: "" if use.communicator is None else str(use.communicator)),
-            _count("rank"), _count("root", spare=True), _text("reduction", spare=True), _text("name"),
-            spread="bytes", unit="bytes",
-        ),
-        _summed(
-            "host_sum", "Operators and other slices of the host", "host", _ns("self", "self_ns"),
-            _ns("GPU time", "projected.gpu_ns"), _text("kind"), _text("name"), where=lambda h: not _of_system(h),
-            weight="self_ns",
-        ),
-        _summed("osrt_sum", "Calls of the operating system", "host", _text("name"), where=_of_system),
-        _summed("gpu_slice_sum", "Annotations on the GPU", "gpu_slices", _text("kind"), _text("name")),
-        _report(
-            "um_sum", "Unified memory", "unified_memory", _text("kind", "name"), _count("count", "time.count"),
-            _bytes("bytes", lambda v, u: u.value.total if u.in_bytes else None),
-            _count("value", lambda v, u: None if u.in_bytes else u.value.total), _ns("time", "time.total"),
-            order=lambda u: (-u.time.total, u.name),
-        ),
-        _report(
-            "memory_sum", "Memory", "memory", _ANY_PROCESS, _ANY_GPU, _text("memory"), _bytes("peak"), _bytes("net"),
-            _count("allocations", spare=True), _bytes("allocated", spare=True), _count("frees", spare=True),
-            _bytes("freed", spare=True),
-        ),
-        _report(
-            "counter_sum", "Counters", "counters", _ANY_PROCESS,
-            _text("GPU", lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device), spare=True),
-            _text("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
-            _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max", "total")),
-            order=attrgetter("process", "name", "series", "device"),
-        ),
-        _report(
-            "kernel_metrics", "Hardware metrics of kernels", (), _text("kernel", "name"), _text("metric"),
-            _count("launches", "count"), *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
-            rows=_measured(metric_uses), options=_NAMES,
-        ),
-        _report(
-            "range_metrics", "Hardware metrics of NVTX ranges", (), _text("range", "name"), _text("metric"),
-            _count("ranges", "count"), *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
-            rows=lambda view: range_metric_uses(view.trace),
-        ),
-        _report(
-            "instruction_line_sum", "Hardware metrics of instructions, by line of source", (),
-            _field("share", unit="1"), _number("value"), _text("metric"), _text("unit", spare=True),
-            _text("line", "place.text"), _text("file", "place.file", spare=True), _text("function", "place.function"),
-            _count("instructions", spare=True), _count("launches", spare=True), rows=_measured(line_metrics),
-            options=_NAMES,
-        ),
-        _report(
-            "pc_stall_sum", "PC samples by function and stall reason", (), _field("share", unit="1"), _count("samples"),
-            _count("not issued", "not_issued"), _text("stall"), _text("function"), rows=_measured(stall_uses),
-            options=_NAMES,
-        ),
-        _report(
-            "pc_line_sum", "PC samples by line", (), _field("share", unit="1"), _count("samples"),
-            _count("not issued", "not_issued"), _text("stall"), _text("line", "place.text"),
-            _text("function", "place.function"), rows=_measured(sampled_lines), options=_NAMES,
-        ),
-        _summed(
-            "overhead_sum", "Overheads of the driver and of tracing", "overheads", _text("kind", "name"), usual=False
-        ),
-        _report(
-            "cuda_gpu_trace", "GPU work, one row each", (), *_GPU_TRACE, rows=_gpu_events,
-            usual=False, listing=True, options=_NAMES,
-        ),
-        _report(
-            "cuda_api_trace", "API calls, one row each", (), *_API_TRACE,
-            rows=lambda view: listings.calls(view.trace), usual=False, listing=True,
-        ),
-        _report(
-            "cuda_kern_exec_trace", "Launch, queue and run of each kernel", (), *_EXECUTION_TRACE,
-            rows=lambda view: (e for e in _gpu_events(view) if e.shape and e.call),
-            usual=False, listing=True, options=_NAMES,
-        ),
-    )
-}  # fmt: skip
+        count_column("registers", "configuration.registers", spare=True),
+        size_column("shared", lambda v, x: sum(x.configuration.shared), spare=True),
+        text_column("name", "configuration.name"),
+        usual=False,
+        options=_NAMES,
+    ),
+    statistic(
+        "short_kern_sum",
+        "Short kernels",
+        "kernels",
+        count_column("short"),
+        count_column("count", "time.count"),
+        _part("short share", "short", "time.count"),
+        time_column("total", "time.total"),
+        time_column("mean", "time.mean"),
+        time_column("median", "time.median", spare=True),
+        text_column("name"),
+        where=attrgetter("short"),
+        order=lambda k: (-k.short, k.name),
+        usual=False,
+        options=(*_NAMES, "short_ns"),
+    ),
+    summed("cuda_api_sum", "API calls", "api", count_column("failed", spare=True), text_column("name")),
+    statistic(
+        "cuda_kern_exec_sum",
+        "Launch, queue and run of kernels",
+        "executions",
+        count_column("count", "time.count"),
+        *_EXECUTIONS,
+        text_column("api"),
+        text_column("kernel"),
+        order=lambda x: (-x.total.total, x.api, x.kernel),
+        usual=False,
+        options=_NAMES,
+    ),
+    summed("cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations", _BANDWIDTH, text_column("name")),
+    statistic(
+        "cuda_gpu_mem_size_sum",
+        "Copies and fills by size",
+        "memory_operations",
+        text_column("name"),
+        spread="bytes",
+        unit="bytes",
+    ),
+    statistic(
+        "copy_size_sum",
+        "Copies by kinds of memory and size",
+        "copies",
+        text_column("direction"),
+        text_column("from", "source"),
+        text_column("to", "destination"),
+        size_column("at least", "at_least"),
+        count_column("count", "time.count"),
+        size_column("bytes", "bytes.total"),
+        time_column("time", "time.total"),
+        time_column("mean time", "time.mean", spare=True),
+        _BANDWIDTH,
+        order=attrgetter("direction", "source", "destination", "at_least"),
+        usual=False,
+    ),
+    summed(
+        "cuda_gpu_sum",
+        "GPU work",
+        ("kernels", "memory_operations", "graphs"),
+        text_column("category"),
+        text_column("name"),
+        rows=_gpu_work,
+        usual=False,
+        options=_NAMES,
+    ),
+    summed("graph_sum", "CUDA graphs, traced as a whole", "graphs", text_column("graph", "name")),
+    summed(
+        "graph_range_sum",
+        "Work of CUDA graphs by the NVTX ranges in which it was created",
+        "graph_ranges",
+        text_column("created in", "name"),
+        count_column("nodes"),
+        count_column("replays"),
+    ),
+    statistic(
+        "stack_sum",
+        "API calls and their GPU work by Python stack",
+        ("stacks",),
+        column_of("share", unit="1"),
+        time_column("API time", "use.api_ns"),
+        time_column("GPU time", "use.gpu_ns"),
+        count_column("calls", "use.calls"),
+        count_column("operations", "use.operations", spare=True),
+        size_column("bytes", lambda v, row: row.use.bytes or None),
+        text_column("kind", "use.kind"),
+        text_column("stack", spare=True),
+        text_column("line"),
+        rows=_stack_rows,
+    ),
+    summed("sync_sum", "Synchronisations", "synchronizations", text_column("kind", "name")),
+    summed("nvtx_sum", "NVTX ranges", "ranges", text_column("style", spare=True), text_column("range", _range)),
+    statistic(
+        "nvtx_gpu_proj_sum",
+        "NVTX ranges on the GPU",
+        "ranges",
+        count_column("operations", "projected.operations"),
+        time_column("GPU time", "projected.gpu_ns"),
+        time_column("CPU time", "time.total"),
+        text_column("style", spare=True),
+        text_column("range", _range),
+        where=attrgetter("projected.time.count"),
+        spread="projected.time",
+    ),
+    summed(
+        "nvtx_kern_sum",
+        "Kernels by NVTX range",
+        "range_kernels",
+        text_column("style", spare=True),
+        text_column("range", _range),
+        text_column("kernel"),
+        usual=False,
+        options=_NAMES,
+    ),
+    statistic(
+        "nccl_sum",
+        "Calls of NCCL by size",
+        "nccl",
+        time_column("CPU time", "time.total", spare=True),
+        text_column("communicator", lambda v, use: "" if use.communicator is None else str(use.communicator)),
+        count_column("rank"),
+        count_column("root", spare=True),
+        text_column("reduction", spare=True),
+        text_column("name"),
+        spread="bytes",
+        unit="bytes",
+    ),
+    summed(
+        "host_sum",
+        "Operators and other slices of the host",
+        "host",
+        time_column("self", "self_ns"),
+        time_column("GPU time", "projected.gpu_ns"),
+        text_column("kind"),
+        text_column("name"),
+        where=lambda h: not _of_system(h),
+        weight="self_ns",
+    ),
+    summed("osrt_sum", "Calls of the operating system", "host", text_column("name"), where=_of_system),
+    summed("gpu_slice_sum", "Annotations on the GPU", "gpu_slices", text_column("kind"), text_column("name")),
+    statistic(
+        "um_sum",
+        "Unified memory",
+        "unified_memory",
+        text_column("kind", "name"),
+        count_column("count", "time.count"),
+        size_column("bytes", lambda v, u: u.value.total if u.in_bytes else None),
+        count_column("value", lambda v, u: None if u.in_bytes else u.value.total),
+        time_column("time", "time.total"),
+        order=lambda u: (-u.time.total, u.name),
+    ),
+    statistic(
+        "memory_sum",
+        "Memory",
+        "memory",
+        _ANY_PROCESS,
+        _ANY_GPU,
+        text_column("memory"),
+        size_column("peak"),
+        size_column("net"),
+        count_column("allocations", spare=True),
+        size_column("allocated", spare=True),
+        count_column("frees", spare=True),
+        size_column("freed", spare=True),
+    ),
+    statistic(
+        "counter_sum",
+        "Counters",
+        "counters",
+        _ANY_PROCESS,
+        text_column("GPU", lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device), spare=True),
+        text_column("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
+        text_column("unit"),
+        count_column("samples"),
+        *(number_column(name) for name in ("min", "mean", "max", "total")),
+        order=attrgetter("process", "name", "series", "device"),
+    ),
+    summed(
+        "overhead_sum", "Overheads of the driver and of tracing", "overheads", text_column("kind", "name"), usual=False
+    ),
+    statistic(
+        "cuda_gpu_trace",
+        "GPU work, one row each",
+        (),
+        *_GPU_TRACE,
+        rows=_gpu_events,
+        usual=False,
+        listing=True,
+        options=_NAMES,
+    ),
+    statistic(
+        "cuda_api_trace",
+        "API calls, one row each",
+        (),
+        *_API_TRACE,
+        rows=lambda view: listings.calls(view.trace),
+        usual=False,
+        listing=True,
+    ),
+    statistic(
+        "cuda_kern_exec_trace",
+        "Launch, queue and run of each kernel",
+        (),
+        *_EXECUTION_TRACE,
+        rows=lambda view: (e for e in _gpu_events(view) if e.shape and e.call),
+        usual=False,
+        listing=True,
+        options=_NAMES,
+    ),
+)

@@ -7,59 +7,81 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
+from .. import plugins
 from ..errors import CutraceError
 from ..outputs import no_room
+from ..plugins import Verb
 from .options import Group, shown
 
-#: The verbs, each with its line in --help.
+#: The verbs of the core, each with its line in --help. A verb is the function of its name in the module of its name.
 VERBS = {
     "record": "Run a command and record its GPU work.",
     "arm": "Run a command so that `cutrace attach` can record it at any time.",
     "attach": "Record a process that runs already.",
     "ps": "List the processes that `cutrace attach` can record.",
-    "profile": "Count hardware metrics of chosen kernels of a command.",
     "convert": "Convert captures to a trace for ui.perfetto.dev.",
     "info": "Show the contents of a capture.",
     "stats": "Show statistics of kernels, calls, copies, ranges and streams.",
     "sql": "Answer a question in SQL about the tables of a trace.",
-    "source": "Show lines of source with instruction counts and stall reasons.",
-    "roofline": "Draw kernels against the limits of the GPU.",
-    "view": "Write a page of a trace: timeline, flame graph, kernels, memory.",
     "diff": "Compare two traces.",
     "slice": "Cut a part out of a trace.",
-    "merge": "Put the traces of ranks and machines on one timeline.",
-    "batch": "Report over the traces of many ranks or runs.",
     "open": "Show a trace in ui.perfetto.dev.",
     "redact": "Write a capture without command lines, host names and paths.",
     "check": "Compare captures with a golden file.",
     "report": "Merge and compare reports of several jobs or commits.",
     "golden": "Create, check, accept, prune and compare golden files.",
-    "metrics": "List and describe the hardware metrics of a GPU.",
     "doctor": "Check whether this machine can record, and what to do if not.",
     "demo": "Record and convert a small GPU workload.",
 }
 
 
+def _own_verbs() -> list[Verb]:
+    core = [Verb(name, line, f"{__name__}.{name}:{name}") for name, line in VERBS.items()]
+    return [*core, *plugins.of_extras("cutrace_verbs")]
+
+
+def _all_verbs() -> list[Verb]:
+    """The verbs of the core, of the extras and of other packages. Of several with one name, the first one counts."""
+    by_name: dict[str, Verb] = {}
+    for verb in (*_own_verbs(), *plugins.others("cutrace_verbs")):
+        by_name.setdefault(verb.name, verb)
+    return list(by_name.values())
+
+
 class _Verbs(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return [verb.name for verb in _all_verbs()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        verb = _named(_own_verbs(), cmd_name)
+        if verb is None:
+            verb = _named(plugins.others("cutrace_verbs"), cmd_name)
+        if verb is None:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
-        command.short_help = VERBS[cmd_name]
+        module, _, function = verb.command.partition(":")
+        try:
+            command: click.Command = getattr(import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            if module.startswith(f"{__package__.partition('.')[0]}."):
+                raise
+            raise CutraceError(f"the verb {verb.name} cannot be loaded: {error}. Update its package.") from error
+        command.short_help = verb.help
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([(verb.name, verb.help) for verb in _all_verbs()])
+
+
+def _named(verbs: Iterable[Verb], name: str) -> Verb | None:
+    return next((verb for verb in verbs if verb.name == name), None)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

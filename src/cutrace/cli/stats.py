@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def _reports() -> list[str]:
-    from ..analysis.reports import REPORTS
+    from ..analysis.reports import statistics
 
-    return [f"{r.name:<22} {r.title}{'' if r.usual else ' (on request)'}" for r in REPORTS.values()]
+    return [f"{r.name:<22} {r.title}{'' if r.usual else ' (on request)'}" for r in statistics().values()]
 
 
 @click.command()

@@ -134,9 +134,11 @@ def free_output(output: Path) -> Path:
 
 def _format_of(output: Path) -> tuple[str, str]:
     """The ending of an output and the name of its format, each "" for a capture."""
-    from ..plugins import EXPORTERS
+    from ..plugins import own_exporters
 
-    endings = [(suffix, e.name) for e in EXPORTERS for suffix in e.suffixes if output.name.lower().endswith(suffix)]
+    endings = [
+        (suffix, e.name) for e in own_exporters() for suffix in e.suffixes if output.name.lower().endswith(suffix)
+    ]
     suffix, name = max(endings, key=lambda pair: len(pair[0]), default=("", ""))
     return output.name[len(output.name) - len(suffix) :], name
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from .. import plugins
 from ..errors import CutraceError
 from ..interpreter import module_command
 from . import environment
@@ -29,8 +30,7 @@ def start_sampling(options: Options, directory: Path) -> Sampling | None:
 
 
 class Sampling:
-    """A process that samples the GPUs into the folder of a recording until :meth:`stop`: see
-    :mod:`cutrace.metrics.sampling`.
+    """A process that samples the GPUs into the folder of a recording until :meth:`stop`. An extra has its program.
 
     It is a separate process because CUDA and CUPTI start threads. These could receive the signals of the process that
     runs the command, or take time from the measured process.
@@ -38,6 +38,9 @@ class Sampling:
 
     def __init__(self, options: Options, directory: Path) -> None:
         """Start sampling and wait until it runs. Raises :class:`CutraceError` when it cannot start."""
+        samplers = plugins.of_extras("cutrace_samplers")
+        if not samplers:
+            raise CutraceError("this installation of cutrace lacks hardware metrics: record without --sample")
         request = {
             "file": str((directory / SAMPLES).absolute()),
             "metrics": options.sample,
@@ -47,7 +50,7 @@ class Sampling:
         }
         injection = {environment.CUDA, environment.NVTX, environment.OPTIONS}
         self._process = subprocess.Popen(
-            module_command("cutrace.metrics.sampling", json.dumps(request)),
+            module_command(samplers[0], json.dumps(request)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from ..trace import Trace, writing
 
 if TYPE_CHECKING:
-    from ..analysis.flame import FramesBy as FramesBy
+    from ..analysis.flame import FramesBy
 
 Progress = Callable[[int, int], None]
 Compression = Literal["zstd", "deflate"] | None
@@ -68,3 +68,22 @@ class Exporter:
 def write_capture(trace: Trace, path: Path, request: Request) -> None:
     """Write a trace as a capture. Unreferenced rows, such as names of kernels that are not in it, are omitted."""
     writing.write(trace, path, progress=request.progress)
+
+
+#: The core's exporters.
+EXPORTERS = (
+    Exporter(
+        "perfetto",
+        "a trace for ui.perfetto.dev",
+        (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+        "cutrace.exporters.perfetto:write",
+    ),
+    Exporter("parquet", "a folder of Parquet files", (".parquet",), "cutrace.exporters.parquet:write", folder=True),
+    Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
+    Exporter("chrome", "trace-event JSON", (".json", ".json.gz"), "cutrace.exporters.chrome:write"),
+    Exporter("folded", "collapsed stacks of GPU time", (".folded",), "cutrace.exporters.flame:write_folded"),
+    Exporter(
+        "speedscope", "a profile for speedscope.app", (".speedscope.json",), "cutrace.exporters.flame:write_speedscope"
+    ),
+    Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.base:write_capture"),
+)

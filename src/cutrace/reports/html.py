@@ -55,12 +55,13 @@ def html(report: SessionReport) -> str:
     )
 
 
-def page(name: str, title: str, *, about: str, main: str, data: str = "", **parts: str) -> str:
+def page(name: str, title: str, *, about: str, main: str, data: str = "", folder: Path = _FOLDER, **parts: str) -> str:
     """The page of this name: the frame of all pages with the body of this one, filled with its style, its script if it
-    has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``."""
-    style = style_of_page(name)
-    script = _file(f"{name}.js")
-    body = _file(f"{name}.html") or _file("document.html")
+    has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``.
+    ``folder`` has the style, script and body of this page."""
+    style = style_of_page(name, folder)
+    script = _file(f"{name}.js", folder)
+    body = _file(f"{name}.html", folder) or _file("document.html")
     script = script and _file("common.js") + script
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     parts |= {"title": escaped(title), "about": about, "main": main, "data": data}
@@ -106,13 +107,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[s
     return f"<div class=scroll><table><thead>{top}</thead><tbody>\n{body}\n</tbody></table></div>"
 
 
-def style_of_page(name: str) -> str:
+def style_of_page(name: str, folder: Path = _FOLDER) -> str:
     """The CSS of the page of this name. The report of tests fills the window; the other pages are documents."""
-    return _file("base.css") + (_file("document.css") if name != "page" else "") + _file(f"{name}.css")
+    styles = [_file("base.css")]
+    if name != "page":
+        styles.append(_file("document.css"))
+    styles.append(_file(f"{name}.css", folder))
+    return "".join(styles)
 
 
-def _file(name: str) -> str:
-    path = _FOLDER / name
+def _file(name: str, folder: Path = _FOLDER) -> str:
+    path = folder / name
     if path.exists():
         return path.read_text("utf-8")
     return ""

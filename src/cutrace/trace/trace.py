@@ -572,7 +572,8 @@ def _first_equal(table: Table, rows: np.ndarray) -> np.ndarray:
         return np.arange(len(rows))
     words = as_words(rows)
     numbers, first = Keys(words.shape[1]).ids(list(words.T))
-    return first[numbers]
+    same: np.ndarray = first[numbers]
+    return same
 
 
 def _all_differ(rows: np.ndarray) -> bool:

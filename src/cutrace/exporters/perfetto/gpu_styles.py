@@ -138,7 +138,8 @@ class _CodeTexts:
         pairs = zip(names[new].tolist(), codes[new].tolist(), strict=True)
         texts = [self._codes.text(self._process, self._strings[name], code) for name, code in pairs]
         self._ids = np.append(self._ids, self.texts.add(texts))
-        return self._ids[keys]
+        ids: np.ndarray = self._ids[keys]
+        return ids
 
 
 class SentStyles:

@@ -77,7 +77,7 @@ class PcSampling final : public Feature {
     std::string_view name;
     Counts what = Counts::samples;
   };
-  // A file lock, shared with cutrace/metrics/counting.py: one process of a user reads the counters of a GPU at a time.
+  // A file lock, shared with extras/hardware/counting.py: one process of a user reads the counters of a GPU at a time.
   class GpuLock {
    public:
     GpuLock() = default;

@@ -1,0 +1,17 @@
+"""Traces of many ranks or runs: on one timeline, and reports over them.
+
+A report has a mapper for each file, small partial results that add up, and a reducer over these.
+"""
+
+from __future__ import annotations
+
+from ...plugins import Verb, hookimpl
+
+
+@hookimpl
+def cutrace_verbs() -> list[Verb]:
+    verbs = "cutrace.extras.fleet.verbs"
+    return [
+        Verb("merge", "Put the traces of ranks and machines on one timeline.", f"{verbs}.merge:merge"),
+        Verb("batch", "Report over the traces of many ranks or runs.", f"{verbs}.batch:batch"),
+    ]

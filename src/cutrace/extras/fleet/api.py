@@ -1,0 +1,90 @@
+"""Reports over many traces as a function; :mod:`cutrace` exports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...api import Report
+from ...loading import StrPath
+from ...outputs import keep_sources, write_text
+from ...units import count_of
+
+if TYPE_CHECKING:
+    from .running import FileOutcome
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A report over many traces: ``reports`` are its tables, ``sentences`` say what stands out, ``files`` what became
+    of each file. It prints as tables."""
+
+    reports: list[Report]
+    sentences: list[str]
+    files: list[FileOutcome]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a file could not be read, or only in part."""
+        return any(file.bad for file in self.files)
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.reports), *self.sentences])
+
+    def _repr_html_(self) -> str:
+        pieces = [report._repr_html_() for report in self.reports]
+        pieces += [f"<p>{sentence}</p>" for sentence in self.sentences]
+        return "".join(pieces)
+
+
+def batch(
+    report: str,
+    sources: Sequence[StrPath],
+    destination: StrPath,
+    *,
+    mode: str = "processes",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    job: str = "",
+    name: str = "",
+    baseline: Sequence[StrPath] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Batch:
+    """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
+
+    :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
+    :param mode: ``processes`` on this machine, ``sequential``, or ``dask``. In a script, call with ``processes`` under
+        ``if __name__ == "__main__"``.
+    :param workers: the number of processes; by default that of the cores.
+    :param scheduler: the address, or the scheduler file, of a Dask cluster.
+    :param job: the name of the job of all files; else the one in a file, or the name of its folder.
+    :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
+    :param baseline: further traces, with which ``regressions`` compares the others.
+    :param progress: called with the number of files that are done, and of all.
+
+    Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
+    """
+    from .model import BatchOptions
+    from .page import html
+    from .running import run
+
+    before = [Path(path).absolute() for path in baseline]
+    page = Path(destination) / f"{report}.html"
+    keep_sources(page, [*before, *sources])
+    options = BatchOptions(name=name, baseline=tuple(map(str, before)))
+    result, files = run(
+        report,
+        [*before, *map(Path, sources)],
+        Path(destination),
+        mode=mode,
+        workers=workers,
+        scheduler=scheduler,
+        job=job,
+        options=options,
+        progress=progress,
+    )
+    about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
+    write_text(page, html(result, about))
+    return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)

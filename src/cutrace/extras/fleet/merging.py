@@ -1,0 +1,262 @@
+"""Traces of many ranks and machines on one timeline, in one file.
+
+Captures are copied block by block; only times and process descriptions change. :mod:`.trace.alignment` aligns the
+machines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...conversion import check_destination
+from ...conversion import write as convert
+from ...errors import CutraceError
+from ...exporters.base import Request
+from ...loading import Clock, StrPath, join
+from ...outputs import check_output, replacing, scratch, unwritable
+from ...runbin.copying import Changes, copy
+from ...runbin.layout import Table
+from ...runbin.reader import Reader
+from ...trace import Process, Trace
+from ...trace import load as load_capture
+from ...trace.alignment import Alignment
+from ...units import count_of, format_duration
+
+_ARCHIVE = ".tar"
+_MANIFEST = "perfetto_manifest.json"
+_MAX_NAME = 90
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One of the merged files: its name in the result, where it came from, and how its clock was aligned."""
+
+    name: str
+    source: str
+    host: str
+    processes: int
+    alignment: Alignment
+
+    def sentence(self) -> str:
+        a = self.alignment
+        where = f"{self.name} ({self.host})" if self.host else self.name
+        if a.error is None:
+            return f"{where}: there are no clock snapshots to align it; it was moved to the begin of the first"
+        if a == Alignment():
+            return f"{where}: on the clock of the result"
+        drift = f", drifting by {a.drift * 1e6:+.3f} us a second" if a.drift else ""
+        stepped = "; its wall clock was set while it was recorded" if a.stepped else ""
+        return f"{where}: moved by {a.offset / 1e9:+,.9f} s{drift}, to within {format_duration(a.error)}{stepped}"
+
+
+def merge(
+    sources: Sequence[StrPath],
+    destination: StrPath,
+    *,
+    names: Sequence[str] = (),
+    number: bool = False,
+    clock: Clock = "align",
+    request: Request | None = None,
+) -> tuple[Rank, ...]:
+    """Merge captures, or other files that :func:`cutrace.load` reads, on the clock of the first one.
+
+    ``destination`` is a capture (``.bin``), an archive for Perfetto with a trace for each source (``.tar``), or any
+    format of :func:`cutrace.convert`. ``names`` are the names of the ranks, one a source. Without them a name is the
+    rank in the source, or, with ``number``, the index of the source. With ``clock="keep"`` no time is moved.
+    Returns how each was aligned. Raises :class:`CutraceError` when a source cannot be used, two are one recording, or
+    the destination cannot be written.
+    """
+    paths, destination = [Path(source) for source in sources], Path(destination)
+    if not paths:
+        raise CutraceError("there is nothing to merge: name two files or more")
+    if names and len(names) != len(paths):
+        raise CutraceError(f"{count_of(len(names), 'name')} for {count_of(len(paths), 'file')}: give each file one")
+    format = request.format if request else None
+    exporter = None
+    if format or destination.suffix.lower() != _ARCHIVE:
+        exporter = check_destination(destination, paths, format).name
+    else:
+        check_output(destination, paths)
+    with scratch() as folder, _joined(paths, folder / "joined.bin", clock) as joined:
+        ranks = _ranks(joined, names, number)
+        changes = _RankChanges(joined.trace, ranks, joined.rank_of)
+        if exporter is None:
+            with replacing(destination) as temporary:
+                _write_archive(temporary, folder, joined, ranks, changes, request or Request())
+        elif exporter == "capture":
+            with replacing(destination) as temporary:
+                joined.copy(changes, temporary)
+        else:
+            whole = folder / "whole.bin"
+            joined.copy(changes, whole)
+            with load_capture(whole) as trace:
+                convert(trace, destination, request)
+    return ranks
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """All sources as one trace, and the index of the source of each process."""
+
+    trace: Trace
+    reader: Reader
+    sources: tuple[str, ...]
+    rank_of: tuple[int, ...]
+
+    def processes(self, rank: int) -> list[Process]:
+        return [process for process, of in zip(self.trace.processes, self.rank_of, strict=True) if of == rank]
+
+    def copy(self, changes: Changes, path: Path, rank: int | None = None) -> None:
+        """Write all processes, or those of a rank, to a capture."""
+        blocks = np.arange(len(self.reader.offsets))
+        if rank is not None:
+            blocks = blocks[np.array(self.rank_of)[self.reader.process_of] == rank]
+        try:
+            with path.open("wb") as file:
+                copy(self.reader, blocks.tolist(), changes, file)
+        except OSError as error:
+            raise unwritable(path, error) from None
+
+
+@contextmanager
+def _joined(paths: Sequence[Path], whole: Path, clock: Clock) -> Iterator[_Joined]:
+    """Open the sources as one. Raises :class:`CutraceError` when two of them hold the same recording."""
+    recordings = join(paths, whole, clock=clock)
+    seen: dict[tuple[int, int], Path] = {}
+    for path, own in zip(paths, recordings, strict=True):
+        for recording in own:
+            if recording in seen:
+                raise CutraceError(f"{seen[recording]} and {path} hold the same recording: merge it once")
+            seen[recording] = path
+    rank_of = tuple(index for index, own in enumerate(recordings) for _ in own)
+    with load_capture(whole) as trace, Reader(whole) as reader:
+        yield _Joined(trace, reader, tuple(path.name for path in paths), rank_of)
+
+
+# Names
+
+
+def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, ...]:
+    ranks = []
+    for index, source in enumerate(joined.sources):
+        processes = joined.processes(index)
+        recorded = next((rank for process in processes if (rank := process.rank) is not None), None)
+        if names:
+            name = names[index]
+        elif number:
+            name = f"rank {index}"
+        else:
+            name = source.split(".")[0] if recorded is None else f"rank {recorded}"
+        hosts = ", ".join(dict.fromkeys(process.host for process in processes if process.host))
+        ranks.append(Rank(name, source, hosts, len(processes), processes[0].alignment))
+    return tuple(ranks)
+
+
+# Copying
+
+
+class _RankChanges(Changes):
+    """Times on the clock of the trace, and process descriptions with their rank."""
+
+    def __init__(self, trace: Trace, ranks: Sequence[Rank], rank_of: Sequence[int]) -> None:
+        self._trace, self._ranks, self._rank_of = trace, ranks, rank_of
+
+    def rows(self, process: int, table: Table, rows: np.ndarray) -> np.ndarray:
+        return self._trace.processes[process].alignment.moved_rows(rows)
+
+    def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
+        described, rank = self._trace.processes[process], self._ranks[self._rank_of[process]]
+        for key in ("started", "ended"):
+            if type(info.get(key)) is int:
+                info[key] = described.alignment.moment(info[key])
+        if "windows" in info:
+            info["windows"] = described.times_of_windows
+        if "tables" in info:
+            # A rank with several processes keeps their names, too.
+            info["name"] = rank.name if rank.processes == 1 else f"{rank.name} {described.name}"
+            info["clock_of"] = self._trace.clock
+            info["merged"] = {"source": rank.source, "rank": rank.name, **asdict(described.alignment)}
+            if described.alignment.error is None or rank.alignment.stepped:
+                notes = info.get("notes")
+                info["notes"] = [*(notes if isinstance(notes, list) else []), rank.sentence()]
+        return info
+
+
+# An archive for Perfetto
+
+
+def _write_archive(
+    archive: Path, folder: Path, joined: _Joined, ranks: Sequence[Rank], changes: Changes, request: Request
+) -> None:
+    """Write a TAR with a trace for each rank, and a manifest that describes their clocks and machines."""
+    members = _members(ranks)
+
+    def add(name: str, path: Path) -> None:
+        head = tarfile.TarInfo(name)
+        head.size = path.stat().st_size
+        with path.open("rb") as part:
+            tar.addfile(head, part)
+        path.unlink()
+
+    capture, trace, manifest = (folder / name for name in ("one.bin", "one.pftrace", _MANIFEST))
+    manifest.write_text(json.dumps(_manifest(ranks, members), indent=1))
+    # PAX: members may be larger than 8 GiB.
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+        add(_MANIFEST, manifest)
+        for number, member in enumerate(members):
+            joined.copy(changes, capture, number)
+            with load_capture(capture) as opened:
+                convert(opened, trace, request)
+            add(member, trace)
+
+
+def _members(ranks: Sequence[Rank]) -> list[str]:
+    """Return the names of the traces in the archive, unique and without special characters."""
+    plain = (re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")[:_MAX_NAME] or "trace" for rank in ranks)
+    return [f"{name}.pftrace" for name in _different(plain, "{}-{}")]
+
+
+def _different(names: Iterable[str], again: str) -> list[str]:
+    """Make names unique: ``again`` formats a name and a number from 2 for each repetition."""
+    unique: dict[str, None] = {}
+    for name in names:
+        spellings = chain([name], (again.format(name, number) for number in count(2)))
+        unique[next(spelling for spelling in spellings if spelling not in unique)] = None
+    return list(unique)
+
+
+def _manifest(ranks: Sequence[Rank], members: Sequence[str]) -> dict[str, Any]:
+    """Return Perfetto's description of an archive. Each trace is its own machine, so that equal pids stay apart; the
+    manifest declares that all traces use one clock."""
+    files: list[dict[str, Any]] = []
+    # Files of one machine would share their processes.
+    machines = _different((f"{rank.name} ({rank.host})" if rank.host else rank.name for rank in ranks), "{} #{}")
+    for member, name in zip(members, machines, strict=True):
+        entry: dict[str, Any] = {"path": member, "machine": {"name": name}}
+        if files:
+            first = {"file": members[0], "clock": "BOOTTIME"}
+            entry["clocks"] = {"clock": "BOOTTIME", "sync_to": first, "offset_ns": 0}
+        files.append(entry)
+    attributes: dict[str, int | str] = {}
+    for rank, member in zip(ranks, members, strict=True):
+        key = f"cutrace.{member.removesuffix('.pftrace')}"
+        attributes[f"{key}.source"] = rank.source
+        attributes[f"{key}.alignment"] = rank.sentence()
+    return {
+        "perfetto_manifest": {
+            "version": 1,
+            "trace_time": {"clock": "BOOTTIME", "file": members[0]},
+            "files": files,
+            "attributes": attributes,
+        }
+    }

@@ -1,0 +1,163 @@
+"""What a report over many captures is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...analysis.collectors import CollectorContext, Numbering
+from ...analysis.stats import DEFAULTS
+from ...analysis.sweep import Sweep
+from ...analysis.tables import Table, Unit
+from ...errors import CutraceError
+from ...trace import Trace
+from ...trace.alignment import Alignment, lead
+from ...trace.arrow import package
+from ...units import printable
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What the user asked for: ``name`` is a pattern of names (:func:`cutrace.patterns.matcher`), another one needs new
+    parts. ``baseline`` are the sources that the others are compared with; only reducers read it."""
+
+    name: str = ""
+    baseline: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """The ``processes`` of one rank in a trace."""
+
+    trace: Trace
+    processes: tuple[int, ...]
+
+    def rows(self, table: str) -> Iterator[np.ndarray]:
+        for info in self.trace.block_infos(table):
+            if info.process in self.processes:
+                yield self.trace.block(info)[0]
+
+    def sweeps(self, *tables: str) -> Iterator[Sweep]:
+        """Yield the sweep of each process over these tables."""
+        infos = self.trace.infos_by_process(tables)
+        for process in self.processes:
+            yield Sweep(self.trace, infos[process])
+
+    @cached_property
+    def kernels(self) -> Numbering:
+        """The names of kernels by launch configuration."""
+        return CollectorContext(self.trace, DEFAULTS).kernels
+
+    @cached_property
+    def clock(self) -> Alignment:
+        """The conversion of times of the trace to the wall clock (ns since 1970); the identity, with an unknown error,
+        if the trace has no clock snapshots of the rank."""
+        rows = self.trace.clocks
+        own = lead(rows[np.isin(rows["process"], self.processes)])
+        return Alignment(own.ns, own.drift, own.at, own.error, own.stepped) if own else Alignment(error=None)
+
+    def moved(self, times: np.ndarray) -> np.ndarray:
+        """Return times of the trace (ns) on the wall clock, as signed integers."""
+        return self.clock.moved(times.astype(np.uint64)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The partial result of a rank in a file. ``label`` names the rank, uniquely among the parts of a report. ``clock``
+    is the alignment of its times with the wall clock."""
+
+    path: Path
+    label: str
+    job: str
+    rank: int
+    source: str
+    clock: Alignment
+
+    def table(self) -> Any:
+        """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
+        parquet = package("pyarrow.parquet", "parquet", "batch")
+        try:
+            with self.path.open("rb") as file:  # Arrow opens no names that are not UTF-8.
+                # A thread of Arrow that lets go of a Python file while Python exits aborts the process.
+                return parquet.ParquetFile(file, pre_buffer=False).read(use_threads=False)
+        except FileNotFoundError:
+            raise removed(self.path) from None
+
+
+def removed(path: Path) -> CutraceError:
+    """The error for a part that is no longer there."""
+    return CutraceError(f"{path} is gone: another batch removed it. Give each batch its own folder, and run this again")
+
+
+def short(paths: Sequence[str]) -> list[str]:
+    """Return the ends of paths that differ: their names, or with their folders."""
+    for count in (1, 2):
+        ends = ["/".join(Path(path).parts[-count:]) for path in paths]
+        if len(set(ends)) == len(ends):
+            break
+    else:
+        ends = list(paths)
+    return list(map(printable, ends))
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A picture: how often times of each bin occur. ``begins`` and ``ends`` (ns) are those of bins with times."""
+
+    title: str
+    begins: Sequence[int]
+    ends: Sequence[int]
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A picture: a bar for each label; several ``series``, by name, are stacked. ``unit`` is that of a column."""
+
+    title: str
+    unit: Unit
+    labels: Sequence[str]
+    series: dict[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A picture: a row for each label, a column for each step of time. ``start`` (ns since 1970) is that of the first
+    column, ``step`` (ns) the width of one. ``values`` has a row for each label; NaN where there is none."""
+
+    title: str
+    unit: Unit
+    labels: Sequence[str]
+    start: int
+    step: int
+    values: np.ndarray
+
+
+Picture = Histogram | Bars | HeatMap
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a reducer: tables, the first one the report; sentences about what stands out; pictures."""
+
+    tables: list[Table]
+    sentences: list[str] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """A report. ``map`` returns a small Arrow table for a rank; its size depends on names, bins and collective calls,
+    not on the number of rows. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
+    ``needs`` are the fields of :class:`BatchOptions` that must be given; others must not."""
+
+    name: str
+    title: str
+    map: Callable[[RankTrace, BatchOptions], Any]
+    reduce: Callable[[Sequence[Part], BatchOptions], Result]
+    needs: tuple[str, ...] = ()

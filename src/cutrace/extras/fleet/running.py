@@ -1,0 +1,270 @@
+"""Running a batch: mapping files in this process, in worker processes or on Dask, and reducing their parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ... import plugins
+from ...errors import CutraceError, did_you_mean
+from ...outputs import available_cores, check_output, keep_sources, write_text
+from ...patterns import matcher
+from ...trace.arrow import package, pyarrow
+from .collectives import COLLECTIVES
+from .gpu_use import GAPS, OVERLAP, UTILIZATION
+from .kernels import KERNELS
+from .model import BatchOptions, BatchReport, Result
+from .pace import PACE
+from .parts import Mapped, PartFolder, Task, map_file, stamp
+from .runs import OUTLIERS, REGRESSIONS
+
+_REPORTS = (KERNELS, PACE, COLLECTIVES, UTILIZATION, GAPS, OVERLAP, REGRESSIONS, OUTLIERS)
+MODES = ("processes", "sequential", "dask")
+
+_DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
+_EXAMPLES = {"name": "--name 'step *'", "baseline": "--baseline old/rank0.bin"}
+# Tasks that a worker has beside the current one, so that it does not wait for the next one.
+_AHEAD = 2
+
+
+@cache
+def batch_reports() -> dict[str, BatchReport]:
+    """All reports by name: cutrace's own and those of other packages."""
+    added = (*plugins.of_extras("cutrace_batch_reports"), *plugins.others("cutrace_batch_reports"))
+    by_name: dict[str, BatchReport] = {}
+    for report in (*_REPORTS, *added):
+        by_name.setdefault(report.name, report)
+    return by_name
+
+
+@dataclass(frozen=True)
+class FileOutcome:
+    """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``damaged`` (a part of it, or
+    all, could not be read) or ``failed`` (each of its workers died). ``notes`` are sentences. ``retried`` if a worker
+    died."""
+
+    source: str
+    state: str
+    notes: tuple[str, ...] = ()
+    retried: bool = False
+
+    @property
+    def bad(self) -> bool:
+        """Whether something of the file could not be read, in this run or the one that made its parts."""
+        return bool(self.notes)
+
+
+def run(
+    name: str,
+    sources: Sequence[Path],
+    folder: Path,
+    *,
+    mode: str = "processes",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    job: str = "",
+    options: BatchOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Result, list[FileOutcome]]:
+    """Map the sources into ``folder`` and reduce them. Returns the result, and what became of each source, in order.
+
+    Raises :class:`CutraceError` if there is no such report or mode, nothing can be read, or the folder cannot be
+    written.
+    """
+    known = batch_reports()
+    report = known.get(name)
+    if report is None:
+        hint = did_you_mean(name, known, f"use one of {', '.join(known)}")
+        raise CutraceError(f"there is no batch report {name!r}: {hint}")
+    options = options or BatchOptions()
+    if mode not in MODES:
+        raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
+    for option, value in vars(options).items():
+        if option in report.needs and not value:
+            raise CutraceError(f"{name} needs --{option}: for example {_EXAMPLES[option]}")
+        if value and option not in report.needs:
+            users = ", ".join(r.name for r in known.values() if option in r.needs)
+            raise CutraceError(f"{name} does not use --{option}: leave it out, or ask for {users}")
+    if scheduler is not None and mode != "dask":
+        raise CutraceError("--scheduler is that of Dask: add --mode dask, or leave it out")
+    if workers is not None and (mode == "sequential" or scheduler is not None):
+        place = "--mode sequential has one" if mode == "sequential" else "the scheduler has its own"
+        raise CutraceError(f"--workers has no effect, because {place}: leave it out")
+    matcher(options.name)  # Raises an error for a wrong pattern, which is no fault of the files.
+    if not sources:
+        raise CutraceError("there is nothing to read: name one file or more")
+    pyarrow("batch")
+    check_output(folder, (), folder=True)  # Only its files of this report are replaced.
+    manifest_file = folder / f"{name}.manifest.json"
+    keep_sources(manifest_file, sources)
+    parts = PartFolder(folder / name)
+    # A file counts once, by its first name: links and relative paths may name it again.
+    first: dict[str, str] = {}
+    for path in sources:
+        first.setdefault(os.path.realpath(path), str(path.absolute()))
+    paths = list(first.values())
+    tasks = [Task(report, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
+    outcomes: dict[str, FileOutcome] = {}
+    for task in tasks:
+        damage = parts.done(task.identity())
+        if damage is not None:
+            outcomes[task.source] = FileOutcome(task.source, "skipped", damage)
+    parts.keep(set(paths))
+    left = [task for task in tasks if task.source not in outcomes]
+    for task, mapped, tries in _mapped(left, mode, workers, scheduler):
+        parts.add(task, mapped or Mapped())
+        if mapped is None:
+            outcomes[task.source] = FileOutcome(task.source, "failed", (_DIED,), True)
+        else:
+            state = "damaged" if mapped.damage else "done"
+            outcomes[task.source] = FileOutcome(task.source, state, mapped.damage, tries > 1)
+        if progress:
+            progress(len(outcomes), len(tasks))
+    done = [outcomes[path] for path in paths]
+    files = [asdict(outcome) for outcome in done]
+    manifest = {"kind": "cutrace batch manifest", "format": 1, "report": name, "files": files}
+    write_text(manifest_file, json.dumps(manifest, indent=1) + "\n")
+    usable = parts.parts()
+    if not usable:
+        raise CutraceError(f"none of the files could be read: {done[0].source}: {' '.join(done[0].notes)}")
+    return report.reduce(usable, options), done
+
+
+# Modes. Each yields a task, its result (None if each of its workers died) and the number of tries.
+
+_Done = tuple[Task, Mapped | None, int]
+
+
+def _mapped(tasks: Sequence[Task], mode: str, workers: int | None, scheduler: str | None) -> Iterator[_Done]:
+    if not tasks:
+        return iter(())
+    if mode == "dask":
+        return _on_dask(tasks, workers, scheduler)
+    if mode == "sequential":
+        return ((task, map_file(task), 1) for task in tasks)
+    return _in_processes(tasks, min(workers or available_cores(), len(tasks)))
+
+
+def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
+    """A worker that dies breaks its pool, and the files in flight are tried again, each alone."""
+
+    @contextmanager
+    def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
+        # Ctrl-C ends this process, which then ends its workers after the file that each is at.
+        with _safe_path():
+            pool = ProcessPoolExecutor(count, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def submit(pool: ProcessPoolExecutor, task: Task) -> Future[Mapped]:
+        with _signals_later(), _safe_path():
+            return pool.submit(map_file, task)
+
+    waiting = list(reversed(tasks))
+    while waiting:
+        suspects: list[Task] = []
+        running: dict[Future[Mapped], Task] = {}
+        broken = False
+        with pool_of(workers) as pool:
+            while running or (waiting and not broken):
+                try:
+                    while waiting and not broken and len(running) < workers * _AHEAD:
+                        running[submit(pool, waiting[-1])] = waiting[-1]
+                        waiting.pop()
+                except BrokenProcessPool:
+                    broken = True
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    task = running.pop(future)
+                    try:
+                        yield task, future.result(), 1
+                    except BrokenProcessPool:
+                        suspects.append(task)
+                        broken = True
+        for task in suspects:
+            with pool_of(1) as pool:
+                try:
+                    yield task, submit(pool, task).result(), 2
+                except BrokenProcessPool:
+                    yield task, None, 2
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Handle signals that end this process afterwards. A worker whose start is interrupted would wait for its first
+    message forever, and this process for the worker."""
+    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+        yield
+        return
+    numbers = (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    received: list[tuple[int, FrameType | None]] = []
+    for number in handlers:
+        signal.signal(number, lambda *signaled: received.append(signaled))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received:
+            handlers[number](number, frame)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let processes that multiprocessing starts not import its own modules from the working folder. Later they get the
+    ``sys.path`` of this process. Python 3.10 ignores it."""
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) -> Iterator[_Done]:
+    """On the scheduler of this address or file, or that of ``DASK_SCHEDULER_ADDRESS``, else on local processes."""
+    distributed: Any = package("distributed", "dask", "batch on Dask")
+    scheduler = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
+    with ExitStack() as stack:
+        try:
+            if scheduler is None:
+                with _safe_path():
+                    cluster = distributed.LocalCluster(
+                        workers or available_cores(), threads_per_worker=1, dashboard_address=":0"
+                    )
+                stack.enter_context(cluster)
+                client = distributed.Client(cluster)
+            elif Path(scheduler).is_file():
+                client = distributed.Client(scheduler_file=scheduler)
+            else:
+                client = distributed.Client(scheduler)
+            stack.enter_context(client)
+        except (OSError, ValueError) as error:
+            raise CutraceError(f"cannot reach the Dask scheduler {scheduler}: {error}. Is it running?") from None
+        # Dask runs a task again whose worker died, as often as the scheduler is configured to.
+        futures = {client.submit(map_file, task, pure=False): task for task in tasks}
+        for future in distributed.as_completed(list(futures)):
+            task = futures.pop(future)
+            try:
+                yield task, future.result(), 1
+            except distributed.KilledWorker:
+                yield task, None, 2
+            future.release()

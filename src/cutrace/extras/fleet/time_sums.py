@@ -1,0 +1,83 @@
+"""Counts, totals, minima and maxima of times by group, as Arrow tables that add up.
+
+All numbers are integers, so the order of additions changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...trace.arrow import pyarrow
+from .model import Histogram
+
+#: The columns of sums behind their keys, and how Arrow adds them.
+VALUES = {"count": "sum", "total_ns": "sum", "min_ns": "min", "max_ns": "max"}
+
+# Rows that wait before they are added up.
+_WAITING = 1 << 18
+# log2 of the number of bins from a power of two to the next one.
+_PARTS = 3
+
+
+class TimeSums:
+    """A table with integer ``keys``, and :data:`VALUES` of the times (ns) of each group of equal keys."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+        self._waiting: list[Any] = []
+        self._rows = 0
+
+    def add(self, times: np.ndarray, *keys: np.ndarray | int) -> None:
+        """Add a time (ns) for each row, with its keys."""
+        columns = dict(
+            zip(self._keys, (np.broadcast_to(key, len(times)).astype(np.int64) for key in keys), strict=True)
+        )
+        ones = np.ones(len(times), np.int64)
+        values = dict(zip(VALUES, (ones, *([times.astype(np.int64, copy=False)] * 3)), strict=True))
+        self.add_table(pyarrow("batch").table(columns | values))
+
+    def add_table(self, table: Any) -> None:
+        """Add the table of other sums; further columns are left out."""
+        self._waiting.append(table.select([*self._keys, *VALUES]))
+        self._rows += len(table)
+        if self._rows > _WAITING:
+            self._waiting = [self._added()]
+            self._rows = len(self._waiting[0])
+
+    def table(self, **texts: Sequence[str]) -> Any:
+        """Return the table, ascending by its keys. A key in ``texts`` becomes the text with that index."""
+        pa = pyarrow("batch")
+        if not self._waiting:
+            self.add(np.zeros(0, np.int64), *([0] * len(self._keys)))
+        table = self._added()
+        for key, names in texts.items():
+            column = pa.array(names, pa.string()).take(table[key].combine_chunks())
+            table = table.set_column(table.schema.get_field_index(key), key, column)
+        return table.sort_by([(key, "ascending") for key in self._keys])
+
+    def _added(self) -> Any:
+        pa = pyarrow("batch")
+        groups = pa.concat_tables(self._waiting).group_by(list(self._keys), use_threads=False)
+        added = groups.aggregate(list(VALUES.items()))
+        return added.rename_columns({f"{name}_{how}": name for name, how in VALUES.items()}).select(
+            [*self._keys, *VALUES]
+        )
+
+
+def binned(times: np.ndarray) -> np.ndarray:
+    """Return the begin (ns) of the bin of each time. Bins are the same in all captures: eight from each power of two to
+    the next one, and one for each number below 16."""
+    bits = np.frexp(np.minimum(times, (1 << 53) - 1).astype(np.float64))[1].astype(np.int64)
+    shift = np.maximum(bits - 1 - _PARTS, 0)
+    begins: np.ndarray = times >> shift << shift
+    return begins
+
+
+def histogram(title: str, bins: Iterable[dict[str, int]]) -> Histogram:
+    """Return the picture of rows with ``at_least_ns`` and ``count``."""
+    counts = {row["at_least_ns"]: row["count"] for row in bins}
+    ends = [begin + (1 << max(begin.bit_length() - 1 - _PARTS, 0)) for begin in counts]
+    return Histogram(title, list(counts), ends, list(counts.values()))

@@ -1,0 +1,70 @@
+"""Steps of time: powers of two of nanoseconds on the wall clock, so wider steps are exact sums of narrower ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from ...analysis.tables import Unit
+from .model import HeatMap, Part, RankTrace
+
+# The most steps of a part, and the most columns of a picture.
+_STEPS, _COLUMNS = 2048, 256
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Consecutive steps: the begin of the first one (ns on the wall clock), the width of each (ns), their number."""
+
+    start: int
+    width: int
+    count: int
+
+    @classmethod
+    def covering(cls, first: int, last: int, most: int) -> Steps:
+        """Return at most so many steps that cover the times."""
+        width = 1
+        while (last // width) - (first // width) >= most:
+            width *= 2
+        return cls(first // width * width, width, last // width - first // width + 1)
+
+    @classmethod
+    def of(cls, rank: RankTrace) -> Steps:
+        first, last = rank.moved(np.array([rank.trace.start, rank.trace.end])).tolist()
+        return cls.covering(min(first, last), max(first, last), _STEPS)
+
+    @property
+    def begins(self) -> np.ndarray:
+        begins: np.ndarray = self.start + self.width * np.arange(self.count)
+        return begins
+
+    def of_times(self, times: np.ndarray) -> np.ndarray:
+        """Return the index of the step of each time (ns on the wall clock)."""
+        index: np.ndarray = np.clip((times - self.start) // self.width, 0, self.count - 1)
+        return index
+
+
+def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
+    for job, of_job in groupby(parts, lambda part: part.job):
+        yield job, list(of_job)
+
+
+def heat_map(
+    title: str, unit: Unit, labels: Sequence[str], cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
+) -> HeatMap | None:
+    """Return the picture of a ratio by rank and time; None if there is nothing to show. ``cells`` has for each label
+    the times (ns) of steps, and the numbers to add and to divide for each of them."""
+    times = np.concatenate([np.zeros(0, np.int64), *(cell[0] for cell in cells)])
+    if not len(times):
+        return None
+    steps = Steps.covering(int(times.min()), int(times.max()), _COLUMNS)
+    values = np.full((len(labels), steps.count), np.nan)
+    for row, (at, above, below) in zip(values, cells, strict=True):
+        index = steps.of_times(at)
+        sums = np.bincount(index, below, steps.count)
+        some = sums > 0
+        row[some] = np.bincount(index, above, steps.count)[some] / sums[some]
+    return HeatMap(title, unit, list(labels), steps.start, steps.width, values)

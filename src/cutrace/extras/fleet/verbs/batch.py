@@ -1,0 +1,74 @@
+"""cutrace batch: report over the traces of many ranks or runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ....cli import options
+from ....cli.output import progress, put_tables, say
+
+# The most sentences about what stands out, and about files.
+_SENTENCES, _FILES = 12, 5
+_SHOWN = {"skipped": "skipped (unchanged)"}
+
+
+def _reports() -> list[str]:
+    from ..running import batch_reports
+
+    return [f"{report.name:<14} {report.title}" for report in batch_reports().values()]
+
+
+@click.command()
+@click.argument("report")
+@options.sources(required=False)
+@options.output("Folder for the parts of the report and its page.")
+@options.list_reports(_reports)
+@click.option(
+    "--mode",
+    type=click.Choice(["processes", "sequential", "dask"]),
+    default="processes",
+    show_default=True,
+    help="Where files are read.",
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; as many as cores by default.")
+@click.option("--scheduler", metavar="ADDRESS", help="Address or scheduler file of Dask, for --mode dask.")
+@click.option("--job", default="", metavar="NAME", help="Job of all FILEs; else the one in FILE, or its folder.")
+@click.option("--name", default="", metavar="PATTERN", help="Kernel, range or step of `pace`.")
+@click.option(
+    "--baseline", multiple=True, type=options.FILE, metavar="FILE", help="Trace to compare with; may be repeated."
+)
+@options.form(["table", "csv", "json", "markdown"])
+@options.limit()
+@options.quiet
+def batch(
+    report: str, sources: tuple[Path, ...], output: Path, form: str, limit: int | None, quiet: bool, **how: Any
+) -> int:
+    """Report over FILE..., the traces of many ranks or runs.
+
+    Each FILE is read once, by one of several processes; the folder keeps the partial results as Parquet, and a second
+    run reads only new and changed files. A damaged FILE is listed, and the exit status is 1. `--list-reports` lists the
+    reports.
+    """
+    from .. import api
+
+    if not sources:  # the only word can be REPORT or FILE
+        raise click.UsageError("Name a report and then files: --list-reports lists the reports")
+    with progress("reading", enabled=not quiet) as advance:
+        result = api.batch(report, sources, output, progress=advance, **how)
+    put_tables("cutrace batch", result.reports, form, limit=limit, report=report, sentences=result.sentences)
+    if not quiet:
+        say(*result.sentences[:_SENTENCES])
+        if len(result.sentences) > _SENTENCES:
+            say(f"{len(result.sentences) - _SENTENCES:,} more sentences: {output / f'{report}.html'} has them")
+    bad = [file for file in result.files if file.bad]
+    say(*(f"{file.source}: {' '.join(file.notes)}" for file in bad[:_FILES]))
+    if len(bad) > _FILES:
+        say(f"{len(bad) - _FILES:,} more files could not be read: {output / f'{report}.manifest.json'} lists them")
+    if not quiet:
+        states = [file.state for file in result.files]
+        counts = (f"{states.count(state):,} {_SHOWN.get(state, state)}" for state in dict.fromkeys(states))
+        say(f"{output}: {', '.join(counts)}")
+    return 1 if bad else 0

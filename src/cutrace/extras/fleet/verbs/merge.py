@@ -1,0 +1,54 @@
+"""cutrace merge: put many traces on one timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ....cli import options
+from ....cli.output import say, say_written, target
+
+if TYPE_CHECKING:
+    from ..loading import Clock
+
+
+@click.command()
+@options.sources()
+@options.output(
+    "What to write: a capture (.bin), an archive of one trace a file for Perfetto (.tar), or any format that "
+    "`cutrace convert` writes."
+)
+@options.format
+@click.option(
+    "--name", "names", metavar="NAME", multiple=True, help="Name of a rank, once for each FILE in their order."
+)
+@click.option("--ranks", is_flag=True, help="Name them rank 0, rank 1, ... in the order of the files.")
+@options.compress
+@options.clock
+@options.quiet
+def merge(
+    sources: tuple[Path, ...],
+    output: Path,
+    names: tuple[str, ...],
+    ranks: bool,
+    clock: Clock,
+    quiet: bool,
+    **request: Any,
+) -> None:
+    """Put FILE..., one of each rank or machine, on the timeline of the first.
+
+    Files of one machine share its clock; machines are aligned by their wall clocks, if there are clock snapshots. A
+    line for each file says how, and how well. Ranks get the names given, or the rank in the file, or the file's name.
+    """
+    if names and ranks:
+        raise click.UsageError("--name and --ranks exclude each other")
+    from ....exporters.base import Request
+    from ..merging import merge as write
+
+    with target(output, request["format"], "capture") as path:
+        done = write(sources, path, names=names, number=ranks, clock=clock, request=Request(**request))
+    if not quiet:
+        say(*(rank.sentence() for rank in done))
+        say_written(output)

@@ -1,0 +1,196 @@
+"""Hardware counters of tests and regions. A GPU counts one range of one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from ...collect import mark
+from ...collect.library import collector
+from ...collect.private_folder import usable_folders
+from ...errors import CutraceError
+from .ranges import Context, RangeCounters
+from .sets import COUNTERS
+
+#: The longest time (s) to wait for other processes that count on the same GPU.
+PATIENCE = 300.0
+_POLL = 0.01
+
+
+@contextlib.contextmanager
+def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
+    """Count the GPU work of a part of this program: its current CUDA context, all streams and graphs. Waits for the GPU
+    at the begin and the end. Counts in one pass, so nothing runs twice.
+
+    ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's names with a rollup. Yields a dict
+    that has their values after the region. A running recording gets a mark with the values. Raises
+    :class:`CutraceError` if they cannot be read, for example inside another region or test with counters.
+    """
+    values: dict[str, float] = {}
+    shared = counting()
+    shared.start([counters] if isinstance(counters, str) else counters)
+    try:
+        yield values
+        values.update(shared.stop())
+    finally:
+        shared.end()
+    with contextlib.suppress(CutraceError):  # a recording without NVTX takes no marks
+        mark(f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in values.items())}")
+
+
+@cache
+def counting() -> Counting:
+    """The counters of this process."""
+    return Counting()
+
+
+class Counting:
+    """The hardware counters of this process. Names are those of :data:`.sets.COUNTERS`, or CUPTI's own.
+
+    Each range enables CUPTI's counters again, which takes 0.1 s, because CUPTI refuses other processes on the GPU while
+    they are enabled.
+    """
+
+    def __init__(self) -> None:
+        #: The names of the current or the last range.
+        self.names: tuple[str, ...] = ()
+        self._context: Context | None = None
+        self._ranges: RangeCounters | None = None
+        self._lock: _GpuLock | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a range has begun and not ended."""
+        return self._lock is not None
+
+    def start(self, names: Sequence[str]) -> None:
+        """Wait for the GPU and begin a range.
+
+        Raises :class:`.ranges.NoContext` if CUDA is not in use yet, and :class:`CutraceError` if these counters cannot
+        be read for another reason.
+        """
+        if self.running:
+            raise CutraceError(
+                "the GPU counts one range at a time, and one is open already: use counters in only one of them"
+            )
+        context = Context.current()
+        self._lock = _GpuLock(context.uuid)
+        try:
+            full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
+            self._ranges = RangeCounters(full, context)
+            self.names, self._context = tuple(names), context
+            self._wait()
+            self._ranges.start()
+        except BaseException:
+            self._release()
+            raise
+
+    def stop(self) -> dict[str, float]:
+        """Wait for the GPU and end the range. Returns the values by name, whole numbers as int.
+
+        Raises :class:`CutraceError` if they are lost.
+        """
+        try:
+            if self._ranges is None or self._context is None or not self._context.alive:
+                raise CutraceError("the counters are lost: the CUDA context that was counted has ended")
+            self._wait()
+            counts = self._ranges.stop()
+        finally:
+            self._release()
+        values = {name: counts[COUNTERS.get(name, name)] for name in self.names}
+        if odd := [name for name, value in values.items() if not math.isfinite(value)]:
+            raise CutraceError(f"the GPU gave no value of {', '.join(odd)}")
+        return {name: int(value) if value.is_integer() else value for name, value in values.items()}
+
+    def end(self) -> None:
+        """End the range, if there is one, and discard its counts."""
+        if self.running:
+            with contextlib.suppress(CutraceError):
+                self.stop()
+
+    def _wait(self) -> None:
+        assert self._context is not None
+        native = collector()
+        if native.running and native.stats().cupti_active:
+            native.synchronize()  # the collector does not record its own call
+        else:
+            self._context.synchronize()
+
+    def _release(self) -> None:
+        """Release the counters, and let other processes have the GPU."""
+        ranges, lock, self._ranges, self._lock = self._ranges, self._lock, None, None
+        if ranges is not None:
+            with contextlib.suppress(CutraceError):
+                ranges.close()
+        if lock is not None:
+            lock.release()
+
+
+class _GpuLock:
+    """A lock on a file, so that one process of a user counts on a GPU at a time. It ends with the process.
+
+    Where the user can make no file, processes do not wait for each other, and CUPTI refuses all but one.
+    """
+
+    #: GPUs for which this process has timed out. It does not wait for them again.
+    _given_up: set[str] = set()
+    _held: set[int] = set()
+
+    def __init__(self, uuid: str) -> None:
+        """Wait for the lock. Raises :class:`CutraceError` after :data:`PATIENCE`."""
+        import fcntl  # imported here because Windows lacks it
+
+        self._file, path = _open_lock(f"{uuid}.lock")
+        if self._file < 0:
+            return
+        deadline = time.monotonic() + (0 if uuid in self._given_up else PATIENCE)
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() < deadline:
+                    time.sleep(_POLL)
+                    continue
+                os.close(self._file)
+                self._given_up.add(uuid)
+                raise CutraceError(
+                    f"another process has counted on this GPU for more than {PATIENCE:g} s ({path}): run fewer workers "
+                    "on it, or end that process"
+                ) from None
+            self._held.add(self._file)
+            return
+
+    def release(self) -> None:
+        import fcntl
+
+        if self._file in self._held:  # it is not in a forked child
+            self._held.remove(self._file)
+            # Unlock explicitly, because a child that was forked in C may have the file open too.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            os.close(self._file)
+
+    @classmethod
+    def leave_to_parent(cls) -> None:
+        """Close the files in a forked child, which would otherwise hold the locks as long as it lives."""
+        while cls._held:
+            os.close(cls._held.pop())
+
+
+def _open_lock(name: str) -> tuple[int, Path]:
+    """A descriptor of a file in the private folder of this user, and its path; -1 where no file can be made. The
+    collector locks the same file."""
+    with contextlib.suppress(OSError):
+        for folder in usable_folders():
+            with contextlib.suppress(OSError):
+                path = folder / name
+                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
+    return -1, Path(name)
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_GpuLock.leave_to_parent)

@@ -1,0 +1,249 @@
+"""Rooflines: the operations of kernels per second and per byte of DRAM, and the ceilings of the GPU.
+
+docs/roofline.md defines each number and names the sources of the documented rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import CutraceError
+from ...trace import Trace
+from ...units import count_of
+from .kernel_metrics import Profiled, profiled
+
+#: The kind of the memory ceiling.
+DRAM = "DRAM"
+
+_ADVICE = "profile with --metrics flops"
+_BYTES = "dram__bytes.sum"
+_PEAK = ".peak_sustained_elapsed.per_second"
+#: A kind with a smaller share of a kernel's operations gets no point: compilers load constants with fp16 instructions.
+_LEAST_SHARE = 0.2
+
+
+def _instructions(prefix: str, numbers: int) -> dict[str, int]:
+    """The metrics of additions, multiplications and multiply-adds, each with its operations per instruction on
+    ``numbers`` numbers."""
+    weights = {"add": numbers, "mul": numbers, "fma": 2 * numbers}
+    return {f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum": weight for op, weight in weights.items()}
+
+
+#: The metrics of each kind of operation, with the operations per count. The last metric gives the peak rate.
+KINDS: dict[str, dict[str, int]] = {
+    "fp32": _instructions("f", 1),
+    "fp64": _instructions("d", 1),
+    "fp16": _instructions("h", 2),
+    "tensor fp16": {"sm__ops_path_tensor_src_fp16.sum": 1},
+    "tensor bf16": {"sm__ops_path_tensor_src_bf16_dst_fp32.sum": 1},
+    "tensor tf32": {"sm__ops_path_tensor_src_tf32_dst_fp32.sum": 1},
+    "tensor fp64": {"sm__ops_path_tensor_src_fp64.sum": 1},
+    "tensor fp8": {"sm__ops_path_tensor_src_fp8.sum": 1},
+    "tensor int8": {"sm__ops_path_tensor_src_int8.sum": 1},
+}
+
+#: Multiply-adds (two operations each) per cycle and multiprocessor, by compute capability.
+_RATES: dict[tuple[int, int], dict[str, int]] = {
+    (7, 5): {"fp32": 64, "fp64": 2, "fp16": 128},
+    (8, 0): {
+        "fp32": 64, "fp64": 32, "fp16": 256, "tensor fp16": 1024, "tensor bf16": 1024, "tensor tf32": 512,
+        "tensor fp64": 64, "tensor int8": 2048,
+    },
+    (8, 6): {"fp32": 128, "fp64": 2},
+    (8, 9): {"fp32": 128, "fp64": 2},
+    (9, 0): {
+        "fp32": 128, "fp64": 64, "fp16": 256, "tensor fp16": 2048, "tensor bf16": 2048, "tensor tf32": 1024,
+        "tensor fp64": 128, "tensor fp8": 4096, "tensor int8": 4096,
+    },
+    (10, 0): {"fp32": 128, "fp64": 64},
+    (12, 0): {"fp32": 128, "fp64": 2},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """The attributes of a GPU that determine its ceilings; ``clock`` is in Hz, ``bandwidth`` in bytes/s."""
+
+    name: str = "unknown GPU"
+    capability: tuple[int, int] = (0, 0)
+    multiprocessors: int = 0
+    clock: int = 0
+    bandwidth: int = 0
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The maximum rate of a GPU: bytes of DRAM per second if ``kind`` is :data:`DRAM`, else operations of that kind
+    per second. ``measured`` rates come from counters of the GPU; ``source`` explains the number."""
+
+    kind: str
+    rate: float
+    measured: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """The operations of one kind of all launches of a kernel: the number of ``launches``, their ``time`` (ns),
+    ``operations`` and ``bytes`` of DRAM. ``ceiling`` is the kind of the lower ceiling at the point and ``share`` the
+    reached share of it; "" and None if no ceiling is known."""
+
+    kernel: str
+    kind: str
+    launches: int
+    time: int
+    operations: float
+    bytes: float
+    ceiling: str = ""
+    share: float | None = None
+
+    @property
+    def placed(self) -> bool:
+        """Whether the point has a place on logarithmic axes."""
+        return self.operations >= 1 and self.bytes >= 1
+
+    @property
+    def rate(self) -> float:
+        """Operations per second."""
+        return self.operations * 1e9 / self.time
+
+    @property
+    def traffic(self) -> float:
+        """Bytes of DRAM per second."""
+        return self.bytes * 1e9 / self.time
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte; None without bytes."""
+        return self.operations / self.bytes if self.bytes else None
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The points of the kernels on GPUs of one model, longest time first, and the ceilings of the GPU for their kinds
+    of operations. ``notes`` say what is missing."""
+
+    gpu: GpuLimits
+    ceilings: tuple[Ceiling, ...]
+    points: tuple[Point, ...]
+    notes: tuple[str, ...]
+
+
+def rooflines(trace: Trace) -> list[Roofline]:
+    """The roofline of each GPU model. Raises :class:`CutraceError` if operations and bytes were counted for no
+    launch."""
+    gpus = {
+        (process, device): GpuLimits(
+            trace.strings[name], (major, minor), multiprocessors, clock * 1000, bandwidth * 1000
+        )
+        for process, device, name, major, minor, multiprocessors, clock, bandwidth in trace.devices[
+            ["process", "device", "name", "compute_major", "compute_minor", "multiprocessors", "core_clock",
+             "memory_bandwidth"]
+        ].tolist()
+    }  # fmt: skip
+    launches: dict[GpuLimits, list[Profiled]] = {}
+    for launch in profiled(trace):
+        launches.setdefault(gpus.get((launch.process, launch.device), GpuLimits()), []).append(launch)
+    if not launches:
+        raise CutraceError(
+            "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
+        )
+    roofs = [_roofline(gpu, some) for gpu, some in launches.items()]
+    if not any(roof.points for roof in roofs):
+        raise CutraceError(f"no kernel can be placed: {'; '.join(note for roof in roofs for note in roof.notes)}")
+    return roofs
+
+
+def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
+    usable = [launch for launch in launches if _operations(launch) and _bytes(launch) is not None and launch.time > 0]
+    ceilings = tuple(_ceilings(gpu, launches))
+    # Measured peaks replace documented ones, because they hold at the clock of the run.
+    peaks = {c.kind: c.rate for c in sorted(ceilings, key=lambda c: c.measured)}
+    kernels: dict[str, list[Profiled]] = {}
+    for launch in usable:
+        kernels.setdefault(launch.kernel, []).append(launch)
+    points = [point for kernel, some in kernels.items() for point in _points(kernel, some, peaks)]
+    points.sort(key=lambda point: (-point.time, point.kernel, -point.operations))
+    kinds = {DRAM, *(point.kind for point in points)}
+    relevant = tuple(ceiling for ceiling in ceilings if ceiling.kind in kinds)
+    return Roofline(gpu, relevant, tuple(points), tuple(_notes(gpu, launches, usable, points, peaks)))
+
+
+def _operations(launch: Profiled) -> dict[str, float]:
+    """The operations of each kind whose metrics are complete."""
+    values = launch.values
+    return {
+        kind: sum(values[name] * weight for name, weight in metrics.items())
+        for kind, metrics in KINDS.items()
+        if all(name in values for name in metrics)
+    }
+
+
+def _bytes(launch: Profiled) -> float | None:
+    values = launch.values
+    if _BYTES in values:
+        return values[_BYTES]
+    read, write = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
+    return None if read is None or write is None else read + write
+
+
+def _points(kernel: str, launches: Sequence[Profiled], peaks: Mapping[str, float]) -> Iterator[Point]:
+    """A point for each kind with a large enough share of a kernel's operations; one point for a kernel without
+    operations."""
+    counted = [_operations(launch) for launch in launches]
+    totals = {kind: sum(each.get(kind, 0.0) for each in counted) for kind in KINDS}
+    time, moved = sum(launch.time for launch in launches), sum(_bytes(launch) or 0 for launch in launches)
+    whole = sum(totals.values())
+    kinds = [kind for kind, count in totals.items() if whole and count >= _LEAST_SHARE * whole]
+    for kind in kinds or [""]:
+        point = Point(kernel, kind, len(launches), time, totals.get(kind, 0.0), moved)
+        ceiling, share = _reached(point, peaks)
+        yield replace(point, ceiling=ceiling, share=share)
+
+
+def _reached(point: Point, peaks: Mapping[str, float]) -> tuple[str, float | None]:
+    """The lower ceiling at a point, and the reached share of it."""
+    rates = {point.kind: point.rate, DRAM: point.traffic}
+    shares = {kind: rate / peaks[kind] for kind, rate in rates.items() if kind in peaks}
+    return max(shares.items(), key=lambda one: one[1], default=("", None))
+
+
+def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
+    if gpu.bandwidth:
+        yield Ceiling(DRAM, gpu.bandwidth, False, "memory clock x width of the bus, as the driver has them")
+    cycles = gpu.multiprocessors * gpu.clock
+    for kind, rate in _RATES.get(gpu.capability, {}).items():
+        if cycles:
+            source = f"{2 * rate:,} a cycle x {gpu.multiprocessors} multiprocessors x {gpu.clock / 1e6:,.0f} MHz"
+            yield Ceiling(kind, 2 * rate * cycles, False, source)
+    for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
+        # The last metric of a kind is that of multiply-adds, which have the highest rate.
+        name, weight = list(metrics.items())[-1]
+        peak = max((launch.values.get(name + _PEAK, 0.0) for launch in launches), default=0.0)
+        # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/roofline.md.
+        if peak >= 1 and not kind.startswith("tensor"):
+            yield Ceiling(kind, peak * weight, True, f"{name}{_PEAK}{f' x {weight}' * (weight > 1)}")
+
+
+def _notes(
+    gpu: GpuLimits,
+    launches: Sequence[Profiled],
+    usable: Sequence[Profiled],
+    points: Sequence[Point],
+    peaks: Mapping[str, float],
+) -> Iterator[str]:
+    no_bytes = sum(_bytes(launch) is None for launch in launches)
+    no_operations = sum(not _operations(launch) for launch in launches)
+    for count, what in ((no_bytes, _BYTES), (no_operations, "counts of operations")):
+        if count:
+            yield f"{count_of(count, 'launch')} {'lack' if count != 1 else 'lacks'} {what}: {_ADVICE}"
+    counted = {kind.split()[0] for launch in usable for kind in _operations(launch)}
+    if usable and (missing := [kind for kind in ("fp32", "fp64", "fp16", "tensor") if kind not in counted]):
+        yield f"operations of {', '.join(missing)} were not counted: {_ADVICE}"
+    unknown = [kind for kind in dict.fromkeys([DRAM, *(point.kind for point in points)]) if kind and kind not in peaks]
+    if usable and unknown:
+        yield f"no ceiling is known for {', '.join(unknown)} on {gpu.name}"
+    if off := sum(not point.placed for point in points):
+        verb = "is" if off == 1 else "are"
+        yield f"{count_of(off, 'kernel')} without operations or bytes of DRAM {verb} in the table only"

@@ -1,0 +1,446 @@
+"""Sample the hardware counters of GPUs over time, while other processes use them.
+
+This runs as a program, in a separate process, so that it adds no threads and signals to the measured program. It
+initialises CUDA without a context. It writes ``{"ready": true}`` or ``{"error": "..."}`` to stdout and samples until
+stdin has a line or ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from ...collect import cuda
+from ...errors import CutraceError
+from ...runbin import TABLES, Writer
+from ...runbin.labels import HARDWARE_COUNTER
+from .cupti import Cupti, CuptiError, address, texts
+from .host import SAMPLES, Chip, chip_of
+from .sets import SAMPLED, chosen
+
+#: Seconds between reads of samples.
+POLL_S = 0.05
+#: Samples that are decoded at once, and bytes of the GPU buffer for samples that are not decoded yet.
+BATCH, BUFFER = 512, 64 << 20
+
+_BY_CYCLES, _BY_TIME = 0, 1
+_KEEP_OLDEST = 0
+_ALL_DECODED = 2
+_INVALID_PARAMETER, _OUT_OF_MEMORY, _NOT_SUPPORTED = 1, 8, 27
+_NO_DEVICE = 0xFFFF
+_STEP_NS = 1_000_000
+
+
+class Samples(NamedTuple):
+    """Samples of one GPU: begins and ends (ns on CUPTI's clock), and a row of values for each sample."""
+
+    start: np.ndarray
+    end: np.ndarray
+    values: np.ndarray
+
+
+class PmSampler:
+    """Samples metrics of one GPU. ``names`` are the sampled ones, ``left_out`` those that do not fit.
+
+    ``metrics`` is ``SET|NAME,...``, or "" for the default set, of which the metrics that fit into one pass are sampled.
+    """
+
+    def __init__(self, cupti: Cupti, device: int, metrics: str, interval_ns: int) -> None:
+        """Configure the sampling. Raises :class:`CutraceError` if a metric is unknown, the metrics need several passes,
+        or sampling is not possible."""
+        self.device, self._cupti = device, cupti
+        self.by_cycles = self.overflown = self._runs = self._first = False
+        size = cupti.call("PmSamplingGetCounterAvailability", device=device).size
+        image = ctypes.create_string_buffer(size)
+        cupti.call("PmSamplingGetCounterAvailability", device=device, size=size, image=address(image))
+        self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
+        self.names, self.left_out = self._choose(metrics)
+        config = self._config = self.chip.configure(self.names).image  # CUPTI keeps its address
+        self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
+        try:
+            fields = {"config_size": len(config), "config": address(config), "buffer": BUFFER, "keep": _KEEP_OLDEST}
+            self._configure(fields, interval_ns)
+            sized = self._call("GetCounterDataSize", names=texts(self.names), count=len(self.names), samples=BATCH)
+        except BaseException:
+            self._call("Disable")
+            raise
+        self._image = ctypes.create_string_buffer(sized.size)
+        self._whole = {"image": address(self._image), "size": sized.size}
+        self._values, self._evaluate = self.chip.evaluator(self._image, self.names)
+        self._times, self._read_times = cupti.repeated(
+            "PmSamplingCounterDataGetSampleInfo", sampling=self._sampling, **self._whole
+        )
+
+    def _choose(self, metrics: str) -> tuple[list[str], list[str]]:
+        if metrics:
+            named = chosen(self.chip, metrics)
+            self.chip.configure(named).must_fit_one_pass("a sample is taken in one")
+            return named, []
+        names: list[str] = []
+        left_out: list[str] = []
+        for name in filter(self.chip.has, SAMPLED):
+            try:
+                fits = self.chip.configure([*names, name]).passes == 1
+            except CuptiError:
+                fits = False  # this GPU cannot count it
+            (names if fits else left_out).append(name)
+        if not names:
+            raise CutraceError(f"{self.chip.name} cannot sample any of {', '.join(SAMPLED)}: name other metrics")
+        return names, left_out
+
+    def _configure(self, fields: dict[str, Any], interval_ns: int) -> None:
+        try:
+            self._call("SetConfig", **fields, interval=interval_ns, trigger=_BY_TIME)
+        except CuptiError as error:
+            if error.code not in (_INVALID_PARAMETER, _NOT_SUPPORTED):
+                raise
+            # Turing and GA100 support only cycles as interval. Samples have times, so the interval may be inexact.
+            cycles = max(1, interval_ns * _attribute(self.device, "clock") // 10**6)
+            self._call("SetConfig", **fields, interval=cycles, trigger=_BY_CYCLES)
+            self.by_cycles = True
+
+    def _call(self, function: str, **fields: Any) -> Any:
+        return self._cupti.call(f"PmSampling{function}", sampling=self._sampling, **fields)
+
+    def start(self) -> None:
+        self._call("CounterDataImageInitialize", **self._whole)
+        self._call("Start")
+        self._first = self._runs = True
+
+    def read(self) -> Iterator[Samples]:
+        """Yield the samples since the last call, in parts. The first sample after a start is dropped, because CUPTI
+        documents that it may be wrong. If the GPU's buffer was full, sampling is restarted."""
+        while True:
+            decoded, overflow = None, False
+            try:
+                decoded = self._call("DecodeData", **self._whole)
+                overflow = bool(decoded.overflow)
+            except CuptiError as error:
+                if error.code != _OUT_OF_MEMORY:
+                    raise
+                overflow = True
+            count = self._cupti.call("PmSamplingGetCounterDataInfo", **self._whole).completed
+            if count:
+                yield self._evaluated(count)
+                self._call("CounterDataImageInitialize", **self._whole)
+            if overflow:
+                self.overflown = True
+                if self._runs:
+                    self._call("Stop")
+                    self.start()
+                return
+            if not count or decoded is None or decoded.reason == _ALL_DECODED:
+                return
+
+    def _evaluated(self, count: int) -> Samples:
+        samples = Samples(np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, len(self.names))))
+        values = np.frombuffer(self._values)
+        for index in range(count):
+            self._times.index = index
+            self._read_times()
+            samples.start[index], samples.end[index] = self._times.start, self._times.end
+            self._evaluate(index)
+            samples.values[index] = values
+        if self._first:
+            self._first = False
+            return Samples(*(part[1:] for part in samples))
+        return samples
+
+    def stop(self) -> None:
+        """Stop sampling. Samples taken so far can still be read."""
+        self._runs = False
+        self._call("Stop")
+
+    def close(self) -> None:
+        """Release the counters."""
+        with suppress(CuptiError):
+            self._call("Disable")
+        self.chip.close()
+
+
+class BoottimeClock:
+    """Converts times of samples to BOOTTIME.
+
+    Samples have the clock of CUPTI's activity records. That is REALTIME, or BOOTTIME if cutrace's collector has
+    registered its timestamp callback in the process.
+    """
+
+    def __init__(self, read: Callable[[int], int] | None = None) -> None:
+        self._read, self._offset = read or time.clock_gettime_ns, 0
+
+    def move(self, times: np.ndarray) -> np.ndarray:
+        """Convert times (ns). The offset changes only if the wall clock was set; smaller differences come from reading
+        the clocks."""
+        now = self._read(time.CLOCK_BOOTTIME)
+        offset = now - self._read(time.CLOCK_REALTIME)
+        # The clocks differ by years and a sample is seconds old, so the nearer interpretation is right.
+        if len(times) and abs(int(times[-1]) - now) < abs(int(times[-1]) + offset - now):
+            offset = 0
+        if abs(offset - self._offset) > _STEP_NS:
+            self._offset = offset
+        moved: np.ndarray = times + self._offset
+        return moved
+
+
+class CounterRows:
+    """Converts samples of one GPU to rows of ``counters`` on BOOTTIME. A value is valid until the next row; NaN means
+    that the value is unknown from then on. ``lost`` counts missing samples."""
+
+    def __init__(self, device: int, names: Sequence[int], units: Sequence[int], category: int) -> None:
+        self._device, self._names, self._units, self._category = device, names, units, category
+        self._clock = BoottimeClock()
+        self._end: int | None = None
+        self.lost = 0
+
+    def of(self, samples: Samples) -> np.ndarray:
+        """The rows of samples, in the order of time."""
+        if not len(samples.start):
+            return np.empty(0, TABLES["counters"].dtype)
+        start, end = self._clock.move(samples.start), self._clock.move(samples.end)
+        before = np.append(start[0] if self._end is None else self._end, end[:-1])
+        self._end = int(end[-1])
+        length = np.maximum(end - start, 1)
+        gaps = np.flatnonzero(start - before > length // 2)
+        self.lost += int(np.maximum(1, np.rint((start - before)[gaps] / length[gaps])).sum())
+        return self._rows(np.insert(start, gaps, before[gaps]), np.insert(samples.values, gaps, np.nan, axis=0))
+
+    def missing(self, since: int, until: int, interval_ns: int) -> None:
+        """Count the samples missing from the last sample (at least from ``since``) to ``until`` (ns) as lost."""
+        self.lost += max(0, until - max(since, self._end or 0)) // interval_ns
+
+    def ended(self) -> np.ndarray:
+        """The rows that end the last sample."""
+        if self._end is None:
+            return np.empty(0, TABLES["counters"].dtype)
+        return self._rows(np.array([self._end]), np.full((1, len(self._names)), np.nan))
+
+    def _rows(self, times: np.ndarray, values: np.ndarray) -> np.ndarray:
+        rows = np.zeros(values.shape, TABLES["counters"].dtype)
+        rows["time"], rows["value"] = times[:, None], values
+        rows["name"], rows["unit"] = self._names, self._units
+        rows["category"], rows["device"] = self._category, self._device
+        return rows.reshape(-1)
+
+
+class GpuSampling:
+    """Samples all GPUs to a separate file, with one thread for each GPU, until :meth:`stop`."""
+
+    def __init__(
+        self, samplers: Sequence[PmSampler], path: Path, info: dict[str, Any], max_size: int | None = None
+    ) -> None:
+        """``path`` is the file of the capture, ``info`` its process description, ``max_size`` its maximum in bytes."""
+        # Samples are written immediately, so that they are kept if this process is killed.
+        self._file: BinaryIO = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        self._max_size, self._interval = max_size, int(info["sample_interval"])
+        self._began = self._ended = 0
+        described = {name: s.chip.describe(name) for s in samplers for name in s.names}
+        meanings = {name: metric.description for name, metric in described.items()}
+        self._notes = list(_notes(samplers))
+        self._writer = Writer(path, file=self._file, **info, sampled=meanings, notes=self._notes)
+        text = self._writer.string
+        self._rows = [
+            CounterRows(
+                s.device,
+                [text(n) for n in s.names],
+                [text(described[n].values_in) for n in s.names],
+                text(HARDWARE_COUNTER),
+            )
+            for s in samplers
+        ]
+        self._samplers = samplers
+        self._full = 0  # rows dropped by the size limit
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=pair, name=f"GPU {pair[0].device}")
+            for pair in zip(samplers, self._rows, strict=True)
+        ]
+
+    def start(self) -> None:
+        """Start sampling. Raises :class:`CuptiError` if the GPU refuses."""
+        with self._lock:
+            self._writer.rows("devices", _devices(self._writer.string, [s.device for s in self._samplers]))
+            self._writer.rows("clocks", _clocks())
+        self._began = _boottime()
+        for sampler in self._samplers:
+            sampler.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling and complete the capture."""
+        self._ended = _boottime()
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+        losses = [
+            ("samples_lost", rows.lost, f"GPU {s.device}")
+            for s, rows in zip(self._samplers, self._rows, strict=True)
+            if rows.lost
+        ]
+        losses += [("size_limit", self._full, "counters")] if self._full else []
+        self._writer.losses(losses, _boottime())
+        self._writer.rows("clocks", _clocks())
+        self._writer.process({"notes": self._notes})
+        self._writer.close()
+        self._file.close()
+        for sampler in self._samplers:
+            sampler.close()
+
+    def _run(self, sampler: PmSampler, rows: CounterRows) -> None:
+        failed = False
+        try:
+            while not self._stopped.wait(POLL_S):
+                for samples in sampler.read():
+                    self._write(rows.of(samples))
+                    if self._stopped.is_set():  # reading may never catch up with sampling
+                        break
+            sampler.stop()
+            for samples in sampler.read():
+                self._write(rows.of(samples))
+        except CutraceError as error:
+            self._notes.append(f"sampling of GPU {sampler.device} ended early: {error}")
+            failed = True
+        self._write(rows.ended())
+        if sampler.overflown:
+            self._notes.append(
+                f"GPU {sampler.device} took samples faster than they could be read: use a longer --interval"
+            )
+        if failed or sampler.overflown:
+            self._stopped.wait()
+            rows.missing(self._began, self._ended, self._interval)
+
+    def _write(self, rows: np.ndarray) -> None:
+        with self._lock:
+            if self._max_size is not None and self._file.tell() + rows.nbytes > self._max_size:
+                self._full += len(rows)
+            elif len(rows):
+                self._writer.rows("counters", rows)
+                self._file.flush()
+
+
+def _notes(samplers: Sequence[PmSampler]) -> Iterator[str]:
+    for sampler in samplers:
+        gpu = f"GPU {sampler.device} ({sampler.chip.name})"
+        if sampler.left_out:
+            names = ", ".join(sampler.left_out)
+            yield f"{gpu} cannot sample {names} in the same pass as the other metrics: they are omitted"
+        if sampler.by_cycles:
+            yield f"{gpu} cannot sample by time: the interval is converted to clock cycles"
+
+
+def _boottime() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _clocks() -> np.ndarray:
+    """The clocks of this machine, as a row of ``clocks``."""
+    row = np.zeros(1, TABLES["clocks"].dtype)
+    row["boottime"] = first = _boottime()
+    for name in ("monotonic", "monotonic_raw", "realtime"):
+        row[name] = time.clock_gettime_ns(getattr(time, f"CLOCK_{name.upper()}"))
+    row["spread"] = _boottime() - first
+    return row
+
+
+#: The numbers of device attributes in the driver API. The clock is in kHz.
+_ATTRIBUTES = {"clock": 13, "multiprocessors": 16, "compute_major": 75, "compute_minor": 76}
+
+
+def _attribute(device: int, name: str) -> int:
+    driver, value = cuda.driver(), ctypes.c_int()
+    if driver is not None:
+        driver.cuDeviceGetAttribute(ctypes.byref(value), _ATTRIBUTES[name], device)
+    return value.value
+
+
+def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
+    """The GPUs as rows of ``devices``. The UUID identifies them with those of the recorded processes."""
+    driver = cuda.driver()
+    rows = np.zeros(len(devices), TABLES["devices"].dtype)
+    for row, device in zip(rows, devices, strict=True):
+        row["device"] = device
+        if driver is None:
+            continue
+        name, pci, uuid = (ctypes.create_string_buffer(size) for size in (256, 64, 16))
+        driver.cuDeviceGetName(name, 256, device)
+        driver.cuDeviceGetPCIBusId(pci, 64, device)
+        # The newer function distinguishes MIG instances.
+        getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)(uuid, device)
+        row["name"], row["pci"] = text(name.value.decode()), text(pci.value.decode())
+        row["uuid"] = uuid.raw
+        for field in ("multiprocessors", "compute_major", "compute_minor"):
+            row[field] = _attribute(device, field)
+    return rows
+
+
+def visible_gpus() -> int:
+    """The number of GPUs in CUDA_VISIBLE_DEVICES. Initialises CUDA. Raises :class:`CutraceError` without a GPU."""
+    driver, count = cuda.driver(), ctypes.c_int()
+    if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        raise CutraceError("there is no GPU to sample: run `cutrace doctor`")
+    return count.value
+
+
+def _prepared(cupti: Cupti, metrics: str, interval_ns: int) -> list[PmSampler]:
+    samplers: list[PmSampler] = []
+    count = visible_gpus()
+    cupti.call("ProfilerInitialize")
+    try:
+        for device in range(count):
+            samplers.append(PmSampler(cupti, device, metrics, interval_ns))
+    except CutraceError as error:
+        for sampler in samplers:
+            sampler.close()
+        where = f" of GPU {device}" if count > 1 else ""
+        raise CutraceError(f"the counters{where} cannot be sampled: {error}") from None
+    return samplers
+
+
+def _description(cupti: Cupti, interval_ns: int) -> dict[str, Any]:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return {
+        "pid": os.getpid(),
+        "parent_pid": os.getppid(),
+        "host": socket.gethostname(),
+        "boot_id": boot.read_text().strip() if boot.exists() else "",
+        "name": "cutrace, sampling",
+        "command": [sys.executable, "-m", "cutrace.extras.hardware.sampling"],
+        "started": _boottime(),
+        "cupti_path": str(cupti.path),
+        "driver_version": cuda.driver_version(),
+        "sample_interval": interval_ns,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Sample to a file until stdin has a line or ends. ``arguments`` is one JSON object: ``file``, ``metrics``,
+    ``interval_ns``, ``cupti`` and ``max_size``. Returns the exit code."""
+    options = json.loads(arguments[0])
+    try:
+        cupti = Cupti(Path(options["cupti"])) if options["cupti"] else Cupti.found()
+        samplers = _prepared(cupti, options["metrics"], options["interval_ns"])
+        info = _description(cupti, options["interval_ns"])
+        sampling = GpuSampling(samplers, Path(options["file"]), info, options["max_size"])
+        sampling.start()
+        print(json.dumps({"ready": True}), flush=True)
+        sys.stdin.readline()
+        sampling.stop()
+    except CutraceError as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,80 @@
+"""cutrace profile: count hardware metrics of chosen kernels or NVTX ranges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ....cli import options
+from ....cli.output import put_tables, say, say_written
+
+if TYPE_CHECKING:
+    from ....analysis.tables import Cell, Table
+
+#: Largest number of lines of source for each metric in a table for people.
+_MAX_LINES = 10
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@options.output("Capture to write (.bin), with the recording and the metrics.", default="run.bin")
+@click.option(
+    "--lines",
+    is_flag=True,
+    help="Count by line of source, if the program has line information (nvcc -lineinfo), else by instruction.",
+)
+@click.option(
+    "--metrics",
+    metavar="SET|NAME,...",
+    help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given, overview with "
+    "--ranges. With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
+)
+@click.option("--kernel", metavar="NAME", help="Kernels of this name, as in `cutrace slice`; else all.")
+@click.option("--nvtx", metavar="RANGE", help="Only launches in NVTX ranges of this name, as in `cutrace slice`.")
+@click.option(
+    "--ranges", metavar="NAME", help="Count whole NVTX ranges of this name, each in one pass, and no kernels."
+)
+@click.option("--skip", type=options.COUNT, metavar="N", default=0, help="Leave out the first so many that match.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Profile at most so many that match.")
+@options.form(["table", "csv", "json", "markdown"])
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
+    """Run COMMAND twice: once to record it, once to count hardware metrics of the chosen launches or ranges.
+
+    In the second run each chosen launch is replayed once for each pass of the metrics, and its memory is restored in
+    between, so COMMAND computes the same. With --lines nothing is replayed: the launches run with code that counts its
+    own instructions, and COMMAND runs once more for each kernel. The times in the capture are those of the first run.
+    --skip and --count apply to each process. COMMAND has to launch the same work in all runs. The exit status is that
+    of COMMAND.
+
+    --ranges counts all GPU work in a range, CUDA graphs included, and replays nothing: its metrics have to fit into one
+    pass.
+    """
+    from ....analysis.reports import tables as by_name
+    from ....loading import load
+    from .. import profiling
+
+    done = profiling.profile(command, output, say=say, **how)
+    say(*dict.fromkeys(done.notes))
+    if not done.values:
+        return done.status or 2
+    say_written(output)
+    tables = [done.table()]
+    if how["lines"]:
+        with load(output) as trace:
+            tables = by_name(trace, ["instruction_line_sum"])
+        if form == "table":
+            tables = [_hottest(table) for table in tables]
+            say(f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all")
+    put_tables("cutrace profile", tables, form)
+    return done.status
+
+
+def _hottest(table: Table) -> Table:
+    """The first lines of each metric."""
+    by_metric: dict[Cell, list[tuple[Cell, ...]]] = {}
+    for row in table.rows:
+        by_metric.setdefault(row[table.place("metric") or 0], []).append(row)
+    return replace(table, rows=[row for rows in by_metric.values() for row in rows[:_MAX_LINES]])

@@ -1,0 +1,216 @@
+"""Exports of Nsight Systems: SQLite databases, and folders or files of Arrow and Parquet tables.
+
+All have the same tables. Columns are looked up by name, because they differ between versions. Unknown tables are left
+out by name. :mod:`.nsys_events` maps the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path, PurePath
+
+import numpy as np
+
+from ...importers.base import Import, SourceFile, object_of
+from ...importers.row_builder import Strings, Texts
+from ...importers.tables import Batch, Kind, rows
+from ...importers.tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
+from ...importers.tables_sqlite import MAGIC, SqliteTables, tables_of
+from ...runbin import Writer
+from . import nsys_events, nsys_nvtx, nsys_target
+from .reading import Reading, Target
+from .schema import THREAD_BITS, THREADS
+
+# Every export has one of these tables, and no other database has.
+_SIGNS = frozenset({"META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME", "ENUM_NSYS_EVENT_CLASS"})
+_EVENTS = frozenset({"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API"})
+
+# The earliest valid time (ns; 73 years before the begin of the session).
+_FLOOR = -(2**61)
+# Columns with the begin and the end of the rows of a table that is left out.
+_SPANS = (("start", "end"), ("startedAt", "endedAt"))
+
+
+class NsysSqlite:
+    """``nsys export --type sqlite``"""
+
+    name = "nsys-sqlite"
+    description = "Nsight Systems SQLite export"
+
+    def recognizes(self, source: SourceFile) -> bool:
+        return source.head.startswith(MAGIC) and not source.packed and is_export(tables_of(source.path))
+
+    def read(self, source: SourceFile, out: Import) -> None:
+        with SqliteTables(source.path) as tables:
+            _beside(source.path, out)
+            NsysReading(tables, out, source.path).read()
+
+
+class NsysArrow:
+    """``nsys export --type arrow``, ``arrowdir`` and ``parquetdir``"""
+
+    name = "nsys-arrow"
+    description = "Nsight Systems Arrow or Parquet export"
+
+    def recognizes(self, source: SourceFile) -> bool:
+        if source.path.is_dir():
+            return is_export({file.stem for file in source.path.iterdir() if file.suffix in SUFFIXES})
+        # Each schema of an Arrow file with many tables has the name of its table as text.
+        return source.head.startswith((STREAM, FILE)) and b"table_name" in source.head
+
+    def read(self, source: SourceFile, out: Import) -> None:
+        with ArrowTables(source.path) as tables:
+            NsysReading(tables, out, source.path).read()
+
+
+SQLITE, ARROW = NsysSqlite(), NsysArrow()
+
+
+def is_export(names: set[str]) -> bool:
+    """Whether a file with these tables is an export of nsys."""
+    return bool(names & _SIGNS) or ("StringIds" in names and bool(names & _EVENTS))
+
+
+class NsysReading(Reading):
+    """The import of one export."""
+
+    redundant = nsys_events.REDUNDANT
+
+    def read(self) -> None:
+        names = list(self.tables.names)
+        # Names come first. Tables of the whole machine come last, because they go to the processes with events.
+        nsys_target.describe(self)
+        for key in self.processes if self.is_own else ():
+            self.target(key)
+        for name in sorted(names, key=lambda name: (nsys_events.priority(name), name)):
+            if name == "NVTX_EVENTS":
+                nsys_nvtx.convert_events(self)
+            elif mapping := nsys_events.mapping(name, self.tables.names[name]):
+                self.convert(name, mapping)
+            else:
+                self._leave(name)
+        nsys_target.finish(self)
+        self.finish("has no usable event. Export it again, with all tables.")
+
+    def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+        owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
+        read = 0
+        for batch in self.tables.batches(name, columns | {owner: "integer"}):
+            ids = np.where(batch.known(owner), batch[owner] >> THREAD_BITS << THREAD_BITS, self._default)
+            for key, part, at in batch.apart(ids):
+                yield self.target(key), part, at + read
+            read += batch.rows
+        self.missing(name, read)
+
+    def target(self, key: int) -> Target:
+        if key not in self.targets:
+            writer = self._begun(key)
+            texts, functions = Strings(writer, self.texts), Strings(writer, self.function_names)
+            self.targets[key] = Target(key, writer, texts, functions)
+            nsys_target.clock(self, writer)
+        return self.targets[key]
+
+    def _begun(self, key: int) -> Writer:
+        pid, path, description = self.processes.get(key, (key >> THREAD_BITS & THREADS, "", ""))
+        if self.is_own:
+            return self.out.restored(key, object_of(description), pid)
+        info = nsys_target.info(self) | ({"executable": path} if path else {})
+        return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
+
+    @cached_property
+    def function_names(self) -> Texts:
+        """The texts as names of functions: without the version suffix of nsys."""
+        if self.is_own:
+            return self.texts
+        return Texts({number: nsys_events.without_version(text) for number, text in self.texts.items()})
+
+    def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
+        keys, threads = self._renumbered
+        if not len(keys):
+            return ids & THREADS
+        at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+        return np.where(keys[at] == ids, threads[at], ids & THREADS)
+
+    @cached_property
+    def _renumbered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Serialized ids, and the thread ids that do not fit into them, from a table that cutrace writes."""
+        columns: dict[str, Kind] = {"globalTid": "integer", "thread": "integer"}
+        threads_of = {}
+        for row in rows(self.tables, "THREAD_NUMBERS", columns) if self.is_own else ():
+            match row:
+                case {"globalTid": int(key), "thread": int(thread)} if 0 <= thread < 2**32:
+                    threads_of[key] = thread
+        keys, threads = np.array(sorted(threads_of.items()), np.int64).reshape(-1, 2).T
+        return keys, threads
+
+    @cached_property
+    def processes(self) -> dict[int, tuple[int, str, str]]:
+        """Process id, name and cutrace's description by the serialized id of the process."""
+        processes: dict[int, tuple[int, str, str]] = {}
+        columns: dict[str, Kind] = {"globalPid": "integer", "pid": "integer", "name": "text", "description": "text"}
+        for row in rows(self.tables, "PROCESSES", columns):
+            match row:
+                case {"globalPid": int(key), "pid": pid, "name": name, "description": description}:
+                    number = pid if isinstance(pid, int) else key >> THREAD_BITS & THREADS
+                    key = key >> THREAD_BITS << THREAD_BITS
+                    processes[key] = number & 0xFFFFFFFF, str(name or ""), str(description or "")
+        return processes
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        return {
+            name: value
+            for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
+            for name, value in nsys_target.named(self.tables, table).items()
+        }
+
+    @cached_property
+    def is_own(self) -> bool:
+        return self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace"
+
+    @cached_property
+    def offset(self) -> int:
+        """The offset (ns) added to all times so that they are positive: nsys counts from the begin of its session, and
+        some events are earlier. It is a whole number of seconds, so that times stay recognizable."""
+        if self.is_own:
+            return 0
+        least = 1
+        for name, columns in self.tables.names.items():
+            time = nsys_events.time_column(name, columns)
+            first = self.tables.least(name, time, _FLOOR) if time else None
+            least = least if first is None else min(least, first)
+        return -(-(1 - least) // 10**9) * 10**9
+
+    @property
+    def _default(self) -> int:
+        """The process of rows without an owner: the first with events."""
+        return next(iter(self.targets), next(iter(self.processes), 0))
+
+    def _leave(self, name: str) -> None:
+        """Count the rows and durations of a table that is left out."""
+        if name in nsys_target.READ:
+            return  # accounted for where it is read
+        what, why = nsys_events.leftover(name)
+        columns = self.tables.names[name]
+        start, end = next((pair for pair in _SPANS if set(pair) <= set(columns)), ("", ""))
+        count, duration = self.tables.count(name) or 0 if not start else 0, 0
+        for batch in self.tables.batches(name, {start: "integer", end: "integer"}) if start else ():
+            starts, ends = batch[start], batch[end]
+            known = batch.known(start) & batch.known(end) & (ends >= starts) & (starts > _FLOOR) & (ends < -_FLOOR)
+            duration += sum((ends - starts)[known].tolist())
+            count += batch.rows
+        self.out.left(what, count, duration, why)
+        if start:
+            self.missing(name, count)
+
+
+def _beside(path: Path, out: Import) -> None:
+    """Note when the newest changes of a database are in another file, which is not read."""
+    for suffix in ("-wal", "-journal"):
+        beside = path.with_name(path.name + suffix)
+        if beside.is_file() and beside.stat().st_size:
+            out.note(
+                f"{beside.name} holds changes that are not in {path.name} yet: close the program that writes it, and "
+                "try again."
+            )

@@ -1,0 +1,77 @@
+"""Where nodes of CUDA graphs were created, by an export of Nsight Systems: the push/pop ranges of the thread."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...importers.base import rows_of
+from ...importers.row_builder import find
+from ...importers.tables import Kind, Tables
+from . import schema as nsys
+
+if TYPE_CHECKING:
+    from .nsys import NsysReading
+
+_TABLE = "CUDA_GRAPH_NODE_EVENTS"
+# Without the column of the originals, copies would have the ranges around the instantiation of their graph.
+_COLUMNS: dict[str, Kind] = dict.fromkeys(("globalTid", "graphNodeId", "start", "originalGraphNodeId"), "integer")
+
+
+def has_nodes(tables: Tables) -> bool:
+    """Whether an export has the creations of graph nodes."""
+    return set(_COLUMNS) <= set(tables.names.get(_TABLE, ()))
+
+
+def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
+    """Write ``graph_nodes``. ``pushes`` are the starts, ends and serialized threads of all push/pop ranges, and their
+    names: texts, or ids of texts where these are empty.
+
+    Work names copies of nodes. A copy has the origin of its original, and none if the original is not in the table.
+    """
+    parts = [np.zeros((len(_COLUMNS), 0), np.int64)]
+    for batch in reading.tables.batches(_TABLE, _COLUMNS):
+        known = batch.known("globalTid") & batch.known("graphNodeId")
+        known &= batch.known("start") & (batch["start"] + reading.offset > 0)
+        parts.append(np.stack([batch[name][known] for name in _COLUMNS]))
+    events = np.concatenate(parts, axis=1)
+    processes = events[0] >> nsys.THREAD_BITS << nsys.THREAD_BITS
+    for key in np.unique(processes).tolist():
+        thread, node, time, original = events[:, processes == key]
+        order = np.lexsort((time, node))
+        ids, first = np.unique(node[order], return_index=True)
+        # A copy may have two rows, one of them without the original.
+        original = np.maximum.reduceat(original[order], first)
+        thread, time = thread[order][first], time[order][first]
+        root = np.where(original == 0, np.arange(len(ids)), find(ids, original))
+        for _ in range(len(ids).bit_length()):  # copies of copies; each round doubles the number of steps
+            root = np.where(root < 0, -1, root[root])
+        recorded = (root >= 0) & (original[root] == 0)
+        ranges, writer = np.zeros(len(ids), np.uint32), reading.target(key).writer
+        originals = np.flatnonzero(original == 0)
+        for i, names in _names(reading, pushes, thread[originals], time[originals]).items():
+            ranges[originals[i]] = writer.string(json.dumps(names, ensure_ascii=False))
+        at = root[recorded]
+        rows = rows_of(
+            "graph_nodes", len(at), graph_node=ids[recorded], created=time[at] + reading.offset, ranges=ranges[at],
+            original=np.where(original[recorded] == 0, 0, ids[at]), thread=reading.thread_numbers(thread[at]),
+        )  # fmt: skip
+        writer.rows("graph_nodes", rows)
+
+
+def _names(
+    reading: NsysReading, pushes: tuple[np.ndarray, ...], threads: np.ndarray, times: np.ndarray
+) -> dict[int, list[str]]:
+    """The names of the ranges around moments of threads, outermost first, by the index of the moment."""
+    names: dict[int, list[str]] = {}
+    for thread in np.unique(threads).tolist():
+        starts, ends, _, texts, ids = (column[pushes[2] == thread] for column in pushes)
+        moments = np.flatnonzero(threads == thread)
+        moments = moments[np.argsort(times[moments])]
+        first, last = np.searchsorted(times[moments], starts), np.searchsorted(times[moments], ends, "right")
+        for i in np.lexsort((-ends, starts)).tolist():
+            for moment in moments[first[i] : last[i]].tolist():
+                names.setdefault(moment, []).append(str(texts[i]) or reading.texts[int(ids[i])])
+    return names

@@ -1,0 +1,291 @@
+"""The mapping of the tables of an nvprof database to tables of a capture.
+
+The tables are CUPTI's activity records. Their enumerations are CUPTI's, like those of a capture. Functions are callback
+ids; :mod:`.callback_names` has their names.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...importers.row_builder import Rows, arguments
+from . import callback_names
+from .reading import Fill, Mapping, Target
+from .schema import NOTHING, declare
+
+if TYPE_CHECKING:
+    from .nvprof import NvprofReading
+
+#: The column with the number of a row.
+ROW = "_id_"
+
+_THREADS = 0xFFFFFFFF
+
+
+def packed(blobs: np.ndarray, size: int, dtype: str) -> np.ndarray:
+    """The values in blobs, each cut or padded to ``size`` bytes; a row for each blob."""
+    data = b"".join(blob[:size].ljust(size, b"\0") for blob in blobs.tolist())
+    return np.frombuffer(data, dtype).reshape(len(blobs), size // np.dtype(dtype).itemsize)
+
+
+def ids(blobs: np.ndarray) -> np.ndarray:
+    """The three numbers of CUPTI's object ids: process and thread, or device, context and stream. Shape (n, 3)."""
+    return packed(blobs, 12, "<u4")
+
+
+# Columns that many tables share, in the notation of :mod:`cutrace.extras.nsys.schema`.
+_TIMES = "start=start:time! end=end:time! "
+_MOMENT = "timestamp=time:time! "
+_WORK = _TIMES + "correlationId=correlation streamId=stream contextId=context deviceId=device "
+_COPY = _WORK + "bytes=bytes copyKind=kind srcKind=source_memory dstKind=destination_memory flags "
+_CALL = _TIMES + (
+    "correlationId=correlation cbid=function.callback! threadId! processId returnValue=function.status:bits"
+)
+_KERNEL = _WORK + """
+    name=launch.name:string gridX=launch.grid_x gridY=launch.grid_y gridZ=launch.grid_z blockX=launch.block_x
+    blockY=launch.block_y blockZ=launch.block_z registersPerThread=launch.registers
+    staticSharedMemory=launch.static_shared dynamicSharedMemory=launch.dynamic_shared
+    sharedMemoryExecuted=launch.shared_executed localMemoryPerThread=launch.local_per_thread
+    localMemoryTotal=launch.local_total launchType=launch.launch_type isSharedMemoryCarveoutRequested
+    sharedMemoryCarveoutRequested cacheConfig:bytes
+"""  # fmt: skip
+_DEVICE = """
+    id=device globalMemorySize=memory globalMemoryBandwidth=memory_bandwidth computeCapabilityMajor=compute_major
+    computeCapabilityMinor=compute_minor numMultiprocessors=multiprocessors coreClockRate=core_clock
+    l2CacheSize=l2_cache numThreadsPerWarp=warp_size maxThreadsPerBlock=max_threads_per_block
+    maxWarpsPerMultiprocessor=max_warps_per_multiprocessor maxBlocksPerMultiprocessor=max_blocks_per_multiprocessor
+    maxRegistersPerMultiprocessor=registers_per_multiprocessor maxRegistersPerBlock=registers_per_block
+    maxSharedMemoryPerMultiprocessor=shared_per_multiprocessor maxSharedMemoryPerBlock=shared_per_block
+    numMemcpyEngines=copy_engines name=name:string uuid:bytes
+"""
+
+
+def _kernels(reading: NvprofReading, target: Target, made: Rows) -> None:
+    batch, launch = made.batch, made.of("launch")
+    launch.check("name", "cacheConfig")
+    asked = batch["isSharedMemoryCarveoutRequested"] != 0
+    launch.set("carveout", np.where(asked, batch["sharedMemoryCarveoutRequested"], 255))
+    # The low half of a byte is the requested configuration, the high half the one used.
+    cache = packed(batch["cacheConfig"], 1, "u1")[:, 0]
+    launch.rows["cache_requested"], launch.rows["cache_executed"] = cache & 15, cache >> 4
+    if reading.counts_kernels:
+        reading.kernels.append((batch["correlationId"], made.rows["start"].copy()))
+
+
+def _copies(reading: NvprofReading, target: Target, made: Rows) -> None:
+    made.rows["source_device"] = made.rows["destination_device"] = made.rows["device"]
+    _asynchronous(reading, target, made)
+
+
+def _peer_copies(reading: NvprofReading, target: Target, made: Rows) -> None:
+    batch = made.batch
+    own = batch["srcContextId"] == batch["contextId"]
+    made.set("peer_context", np.where(own, batch["dstContextId"], batch["srcContextId"]))
+    _asynchronous(reading, target, made)
+
+
+def _asynchronous(reading: NvprofReading, target: Target, made: Rows) -> None:
+    made.check("flags")
+    made.rows["flags"] = made.batch["flags"] & 1
+
+
+def _calls(domain: int, names: dict[int, str]) -> Fill:
+    kind = "runtime" if domain == 2 else "driver"
+
+    def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
+        batch, function = made.batch, made.of("function").rows
+        made.rows["thread"] = batch["threadId"] & _THREADS
+        for pid in np.unique(batch["processId"]).tolist():
+            wide = batch["threadId"][(batch["threadId"] > _THREADS) & (batch["processId"] == pid)]
+            reading.wide_threads.setdefault(pid & 0xFFFFFFFF, set()).update(np.unique(wide).tolist())
+        numbers, inverse = np.unique(batch["cbid"], return_inverse=True)
+        texts = [target.writer.string(names.get(n) or f"{kind} function {n}") for n in numbers.tolist()]
+        function["name"], function["domain"] = np.array(texts)[inverse.reshape(-1)], domain
+
+    return fill
+
+
+def _overheads(reading: NvprofReading, target: Target, made: Rows) -> None:
+    of_thread = made.batch["objectKind"] == 2
+    made.rows["thread"] = np.where(of_thread, ids(made.batch["objectId"])[:, 1], 0)
+
+
+def _unified_memory(reading: NvprofReading, target: Target, made: Rows) -> None:
+    # CPU page faults are instants.
+    made.rows["end"] = np.where((made.rows["end"] == 0), made.rows["start"], made.rows["end"])
+
+
+def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
+    made.moment("start", until="end")
+    made.rows["operation"] = 1
+    # The same row has the time of the release, if there was one.
+    freed = (made.batch["end"] > 0) & made.usable
+    released = made.rows[freed]
+    released["time"], released["operation"] = made.batch["end"][freed], 2
+    reading.add(target, "allocations", released)
+
+
+def _environment(reading: NvprofReading, target: Target, made: Rows) -> None:
+    batch = made.batch
+    words = packed(batch["data"], 20, "<u4").astype(np.uint64)
+    low, high = words & np.uint64(0xFFFF), words << np.uint64(16)
+    high &= np.uint64(NOTHING)
+    speed = low[:, 0] | high[:, 1] | (low[:, 2] | high[:, 3]) << np.uint64(32)
+    power = words[:, 0] | words[:, 1] << np.uint64(32)
+    kind = batch["environmentKind"]
+    made.rows["values"] = np.select([kind == 1, kind == 3], [speed, power], words[:, 0])
+    made.rows["flags"] = np.where(kind == 1, words[:, 4], 0)
+    made.reject((kind < 1) | (kind > 4), "an unknown kind")
+
+
+def _devices(reading: NvprofReading, target: Target, made: Rows) -> None:
+    fields = made.rows
+    fields["max_threads_per_multiprocessor"] = fields["max_warps_per_multiprocessor"] * fields["warp_size"]
+    fields["uuid"] = packed(made.batch["uuid"], 16, "V16")[:, 0]
+
+
+def _preemptions(reading: NvprofReading, target: Target, made: Rows) -> None:
+    made.rows["name"], made.rows["scope"] = target.writer.string("preemption"), 1
+    values = {name: made.batch[name].tolist() for name in ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")}
+    made.rows["arguments"] = arguments(target.writer, values, made.batch.rows)
+
+
+_OPENACC = (
+    "device init", "device shutdown", "runtime shutdown", "enqueue launch", "enqueue upload", "enqueue download",
+    "wait", "implicit wait", "compute construct", "update", "enter data", "exit data", "create", "delete", "alloc",
+    "free",
+)  # fmt: skip
+_OPENMP = ("parallel", "task", "thread", "idle", "wait barrier", "wait taskwait")
+_ARGUMENT_NUMBERS = ("deviceNumber", "async", "lineNo", "endLineNo", "bytes", "numGangs", "numWorkers", "vectorLength")
+_ARGUMENT_TEXTS = ("srcFile", "funcName", "varName", "kernelName")
+
+
+def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
+    def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
+        batch, writer = made.batch, target.writer
+        made.rows["category"] = writer.string(category)
+        known = batch["eventKind"].clip(0, len(kinds) + 1)
+        texts = [writer.string(text) for text in ("unknown", *kinds, "unknown")]
+        made.rows["name"] = np.array(texts)[known]
+        made.rows["thread"] = np.where(batch["cuThreadId"] != 0, batch["cuThreadId"], batch["threadId"]) & _THREADS
+        values: dict[str, list[object]] = {
+            name: [v or None for v in batch[name].tolist()] for name in _ARGUMENT_NUMBERS
+        }
+        values |= {name: [reading.texts[v] or None for v in batch[name].tolist()] for name in _ARGUMENT_TEXTS}
+        made.rows["arguments"] = arguments(writer, values, batch.rows)
+
+    columns = ("eventKind!", "threadId", "cuThreadId", "externalId=external", *_ARGUMENT_NUMBERS, *_ARGUMENT_TEXTS)
+    return Mapping(declare("", "host_slices", _TIMES + " ".join(columns)), fill)
+
+
+def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
+    """Counters and metrics. Those without a time were read around a kernel and take its start."""
+    metric = noun == "metric"
+
+    def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
+        batch, writer = made.batch, target.writer
+        if not timed:
+            made.rows["time"] = reading.kernel_starts(batch["correlationId"])
+            made.reject(made.rows["time"] == 0, "its kernel is missing")
+            made.rows["device"] = 0xFFFF
+        made.rows["value"] = _numbers(batch["value"]) if metric else batch["value"]
+        made.reject(~np.isfinite(made.rows["value"]), "not a number")
+        made.rows["category"] = writer.string(f"nvprof {noun}s")
+        made.rows["name"] = [writer.string(f"{noun} {number}") for number in batch["id"].tolist()]
+        if per_instance:
+            made.rows["series"] = [writer.string(f"instance {number}") for number in batch["instance"].tolist()]
+
+    columns = f"id! value{':bytes' * metric}! {'instance ' * per_instance}"
+    columns += _MOMENT + "deviceId=device" if timed else "correlationId"
+    return Mapping(declare("", "counters", columns), fill, 1 if timed else 2)
+
+
+def _numbers(blobs: np.ndarray) -> np.ndarray:
+    """Values of metrics: 64-bit floats or integers. The file does not have their type. Bits below 2^52 are an integer,
+    because as a float they would be smaller than any measured value."""
+    whole, floating = (packed(blobs, 8, dtype)[:, 0] for dtype in ("<u8", "<f8"))
+    return np.where(whole < 1 << 52, whole.astype(np.float64), floating)
+
+
+def _mapping(table: str, columns: str, fill: Fill | None = None, priority: int = 1) -> Mapping:
+    return Mapping(declare("", table, columns), fill, priority)
+
+
+_KERNELS = _mapping("kernels", _KERNEL, _kernels)
+_ACC = _constructs("OpenACC", _OPENACC)
+#: Mappings by kind of record. Those with a lower priority are read earlier.
+MAPPINGS: dict[str, Mapping] = {
+    "RUNTIME": _mapping("api_calls", _CALL, _calls(2, callback_names.RUNTIME), 0),
+    "DRIVER": _mapping("api_calls", _CALL, _calls(1, callback_names.DRIVER), 0),
+    "KERNEL": _KERNELS,
+    "CONCURRENT_KERNEL": _KERNELS,
+    "CDP_KERNEL": _KERNELS,
+    "MEMCPY": _mapping("memcpys", _COPY, _copies),
+    "MEMCPY2": _mapping(
+        "memcpys",
+        _COPY + "srcDeviceId=source_device dstDeviceId=destination_device srcContextId dstContextId",
+        _peer_copies,
+    ),
+    "MEMSET": _mapping("memsets", _WORK + "bytes=bytes memoryKind=memory value=value:bits flags", _asynchronous),
+    "SYNCHRONIZATION": _mapping(
+        "synchronizations",
+        _TIMES + "correlationId=correlation contextId=context type=type streamId=stream:id cudaEventId=event:id",
+    ),
+    "CUDA_EVENT": _mapping("cuda_events", "correlationId=correlation streamId=stream contextId=context eventId=event"),
+    "OVERHEAD": _mapping("overheads", _TIMES + "overheadKind=kind objectKind objectId:bytes", _overheads),
+    "UNIFIED_MEMORY_COUNTER": _mapping(
+        "unified_memory",
+        _TIMES + "value=value address=address streamId=stream counterKind=kind srcId=source_device "
+        "dstId=destination_device flags=flags",
+        _unified_memory,
+    ),
+    "MEMORY": _mapping(
+        "allocations",
+        "start end address=address bytes=bytes memoryKind=memory deviceId=device contextId=context name=source:string",
+        _allocations,
+    ),
+    "ENVIRONMENT": _mapping("environment", _MOMENT + "deviceId=device environmentKind=kind data:bytes!", _environment),
+    "EXTERNAL_CORRELATION": _mapping(
+        "external_correlations", "externalId=external correlationId=correlation externalKind=kind"
+    ),
+    "DEVICE": _mapping("devices", _DEVICE, _devices),
+    "CONTEXT": _mapping(
+        "contexts", "contextId=context deviceId=device computeApiKind=compute_api nullStreamId=null_stream"
+    ),
+    "STREAM": _mapping("streams", "streamId=stream contextId=context flag=type priority=priority:bits"),
+    "MODULE": _mapping("modules", "id=module cubinSize=size contextId=context"),
+    "FUNCTION": _mapping(
+        "device_functions", "id=device_function moduleId=module functionIndex=index contextId=context name=name:string"
+    ),
+    "PREEMPTION": _mapping("instants", _MOMENT + "preemptionKind gridId blockX blockY blockZ", _preemptions),
+    "OPENACC_DATA": _ACC,
+    "OPENACC_LAUNCH": _ACC,
+    "OPENACC_OTHER": _ACC,
+    "OPENMP": _constructs("OpenMP", _OPENMP),
+} | {
+    f"{'INSTANTANEOUS_' * timed}{noun.upper()}{'_INSTANCE' * per_instance}": _counters(
+        noun, timed=timed, per_instance=per_instance
+    )
+    for noun, timed, per_instance in product(("event", "metric"), (False, True), (False, True))
+}
+
+#: Columns that repeat other columns, or mean nothing outside the file.
+REDUNDANT = frozenset({ROW, "version", "processId", "cuProcessId", "cubin", "completed"})
+
+_SOURCE_LEVEL = "counts by source line, without times"
+#: Why tables are left out.
+WHY = {
+    "Version": "the version of the file",
+    "PCIE": "topology of the machine",
+    "NVLINK": "topology of the machine",
+    "DEVICE_ATTRIBUTE": "properties of the machine that no table holds",
+} | dict.fromkeys(
+    (
+        "SOURCE_LOCATOR", "GLOBAL_ACCESS", "SHARED_ACCESS", "BRANCH", "INSTRUCTION_EXECUTION",
+        "INSTRUCTION_CORRELATION", "PC_SAMPLING", "PC_SAMPLING_RECORD_INFO",
+    ),
+    _SOURCE_LEVEL,
+)  # fmt: skip

@@ -1,0 +1,229 @@
+"""The parts that importers of tables (Nsight Systems, nvprof) share.
+
+A :class:`Mapping` maps a table to a table of a capture, with columns in the notation of :mod:`.schema`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import BadCapture
+from ...importers.base import DAMAGED_FILE, Import
+from ...importers.row_builder import Rows, Strings, Texts, text_ids
+from ...importers.tables import Batch, Kind, Tables
+from ...runbin import Writer
+from .schema import NOTHING, SqlColumn, SqlTable
+
+#: Sets the undeclared fields after the declared ones, given the reading, the process and the rows.
+Fill = Callable[[Any, "Target", Rows], None]
+
+_KINDS: dict[str, Kind] = {"text": "text", "uuid": "uuid", "real": "real", "bytes": "bytes"}
+
+
+def kinds(table: SqlTable) -> dict[str, Kind]:
+    """The columns of a table that are read, and their kinds."""
+    return {c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used}
+
+
+@dataclass
+class Target:
+    """A process that is being written: its texts, and its texts as names of functions."""
+
+    key: int
+    writer: Writer
+    strings: Strings
+    functions: Strings
+
+
+class Reading(ABC):
+    """The import of one file."""
+
+    #: The table of texts and the column of their ids.
+    string_table: ClassVar[tuple[str, str]] = ("StringIds", "id")
+    #: Columns that repeat other columns, or mean nothing outside the file.
+    redundant: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, tables: Tables, out: Import, path: Path) -> None:
+        self.tables, self.out, self.path = tables, out, path
+        self.targets: dict[int, Target] = {}
+        self.rows_kept = 0
+
+    @cached_property
+    def offset(self) -> int:
+        """The offset (ns) added to all times."""
+        return 0
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether cutrace wrote the file."""
+        return False
+
+    @abstractmethod
+    def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+        """The rows of a table by process, and their indices in the table. Rows that damage hides are counted as
+        lost."""
+
+    def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
+        """The thread ids of the file's ids."""
+        return ids
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The texts by their numbers in the file."""
+        name, number = self.string_table
+        texts = Texts()
+        columns: dict[str, Kind] = {number: "integer", "value": "text"}
+        for batch in self.tables.batches(name, columns) if name in self.tables.names else ():
+            good = batch.known(number) & batch.known("value")
+            texts.update(zip(batch[number][good].tolist(), batch["value"][good].tolist(), strict=True))
+            self.out.kept(name, int(np.count_nonzero(good)))
+            self.out.lost(name, int(np.count_nonzero(~good)), why="no number or no text")
+        return texts
+
+    def convert(self, name: str, mapping: Mapping) -> None:
+        """Write the rows of a table."""
+        for target, batch, _ in self.batches(name, mapping.columns):
+            for part, chosen in mapping.parts(batch):
+                self.write(name, target, part.rows(self, target, chosen))
+        self.leave_columns(name, set(mapping.columns))
+
+    def finish(self, nothing: str) -> None:
+        """Note damage. Raises :class:`BadCapture` with the sentence ``nothing`` when no row could be used."""
+        for name, damage in self.tables.damage.items():
+            self.out.damaged(name, damage)
+        if not self.rows_kept and not self.is_own:
+            raise BadCapture(f"{self.path} {nothing}")
+
+    def write(self, what: str, target: Target, made: Rows) -> None:
+        """Write rows, and account for them."""
+        self.add(target, made.table, made.settle(self.out, what))
+
+    def add(self, target: Target, table: str, rows: np.ndarray) -> None:
+        """Write rows that are already accounted for."""
+        self.rows_kept += len(rows)
+        if len(rows):
+            target.writer.rows(table, rows)
+
+    def missing(self, name: str, read: int) -> None:
+        """Count the missing rows of a damaged table."""
+        if name in self.tables.damage:
+            # Count at least one row if the number of rows is unknown.
+            self.out.lost(name, max((self.tables.count(name) or 0) - read, 1), why=DAMAGED_FILE)
+
+    def leave_columns(self, name: str, used: set[str]) -> None:
+        """Account for the columns of a table that have values and are left out."""
+        unused = [c for c in self.tables.names[name] if c not in used and c not in self.redundant]
+        for column, count in self.tables.filled(name, unused).items():
+            self.out.left(f"{column} of {name}", count)
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """The mapping of a table to a table of a capture: declared columns, and ``fill`` for other fields. Rows that
+    ``apart`` chooses use the mapping ``other``."""
+
+    table: SqlTable
+    fill: Fill | None = None
+    priority: int = 1
+    other: Mapping | None = None
+    apart: Callable[[Batch], np.ndarray] | None = None
+
+    @property
+    def columns(self) -> dict[str, Kind]:
+        return kinds(self.table) | (self.other.columns if self.other else {})
+
+    def parts(self, batch: Batch) -> Iterator[tuple[Mapping, Batch]]:
+        """The rows of a batch by mapping."""
+        chosen = self.apart(batch) if self.apart else np.zeros(0, bool)
+        if self.other and chosen.any():
+            yield self.other, batch.select(chosen)
+            batch = batch.select(~chosen)
+        if batch.rows or not chosen.any():
+            yield self, batch
+
+    def rows(self, reading: Reading, target: Target, batch: Batch) -> Rows:
+        """The rows of a capture for the rows of a batch."""
+        made = Rows(self.table.table, batch, reading.offset)
+        convert(reading, target, made, self.table)
+        if self.fill:
+            self.fill(reading, target, made)
+        for of, referred in made.referred.items():
+            made.adopt(referred)
+            made.rows[of] = target.writer.intern(referred.table, referred.rows)
+        return made
+
+
+def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> None:
+    """Set the fields of rows from the declared columns of a table."""
+    times = {c.field: c.name for c in table.columns if c.field and c.conversion in ("time", "open")}
+    if "end" in times:
+        made.span(times["start"], times["end"], open_ended=any(c.conversion == "open" for c in table.columns))
+    else:
+        for field, name in times.items():
+            made.moment(name, field)
+    made.need(*(c.name for c in table.columns if c.required))
+    for column in table.columns:
+        if column.field:
+            _set(reading, target, made.of(column.of), column)
+
+
+def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> None:
+    batch, field = made.batch, column.field
+    values, known = batch[column.name], batch.known(column.name)
+    match column.conversion:
+        case "time" | "process":
+            return
+        case "open":
+            made.rows["flags"] = batch.columns[column.name].null
+            return
+        case "text":
+            made.rows[field] = text_ids(target.writer, values)
+            return
+        case "string":
+            made.rows[field] = target.strings[values]
+            return
+        case "function":
+            made.rows[field] = target.functions[values]
+            return
+        case "thread":
+            made.rows[field] = reading.thread_numbers(values)
+            return
+    made.check(column.name)
+    match column.conversion:
+        case "bits" | "color":
+            made.rows[field] = values.astype(np.uint32)
+        case "memory":
+            made.set(field, np.where(known & (values != 7), values + 1, 0))
+        case "less":
+            made.set(field, np.where(known, values + 1, 0))
+        case "id":
+            nothing = (values == -1) | (values == NOTHING)
+            made.set(field, values if reading.is_own else np.where(nothing, 0, values))
+        case "thousand":
+            made.set(field, values // 1000)
+        case "uuid":
+            made.rows[field] = np.array([np.void(_uuid(value)) for value in values.tolist()], "V16")
+        case "override":
+            made.set(field, np.where(known, values, made.rows[field]))
+        case "real":
+            # SQLite writes NaN as NULL.
+            source = batch.columns[column.name]
+            made.set(field, values if source.missing else np.where(source.null, np.nan, values))
+        case _:
+            made.set(field, values)
+
+
+def _uuid(value: str | bytes) -> bytes:
+    """The 16 bytes of a UUID, zeros for other values."""
+    if isinstance(value, str):
+        digits = re.sub(r"[^0-9a-fA-F]", "", value.removeprefix("GPU-").removeprefix("MIG-"))
+        value = bytes.fromhex(digits) if len(digits) == 32 else b""
+    return value if len(value) == 16 else bytes(16)

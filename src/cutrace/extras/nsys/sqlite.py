@@ -1,0 +1,413 @@
+"""SQLite: a database with the tables and columns of Nsight Systems' exports.
+
+Queries for exports of nsys work on it. Rows without a table in nsys are in tables of cutrace, and fields without a
+column in nsys are in additional columns; docs/sqlite.md lists them. The database is complete:
+:mod:`cutrace.extras.nsys.nsys` reads all of it. :mod:`cutrace.extras.nsys.schema` declares the tables.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime, timezone
+from functools import cached_property
+from itertools import count, repeat
+from pathlib import Path
+
+import numpy as np
+
+from ... import embedding
+from ...analysis.names import normalize_kernel
+from ...embedding import SQLITE_COLUMN, SQLITE_TABLE
+from ...errors import CutraceError
+from ...exporters.base import Request
+from ...exporters.rows import pieces
+from ...runbin.layout import REFERRED, TABLES
+from ...trace import Process, Trace
+from . import schema as nsys
+from .schema import THREAD_BITS, THREADS, SqlColumn, SqlTable
+
+# Thread ids that do not fit, such as those of other tools, are replaced by numbers from here.
+_RENUMBERED = 0x800000
+
+# The values of a column: an array, or any object for each row.
+Values = np.ndarray | Iterable[object]
+
+
+def write(trace: Trace, path: Path, request: Request) -> None:
+    """Write a trace as a database. Memory does not grow with the trace. Raises :class:`CutraceError` for errors of
+    SQLite."""
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            # No journal is needed, because the file is renamed when it is complete.
+            for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+                connection.execute(f"PRAGMA {pragma}")
+            connection.execute("BEGIN")
+            Database(trace, connection).write(request)
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise CutraceError(f"cannot write {path}: {error}. Choose another folder.") from None
+
+
+class Database:
+    """A database that is being written."""
+
+    def __init__(self, trace: Trace, connection: sqlite3.Connection) -> None:
+        self.trace, self._connection = trace, connection
+        self._made: set[str] = set()
+        self._renumbered: dict[tuple[int, int], int] = {}
+        #: Ids of texts that the trace does not have; they follow those of the trace.
+        self._more: dict[str, int] = {}
+
+    def write(self, request: Request) -> None:
+        names = [name for name in TABLES if name not in ("launches", "functions")]
+        total = sum(self.trace.count(name) for name in names)
+        done = 0
+        self._describe()
+        for name in names:
+            for piece in pieces(self.trace, name):
+                for rows in piece:
+                    for table, part in _tables(name, rows):
+                        self.insert(table, part)
+                    done += len(rows)
+                if request.progress:
+                    request.progress(min(done, total), total)
+        texts = enumerate([*self.trace.strings, *self._more])
+        self.add("StringIds", {"id": "INTEGER PRIMARY KEY", "value": "TEXT"}, texts)
+        if self._renumbered:
+            ids = self._process_ids.tolist()
+            numbers = ((ids[process] | number, thread) for (process, thread), number in self._renumbered.items())
+            self.add("THREAD_NUMBERS", {"globalTid": "INTEGER", "thread": "INTEGER"}, numbers)
+        if request.capture:
+            self.add(SQLITE_TABLE, {SQLITE_COLUMN: "BLOB"}, ((piece,) for piece in embedding.pieces(self.trace)))
+
+    def insert(self, table: SqlTable, rows: np.ndarray) -> None:
+        """Add rows of the trace to a table. Unknown columns are NULL."""
+        if not len(rows):
+            return
+        values = {c.name: self._values(c, rows) for c in table.columns if c.field}
+        more = _MORE.get(table)
+        if more:
+            values |= more(self, rows)
+        columns = (values.get(c.name, repeat(None, len(rows))) for c in table.columns)
+        listed = (_listed(column) if isinstance(column, np.ndarray) else column for column in columns)
+        self.add(table.name, {c.name: c.sql_type for c in table.columns}, zip(*listed, strict=True))
+
+    def add(self, name: str, columns: dict[str, str], rows: Iterable[Sequence[object]]) -> None:
+        """Add rows to a table, which is created on first use."""
+        if name not in self._made:
+            self._made.add(name)
+            fields = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
+            self._connection.execute(f'CREATE TABLE "{name}" ({fields})')
+        marks = ", ".join("?" * len(columns))
+        self._connection.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
+
+    def _values(self, column: SqlColumn, rows: np.ndarray) -> Values:
+        """The values of a column, converted by its ``conversion``."""
+        if column.conversion == "process":
+            return self.process_ids(rows)
+        if column.conversion == "thread":
+            return self.thread_ids(rows, column.field)
+        if column.of:
+            values: np.ndarray = self.trace.table(REFERRED[column.of])[column.field][rows[column.of]]
+        else:
+            values = rows[column.field]
+        match column.conversion:
+            case "null" | "id" | "color":
+                return _or_null(values)
+            case "open":
+                return _where(rows["flags"] & 1 == 0, values)
+            case "text":
+                return self.texts(values)
+            case "memory":
+                values = np.where(values == 0, 7, values.astype(np.int64) - 1)
+            case "less":
+                values = values.astype(np.int64) - 1
+            case "thousand":
+                values = values.astype(np.int64) * 1000
+            case "uuid":
+                return (bytes(value) for value in values.tolist())
+        return values
+
+    # Ids
+
+    def process_ids(self, rows: np.ndarray) -> np.ndarray:
+        """The serialized ids of the processes of rows."""
+        ids: np.ndarray = self._process_ids[rows["process"]]
+        return ids
+
+    def thread_ids(self, rows: np.ndarray, name: str) -> np.ndarray:
+        """The serialized ids of the threads of rows, which have 24 bits for the thread."""
+        threads = rows[name].astype(np.int64)
+        large = np.flatnonzero(threads > THREADS)
+        keys, inverse = np.unique(
+            np.stack([rows["process"][large], threads[large]], axis=1), axis=0, return_inverse=True
+        )
+        numbers = [self._renumbered.setdefault((p, t), _RENUMBERED + len(self._renumbered)) for p, t in keys.tolist()]
+        threads[large] = np.array(numbers, np.int64)[inverse.reshape(-1)]
+        return self.process_ids(rows) | threads
+
+    def texts(self, ids: np.ndarray) -> Iterator[str]:
+        known = {number: self.trace.strings[number] for number in np.unique(ids).tolist()}
+        return map(known.__getitem__, ids.tolist())
+
+    def text_id(self, text: str) -> int:
+        """The id of a text, which is added if the trace does not have it."""
+        known = self.trace.strings.find(text)
+        return self._more.setdefault(text, len(self.trace.strings) + len(self._more)) if known is None else known
+
+    def gpu_ids(self, devices: np.ndarray) -> list[int]:
+        """The numbers of GPUs: those of CUDA, or unused ones if another process has the same number."""
+        return [self._gpus[key] for key in devices[["process", "device"]].tolist()]
+
+    @cached_property
+    def _gpus(self) -> dict[tuple[int, int], int]:
+        keys = dict.fromkeys(self.trace.devices[["process", "device"]].tolist())
+        free = count(max((device for _, device in keys), default=0) + 1)
+        taken: set[int] = set()
+        numbers = {}
+        for key in keys:
+            numbers[key] = next(free) if key[1] in taken else key[1]
+            taken.add(key[1])
+        return numbers
+
+    @cached_property
+    def kernel_names(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of the demangled name and of the base name of each launch configuration."""
+        from ..._native import demangle
+
+        names = [self.trace.strings[number] for number in self.trace.launches["name"].tolist()]
+        full = np.array([self.text_id(demangle(name)) for name in names], np.int64)
+        short = np.array([self.text_id(normalize_kernel(name).rsplit("::", 1)[-1]) for name in names], np.int64)
+        return full, short
+
+    @cached_property
+    def _process_ids(self) -> np.ndarray:
+        return np.array([_process_id(process) for process in self.trace.processes], np.int64)
+
+    # Metadata
+
+    def _describe(self) -> None:
+        from importlib.metadata import version
+
+        about = {"EXPORT_PRODUCT_NAME": "cutrace", "EXPORT_PRODUCT_VERSION": version("cutrace")}
+        self.add("META_DATA_EXPORT", {"name": "TEXT", "value": "TEXT"}, about.items())
+        for name, values in nsys.ENUMS.items():
+            columns = {"id": "INTEGER PRIMARY KEY", "name": "TEXT", "label": "TEXT"}
+            self.add(name, columns, [(number, *texts) for number, texts in values.items()])
+        processes = (
+            (_process_id(process), process.pid, process.name, json.dumps(_description(process), ensure_ascii=False))
+            for process in self.trace.processes
+        )
+        columns = {"globalPid": "INTEGER", "pid": "INTEGER", "name": "TEXT", "description": "TEXT"}
+        self.add("PROCESSES", columns, processes)
+        clocks = self.trace.clocks
+        if len(clocks):
+            began = int(clocks["realtime"][0]) - int(clocks["boottime"][0])
+            columns = {"utcEpochNs": "INTEGER", "utcTime": "TEXT"}
+            self.add("TARGET_INFO_SESSION_START_TIME", columns, [(began, _utc(began))])
+        start, end = self.trace.start, self.trace.end
+        columns = dict.fromkeys(("globalVid", "duration", "startTime", "stopTime"), "INTEGER")
+        self.add("ANALYSIS_DETAILS", columns, [(1 << 48, end - start, start, end)])
+        devices = self.trace.devices
+        columns = dict.fromkeys(("gpuId", "cudaId", "pid", "numMultiprocessors"), "INTEGER")
+        if len(devices):
+            pids = self.process_ids(devices) >> THREAD_BITS & THREADS
+            numbers = (devices["device"].tolist(), pids.tolist(), devices["multiprocessors"].tolist())
+            rows = zip(self.gpu_ids(devices), *numbers, strict=True)
+            self.add("TARGET_INFO_CUDA_DEVICE", columns, rows)
+        self._name_domains()
+
+    def _name_domains(self) -> None:
+        """Write the NVTX domains that each process uses. The id of a domain is that of its name."""
+        used: set[tuple[int, int]] = set()
+        for name in ("nvtx_ranges", "nvtx_marks", "nvtx_categories"):
+            for rows in self.trace.blocks(name):
+                used.update(np.unique(rows[["process", "domain"]]).tolist())
+        domains = [
+            {
+                "start": self.trace.start,
+                "eventType": nsys.NVTX_DOMAIN,
+                "text": self.trace.strings[domain],
+                "globalTid": int(self._process_ids[process]),
+                "domainId": domain,
+            }
+            for process, domain in sorted(used)
+            if domain
+        ]
+        if domains:
+            columns = {c.name: c.sql_type for c in nsys.NVTX_RANGES.columns}
+            self.add(nsys.NVTX_RANGES.name, columns, [[row.get(column) for column in columns] for row in domains])
+
+
+def _process_id(process: Process) -> int:
+    """The serialized id of a process, which in nsys contains machine, process and thread. Each process gets its own
+    machine number, because processes of several machines may have the same process id."""
+    return (process.index + 1) << 48 | (process.pid & THREADS) << THREAD_BITS
+
+
+def _utc(ns: int) -> str:
+    """A time of the wall clock (ns since 1970) in UTC, to the second; "" if no calendar has it."""
+    try:
+        return datetime.fromtimestamp(ns // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _description(process: Process) -> dict[str, object]:
+    return {key: value for key, value in process.info.items() if key != "tables"}
+
+
+def _listed(values: np.ndarray) -> list[object]:
+    # SQLite's integers are signed.
+    listed: list[object] = (values.astype(np.int64) if values.dtype == np.uint64 else values).tolist()
+    return listed
+
+
+def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
+    """The values, NULL where they are unknown."""
+    if not known.any():
+        return repeat(None, len(values))
+    if known.all():
+        return _listed(values)
+    return [value if right else None for value, right in zip(_listed(values), known.tolist(), strict=True)]
+
+
+def _or_null(values: np.ndarray) -> Iterable[object]:
+    """The values, NULL instead of 0, which means none."""
+    return _where(values != 0, values)
+
+
+# Columns that are computed from fields
+
+
+def _kernels(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    launches, launch = database.trace.launches, rows["launch"]
+    full, short = database.kernel_names
+    carveout = launches["carveout"][launch]
+    return {
+        "demangledName": full[launch],
+        "shortName": short[launch],
+        "launchType": launches["launch_type"][launch] + 1,
+        "sharedMemoryRequestedPercentage": _where(carveout != 255, carveout),
+    }
+
+
+def _copies(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    peer = rows["kind"] == 10
+    return {"srcContextId": rows["context"], "dstContextId": np.where(peer, rows["peer_context"], rows["context"])}
+
+
+def _migrations(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    source, destination = rows["source_device"], rows["destination_device"]
+    return {
+        "deviceId": np.where(destination == nsys.NOTHING, source, destination),
+        "contextId": repeat(0, len(rows)),
+        "copyKind": np.select([rows["kind"] == 1, rows["kind"] == 2], [11, 12], 13),
+        "srcKind": repeat(7, len(rows)),
+        "dstKind": repeat(7, len(rows)),
+    }
+
+
+def _calls(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    functions = database.trace.functions[rows["function"]]
+    return {
+        "eventClass": np.where(functions["domain"] == 1, 1, 0),
+        "nameId": _where(rows["function"] != 0, functions["name"]),
+    }
+
+
+def _events(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    """The common columns of marks and ranges."""
+    columns: dict[str, Values] = {"domainId": rows["domain"]}
+    for kind, (column, dtype) in nsys.PAYLOADS.items():
+        known = rows["payload_type"] == kind
+        if known.any():
+            bits = np.ascontiguousarray(rows["payload"])
+            values = bits.view(dtype) if np.dtype(dtype).itemsize == 8 else bits.astype(np.uint32).view(dtype)
+            columns[column] = _where(known, values)
+    return columns
+
+
+def _ranges(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    types = np.where(rows["kind"] == 1, nsys.NVTX_START_END, nsys.NVTX_PUSH_POP)
+    return _events(database, rows) | {"eventType": types}
+
+
+def _marks(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    return _events(database, rows) | {"eventType": repeat(nsys.NVTX_MARK, len(rows))}
+
+
+def _categories(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    return {
+        "start": repeat(database.trace.start, len(rows)),
+        "eventType": repeat(nsys.NVTX_CATEGORY, len(rows)),
+        "globalTid": database.process_ids(rows),
+        "domainId": rows["domain"],
+    }
+
+
+def _allocations(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    imported, pool = rows["pool_type"] == 2, rows["pool"]
+    return {
+        "isAsync": rows["flags"] & 1,
+        "localMemoryPoolAddress": _or_null(np.where(imported, 0, pool)),
+        "importedMemoryPoolAddress": _or_null(np.where(imported, pool, 0)),
+    }
+
+
+def _overheads(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    types = nsys.overhead_types(rows["kind"].astype(np.int64))
+    labels = nsys.ENUMS["ENUM_CUPTI_OVERHEAD_TYPE"]
+    return {
+        "nameId": [database.text_id(labels.get(number, labels[1])[1]) for number in types.tolist()],
+        "overheadType": types,
+        "overheadKind": rows["kind"],
+    }
+
+
+def _devices(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    return {"vmId": database.process_ids(rows) >> 48 << 48, "id": database.gpu_ids(rows)}
+
+
+def _id_parts(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    keys = database.process_ids(rows)
+    return {"hwId": keys >> 56 & 0xFF, "vmId": keys >> 48 & 0xFF, "processId": keys >> THREAD_BITS & THREADS}
+
+
+_MORE: dict[SqlTable, Callable[[Database, np.ndarray], dict[str, Values]]] = {
+    nsys.KERNELS: _kernels,
+    nsys.MEMCPYS: _copies,
+    nsys.MIGRATIONS: _migrations,
+    nsys.API_CALLS: _calls,
+    nsys.SYNCHRONIZATIONS: lambda database, rows: {"syncType": rows["type"]},
+    nsys.NVTX_RANGES: _ranges,
+    nsys.NVTX_MARKS: _marks,
+    nsys.NVTX_CATEGORIES: _categories,
+    nsys.ALLOCATIONS: _allocations,
+    nsys.OVERHEADS: _overheads,
+    nsys.SYSTEM_CALLS: lambda database, rows: {"eventClass": repeat(27, len(rows))},
+    nsys.DEVICES: _devices,
+    nsys.CONTEXTS: _id_parts,
+    nsys.STREAMS: _id_parts,
+}
+
+
+def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]]:
+    """Split the rows of a table of the trace by the table of the database."""
+    if name == "unified_memory":
+        kinds = rows["kind"]
+        on_cpu = (kinds == 3) & (rows["start"] == rows["end"]) & (rows["value"] == 1) & (rows["flags"] == 0)
+        on_cpu &= (rows["source_device"] == nsys.NOTHING) & (rows["destination_device"] == 0) & (rows["stream"] == 0)
+        on_gpu = (kinds == 4) & (rows["source_device"] == rows["destination_device"]) & (rows["stream"] == 0)
+        moved = np.isin(kinds, list(nsys.MIGRATION_KINDS.values()))
+        yield from ((nsys.MIGRATIONS, rows[moved]), (nsys.CPU_FAULTS, rows[on_cpu]), (nsys.GPU_FAULTS, rows[on_gpu]))
+        yield nsys.own(name), rows[~(moved | on_cpu | on_gpu)]
+    elif name == "host_slices":
+        calls = (rows["kind"] == 4) & (rows["arguments"] == 0) & (rows["track"] == 0) & (rows["flags"] <= 1)
+        yield from ((nsys.SYSTEM_CALLS, rows[calls]), (nsys.own(name), rows[~calls]))
+    else:
+        yield nsys.BY_TABLE.get(name) or nsys.own(name), rows

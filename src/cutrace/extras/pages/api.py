@@ -1,0 +1,73 @@
+"""The page of a trace and flame graphs as functions; :mod:`cutrace` exports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from ...analysis.collectors import collect
+from ...analysis.flame import Frame, FramesBy
+from ...analysis.flame import flame as flame_graph
+from ...analysis.names import normalize_kernel
+from ...analysis.stats import StatsOptions
+from ...api import Names, Source, demangle
+from ...loading import StrPath, listed, opened
+from ...outputs import check_output, write_pieces
+from ...units import count_of, format_duration
+from .view import PARTS, flame_html, html
+
+
+@dataclass(frozen=True, repr=False)
+class FlameGraph:
+    """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others;
+    docs/view.md defines the figures of a frame. It shows itself in a notebook."""
+
+    root: Frame
+    by: FramesBy = "range"
+
+    def __repr__(self) -> str:
+        frames = sum(1 for _ in self.root.walk())
+        return f"<FlameGraph of {count_of(frames, 'frame')}, {format_duration(self.root.gpu_ns)} of GPU time>"
+
+    def _repr_html_(self) -> str:
+        # In a frame, the style and the script of the page do not meet those of the notebook.
+        page = flame_html(self.root, self.by)
+        return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
+
+
+def flame(source: Source, *, names: Names = "stable", by: FramesBy = "range") -> FlameGraph:
+    """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
+
+    :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
+    :param by: ``range``, or ``stack``: the Python frames of the launching calls take the place of ranges and operators.
+
+    Raises :class:`CutraceError` for stacks of a trace that has none.
+    """
+    options = StatsOptions(normalize_kernel if names == "stable" else demangle)
+    with opened(source) as trace:
+        return FlameGraph(flame_graph(trace, options, by), by)
+
+
+def view(source: Source, destination: StrPath, *, other: Source | None = None) -> None:
+    """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
+    server and no network.
+
+    :param other: an earlier trace: the flame graph shows the change from it, by path.
+
+    Raises :class:`CutraceError` when the destination does not end in ``.html`` or cannot be written.
+    """
+    path = Path(destination)
+    check_output(path, [*listed(source), *listed(() if other is None else other)], endings=(".html",))
+    before = None
+    if other is not None:
+        with opened(other) as trace:
+            before = collect(trace, ["paths"]), _files(other)
+    with opened(source) as trace:
+        text = html(trace, collect(trace, PARTS), _files(source), before)
+    write_pieces(path, [text])
+
+
+def _files(source: Source) -> str:
+    """The names of the files of a source, without their folders."""
+    return ", ".join(Path(path).name for path in listed(source))

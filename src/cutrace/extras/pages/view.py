@@ -1,0 +1,266 @@
+"""A capture as one self-contained HTML page: timeline, flame graph, kernels, copies, idle time, memory.
+
+The size of the page does not grow with the number of records: times are in parts of equal length, and tables, lanes and
+frames have limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...analysis import reports
+from ...analysis.flame import Frame, FramesBy, frames
+from ...analysis.gpu import work_span
+from ...analysis.stats import BusyUse, MemoryLevels, Stats
+from ...analysis.tables import Column
+from ...reports.html import data_script, escaped, figures, page, section
+from ...reports.tables import cell
+from ...reports.values import duration, size
+from ...trace import Trace
+from ...units import count_of, format_duration
+
+_FOLDER = Path(__file__).parent
+
+#: The fields of :class:`cutrace.analysis.stats.Stats` that the page shows.
+PARTS = (
+    "kernels", "memory_operations", "graphs", "paths", "streams", "gpus", "memory", "busy", "memory_levels",
+)  # fmt: skip
+# The most streams, rows of a table, and frames that are shown.
+_LANES, _ROWS, _FRAMES = 40, 50, 20_000
+_HEIGHT = 24
+_KINDS = ("range", "kernel", "copy", "fill", "graph")
+_REASONS = {
+    "busy": "busy",
+    "host": "waits for the host",
+    "kernel": "between consecutive kernels",
+    "dependency": "waits for another stream",
+    "other": "other",
+}
+
+
+def html(trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None = None) -> str:
+    """The page of a trace and its statistics, whose fields :data:`PARTS` are filled. ``name`` says what it is of. With
+    ``before``, the statistics of an earlier trace and its name, the flame graph shows what changed."""
+    view = reports.View(trace, stats)
+    flame = frames(stats.paths)
+    earlier = frames(before[0].paths) if before else None
+    shown = [
+        section("Timeline", _timeline(view)),
+        section(f"GPU time by range{f', compared with {before[1]}' if before else ''}", flame_section(earlier)),
+        *(_report(view, report) for report in ("cuda_gpu_kern_sum", "graph_sum", "cuda_gpu_mem_time_sum")),
+        _idle(view),
+        _report(view, "memory_sum"),
+    ]
+    notes = (f"<p class=note>{escaped(sentence)}</p>" for sentence in dict.fromkeys(trace.quality.sentences()))
+    return page(
+        "view",
+        name,
+        folder=_FOLDER,
+        about=escaped(" · ".join(_about(trace))) + "".join(notes),
+        main="\n".join(filter(None, shown)),
+        data=data_script("frames", flame_data(flame, earlier)),
+    )
+
+
+def flame_html(flame: Frame, by: FramesBy = "range") -> str:
+    """A page with nothing but a flame graph."""
+    about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
+    title = "GPU time by range" if by == "range" else "GPU time by Python stack"
+    main, data = section(title, flame_section(None)), data_script("frames", flame_data(flame))
+    return page("view", "cutrace flame graph", folder=_FOLDER, about=escaped(about), main=main, data=data)
+
+
+def _about(trace: Trace) -> Iterator[str]:
+    yield format_duration(trace.end - trace.start)
+    clocks = trace.clocks
+    if len(clocks):
+        realtime = int(clocks[0]["realtime"]) - int(clocks[0]["boottime"]) + trace.start
+        yield f"recorded {datetime.fromtimestamp(realtime / 1e9):%Y-%m-%d %H:%M:%S}"
+    if len(trace.processes) > 3:
+        yield count_of(len(trace.processes), "process")
+    else:
+        yield from (f"{process.name} ({process.pid})" for process in trace.processes)
+    yield from dict.fromkeys(trace.strings[number] for number in trace.devices["name"].tolist())
+    tables = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
+    yield from (count_of(rows, noun) for table, noun in tables.items() if (rows := trace.count(table)))
+
+
+# Time
+
+
+def _timeline(view: reports.View) -> str:
+    """The busy share of each GPU and of its busiest streams, and the memory that is held."""
+    uses = view.stats.busy
+    if not uses and not view.stats.memory_levels:
+        return ""
+    streams = sorted((use for use in uses if use.stream), key=lambda use: -sum(use.parts))[:_LANES]
+    lanes = []
+    for gpu in (use for use in uses if use.stream is None):
+        lanes.append(_busy_lane(view, gpu))
+        lanes += [_busy_lane(view, u) for u in streams if (u.process, u.device) == (gpu.process, gpu.device)]
+    lanes += [_memory_lane(view, levels) for levels in view.stats.memory_levels if max(levels.highest) > 0]
+    first, last = work_span(view.trace)
+    lanes.append(f"<div class=lane><div class=axis><span>0</span><span>{duration(last - first)}</span></div></div>")
+    left = sum(use.stream is not None for use in uses) - len(streams)
+    note = f"<p class=note>{count_of(left, 'stream')} with less work not shown.</p>" if left else ""
+    return f"<div class=lanes>{''.join(lanes)}</div>{note}"
+
+
+def _busy_lane(view: reports.View, use: BusyUse) -> str:
+    first, last = work_span(view.trace)
+    total, span = sum(use.parts), max(last - first, 1)
+    label = view.gpu(use.process, use.device)
+    if use.stream:
+        label = f"stream {view.stream(use.process, use.stream)}"
+    elif _several(view):
+        label = f"{label}, {view.process(use.process)}"
+    edges = [min(at * use.width / span, 1) for at in range(len(use.parts) + 1)]
+    shares = [part / use.width for part in use.parts]
+    return _lane(label, _share(total / span), _steps("busy", edges, shares), part=use.stream is not None)
+
+
+def _memory_lane(view: reports.View, levels: MemoryLevels) -> str:
+    first, last = work_span(view.trace)
+    span, most = max(last - first, 1), max(levels.highest)
+    edges = [min((time - first) / span, 1) for time in levels.times]
+    label = f"{levels.memory} memory, {view.gpu(levels.process, levels.device)}"
+    picture = _steps("memory", [*edges, 1], [max(level, 0) / most for level in levels.highest])
+    return _lane(label, size(most), picture)
+
+
+def _lane(label: str, value: str, picture: str, *, part: bool = False) -> str:
+    return (
+        f'<div class="lane{" part" * part}"><span class=label title="{escaped(label)}">{escaped(label)}</span>'
+        f"{picture}<span class=value>{escaped(value)}</span></div>\n"
+    )
+
+
+def _steps(name: str, edges: Sequence[float], shares: Sequence[float]) -> str:
+    """Values from 0 to 1 between edges from 0 to 1 as a picture. What is not 0 can be seen."""
+    path, level = ["M0 24"], 0.0
+    for end, share in zip(edges[1:], shares, strict=True):
+        height = max(_HEIGHT * min(share, 1), 0.8) if share > 0 else 0
+        if height != level:
+            path.append(f"V{_HEIGHT - height:.4g}")
+            level = height
+        if path[-1].startswith("H"):
+            path.pop()
+        path.append(f"H{1000 * end:.5g}")
+    return _svg(f'<path class={name} d="{"".join(path)}V{_HEIGHT}z"/>')
+
+
+def _svg(content: str) -> str:
+    return f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{content}</svg>'
+
+
+def _several(view: reports.View) -> bool:
+    """Whether several processes used GPUs, so that their names are needed."""
+    return len({use.process for use in view.stats.streams}) > 1
+
+
+def _share(share: float) -> str:
+    return cell(share, Column("", "1"))
+
+
+# Tables
+
+
+def _report(view: reports.View, name: str, picture: str = "") -> str:
+    """A report as a table, with ``picture`` above. Columns that may be omitted are, but for the process if needed."""
+    made = reports.report(name).table(view)
+    needed = "process" if _several(view) else ""
+    chosen = [at for at, column in enumerate(made.columns) if not column.spare or column.name == needed]
+    columns = tuple(made.columns[at] for at in chosen)
+    rows = [tuple(row[at] for at in chosen) for row in made.rows]
+    more = f"and {{:,}} more: cutrace stats --report {name} shows all"
+    return section(made.title, picture + figures(replace(made, columns=columns, rows=rows), _ROWS, more))
+
+
+def _idle(view: reports.View) -> str:
+    """The shares of the time of each stream in which it was busy, or idle for each reason, and the same as a table."""
+    lanes = []
+    for use in sorted(view.stats.streams, key=lambda use: -use.busy)[:_LANES]:
+        span = max(use.last - use.first, 1)
+        parts = [("busy", use.busy), *((reason, getattr(use.idle, reason)) for reason in _REASONS if reason != "busy")]
+        at, bars = 0.0, []
+        for name, ns in parts:
+            wide = 1000 * ns / span
+            bars.append(f'<rect class={name} x="{at:.5g}" width="{wide:.5g}" height="{_HEIGHT}"/>' if ns else "")
+            at += wide
+        label = f"stream {view.stream(use.process, use.stream)}"
+        if _several(view):
+            label = f"{label}, {view.process(use.process)}"
+        lanes.append(_lane(label, _share(use.busy / span), _svg("".join(bars))))
+    if not lanes:
+        return ""
+    legend = "".join(
+        f'<span><svg viewBox="0 0 1 1" aria-hidden="true"><rect class={name} width="1" height="1"/></svg>{words}</span>'
+        for name, words in _REASONS.items()
+    )
+    return _report(view, "idle_sum", f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n")
+
+
+# The flame graph
+
+
+def flame_section(before: Frame | None) -> str:
+    """The place of the flame graph, which the script of the page draws from the element ``frames``."""
+    widths = [("gpu", "GPU time"), ("cpu", "CPU time")] + [("before", "GPU time before")] * (before is not None)
+    buttons = "".join(
+        f'<button type=button data-width="{key}" aria-pressed={"false" if at else "true"}>{words}</button>'
+        for at, (key, words) in enumerate(widths)
+    )
+    colours = "Red frames take more GPU time than before, blue ones less. " if before else ""
+    return (
+        f'<div class=timebar>{buttons}<input type=search id=find placeholder="find a frame   ( / )" '
+        'aria-label="Find a frame"><span class=hint id=found></span></div>\n'
+        "<div id=flame></div><p id=about aria-live=polite></p>\n"
+        f"<p class=keys>{colours}Click a frame to fill the width with it. Keys: arrows go from frame to frame, "
+        "Enter fills, Escape goes back, 0 shows all.</p>"
+    )
+
+
+def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
+    """The largest frames as JSON values: ``names``, and a flat list of numbers for each frame in ``frames``, parents
+    first: depth, name, kind, GPU time (ns), operations, CPU time (ns), and with ``before`` these three there."""
+    both = _merged(flame, before)
+    measures = [0, 2] if before is None else [0, 2, 3, 5]
+    whole = [max(both[0][3][at], 1) for at in measures]
+    weights = [max(use[at] / total for at, total in zip(measures, whole, strict=True)) for _, _, _, use in both]
+    # A frame is never larger than the one around it, and comes after it: so its parent is kept too.
+    order = sorted(range(len(both)), key=lambda number: -weights[number])
+    kept = sorted(order[:_FRAMES])
+    names: dict[str, int] = {}
+    listed = [
+        [depth, names.setdefault(name, len(names)), _KINDS.index(kind), *use]
+        for depth, name, kind, use in (both[number] for number in kept)
+    ]
+    return {"names": list(names), "frames": listed, "left": len(both) - len(kept), "before": before is not None}
+
+
+def _merged(flame: Frame, before: Frame | None) -> list[tuple[int, str, str, list[int]]]:
+    """All frames of both graphs, parents first and large ones before small ones: depth, name, kind, figures."""
+    out: list[tuple[int, str, str, list[int]]] = []
+    stack: list[tuple[int, Frame | None, Frame | None]] = [(0, flame, before)]
+    while stack:
+        depth, now, then = stack.pop()
+        one = now or then
+        assert one
+        out.append((depth, one.name, one.kind, [*_use(now), *(_use(then) if before else ())]))
+        children = [frame.children if frame else {} for frame in (now, then)]
+        pairs = [(children[0].get(key), children[1].get(key)) for key in dict.fromkeys([*children[0], *children[1]])]
+        pairs.sort(key=lambda pair: max(map(_weight, pair)))
+        stack += [(depth + 1, *pair) for pair in pairs]
+    return out
+
+
+def _use(frame: Frame | None) -> tuple[int, int, int]:
+    return (frame.gpu_ns, frame.operations, frame.cpu_ns) if frame else (0, 0, 0)
+
+
+def _weight(frame: Frame | None) -> tuple[int, int]:
+    return (frame.gpu_ns, frame.cpu_ns) if frame else (0, 0)

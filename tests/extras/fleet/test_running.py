@@ -1,0 +1,262 @@
+"""A batch: complete sums, the same bytes in all modes, and files that are skipped, damaged or kill their worker."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import cutrace
+import dying
+from captures import Capture
+from cutrace.extras.fleet import running
+from cutrace.extras.fleet.parts import PartFolder
+from cutrace.extras.fleet.time_sums import binned, histogram
+
+pytest.importorskip("pyarrow")
+DATA = Path(__file__).parents[2] / "data"
+CAPTURES = sorted(DATA.glob("*.bin"))
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*.parquet"))
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def ranks(folder: Path, count: int, *, slow: int | None = None) -> list[Path]:
+    paths = [folder / f"rank{number}.bin" for number in range(count)]
+    for number, path in enumerate(paths):
+        with Capture(path, pid=100 + number) as c:
+            gemm = c.launch("_Z4gemmPf")
+            for step in range(20):
+                length = (1_500 if number == slow else 1_000) + (7 * step + 3 * number) % 11
+                c.kernel(gemm, 10_000 * step, 10_000 * step + length, correlation=step + 1)
+            c.clocks()
+    return paths
+
+
+def states(result: cutrace.Batch) -> list[str]:
+    return [file.state for file in result.files]
+
+
+def test_kernels_of_all_files_have_the_sums_of_each(tmp_path):
+    result = cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="sequential")
+    (report,) = result.reports
+    count, total = Counter(), Counter()
+    for capture in CAPTURES:
+        for row in cutrace.stats(capture, "cuda_gpu_kern_sum").arrow().to_pylist():
+            count[row["name"]] += row["count"]
+            total[row["name"]] += row["total_ns"]
+    rows = report.arrow().to_pylist()
+    assert {row["kernel"]: row["count"] for row in rows} == count
+    assert {row["kernel"]: row["total_ns"] for row in rows} == total
+    assert states(result) == ["done"] * len(CAPTURES)
+    assert not result.failed
+
+
+def test_all_modes_write_the_same_bytes(tmp_path):
+    sequential = cutrace.batch("kernels", CAPTURES, tmp_path / "a", mode="sequential")
+    processes = cutrace.batch("kernels", CAPTURES, tmp_path / "b", workers=2)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert str(sequential) == str(processes)
+
+
+def test_dask_writes_the_same_bytes(tmp_path):
+    pytest.importorskip("distributed")
+    one = cutrace.batch("kernels", CAPTURES, tmp_path / "a", mode="sequential")
+    other = cutrace.batch("kernels", CAPTURES, tmp_path / "b", mode="dask", workers=2)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert str(one) == str(other)
+
+
+@pytest.mark.parametrize(
+    ("report", "how", "sentence"),
+    [
+        ("kernels", {"name": "saxpy"}, "kernels does not use --name: leave it out, or ask for pace"),
+        ("pace", {"name": "k", "baseline": CAPTURES[:1]}, "pace does not use --baseline: leave it out, or ask for reg"),
+        ("regressions", {"name": "k", "baseline": CAPTURES[:1]}, "regressions does not use --name"),
+        ("regressions", {}, "regressions needs --baseline"),
+        ("kernels", {"scheduler": "tcp://head:1"}, "--scheduler is that of Dask: add --mode dask, or leave it out"),
+        ("kernels", {"mode": "sequential", "workers": 2}, "--workers has no effect, because --mode sequential has one"),
+        ("kernels", {"mode": "dask", "scheduler": "tcp://head:1", "workers": 2}, "the scheduler has its own"),
+    ],
+)
+def test_an_option_that_has_no_effect_is_an_error(tmp_path, report, how, sentence):
+    with pytest.raises(cutrace.CutraceError, match=sentence):
+        cutrace.batch(report, CAPTURES, tmp_path / "out", **how)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_scheduler_that_cannot_be_reached_is_explained(tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "nonsense://here")
+    with pytest.raises(cutrace.CutraceError, match="cannot reach the Dask scheduler nonsense://here"):
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask")
+
+
+def test_a_second_run_reads_new_and_changed_files_only(tmp_path):
+    paths, out = ranks(tmp_path, 4), tmp_path / "out"
+    cutrace.batch("kernels", paths[:3], out, mode="sequential")
+    with Capture(paths[1], pid=7) as c:
+        c.kernel(c.launch("other"), 0, 5, correlation=1)
+    result = cutrace.batch("kernels", paths[1:], out, mode="sequential")
+    assert states(result) == ["done", "skipped", "done"]
+    whole = cutrace.batch("kernels", paths[1:], tmp_path / "new", mode="sequential")
+    assert str(result) == str(whole)
+    assert contents(out) == contents(tmp_path / "new")
+
+
+def test_a_damaged_file_is_listed_and_the_others_count(tmp_path):
+    good, out = ranks(tmp_path, 2), tmp_path / "out"
+    bad = tmp_path / "rank2.bin"
+    bad.write_bytes(b"no capture")
+    torn = tmp_path / "rank3.bin"
+    torn.write_bytes(good[0].read_bytes()[:-40])
+    result = cutrace.batch("kernels", [*good, bad, torn, tmp_path / "none.bin"], out, mode="sequential")
+    assert states(result) == ["done", "done", "damaged", "damaged", "damaged"]
+    assert all(file.notes for file in result.files[2:])
+    assert result.failed
+    manifest = json.loads((out / "kernels.manifest.json").read_text())
+    assert [file["state"] for file in manifest["files"]] == states(result)
+    again = cutrace.batch("kernels", [*good, torn], out, mode="sequential")
+    assert states(again) == ["skipped"] * 3
+    assert again.files[2].notes
+
+
+def test_a_file_of_several_names_counts_once(tmp_path):
+    (path,) = ranks(tmp_path, 1)
+    link = tmp_path / "rank9.bin"
+    link.symlink_to(path)
+    result = cutrace.batch("kernels", [path, tmp_path / "." / "x" / ".." / path.name, link], tmp_path / "out")
+    assert [file.source for file in result.files] == [str(path)]
+    assert result.reports[0].arrow()["count"].to_pylist() == [20]
+
+
+def test_names_that_are_no_utf_8_are_read(tmp_path):
+    folder = tmp_path / os.fsdecode(b"job \xff")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("the file system has UTF-8 names only")
+    paths = [path.rename(path.with_name(os.fsdecode(b"\xfe " + path.name.encode()))) for path in ranks(folder, 2)]
+    for report in ("kernels", "outliers"):
+        result = cutrace.batch(report, paths, tmp_path / "out", mode="sequential")
+        assert states(result) == ["done"] * 2
+        assert [table.arrow() for table in result.reports]
+
+
+def test_labels_of_equal_ranks_and_files_differ(tmp_path):
+    paths = []
+    for name in ("a", "b", "c"):
+        folder = tmp_path / name / "run"
+        folder.mkdir(parents=True)
+        paths += ranks(folder, 1)
+    result = cutrace.batch("overlap", paths, tmp_path / "out", mode="sequential")
+    labels = result.reports[0].arrow()["gpu"].to_pylist()
+    assert labels == [f"rank 0 ({path}) GPU 0" for path in paths]
+
+
+def test_a_wrong_pattern_is_no_fault_of_the_files(tmp_path):
+    with pytest.raises(cutrace.CutraceError, match=r"^/\(/ is not a regular expression"):
+        cutrace.batch("pace", ranks(tmp_path, 1), tmp_path / "out", mode="sequential", name="/(/")
+
+
+def test_parts_that_another_batch_removed_are_explained(tmp_path):
+    paths, out = ranks(tmp_path, 2), tmp_path / "out" / "kernels"
+    cutrace.batch("kernels", paths, out.parent, mode="sequential")
+    folder = PartFolder(out)
+    first, second = folder.parts()
+    shutil.rmtree(first.path.parent)
+    with pytest.raises(cutrace.CutraceError, match="another batch removed it"):
+        first.table()
+    folder.keep(set())
+    assert not second.path.exists()
+
+
+def test_nothing_that_can_be_read_is_an_error(tmp_path):
+    bad = tmp_path / "a.bin"
+    bad.write_bytes(b"no capture")
+    with pytest.raises(cutrace.CutraceError, match="none of the files could be read"):
+        cutrace.batch("kernels", [bad], tmp_path / "out", mode="sequential")
+    with pytest.raises(cutrace.CutraceError, match="there is no batch report 'kernel'"):
+        cutrace.batch("kernel", [bad], tmp_path / "out")
+
+
+@pytest.mark.parametrize("killer", [dying.once, dying.always])
+def test_a_worker_that_dies_costs_its_file_one_more_try(tmp_path, monkeypatch, killer):
+    paths = ranks(tmp_path, 5)
+    paths.append(paths[2].rename(tmp_path / "killer-rank2.bin"))
+    del paths[2]
+    monkeypatch.setattr(running, "map_file", killer)
+    result = cutrace.batch("kernels", paths, tmp_path / "out", workers=2)
+    monkeypatch.undo()
+    if killer is dying.always:
+        assert states(result) == ["done"] * 4 + ["failed"]
+        paths.pop()
+    else:
+        assert states(result) == ["done"] * 5
+        assert result.files[4].retried
+    expected = cutrace.batch("kernels", paths, tmp_path / "calm", mode="sequential")
+    assert str(result) == str(expected)
+    assert contents(tmp_path / "out") == contents(tmp_path / "calm")
+
+
+def test_a_slow_rank_is_named_and_nobody_else(tmp_path):
+    (tmp_path / "a").mkdir()
+    calm = cutrace.batch("kernels", ranks(tmp_path / "a", 8), tmp_path / "calm", mode="sequential")
+    assert calm.sentences == []
+    (tmp_path / "b").mkdir()
+    slow = cutrace.batch("kernels", ranks(tmp_path / "b", 8, slow=5), tmp_path / "slow", mode="sequential")
+    assert slow.sentences == ["rank 5: its kernels take 1.50 times as long as those of the median rank"]
+    assert slow.reports[0].arrow()["slowest_rank"].to_pylist() == ["rank 5"]
+
+
+def test_ranks_and_jobs_come_from_the_file_its_name_or_its_folder(tmp_path):
+    (tmp_path / "night").mkdir()
+    paths = [tmp_path / "night" / name for name in ("x.bin", "rank_7.bin", "y.bin")]
+    described = {"environment": {"RANK": "12", "SLURM_JOB_ID": "4711/a"}}
+    for path in paths:
+        with Capture(path, **(described if path.name == "x.bin" else {})) as c:
+            c.kernel(c.launch("k"), 0, 5, correlation=1)
+    cutrace.batch("kernels", paths, tmp_path / "out", mode="sequential")
+    folders = sorted(str(path.parent.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.parquet"))
+    assert folders == ["kernels/job=4711%2Fa/rank=12", "kernels/job=night/rank=2", "kernels/job=night/rank=7"]
+    cutrace.batch("kernels", paths, tmp_path / "out", mode="sequential", job="all")
+    folders = sorted(str(path.parent.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.parquet"))
+    assert folders == [f"kernels/job=all/rank={rank}" for rank in (12, 2, 7)]
+
+
+def test_processes_of_one_file_that_tell_no_rank_are_numbered(tmp_path):
+    shutil.copy(DATA / "ranks.bin", tmp_path / "both.bin")
+    result = cutrace.batch("kernels", [tmp_path / "both.bin"], tmp_path / "out", mode="sequential")
+    assert {row["ranks"] for row in result.reports[0].arrow().to_pylist()} <= {1, 2}
+    assert {path.parent.name for path in (tmp_path / "out").rglob("*.parquet")} == {"rank=0", "rank=1"}
+    backwards = tmp_path / "backwards.bin"
+    parts = [tmp_path / f"{device}.bin" for device in (1, 0)]
+    for part in parts:
+        with Capture(part, pid=100 - int(part.stem)) as c:
+            c.context(1, int(part.stem))
+            c.kernel(c.launch(f"of GPU {part.stem}"), 0, 5, correlation=1, device=int(part.stem))
+    backwards.write_bytes(b"".join(part.read_bytes() for part in parts))
+    by_gpu = cutrace.batch("kernels", [backwards], tmp_path / "out", mode="sequential").reports[0].arrow().to_pylist()
+    assert {(row["kernel"], row["slowest_rank"]) for row in by_gpu} == {
+        ("of GPU 0", "rank 0"),
+        ("of GPU 1", "rank 1"),
+    }
+
+
+def test_bins_are_narrow_and_hold_their_times():
+    import numpy as np
+
+    times = np.array([0, 1, 15, 16, 17, 18, 1000, 1023, 1024, (1 << 52) - 1, 1 << 62])
+    begins = binned(times)
+    assert begins.tolist()[:5] == [0, 1, 15, 16, 16]
+    for time, begin in zip(times.tolist()[:-1], begins.tolist()[:-1], strict=True):
+        (end,) = histogram("", [{"at_least_ns": begin, "count": 1}]).ends
+        assert begin <= time < end
+        assert end - begin <= max(begin / 8, 1)

@@ -1,0 +1,95 @@
+"""Two sets of runs compared, and runs that differ from the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutrace
+from captures import Capture
+from cutrace.extras.fleet.runs import compare
+
+pytest.importorskip("pyarrow")
+
+
+def runs(folder: Path, lengths: list[int], *, extra: str = "") -> list[Path]:
+    """Runs with a kernel of about these lengths (ns), a kernel of 1 us, and ranges with numbers."""
+    folder.mkdir()
+    paths = [folder / f"run{number}.bin" for number in range(len(lengths))]
+    for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
+        with Capture(path, pid=100 + number) as c:
+            for at in range(10):
+                begin = 100_000 * (at + 1)
+                c.kernel(c.launch("gemm"), begin, begin + length + at, correlation=3 * at + 1)
+                c.kernel(c.launch("copy"), begin + 50_000, begin + 51_000 + number % 3, correlation=3 * at + 2)
+                c.push_pop(f"step {at}", begin, begin + 60_000)
+            if extra:
+                c.kernel(c.launch(extra), 5_000, 6_000, correlation=100)
+    return paths
+
+
+def test_a_regression_is_found_and_nothing_else(tmp_path):
+    before = runs(tmp_path / "old", [10_000 + 20 * n for n in range(8)])
+    after = runs(tmp_path / "new", [11_000 + 20 * n for n in range(8)], extra="fresh")
+    result = cutrace.batch("regressions", after, tmp_path / "out", baseline=before, mode="sequential")
+    (sentence,) = result.sentences
+    assert sentence.startswith("kernel gemm: 1.099 times slower than in the baseline (95 %: 1.09")
+    changed, only = (report.arrow().to_pylist() for report in result.reports)
+    assert {row["name"] for row in changed} == {"gemm", "copy", "step #"}
+    gemm = changed[0]
+    mean_before, mean_after = 10_000 + 70 + 4.5, 11_000 + 70 + 4.5
+    assert gemm["baseline_mean_ns"] == pytest.approx(mean_before)
+    assert gemm["ratio"] == pytest.approx(mean_after / mean_before)
+    assert gemm["at_least"] < gemm["ratio"] < gemm["at_most"]
+    assert [(row["name"], row["runs"], row["total_ns"]) for row in only] == [("fresh", "others", 8_000)]
+    again = cutrace.batch("regressions", after, tmp_path / "new-out", baseline=before, mode="sequential")
+    assert str(again) == str(result)
+
+
+def test_few_runs_are_compared_but_nothing_is_said(tmp_path):
+    before, after = runs(tmp_path / "old", [10_000] * 2), runs(tmp_path / "new", [20_000] * 2)
+    result = cutrace.batch("regressions", after, tmp_path / "out", baseline=before, mode="sequential")
+    assert result.sentences == []
+    assert result.reports[0].arrow()["ratio"].to_pylist()[0] == pytest.approx(2, rel=0.01)
+
+
+def test_regressions_need_two_sets(tmp_path):
+    paths = runs(tmp_path / "runs", [10_000] * 2)
+    with pytest.raises(
+        cutrace.CutraceError, match=r"regressions needs --baseline: for example --baseline old/rank0\.bin"
+    ):
+        cutrace.batch("regressions", paths, tmp_path / "out", mode="sequential")
+    with pytest.raises(cutrace.CutraceError, match="no file that could be read"):
+        cutrace.batch("regressions", paths, tmp_path / "out", baseline=paths, mode="sequential")
+
+
+def test_intervals_contain_the_ratio_as_often_as_they_say():
+    random = np.random.default_rng(5)
+    inside = 0
+    for _ in range(200):
+        before, after = (random.normal(mean, 0.05 * mean, 20) for mean in (100, 120))
+        _, low, high, _ = compare(before, after)
+        inside += low <= 1.2 <= high
+    assert 0.88 <= inside / 200 <= 0.99
+
+
+def test_jobs_are_runs_where_both_sets_have_several(tmp_path):
+    before = [path for n in range(4) for path in runs(tmp_path / f"old{n}", [10_000, 30_000])]
+    after = [path for n in range(4) for path in runs(tmp_path / f"new{n}", [10_000, 30_000])]
+    result = cutrace.batch("regressions", after, tmp_path / "out", baseline=before, mode="sequential")
+    assert {row["runs"] for row in result.reports[0].arrow().to_pylist()} == {4}
+    assert result.sentences == []
+
+
+def test_an_outlier_is_named_and_nobody_else(tmp_path):
+    lengths = [10_000 + 20 * n for n in range(12)]
+    calm = cutrace.batch("outliers", runs(tmp_path / "calm", lengths), tmp_path / "a", mode="sequential")
+    assert calm.sentences == []
+    lengths[4] = 13_000
+    result = cutrace.batch("outliers", runs(tmp_path / "runs", lengths), tmp_path / "b", mode="sequential")
+    (sentence,) = result.sentences
+    assert sentence.startswith("run4.bin: kernel gemm takes 1.28 times the median")
+    (row,) = result.reports[0].arrow().to_pylist()
+    assert (row["run"], row["name"], row["total_ns"]) == ("run4.bin", "gemm", 130_045)
