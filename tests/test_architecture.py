@@ -53,8 +53,33 @@ def test_imports_keep_to_the_table():
     for name, may in rooms().items():
         files = [SOURCE / f"{name}.py"] if (SOURCE / f"{name}.py").exists() else (SOURCE / name).rglob("*.py")
         for file in files:
-            if name not in ("__init__", "api", "cli"):
+            if name not in ("__init__", "api", "cli", "extras"):
                 assert set(imports(file)) <= {name, *may, *COMMON}, file
+
+
+def test_the_core_knows_no_extra_and_no_extra_another():
+    extras = SOURCE / "extras"
+    names = {path.parent.name for path in extras.glob("*/__init__.py")}
+    assert len(names) == 4
+    for file in SOURCE.rglob("*.py"):
+        if file.name == "__init__.py" and file.parent == SOURCE:
+            continue  # names the home of each public function
+        of = file.relative_to(extras).parts[0] if extras in file.parents else ""
+        absolute = set(re.findall(r"cutrace\.extras\.(\w+)", file.read_text()))
+        relative = {
+            name for module in imported_packages(file) for name in re.findall(r"^cutrace\.extras\.(\w+)", module)
+        }
+        assert (absolute | relative) <= {of}, file
+
+
+def imported_packages(file: Path) -> Iterator[str]:
+    """The full names of the modules that a file imports relatively."""
+    here = file.relative_to(SOURCE.parent).with_suffix("").parts
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ".".join([*here[: -node.level], *filter(None, [node.module])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def test_nothing_but_the_plugin_knows_pytest():

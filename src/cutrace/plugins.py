@@ -25,7 +25,7 @@ package that cannot be loaded is named in a warning and skipped. Such a package 
 
     @hookimpl
     def cutrace_batch_reports():
-        return [MY_REPORT]  # cutrace.extras.fleet.model.BatchReport
+        return [MY_REPORT]  # a BatchReport of the extra `fleet`
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cutrace import api
 from cutrace.cli import main
+from cutrace.extras.fleet import api
 
 pytest.importorskip("pyarrow")
 DATA = Path(__file__).parents[2] / "data"

@@ -11,7 +11,7 @@ from ....cli import options
 from ....cli.output import say, say_written, target
 
 if TYPE_CHECKING:
-    from ..loading import Clock
+    from ....loading import Clock
 
 
 @click.command()
