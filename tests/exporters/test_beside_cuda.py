@@ -9,7 +9,7 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture
-from cutrace.exporters.perfetto import export
+from cutrace.exporters.perfetto import host_writer
 from pftrace import Decoded, Slice, decode
 
 
@@ -26,8 +26,8 @@ def place(s: Slice) -> tuple[str, int, int, int | None]:
 @pytest.fixture(params=["whole", "pieces"])
 def imported(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Decoded:
     if request.param == "pieces":
-        monkeypatch.setattr(export, "HOST_WINDOW", 1)
-        monkeypatch.setattr(export, "HOST_KEPT", 1)
+        monkeypatch.setattr(host_writer, "HOST_WINDOW", 1)
+        monkeypatch.setattr(host_writer, "HOST_KEPT", 1)
     with Capture(tmp_path / "imported.bin") as c:
 
         def host_slice(name: str, start: int, end: int, **more: int | str) -> None:

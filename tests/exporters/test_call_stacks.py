@@ -12,7 +12,7 @@ import captures
 import cutrace
 from captures import Capture
 from contents import contents
-from cutrace.exporters.perfetto import export
+from cutrace.exporters.perfetto import export, host_writer
 from pftrace import Decoded, decode
 
 ADD = "ops.py:7 in fused_add < train.py:42 in step < train.py:10 in main"
@@ -79,8 +79,9 @@ def test_processes_have_their_own_stacks(tmp_path):
 def test_small_windows_change_nothing(tmp_path, monkeypatch):
     run = captures.python_calls(tmp_path / "run.bin")
     whole = converted(run)
-    for name in ("GPU_WINDOW", "HOST_WINDOW", "GPU_KEPT", "HOST_KEPT"):
-        monkeypatch.setattr(export, name, 1)
+    for name in ("WINDOW", "KEPT"):
+        monkeypatch.setattr(export, f"GPU_{name}", 1)
+        monkeypatch.setattr(host_writer, f"HOST_{name}", 1)
     small = converted(run)
     assert Counter(s.args.get("stack") for s in small.slices) == Counter(s.args.get("stack") for s in whole.slices)
     assert [e.args.get("launched_at") for e in small.gpu] == [e.args.get("launched_at") for e in whole.gpu]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import captures
 import cutrace
 from captures import ORIGIN, Capture
-from cutrace.exporters.perfetto import export
+from cutrace.exporters.perfetto import export, host_writer
 from cutrace.exporters.perfetto.derived import counters, launches, projection
 from cutrace.exporters.perfetto.descriptors import pids
 from cutrace.exporters.perfetto.host_tables import Spool
@@ -107,8 +107,8 @@ def decoded(request: pytest.FixtureRequest, capture: Path, tmp_path: Path, monke
     """The trace, also with everything processed in the smallest pieces."""
     if request.param == "pieces":
         for module, name, value in (
-            (export, "GPU_WINDOW", 1), (export, "GPU_KEPT", 1 << 16), (export, "HOST_WINDOW", 1),
-            (export, "HOST_KEPT", 4_000), (launches, "STEP", 1), (projection, "MANY_CALLS", 3),
+            (export, "GPU_WINDOW", 1), (export, "GPU_KEPT", 1 << 16), (host_writer, "HOST_WINDOW", 1),
+            (host_writer, "HOST_KEPT", 4_000), (launches, "STEP", 1), (projection, "MANY_CALLS", 3),
             (projection, "MANY_RANGES", 2), (Spool, "KEPT_BYTES", 200),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, value)

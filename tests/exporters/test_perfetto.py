@@ -14,7 +14,7 @@ from captures import ORIGIN, Capture
 from cutrace import conversion
 from cutrace.errors import CutraceError
 from cutrace.exporters.base import Request
-from cutrace.exporters.perfetto import export, pipeline, write
+from cutrace.exporters.perfetto import export, host_writer, pipeline, write
 from pftrace import EXTENSIONS, Decoded, decode, packets
 
 DATA = Path(__file__).parents[1] / "data"
@@ -274,8 +274,8 @@ class TestWindows:
                     c.mark("mark", begin)
                 c.flush()
         whole = convert(path)
-        monkeypatch.setattr(export, "HOST_WINDOW", 1)
-        monkeypatch.setattr(export, "HOST_KEPT", 2_000)
+        monkeypatch.setattr(host_writer, "HOST_WINDOW", 1)
+        monkeypatch.setattr(host_writer, "HOST_KEPT", 2_000)
         monkeypatch.setattr(pipeline, "GROUP_SIZE", 200)
         small = convert(path)
 
@@ -284,6 +284,25 @@ class TestWindows:
 
         assert key(small) == key(whole)
         assert len(key(whole)) == 60 * 20 * 3
+
+    def test_more_blocks_that_begin_at_one_time_than_are_in_memory_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            for i in range(30):
+                for begin in (5, 5, 6, 90):
+                    c.api(f"call {i}", begin, 100 + i, thread=100 + i)
+                c.flush()
+        whole = convert(c.path)
+        for name, value in (("HOST_WINDOW", 1), ("HOST_BLOCKS", 6), ("HOST_BLOCKS_KEPT", 3)):
+            monkeypatch.setattr(host_writer, name, value)
+        small = convert(c.path)
+
+        def key(decoded: Decoded) -> list[tuple[object, ...]]:
+            return sorted((s.name, s.start, s.end) for s in decoded.slices if s.track.name != "cutrace")
+
+        assert key(small) == key(whole)
+        assert len(key(whole)) == 30 * 4
 
 
 class TestSparseCaptures:

@@ -15,7 +15,7 @@ import pytest
 import captures
 import cutrace
 from cutrace._native import Blobs, Program, encode
-from cutrace.exporters.perfetto import export, pipeline
+from cutrace.exporters.perfetto import export, host_writer, pipeline
 from cutrace.exporters.perfetto.pipeline import OrderedThread, PacketFile
 
 WORKERS = (1, 2, 5)
@@ -119,8 +119,8 @@ def test_a_trace_does_not_depend_on_the_number_of_cores(
         capture = captures.replays(tmp_path / "replays.bin", count=1_000)
     monkeypatch.setattr(pipeline, "_FEW_EVENTS", 16)
     monkeypatch.setattr(pipeline, "GROUP_SIZE", 1 << 16)
-    for window in ("GPU_WINDOW", "HOST_WINDOW"):
-        monkeypatch.setattr(export, window, 1 << 14)
+    monkeypatch.setattr(export, "GPU_WINDOW", 1 << 14)
+    monkeypatch.setattr(host_writer, "HOST_WINDOW", 1 << 14)
     monkeypatch.setattr(os, "urandom", lambda count: b"\5" * count)
     written = set()
     for cores in WORKERS:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -59,8 +59,9 @@ class Limits:
 @dataclass
 class LiveBlock(Generic[S, T]):
     """A block in memory: its source, the starts of its rows (ns, in any order), and its content as it was read. Rows
-    that start before ``taken`` were taken."""
+    that start before ``taken`` were taken. ``order`` is its number among the blocks."""
 
+    order: int
     source: S
     starts: np.ndarray
     content: T
@@ -81,8 +82,8 @@ class _Waiting(Generic[S]):
 
     time: int
     order: int
-    source: S
-    taken: int = 0
+    source: S = field(compare=False)
+    taken: int = field(default=0, compare=False)
 
 
 class BlockOrder(Generic[S, T]):
@@ -113,6 +114,16 @@ class BlockOrder(Generic[S, T]):
         self.begin = 0
         #: The blocks in memory.
         self.live: list[LiveBlock[S, T]] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether no rows are left."""
+        return not self._waiting and not self.live
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last window has ended."""
+        return self.begin == NEVER
 
     @property
     def next_time(self) -> int:
@@ -150,16 +161,20 @@ class BlockOrder(Generic[S, T]):
             self.live.sort(key=lambda block: block.next_start)
         while self._too_many():
             dropped = self.live.pop()
-            waiting = _Waiting(dropped.next_start, next(self._number), dropped.source, until)
+            waiting = _Waiting(dropped.next_start, dropped.order, dropped.source, until)
             heapq.heappush(self._waiting, waiting)
         self.begin = until
+
+    def release(self) -> None:
+        """Forget the blocks in memory, all of whose rows were taken. The window begins where it did."""
+        self.live = []
 
     def left_over(self) -> BlockOrder[S, T] | None:
         """The blocks that were set apart, to be taken from the start; None if there are none."""
         if not self._late:
             return None
         rest: BlockOrder[S, T] = BlockOrder((), self._read, self._limits, apart=True)
-        rest._waiting = self._late
+        rest._waiting, rest._number = self._late, self._number
         heapq.heapify(rest._waiting)
         return rest
 
@@ -168,7 +183,7 @@ class BlockOrder(Generic[S, T]):
         made = self._read(waiting.source)
         if made is None:
             return
-        block = LiveBlock(waiting.source, *made, waiting.taken)
+        block = LiveBlock(waiting.order, waiting.source, *made, waiting.taken)
         if self._apart and self.begin:
             first = block.next_start
             if first < self.begin:
