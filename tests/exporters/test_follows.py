@@ -332,6 +332,25 @@ def test_counters_of_many_changes_are_means_and_highest_values(tmp_path: Path, m
         assert set(found) <= {begin for begin, _ in expected}
 
 
+def test_waits_may_be_recorded_out_of_the_order_of_their_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Capture(tmp_path / "c.bin") as c:
+        launch = c.launch("k")
+        for correlation, stream in ((1, 7), (4, 8), (5, 9), (8, 8)):
+            c.kernel(launch, 100 * correlation, 100 * correlation + 50, stream=stream, correlation=correlation)
+            c.flush()
+        for correlation, stream in ((2, 7), (6, 9)):
+            c.add("cuda_events", event=stream, event_record=stream, stream=stream, context=1, correlation=correlation)
+        # Stream 8 waits for the kernel on stream 7 before its first kernel, and for that on stream 9 before its second.
+        for correlation, stream in ((7, 9), (3, 7)):
+            c.add("synchronizations", start=ORIGIN + 100 * correlation, end=ORIGIN + 100 * correlation + 5, type=2,
+                  event=stream, event_record=stream, stream=8, context=1, correlation=correlation)  # fmt: skip
+    monkeypatch.setattr(export, "GPU_WINDOW", 1)
+    cutrace.convert(c.path, tmp_path / "c.pftrace")
+    events = {e.submission: e for e in decode(tmp_path / "c.pftrace").gpu}
+    waits = {submission: e.waits for submission, e in events.items() if e.waits}
+    assert waits == {4: (events[1].event_id,), 8: (events[5].event_id,)}
+
+
 def test_too_many_waits_are_counted_and_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cutrace.exporters.perfetto.derived import waits
 

@@ -73,30 +73,60 @@ class _Last:
         self._filled = max(self._filled, end)
 
 
-#: A wait: the correlation id of the waiting call or work, the stream, and the id below which its last work is awaited.
-_ASKED = np.dtype([("by", np.uint32), ("stream", np.uint64), ("below", np.uint32)])
+#: A wait: the correlation id of the waiting call or work, the stream that waits (0 for the host), the awaited stream,
+#: and the id below which the last work of that stream is awaited.
+_WAIT = np.dtype([("by", np.uint32), ("waiter", np.uint64), ("stream", np.uint64), ("below", np.uint32)])
 
 
-def _asked(by: np.ndarray, stream: np.ndarray, below: np.ndarray) -> np.ndarray:
-    asked = np.empty(len(by), _ASKED)
-    asked["by"], asked["stream"], asked["below"] = by, stream, below
-    return asked
+def _grouped(waits: np.ndarray, field: str) -> dict[int, np.ndarray]:
+    """The waits by the value of a field, in their order."""
+    order = np.argsort(waits[field], kind="stable")
+    values, starts = np.unique(waits[field][order], return_index=True)
+    groups = np.split(order, starts[1:])
+    return {value: waits[group] for value, group in zip(values.tolist(), groups, strict=False)}
 
 
-def _by_stream(asked: np.ndarray) -> dict[int, np.ndarray]:
-    """The waits for each stream, in their order."""
-    order = np.argsort(asked["stream"], kind="stable")
-    streams, starts = np.unique(asked["stream"][order], return_index=True)
-    return {key: asked[at] for key, at in zip(streams.tolist(), np.split(order, starts[1:]), strict=False)}
+def _stream_waits(syncs: np.ndarray) -> np.ndarray:
+    """The waits of the host for all work of a stream."""
+    mine = syncs[syncs["type"] == _STREAM]
+    waits = np.zeros(len(mine), _WAIT)
+    waits["by"] = waits["below"] = mine["correlation"]
+    waits["stream"] = _key(mine["context"], mine["stream"])
+    return waits
+
+
+def _event_waits(syncs: np.ndarray, records: np.ndarray, kind: int) -> np.ndarray:
+    """The waits for events whose recording is known: those of the host, or of streams, as ``kind`` says."""
+    mine = syncs[syncs["type"] == kind]
+    row = _recorded(mine, records)
+    mine, recorded = mine[row >= 0], records[row[row >= 0]]
+    waits = np.zeros(len(mine), _WAIT)
+    waits["by"], waits["below"] = mine["correlation"], recorded["correlation"]
+    waits["stream"] = _key(recorded["context"], recorded["stream"])
+    if kind == _STREAM_EVENT:
+        waits["waiter"] = _key(mine["context"], mine["stream"])
+    return waits
+
+
+def _context_waits(syncs: np.ndarray) -> dict[int, np.ndarray]:
+    """The calls that wait for all streams of a context, by context, ascending."""
+    mine = syncs[syncs["type"] == _CONTEXT]
+    calls = {}
+    for context in distinct(mine["context"]).tolist():
+        calls[context] = np.sort(mine["correlation"][mine["context"] == context])
+    return calls
 
 
 @dataclass
 class _Waiting:
     """Waits of one stream for others, by ascending correlation id. The first ``done`` are resolved."""
 
-    asked: np.ndarray
-    by: np.ndarray
+    waits: np.ndarray
     done: int = 0
+
+    def __post_init__(self) -> None:
+        self.waits = self.waits[np.argsort(self.waits["by"], kind="stable")]
+        self.by = self.waits["by"].copy()
 
 
 @dataclass(frozen=True)
@@ -119,25 +149,15 @@ class Waits:
         if len(syncs) + len(records) > MOST:
             self.dropped = len(syncs)
             syncs, records = syncs[:0], records[:0]
-        kind, stream = syncs["type"], _key(syncs["context"], syncs["stream"])
-        by = np.ascontiguousarray(syncs["correlation"])
-        whole = kind == _CONTEXT
+        host = np.append(_stream_waits(syncs), _event_waits(syncs, records, _EVENT))
+        device = _event_waits(syncs, records, _STREAM_EVENT)
         #: By context, the calls that wait for all its streams.
-        self._whole = {
-            c: np.sort(by[whole & (syncs["context"] == c)]) for c in distinct(syncs["context"][whole]).tolist()
-        }
-        streams = kind == _STREAM
-        of_streams = _asked(by[streams], stream[streams], by[streams])
-        self._host = _by_stream(np.append(of_streams, _recorded(syncs[kind == _EVENT], records)[1]))
-        behind = np.flatnonzero(kind == _STREAM_EVENT)
-        known, asked = _recorded(syncs[behind], records)
-        waiting = _by_stream(_asked(asked["by"], stream[behind[known]], np.arange(len(known))))
+        self._whole = _context_waits(syncs)
+        #: By awaited stream, the waits of the host, and all waits.
+        self._host = _grouped(host, "stream")
+        self._awaited = _grouped(np.append(device, host), "stream")
         #: By stream, its waits for other streams.
-        self._waiting = {}
-        for key, waits in waiting.items():
-            mine = asked[waits["below"][np.argsort(waits["by"], kind="stable")]]
-            self._waiting[key] = _Waiting(mine, mine["by"].copy())
-        self._asked = _by_stream(np.concatenate([asked, *self._host.values()]))
+        self._waiting = {stream: _Waiting(waits) for stream, waits in _grouped(device, "waiter").items()}
         self._last: dict[int, _Last] = {}
         self._wholes = 0
         self._partial: set[int] = set()  # streams whose waits for the whole context are dropped
@@ -153,7 +173,7 @@ class Waits:
             for queue_number, at in _each(queue) if self._active else ():
                 _, context, stream = self._queues.keys[queue_number]
                 key = context << 32 | stream
-                if key in self._asked or context in self._whole or key in self._waiting:
+                if key in self._awaited or context in self._whole or key in self._waiting:
                     work = _work(number, part, correlations, at)
                     if len(work.work):
                         self._last_of(key).note(work.work, work.ids)
@@ -170,22 +190,23 @@ class Waits:
 
     def of_calls(self) -> CallWaits:
         """The waits of host calls, after all work was added."""
-        by, ids = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
-        nothing = np.zeros(0, np.uint32)
+        nothing = np.zeros(0, _WAIT)
+        calls, ids = [nothing["by"]], [np.zeros(0, np.uint64)]
         for stream, last in self._last.items():
-            mine, whole = self._host.get(stream), nothing if stream in self._partial else self._of_context(stream)
-            for calls, below in ((whole, whole), *([] if mine is None else [(mine["by"], mine["below"])])):
+            host = self._host.get(stream, nothing)
+            whole = nothing["by"] if stream in self._partial else self._of_context(stream)
+            for by, below in ((whole, whole), (host["by"], host["below"])):
                 events = last.below(below)
-                by.append(calls[events > 0])
+                calls.append(by[events > 0])
                 ids.append(events[events > 0])
-        return CallWaits(np.concatenate(by), np.concatenate(ids))
+        return CallWaits(np.concatenate(calls), np.concatenate(ids))
 
     def _of_context(self, stream: int) -> np.ndarray:
         return self._whole.get(stream >> 32, np.zeros(0, np.uint32))
 
     def _last_of(self, stream: int) -> _Last:
         if stream not in self._last:
-            asked = self._asked.get(stream)
+            waits = self._awaited.get(stream)
             whole = self._of_context(stream)
             if self._wholes + len(whole) > MOST:
                 # A wait for a context costs one entry for each of its streams, and a capture can have many of both.
@@ -193,7 +214,7 @@ class Waits:
                 self._partial.add(stream)
                 whole = whole[:0]
             self._wholes += len(whole)
-            self._last[stream] = _Last(distinct(whole if asked is None else np.append(whole, asked["below"])))
+            self._last[stream] = _Last(distinct(whole if waits is None else np.append(whole, waits["below"])))
         return self._last[stream]
 
     def _resolve(self, waiting: _Waiting, works: Sequence[_Work]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -204,13 +225,13 @@ class Waits:
             order = np.argsort(work, kind="stable")
             work, rows, parts = work[order], rows[order], parts[order]
         end = max(int(np.searchsorted(waiting.by, work[-1])), waiting.done)
-        asked = waiting.asked[waiting.done : end]
+        waits = waiting.waits[waiting.done : end]
         waiting.done = end
-        at = np.searchsorted(work, asked["by"], "right")
-        ids = np.zeros(len(asked), np.uint64)
-        for stream in distinct(asked["stream"]).tolist():
-            mine = asked["stream"] == stream
-            ids[mine] = self._last_of(stream).below(asked["below"][mine])
+        at = np.searchsorted(work, waits["by"], "right")
+        ids = np.zeros(len(waits), np.uint64)
+        for stream in distinct(waits["stream"]).tolist():
+            mine = waits["stream"] == stream
+            ids[mine] = self._last_of(stream).below(waits["below"][mine])
         known = ids > 0
         return parts[at[known]], rows[at[known]], ids[known]
 
@@ -297,17 +318,14 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
     return rows if known.all() else rows[known]
 
 
-def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the waits for events whose recording is known, and the waits for the work before it."""
-    at = np.full(len(syncs), -1)
+def _recorded(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """For each wait for an event, the row in ``records`` that it waits for, -1 if it is not known."""
+    row = np.full(len(syncs), -1)
     named = syncs["event_record"] > 0
     for which, find in ((np.flatnonzero(named), _named), (np.flatnonzero(~named), _newest)):
         if len(which) and len(records):
-            at[which] = find(syncs[which], records)
-    which = np.flatnonzero(at >= 0)
-    chosen = records[at[which]]
-    stream = _key(chosen["context"], chosen["stream"])
-    return which, _asked(syncs["correlation"][which], stream, chosen["correlation"])
+            row[which] = find(syncs[which], records)
+    return row
 
 
 def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
