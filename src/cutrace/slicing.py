@@ -155,15 +155,18 @@ def _since_begin(trace: Trace, time: int) -> str:
 
 def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoReturn:
     """Raise an error for an unknown name, with the names that exist."""
-    names = list(dict.fromkeys(name for name in known if name))
-    hint = did_you_mean(patterns[0], names, f"there is {_listing(names)}." if names else "it has none.")
+    names = list(dict.fromkeys(filter(None, known)))
+    others = f"there is {_listing(names)}." if names else "it has none."
+    hint = did_you_mean(patterns[0], names, others)
     raise CutraceError(f"the trace has no {what} {_listing(patterns)}: {hint}")
 
 
 def _listing(names: Iterable[str]) -> str:
     every = list(names)
-    more = f" and {len(every) - _MAX_LISTED} more" if len(every) > _MAX_LISTED else ""
-    return ", ".join(every[:_MAX_LISTED]) + more
+    shown = ", ".join(every[:_MAX_LISTED])
+    if len(every) > _MAX_LISTED:
+        shown += f" and {len(every) - _MAX_LISTED} more"
+    return shown
 
 
 # Ranges and tests
@@ -179,12 +182,13 @@ def _tests(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> tuple
     sentences.append(f"{'test' if len(names) == 1 else 'tests'} {_listing(names)}")
     owner = owners(trace)
     # One nanosecond more includes the mark of the end.
-    return tuple(
-        Stretch(process, w.start, w.end + 1)
-        for w in chosen
-        for process, tested in owner.items()
-        if process == w.process or tested in (w.process, None)
-    )
+    stretches = []
+    for window_of_test in chosen:
+        tester = window_of_test.process
+        for process, tested in owner.items():
+            if process == tester or tested in (tester, None):
+                stretches.append(Stretch(process, window_of_test.start, window_of_test.end + 1))
+    return tuple(stretches)
 
 
 def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
@@ -250,27 +254,31 @@ def _index(text: str) -> slice:
         numbers = [int(part) if part or len(parts) == 1 else None for part in parts]
     except ValueError:
         raise CutraceError(f"{text!r} is not an index: write a number from 0, -1 for the last, 2:5 or all") from None
-    first = numbers[0]
-    return slice(first, (first or 0) + 1 or None) if len(numbers) == 1 else slice(*numbers)
+    if len(numbers) == 2:
+        return slice(*numbers)
+    number = int(text)
+    # From -1 to 0 would be empty: the last ends with the list.
+    return slice(number, number + 1 or None)
 
 
 def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
     """Intersect stretches of both kinds."""
     if first is None:
         return second
-    edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for b in second:
-        edges.setdefault((b.process, b.thread), []).append((b.start, b.end))
+    spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for stretch in second:
+        spans.setdefault((stretch.process, stretch.thread), []).append((stretch.start, stretch.end))
     both = []
-    for (process, thread), pairs in edges.items():
-        pairs = united(pairs)
-        ends = [end for _, end in pairs]
-        for a in first:
-            if a.process == process:
-                for start, end in pairs[bisect_right(ends, a.start) :]:
-                    if start >= a.end:
-                        break
-                    both.append(Stretch(process, max(a.start, start), min(a.end, end), thread))
+    for (process, thread), overlapping in spans.items():
+        disjoint = united(overlapping)
+        ends = [end for _, end in disjoint]
+        for stretch in first:
+            if stretch.process != process:
+                continue
+            for start, end in disjoint[bisect_right(ends, stretch.start) :]:
+                if start >= stretch.end:
+                    break
+                both.append(Stretch(process, max(stretch.start, start), min(stretch.end, end), thread))
     return tuple(both)
 
 
@@ -295,45 +303,64 @@ def _processes(trace: Trace, patterns: Sequence[str]) -> frozenset[int]:
     def find(pattern: str) -> set[int]:
         matches = matcher(pattern)
         by_number = {p.index for p in trace.processes if pattern == str(p.pid)}
-        by_number = by_number or {p.index for p in trace.processes if pattern == str(p.index)}
-        return by_number | {p.index for p in trace.processes if matches(p.name)}
+        if not by_number:
+            by_number = {p.index for p in trace.processes if pattern == str(p.index)}
+        by_name = {p.index for p in trace.processes if matches(p.name)}
+        return by_number | by_name
 
-    return _named("process", patterns, find, (text for p in trace.processes for text in (p.name, str(p.pid))))
+    known: list[str] = []
+    for process in trace.processes:
+        known += (process.name, str(process.pid))
+    return _named("process", patterns, find, known)
 
 
 def _by_number(trace: Trace, pattern: str) -> set[tuple[int, int]]:
     """Return a number in every process: a trace need not describe its GPUs and streams."""
-    return {(p.index, int(pattern)) for p in trace.processes} if pattern.isdigit() else set()
+    if not pattern.isdigit():
+        return set()
+    return {(p.index, int(pattern)) for p in trace.processes}
 
 
 def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:
-    gpus = [
-        (int(row["process"]), int(row["device"]), uuid_text(bytes(row["uuid"])), trace.strings[int(row["name"])])
-        for row in trace.devices
-    ]
+    names_of: list[tuple[tuple[int, int], str, str]] = []
+    known: list[str] = []
+    for row in trace.devices:
+        device = (int(row["process"]), int(row["device"]))
+        uuid = uuid_text(bytes(row["uuid"]))
+        name = trace.strings[int(row["name"])]
+        names_of.append((device, uuid, name))
+        known += (uuid, name)
 
     def find(pattern: str) -> set[tuple[int, int]]:
+        by_number = _by_number(trace, pattern)
+        if by_number:
+            return by_number
         matches = matcher(pattern)
-        return _by_number(trace, pattern) or {
-            (process, device)
-            for process, device, uuid, name in gpus
-            if matches(name) or matches(uuid) or (len(pattern) > len("GPU-") and uuid.startswith(pattern))
-        }
+        is_start_of_uuid = len(pattern) > len("GPU-")
+        found = set()
+        for device, uuid, name in names_of:
+            if matches(name) or matches(uuid) or (is_start_of_uuid and uuid.startswith(pattern)):
+                found.add(device)
+        return found
 
-    return _named("GPU", patterns, find, (text for gpu in gpus for text in gpu[2:]))
+    return _named("GPU", patterns, find, known)
 
 
 def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:
     rows = trace.resource_names
     rows = rows[rows["kind"] == _STREAM_NAME]
-    named = [(p, s, trace.strings[n]) for p, s, n in rows[["process", "object", "name"]].tolist()]
+    names = [trace.strings[name] for name in rows["name"].tolist()]
+    streams = list(zip(rows["process"].tolist(), rows["object"].tolist(), strict=True))
 
     def find(pattern: str) -> set[tuple[int, int]]:
+        by_number = _by_number(trace, pattern)
+        if by_number:
+            return by_number
         matches = matcher(pattern)
-        return _by_number(trace, pattern) or {(process, stream) for process, stream, name in named if matches(name)}
+        return {stream for stream, name in zip(streams, names, strict=True) if matches(name)}
 
-    ids = map(str, np.unique(trace.streams["stream"]).tolist())
-    return _named("stream", patterns, find, (*(name for _, _, name in named), *ids))
+    ids = np.unique(trace.streams["stream"]).tolist()
+    return _named("stream", patterns, find, [*names, *map(str, ids)])
 
 
 def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.ndarray:
@@ -341,11 +368,12 @@ def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.
     matches = any_matcher(patterns)
     ids = trace.launches["name"]
     mangled = {i: trace.strings[i] for i in np.unique(ids[1:]).tolist()}
-    matching = [
-        i for i, name in mangled.items() if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name))
-    ]
+    matching = []
+    for i, name in mangled.items():
+        if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name)):
+            matching.append(i)
     if not matching:
-        _missing("kernel", patterns, (normalize_kernel(name) for name in mangled.values()))
+        _missing("kernel", patterns, map(normalize_kernel, mangled.values()))
     sentences.append(f"kernels {_listing(patterns)}")
     chosen = np.isin(ids, matching)
     chosen[0] = False

@@ -138,7 +138,7 @@ def test_a_file_that_does_not_say_when_it_was_is_put_at_the_begin_and_that_is_sa
     paths = [rank(tmp_path / "0.bin", 0, up=1000 * SECOND), rank(tmp_path / "1.bin", 1, up=5 * SECOND, snapshots=False)]
     found = merge(paths, tmp_path / "all.bin")
     assert found[1].alignment.error is None
-    assert found[1].sentence().endswith("no clock snapshots to align it; it was moved to the begin of the first")
+    assert found[1].sentence().endswith("no clock snapshots to align it; it was moved to the start of the first")
     with load(tmp_path / "all.bin") as trace:
         ranges = rows(trace, "nvtx_ranges")
         assert min(r["start"] for r in ranges if r["process"] == 0) == min(

@@ -12,7 +12,6 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +46,25 @@ class Rank:
     processes: int
     alignment: Alignment
 
+    @property
+    def where(self) -> str:
+        """Its name, and its host if the file says it."""
+        return f"{self.name} ({self.host})" if self.host else self.name
+
     def sentence(self) -> str:
-        a = self.alignment
-        where = f"{self.name} ({self.host})" if self.host else self.name
-        if a.error is None:
-            return f"{where}: there are no clock snapshots to align it; it was moved to the begin of the first"
-        if a == Alignment():
+        where = self.where
+        alignment = self.alignment
+        if alignment.error is None:
+            return f"{where}: there are no clock snapshots to align it; it was moved to the start of the first"
+        if alignment == Alignment():
             return f"{where}: on the clock of the result"
-        drift = f", drifting by {a.drift * 1e6:+.3f} us a second" if a.drift else ""
-        stepped = "; its wall clock was set while it was recorded" if a.stepped else ""
-        return f"{where}: moved by {a.offset / 1e9:+,.9f} s{drift}, to within {format_duration(a.error)}{stepped}"
+        sentence = f"{where}: moved by {alignment.offset / 1e9:+,.9f} s"
+        if alignment.drift:
+            sentence += f", drifting by {alignment.drift * 1e6:+.3f} us a second"
+        sentence += f", to within {format_duration(alignment.error)}"
+        if alignment.stepped:
+            sentence += "; its wall clock was set while it was recorded"
+        return sentence
 
 
 def merge(
@@ -76,24 +84,26 @@ def merge(
     Returns how each was aligned. Raises :class:`CutraceError` when a source cannot be used, two are one recording, or
     the destination cannot be written.
     """
-    paths, destination = [Path(source) for source in sources], Path(destination)
+    paths = [Path(source) for source in sources]
+    destination = Path(destination)
     if not paths:
         raise CutraceError("there is nothing to merge: name two files or more")
     if names and len(names) != len(paths):
         raise CutraceError(f"{count_of(len(names), 'name')} for {count_of(len(paths), 'file')}: give each file one")
-    format = request.format if request else None
-    exporter = None
-    if format or destination.suffix.lower() != _ARCHIVE:
-        exporter = check_destination(destination, paths, format).name
-    else:
+    request = request or Request()
+    of_archive = destination.suffix.lower() == _ARCHIVE and not request.format
+    of_capture = False
+    if of_archive:
         check_output(destination, paths)
+    else:
+        of_capture = check_destination(destination, paths, request.format).name == "capture"
     with scratch() as folder, _joined(paths, folder / "joined.bin", clock) as joined:
         ranks = _ranks(joined, names, number)
         changes = _RankChanges(joined.trace, ranks, joined.rank_of)
-        if exporter is None:
+        if of_archive:
             with replacing(destination) as temporary:
-                _write_archive(temporary, folder, joined, ranks, changes, request or Request())
-        elif exporter == "capture":
+                _write_archive(temporary, folder, joined, ranks, changes, request)
+        elif of_capture:
             with replacing(destination) as temporary:
                 joined.copy(changes, temporary)
         else:
@@ -150,15 +160,17 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
     ranks = []
     for index, source in enumerate(joined.sources):
         processes = joined.processes(index)
-        recorded = next((rank for process in processes if (rank := process.rank) is not None), None)
+        recorded = [process.rank for process in processes if process.rank is not None]
         if names:
             name = names[index]
         elif number:
             name = f"rank {index}"
+        elif recorded:
+            name = f"rank {recorded[0]}"
         else:
-            name = source.split(".")[0] if recorded is None else f"rank {recorded}"
-        hosts = ", ".join(dict.fromkeys(process.host for process in processes if process.host))
-        ranks.append(Rank(name, source, hosts, len(processes), processes[0].alignment))
+            name = source.split(".")[0]
+        hosts = dict.fromkeys(process.host for process in processes if process.host)
+        ranks.append(Rank(name, source, ", ".join(hosts), len(processes), processes[0].alignment))
     return tuple(ranks)
 
 
@@ -169,13 +181,16 @@ class _RankChanges(Changes):
     """Times on the clock of the trace, and process descriptions with their rank."""
 
     def __init__(self, trace: Trace, ranks: Sequence[Rank], rank_of: Sequence[int]) -> None:
-        self._trace, self._ranks, self._rank_of = trace, ranks, rank_of
+        self._trace = trace
+        self._ranks = ranks
+        self._rank_of = rank_of
 
     def rows(self, process: int, table: Table, rows: np.ndarray) -> np.ndarray:
         return self._trace.processes[process].alignment.moved_rows(rows)
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
-        described, rank = self._trace.processes[process], self._ranks[self._rank_of[process]]
+        described = self._trace.processes[process]
+        rank = self._ranks[self._rank_of[process]]
         for key in ("started", "ended"):
             if type(info.get(key)) is int:
                 info[key] = described.alignment.moment(info[key])
@@ -183,12 +198,16 @@ class _RankChanges(Changes):
             info["windows"] = described.times_of_windows
         if "tables" in info:
             # A rank with several processes keeps their names, too.
-            info["name"] = rank.name if rank.processes == 1 else f"{rank.name} {described.name}"
+            info["name"] = rank.name
+            if rank.processes > 1:
+                info["name"] += f" {described.name}"
             info["clock_of"] = self._trace.clock
             info["merged"] = {"source": rank.source, "rank": rank.name, **asdict(described.alignment)}
             if described.alignment.error is None or rank.alignment.stepped:
                 notes = info.get("notes")
-                info["notes"] = [*(notes if isinstance(notes, list) else []), rank.sentence()]
+                if not isinstance(notes, list):
+                    notes = []
+                info["notes"] = [*notes, rank.sentence()]
         return info
 
 
@@ -208,7 +227,9 @@ def _write_archive(
             tar.addfile(head, part)
         path.unlink()
 
-    capture, trace, manifest = (folder / name for name in ("one.bin", "one.pftrace", _MANIFEST))
+    capture = folder / "one.bin"
+    trace = folder / "one.pftrace"
+    manifest = folder / _MANIFEST
     manifest.write_text(json.dumps(_manifest(ranks, members), indent=1))
     # PAX: members may be larger than 8 GiB.
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
@@ -222,7 +243,10 @@ def _write_archive(
 
 def _members(ranks: Sequence[Rank]) -> list[str]:
     """Return the names of the traces in the archive, unique and without special characters."""
-    plain = (re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")[:_MAX_NAME] or "trace" for rank in ranks)
+    plain = []
+    for rank in ranks:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")
+        plain.append(name[:_MAX_NAME] or "trace")
     return [f"{name}.pftrace" for name in _different(plain, "{}-{}")]
 
 
@@ -230,8 +254,12 @@ def _different(names: Iterable[str], again: str) -> list[str]:
     """Make names unique: ``again`` formats a name and a number from 2 for each repetition."""
     unique: dict[str, None] = {}
     for name in names:
-        spellings = chain([name], (again.format(name, number) for number in count(2)))
-        unique[next(spelling for spelling in spellings if spelling not in unique)] = None
+        spelling = name
+        number = 1
+        while spelling in unique:
+            number += 1
+            spelling = again.format(name, number)
+        unique[spelling] = None
     return list(unique)
 
 
@@ -240,7 +268,7 @@ def _manifest(ranks: Sequence[Rank], members: Sequence[str]) -> dict[str, Any]:
     manifest declares that all traces use one clock."""
     files: list[dict[str, Any]] = []
     # Files of one machine would share their processes.
-    machines = _different((f"{rank.name} ({rank.host})" if rank.host else rank.name for rank in ranks), "{} #{}")
+    machines = _different([rank.where for rank in ranks], "{} #{}")
     for member, name in zip(members, machines, strict=True):
         entry: dict[str, Any] = {"path": member, "machine": {"name": name}}
         if files:
