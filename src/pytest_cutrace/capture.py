@@ -14,6 +14,7 @@ from cutrace.analysis.definitions import METRICS, Metrics, Value
 from cutrace.analysis.marks import Window, begin, end
 from cutrace.collect.join import join
 from cutrace.errors import CutraceError
+from cutrace.golden.decide import MeasuredRun
 from cutrace.plugins import of_extras
 
 from .recording import CaptureFile, SessionRecording
@@ -85,6 +86,8 @@ class Run:
     user: dict[str, object] = field(default_factory=dict)
     parts: tuple[CaptureFile, ...] = ()
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
+    #: The run as decisions see it, None before it is measured.
+    measured: MeasuredRun | None = None
 
     @property
     def window(self) -> Window:

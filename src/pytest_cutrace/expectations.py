@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,40 +12,13 @@ import pytest
 
 from cutrace import golden
 from cutrace.errors import CutraceError
+from cutrace.golden.decide import Expectation
 
 from .options import Settings
 
 #: The golden files that a session has read, or the errors, by path and test file.
 GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
 _KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "counters", "off")
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """How one test is traced, and what it is compared with.
-
-    ``repeat`` is None if the plugin decides; ``counters`` are the hardware counters that the test requests or limits;
-    ``limits`` are the limits of ``gpu_limit`` by metric. ``path`` is the golden file of the test's module, ``entry``
-    its entry of the test; ``siblings``: it has entries of other tests. ``passed_over`` is the reason why the test is
-    neither recorded nor compared with golden values, "" if it is.
-    """
-
-    rules: golden.Rules
-    path: Path
-    marked: bool = False
-    off: bool = False
-    warmup: int = 0
-    repeat: int | None = None
-    counters: tuple[str, ...] = ()
-    limits: Mapping[str, Any] | None = None
-    entry: golden.Entry | None = None
-    siblings: bool = False
-    passed_over: str = ""
-
-    @property
-    def any(self) -> bool:
-        """Whether the test is to be verified."""
-        return self.entry is not None or self.marked or self.limits is not None
 
 
 def expectation(item: pytest.Item, nodeid: str, settings: Settings, files: GoldenFiles) -> Expectation:

@@ -95,6 +95,6 @@ def cutrace_dir(request: pytest.FixtureRequest) -> Path:
     if session is None:
         tmp_path: Any = request.getfixturevalue("tmp_path")
         return Path(tmp_path)
-    folder = session.folder(request.node)
+    folder = session.context.folder(request.node)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import os
 import pickle
 import shutil
@@ -14,23 +13,22 @@ from typing import Any
 
 import pytest
 
-from cutrace.analysis.definitions import Metrics
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
-from cutrace.golden import artifact_path, environment, variant
+from cutrace.golden.decide import Expectation, State
 from cutrace.outputs import unwritable
-from cutrace.reports.model import Case, State
+from cutrace.reports.model import Case
 
 from . import options
 from .attempt import Attempt
 from .bodies import Body, unreported
 from .capture import Captures, counters
-from .expectations import Expectation, GoldenFiles, expectation
+from .context import SessionContext
+from .expectations import GoldenFiles, expectation
 from .fixtures import Tracer
 from .options import known
 from .recording import SessionRecording, refusal
-from .report import Reporter, without_group
-from .seeding import Seeds
+from .report import Reporter
 
 _EXPECTED = pytest.StashKey[Expectation]()
 #: The variable with the process id of a session that distributes its tests to workers.
@@ -44,11 +42,9 @@ class Session:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings = settings = options.read(config)
+        self.context = SessionContext(config, settings)
         self.recording: SessionRecording | None = None
         self._golden_files: GoldenFiles = {}
-        self._seeds = Seeds(config, self.nodeid) if settings.seed else None
-        self._environment = ""
-        self._variant = functools.cache(lambda cuda: variant(settings.variant, {"cuda": cuda}))
         self._wrong: dict[pytest.Item, str] = {}
         self._reporter: Reporter | None = None
         self._pid = os.getpid()
@@ -74,10 +70,10 @@ class Session:
             self._record()
         plugins = self.config.pluginmanager
         plugins.register(self, "cutrace-session")
-        if self._seeds is not None:
+        if self.context.seeds is not None:
             # Registered after the session, so that seeding is outside of windows.
-            plugins.register(self._seeds, "cutrace-seeds")
-        if not self.worker and not self._collects_only:
+            plugins.register(self.context.seeds, "cutrace-seeds")
+        if not self.context.worker and not self._collects_only:
             self._reporter = Reporter(self.config, self.settings, self._header(), self.refusal)
             plugins.register(self._reporter, "cutrace-reporter")
             # Candidates belong to one session only.
@@ -100,68 +96,23 @@ class Session:
         """The line about this session in pytest's header."""
         if self.refusal:
             return f"nothing can be traced: {self.refusal}"
-        golden, update = self.relative(self.settings.golden_root), self.settings.update
+        golden, update = self.context.relative(self.settings.golden_root), self.settings.update
         updated = f" are updated ({', '.join((update.mode, *sorted(update.only)))})" if update is not None else ""
-        line = f"golden files in {golden}{updated}, traces in {self.relative(self.settings.directory)}"
+        line = f"golden files in {golden}{updated}, traces in {self.context.relative(self.settings.directory)}"
         return "; ".join([line, *(self.recording.notes if self.recording is not None else ())])
 
     def close(self) -> None:
         """End the recording and restore the environment."""
         if os.environ.get(_CONTROLLER) == str(os.getpid()):
             del os.environ[_CONTROLLER]
-        if self._seeds is not None:
-            self._seeds.close()
+        if self.context.seeds is not None:
+            self.context.seeds.close()
         if self.recording is not None:
             if self.recording.here:
                 self.captures.counters.end()
             self.recording.close()
 
     # Facts
-
-    @property
-    def worker(self) -> str:
-        """The name of this worker of pytest-xdist, "" if it is none."""
-        return str(getattr(self.config, "workerinput", {}).get("workerid", ""))
-
-    def nodeid(self, item: pytest.Item) -> str:
-        """The id of a test, without the group that pytest-xdist appends."""
-        grouped = bool(getattr(self.config.option, "loadgroup", False) and self.worker)
-        return without_group(item.nodeid) if grouped else item.nodeid
-
-    def folder(self, item: pytest.Item) -> Path:
-        """The folder of the artifacts of a test."""
-        return artifact_path(self.settings.directory / "tests", self.nodeid(item))
-
-    def relative(self, path: Path) -> str:
-        """A path relative to the folder where pytest was started."""
-        return os.path.relpath(path, self.config.invocation_params.dir)
-
-    def keeps(self, *, failed: bool) -> bool:
-        return self.settings.keep == "all" or (self.settings.keep == "failed" and failed)
-
-    def wants_golden(self, attempt: Attempt) -> bool:
-        """Whether a test should have golden values: it has some, or it has the marker, or it does GPU work and belongs
-        to a module with golden values. With the scope ``all`` and in updates, every test with GPU work should."""
-        expected, scope = attempt.expected, self.settings.scope
-        if expected.passed_over:
-            return False
-        if expected.entry is not None or expected.marked:
-            return True
-        wide = scope == "all" or (scope == "existing" and (expected.siblings or self.settings.update is not None))
-        return wide and any(run.metrics.gpu_records for run in attempt.judged)
-
-    def environment(self, item: pytest.Item, run: Metrics) -> str:
-        """The environment of a run; for a run without GPU work, that of an earlier run."""
-        if run.facts.get("compute capability"):
-            custom = item.ihook.pytest_cutrace_environment(item=item, names=run.gpus, facts=run.facts)
-            default = custom is None
-            self._environment = environment(run, self._variant(run.facts.get("cuda", ""))) if default else str(custom)
-        return self._environment
-
-    def seed(self, item: pytest.Item, *, again: bool = False) -> None:
-        """Seed the random generators before a run of the body of a test."""
-        if self._seeds is not None:
-            self._seeds.body(item, again=again)
 
     def tracer(self, item: pytest.Item) -> Tracer:
         return item.stash.get(_ATTEMPT, None) or Tracer(self.refusal or "this test is not traced")
@@ -180,15 +131,15 @@ class Session:
             except (CutraceError, pytest.UsageError) as error:  # noqa: PERF203
                 self._wrong[item] = str(error)
         # A worker of pytest-xdist cannot end the session with a message, so its tests fail instead.
-        if self._wrong and not self.worker:
+        if self._wrong and not self.context.worker:
             raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
 
     def _expect(self, item: pytest.Item) -> Expectation:
-        found = item.stash[_EXPECTED] = expectation(item, self.nodeid(item), self.settings, self._golden_files)
+        found = item.stash[_EXPECTED] = expectation(item, self.context.nodeid(item), self.settings, self._golden_files)
         return found
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        if items and self.worker:
+        if items and self.context.worker:
             self.config.workeroutput["cutrace_partly"] = True  # type: ignore[attr-defined]
 
     # Running
@@ -207,46 +158,50 @@ class Session:
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         attempt = item.stash.get(_ATTEMPT, None)
         if not self.settings.whole_item:
-            self.seed(item)
-        if attempt is None:
+            self.context.seed(item)
+        if attempt is None or not self._ready(attempt):
             return (yield)
+
+        result = None
+        error: BaseException | None = None
+        try:
+            result = yield
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            raise
+        except BaseException as raised:
+            error = raised
+        if self.captures.recording.here:
+            ending = error or unreported(item)
+            try:
+                run = attempt.end()
+                if ending is None:
+                    attempt.passed(run)
+                else:
+                    attempt.not_passed(run, ending)
+            except CutraceError as problem:
+                if ending is not None:  # report the failure of the test, not this error
+                    attempt.notes.append(str(problem))
+                else:
+                    attempt.untraced(str(problem))
+                    if attempt.expected.any:
+                        pytest.fail(f"cutrace: {problem}", pytrace=False)
+        if error is not None:
+            raise error
+        return result
+
+    def _ready(self, attempt: Attempt) -> bool:
+        """Begin the window of a test. Returns False if it cannot be traced."""
         if not self.captures.recording.here:
             attempt.untraced("it ran in a fork of the traced process")
-            return (yield)
-        attempt.body = Body(item, whole_item=self.settings.whole_item)
+            return False
+        attempt.body = Body(attempt.item, whole_item=self.settings.whole_item)
         if attempt.current is None:
             try:
                 attempt.begin()
             except CutraceError as error:
                 attempt.untraced(str(error))
-                return (yield)
-        try:
-            result = yield
-        except (KeyboardInterrupt, pytest.exit.Exception):
-            raise
-        except BaseException as error:
-            self._ended(attempt, error)
-            raise
-        self._ended(attempt, unreported(item))
-        return result
-
-    def _ended(self, attempt: Attempt, error: BaseException | None) -> None:
-        """Measure and compare after the body has run, with an error or without."""
-        if not self.captures.recording.here:
-            return
-        try:
-            run = attempt.end()
-            if error is None:
-                attempt.passed(run)
-            else:
-                attempt.broken(run, error)
-        except CutraceError as problem:
-            if error is not None:  # report the failure of the test, not this error
-                attempt.notes.append(str(problem))
-                return
-            attempt.untraced(str(problem))
-            if attempt.expected.any:
-                pytest.fail(f"cutrace: {problem}", pytrace=False)
+                return False
+        return True
 
     def _attempt(self, item: pytest.Item) -> Attempt | None:
         """A new attempt at a test; None if it is not traced."""
@@ -257,7 +212,7 @@ class Session:
             self.captures.counters.end()
             self.recording.pause()
             return None
-        attempt = item.stash[_ATTEMPT] = Attempt(self, item, expected)
+        attempt = item.stash[_ATTEMPT] = Attempt(self.context, self.captures, item, expected)
         return attempt
 
     # Results
@@ -308,7 +263,7 @@ class Session:
             state, reason = State.UNTRACED, "the marker says off=True"
         else:
             state, reason = State.UNVERIFIED if expected.any else State.UNTRACED, self.refusal
-        return Case(self.nodeid(item), state=state, reason=reason, worker=self.worker)
+        return Case(self.context.nodeid(item), state=state, reason=reason, worker=self.context.worker)
 
 
 def _outcome(report: pytest.TestReport) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -11,6 +10,7 @@ from typing import Any
 from ..analysis.definitions import Value
 from ..golden.changes import Change
 from ..golden.compare import Row
+from ..golden.decide import State as State
 from ..golden.model import Verdict, plain, stored
 
 #: The reason of a case without one.
@@ -19,25 +19,6 @@ UNKNOWN = "no reason is known"
 CONFIRM = "recorded from one run; run `pytest --cutrace-update` again to confirm"
 #: Fields of a case that are not written to JSON.
 _INTERNAL = ("timeline", "change")
-
-
-class State(str, enum.Enum):
-    """The result of a test. The value is used in JSON and in the filter of the page."""
-
-    #: Compared with golden values or limits.
-    GATED = "gated"
-    #: Traced; no comparison was requested.
-    TRACED = "traced"
-    #: The comparison was not possible.
-    UNVERIFIED = "unverified"
-    #: Not traced: no GPU work, or an obstacle given by the reason.
-    UNTRACED = "untraced"
-    #: Traced; its golden values are missing.
-    MISSING = "missing"
-    #: Its golden values were written.
-    UPDATED = "updated"
-    #: Traced; its golden values come from one run that could not be repeated, so they are shown but not gated.
-    UNCONFIRMED = "unconfirmed"
 
 
 #: The label of each state and the heading of a list of such tests, in the order of lists.

@@ -1,0 +1,553 @@
+"""Decide the verdict on a test: its state, the rows of its comparison, and what to do next.
+
+:func:`decide` is the whole verdict in the order of events: from the first run of the test, through the runs that it
+asks for, to the golden values to write. It runs nothing and writes nothing. Whoever runs the tests carries it out: it
+runs the body again while :attr:`Decision.next` is ``AGAIN``, and calls :func:`after_teardown` when the test has ended.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..analysis.definitions import METRICS, MetricClass, Metrics
+from .compare import Comparison, Row, compare, confirmed, limits
+from .model import WORK, Entry, Observed, Verdict, find_metric
+from .rules import Rules, Update
+from .update import merged, observed, unsettled
+
+#: The maximum of runs until two consecutive ones agree and are written.
+_MOST_RUNS = 3
+#: The same if only gated states differ: caches and pools may need several runs to fill.
+_MOST_STATE_RUNS = 5
+#: How often a test is run again before it fails on time.
+_CONFIRMATIONS = 2
+_STATES = frozenset(name for name, metric in METRICS.items() if metric.kind is MetricClass.STATE)
+
+#: Compares runs with a golden entry in an environment, by rules.
+Compare = Callable[[Entry, Sequence[Metrics], str, Rules], Comparison]
+
+
+class State(str, enum.Enum):
+    """The result of a test. The value is used in JSON and in the filter of the page."""
+
+    #: Compared with golden values or limits.
+    GATED = "gated"
+    #: Traced; no comparison was requested.
+    TRACED = "traced"
+    #: The comparison was not possible.
+    UNVERIFIED = "unverified"
+    #: Not traced: no GPU work, or an obstacle given by the reason.
+    UNTRACED = "untraced"
+    #: Traced; its golden values are missing.
+    MISSING = "missing"
+    #: Its golden values were written.
+    UPDATED = "updated"
+    #: Traced; its golden values come from one run that could not be repeated, so they are shown but not gated.
+    UNCONFIRMED = "unconfirmed"
+
+
+class Next(enum.Enum):
+    """What to do with a test after its last run."""
+
+    #: Run the body again and decide anew.
+    AGAIN = "again"
+    PASS = "pass"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """How one test is traced, and what it is compared with.
+
+    ``repeat`` is None if the plugin decides; ``counters`` are the hardware counters that the test requests or limits;
+    ``limits`` are the limits of ``gpu_limit`` by metric. ``path`` is the golden file of the test's module, ``entry``
+    its entry of the test; ``siblings``: it has entries of other tests. ``passed_over`` is the reason why the test is
+    neither recorded nor compared with golden values, "" if it is.
+    """
+
+    rules: Rules
+    path: Path
+    marked: bool = False
+    off: bool = False
+    warmup: int = 0
+    repeat: int | None = None
+    counters: tuple[str, ...] = ()
+    limits: Mapping[str, Any] | None = None
+    entry: Entry | None = None
+    siblings: bool = False
+    passed_over: str = ""
+
+    @property
+    def any(self) -> bool:
+        """Whether the test is to be verified."""
+        return self.entry is not None or self.marked or self.limits is not None
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A run of a test whose body passed, measured.
+
+    ``uncounted`` are the hardware counters that could not be read, by region and name, with the reason. ``unseen`` is
+    the reason why GPU work may be missing, "" if none is known. ``early``: the run started before CUDA was in use, so
+    nothing could be counted, and a further run can.
+    """
+
+    metrics: Metrics
+    environment: str = ""
+    uncounted: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    unseen: str = ""
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """The settings of a session on which verdicts depend. Paths in sentences are relative to ``folder``."""
+
+    update: Update | None = None
+    scope: str = "existing"
+    folder: Path = Path()
+
+
+@dataclass(frozen=True)
+class NewValues:
+    """Golden values to write for a test: by an update, or else as a candidate.
+
+    ``observed`` is None if an update changes nothing. ``notes`` are about values that it keeps.
+    """
+
+    environment: str
+    observed: Observed | None
+    update: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict on a test after its runs so far.
+
+    ``judged`` are the runs that are compared and shown. ``failure`` is the sentence with which the test fails; if it is
+    "", the comparison says why. An update in ``new_values`` is written only if the test passes, see
+    :func:`after_teardown`.
+    """
+
+    next: Next
+    state: State = State.UNTRACED
+    reason: str = ""
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()
+    judged: tuple[MeasuredRun, ...] = ()
+    failure: str = ""
+    new_values: NewValues | None = None
+
+
+def decide(
+    expected: Expectation,
+    runs: Sequence[MeasuredRun | None],
+    settings: GateSettings,
+    compare_entry: Compare | None = None,
+) -> Decision:
+    """The verdict on a test after these runs of its body, in order. The first run passed; None stands for a further run
+    that did not pass or was not possible.
+
+    ``compare_entry`` replaces the comparison with the golden entry.
+    """
+    decider = _Decider(expected, runs, settings, compare_entry or _compare)
+    try:
+        return decider.decision()
+    except _NeedsRun:
+        return Decision(Next.AGAIN, notes=tuple(decider.notes), judged=tuple(decider.judged))
+
+
+def untraced(expected: Expectation, reason: str) -> Decision:
+    """The decision on a test that could not be traced, for this reason."""
+    state = State.UNVERIFIED if expected.any else State.UNTRACED
+    return Decision(Next.PASS, state, reason)
+
+
+def not_passed(expected: Expectation, run: MeasuredRun, *, skipped: bool) -> Decision:
+    """The decision on a test whose body failed or was skipped: it is measured, not compared."""
+    worked = run.metrics.gpu_records > 0
+    state = State.TRACED if worked else State.UNTRACED
+    if expected.any and (worked or not skipped):
+        state = State.UNVERIFIED
+    reason = "skipped" if skipped else "the test did not pass"
+    return Decision(Next.FAIL, state, reason, judged=(run,))
+
+
+def after_teardown(decision: Decision, *, passed: bool) -> Decision:
+    """The final decision. An update is written only if all of the test ``passed``; a candidate always is."""
+    new_values = decision.new_values
+    if new_values is None or not new_values.update:
+        return decision
+    if not passed:
+        return replace(decision, new_values=None)
+    decision = replace(decision, notes=(*decision.notes, *new_values.notes))
+    if new_values.observed is None:
+        return replace(decision, new_values=None)
+    if _uncounted(decision.judged):
+        return decision
+    return replace(decision, state=State.UPDATED, reason="")
+
+
+def wants_golden(expected: Expectation, runs: Sequence[MeasuredRun], settings: GateSettings) -> bool:
+    """Whether a test should have golden values: it has some, or it has the marker, or it does GPU work and belongs to a
+    module with golden values. With the scope ``all`` and in updates, every test with GPU work should."""
+    if expected.passed_over:
+        return False
+    if expected.entry is not None or expected.marked:
+        return True
+    if settings.scope == "marked":
+        return False
+    wide = settings.scope == "all" or settings.update is not None or expected.siblings
+    return wide and any(run.metrics.gpu_records for run in runs)
+
+
+class _NeedsRun(Exception):
+    """The verdict depends on a run that was not made yet."""
+
+
+class _Decider:
+    """Makes one decision. It takes the runs one after the other, as the verdict needs them."""
+
+    def __init__(
+        self,
+        expected: Expectation,
+        runs: Sequence[MeasuredRun | None],
+        settings: GateSettings,
+        compare_entry: Compare,
+    ) -> None:
+        self._expected = expected
+        self._waiting = deque(runs)
+        self._settings = settings
+        self._compare_entry = compare_entry
+        #: The runs that were taken and passed, without those for warm-up.
+        self._passed: list[MeasuredRun] = []
+        self.judged: list[MeasuredRun] = []
+        self.notes: list[str] = []
+
+    def decision(self) -> Decision:
+        first = self._another()
+        assert first is not None
+        why_not = self._why_untraced(first)
+        if why_not:
+            return untraced(self._expected, why_not)
+        self._note(first.unseen)
+        self.judged = [first]
+
+        self._replace_early_run(first)
+        self._take_requested_runs()
+        comparison = self._compared(self.judged)
+        if comparison is not None:
+            comparison = self._second_chance(comparison)
+            comparison = self._confirm_slower_times(comparison)
+
+        new_values = None
+        if self._updating:
+            new_values = self._update()
+            comparison = _limits_only(comparison)
+            state, reason = self._state(comparison)
+        elif self._expected.entry is None and self._wants_golden:
+            state, reason = self._missing()
+            new_values = self._candidate()
+        else:
+            state, reason = self._state(comparison)
+            if comparison is not None and _proposes(comparison):
+                new_values = self._candidate()
+
+        failure = ""
+        fails = self._fails(comparison)
+        if not fails and state is State.MISSING and self._expected.rules.strict:
+            fails = True
+            failure = f"{reason}, and --cutrace-strict requires one"
+        return Decision(
+            Next.FAIL if fails else Next.PASS,
+            state,
+            reason,
+            comparison,
+            tuple(self.notes),
+            tuple(self.judged),
+            failure,
+            new_values,
+        )
+
+    # Runs
+
+    def _another(self) -> MeasuredRun | None:
+        """Take the next run. Returns None if the body did not pass again."""
+        if not self._waiting:
+            raise _NeedsRun
+        run = self._waiting.popleft()
+        if run is not None:
+            self._passed.append(run)
+        return run
+
+    def _why_untraced(self, first: MeasuredRun) -> str:
+        """The reason why there is nothing to judge, "" if there is."""
+        metrics = first.metrics
+        if metrics.gpu_records:
+            return ""
+        if first.unseen:
+            return first.unseen
+        if self._expected.any or metrics.values.get("allocations"):
+            return ""
+        return "; ".join(metrics.problems) or "no GPU work"
+
+    def _replace_early_run(self, first: MeasuredRun) -> None:
+        """Judge the second run instead of a first run in which counters could not be read yet."""
+        if not first.early:
+            return
+        again = self._another()
+        if again is None:
+            return
+        self._passed = [again]
+        self.judged = [again]
+        self._note("CUDA was not in use at the begin of the first run, and counters need it: this is the second run")
+
+    def _take_requested_runs(self) -> None:
+        """Take the runs that the marker or the settings request, and drop those for warm-up."""
+        warmup = self._expected.warmup
+        if not (warmup or self._expected.repeat):
+            return
+        wanted = warmup + (self._expected.repeat or 1)
+        while len(self._passed) < wanted and self._another() is not None:
+            pass
+        self._passed = self._passed[warmup:] or self._passed[-1:]
+        self.judged = list(self._passed)
+
+    def _second_chance(self, comparison: Comparison) -> Comparison:
+        """Compare the second run if the first one fails, because the first run of a process also loads modules and
+        fills caches and pools. Slower times are confirmed instead."""
+        expected = self._expected
+        if expected.warmup or expected.repeat or self._updating or comparison.problems:
+            return comparison
+        if all(row.verdict is Verdict.SLOW for row in comparison.rows if row.failed):
+            return comparison
+        again = self._another()
+        second = self._compared([again]) if again is not None else None
+        if again is None or second is None:
+            return comparison
+        self.judged = [again]
+        self._note("the first run differed too: this is the second run")
+        return second
+
+    def _confirm_slower_times(self, comparison: Comparison) -> Comparison:
+        """Fail on a slower time only if further runs are slower too."""
+        slower = any(row.failed and row.verdict is Verdict.SLOW for row in comparison.rows)
+        if self._updating or not slower:
+            return comparison
+        for _ in range(_CONFIRMATIONS):
+            attempts = [self._another() for _ in self.judged]
+            runs = [run for run in attempts if run is not None]
+            other = self._compared(runs) if len(runs) == len(attempts) else None
+            if other is None:
+                break
+            comparison = confirmed(comparison, other)
+        return comparison
+
+    def _settle(self) -> None:
+        """Take further runs until two consecutive ones agree, before they are written."""
+        while not any(run.metrics.problems for run in self._settled):
+            most = _MOST_RUNS
+            settled = self._settled
+            if len(settled) > 1:
+                disputed = unsettled([run.metrics for run in settled], self._rules(settled))
+                if not disputed:
+                    return
+                if all(name.rpartition("/")[2] in _STATES for name in disputed):
+                    most = _MOST_STATE_RUNS
+            if self._expected.repeat or len(self._passed) >= most or self._another() is None:
+                return
+
+    @property
+    def _settled(self) -> list[MeasuredRun]:
+        """The runs that are written: the requested ones, else the last two, else the only one."""
+        return self.judged if self._expected.repeat else self._passed[-2:]
+
+    # Comparison
+
+    def _compared(self, runs: Sequence[MeasuredRun]) -> Comparison | None:
+        """Compare runs with the golden entry and with limits; None if the test has neither."""
+        expected = self._expected
+        metrics = [run.metrics for run in runs]
+        uncounted = _uncounted(runs)
+        comparisons: list[Comparison] = []
+        if expected.entry is not None:
+            environment = _environment(runs)
+            comparisons.append(self._compare_entry(expected.entry, metrics, environment, self._rules(runs)))
+            golden = expected.entry.get(environment, Observed())
+            comparisons.append(Comparison(tuple(_uncounted_rows(uncounted, golden, expected.rules))))
+        if expected.limits is not None:
+            counted = {name: limit for name, limit in expected.limits.items() if ("", name) not in uncounted}
+            comparisons.append(limits(metrics, counted))
+        return _joined(comparisons) if comparisons else None
+
+    def _rules(self, runs: Sequence[MeasuredRun]) -> Rules:
+        """The rules for runs; counters that could not be read in one of them are ignored."""
+        rules = self._expected.rules
+        unread = [name for _, name in _uncounted(runs)]
+        return replace(rules, ignore=(*rules.ignore, *unread))
+
+    def _fails(self, comparison: Comparison | None) -> bool:
+        """Whether a value fails the test, or the numbers of a test that is to be verified are unreliable."""
+        if comparison is not None and any(row.failed for row in comparison.rows):
+            return True
+        return self._expected.any and any(run.metrics.problems for run in self.judged)
+
+    # State
+
+    def _state(self, comparison: Comparison | None) -> tuple[State, str]:
+        """The state of a test that is not missing golden values, with the reason."""
+        for why in _uncounted(self.judged).values():
+            return State.UNVERIFIED, f"counters: {why}"
+        if comparison is None:
+            return State.TRACED, self._expected.passed_over
+        if comparison.unconfirmed:
+            return State.UNCONFIRMED, "recorded from one run that could not be repeated"
+        if comparison.unverified:
+            return State.UNVERIFIED, comparison.unverified
+        return State.GATED, ""
+
+    def _missing(self) -> tuple[State, str]:
+        """The state of a test without the golden values that it should have, with the reason."""
+        for why in _uncounted(self.judged).values():
+            self._note(f"counters: {why}")
+        path = os.path.relpath(self._expected.path, self._settings.folder)
+        reason = f"{path} has no values of it" if self._expected.siblings else f"there is no {path}"
+        return State.MISSING, reason
+
+    @property
+    def _wants_golden(self) -> bool:
+        return wants_golden(self._expected, self.judged, self._settings)
+
+    @property
+    def _updating(self) -> bool:
+        return self._settings.update is not None and self._wants_golden
+
+    def _note(self, sentence: str) -> None:
+        if sentence:
+            self.notes.append(sentence)
+
+    # Values to write
+
+    def _update(self) -> NewValues | None:
+        """What this update writes. If it changes a value, further runs must agree with it, and they are judged."""
+        new_values = self._merged()
+        if new_values is not None and new_values.observed is not None:
+            self._settle()
+            self.judged = self._settled
+            new_values = self._merged()
+        return new_values
+
+    def _candidate(self) -> NewValues | None:
+        """What is proposed for the golden file."""
+        self._settle()
+        return self._measured()
+
+    def _merged(self) -> NewValues | None:
+        """The golden entry, updated with the values of the settled runs."""
+        new = self._measured()
+        update = self._settings.update
+        if new is None or new.observed is None or update is None:
+            return None
+        entry = self._expected.entry
+        old = (entry or {}).get(new.environment)
+        if update.mode != "all" and _worked(old) and not _worked(new.observed):
+            kept = "the golden values are kept: no GPU work was seen, and only --cutrace-update=all writes that"
+            return NewValues(new.environment, None, update=True, notes=(kept,))
+        rules = self._expected.rules
+        changed, notes = merged(entry, new.observed, environment=new.environment, update=update, rules=rules)
+        written = changed[new.environment] if changed != entry else None
+        return NewValues(new.environment, written, update=True, notes=notes)
+
+    def _measured(self) -> NewValues | None:
+        """The values of the settled runs; None if they are unreliable. Counters that could not be read keep their
+        golden values."""
+        runs = self._settled
+        environment = _environment(runs)
+        if not environment or any(run.metrics.problems for run in runs):
+            return None
+        new = observed([run.metrics for run in runs], self._rules(runs), confirmed=len(runs) > 1)
+        old = (self._expected.entry or {}).get(environment, Observed())
+        for region, name in _uncounted(runs):
+            for before, after in ((old.values, new.values), (old.unstable, new.unstable)):
+                if name in before.get(region, {}):
+                    after.setdefault(region, {})[name] = before[region][name]
+        return NewValues(environment, new, update=False)
+
+
+def _compare(entry: Entry, runs: Sequence[Metrics], environment: str, rules: Rules) -> Comparison:
+    return compare(entry, runs, environment=environment, rules=rules)
+
+
+def _environment(runs: Sequence[MeasuredRun]) -> str:
+    """The environment of these runs: that of the run on the most GPUs."""
+    return max(runs, key=lambda run: len(run.metrics.gpus)).environment
+
+
+def _uncounted(runs: Sequence[MeasuredRun]) -> dict[tuple[str, str], str]:
+    """The counters that could not be read in one of these runs, by region and name, with the reason."""
+    uncounted: dict[tuple[str, str], str] = {}
+    for run in runs:
+        uncounted.update(run.uncounted)
+    return uncounted
+
+
+def _uncounted_rows(uncounted: Mapping[tuple[str, str], str], golden: Observed, rules: Rules) -> Iterator[Row]:
+    """Rows of counters that could not be read."""
+    for (region, name), why in uncounted.items():
+        metric = find_metric(name)
+        if metric is None or rules.ignores(metric):
+            continue
+        gated = rules.gates(metric)
+        yield Row(
+            name,
+            region,
+            golden=golden.values.get(region, {}).get(name),
+            now=None,
+            rule=rules.label(metric),
+            verdict=Verdict.UNVERIFIED,
+            gated=gated,
+            detail=why,
+            failed=gated and rules.strict,
+        )
+
+
+def _joined(comparisons: Sequence[Comparison]) -> Comparison:
+    """Several comparisons of the same runs as one. Each note and problem is kept once."""
+    rows = [row for one in comparisons for row in one.rows]
+    notes = dict.fromkeys(note for one in comparisons for note in one.notes)
+    problems = dict.fromkeys(problem for one in comparisons for problem in one.problems)
+    unconfirmed = any(one.unconfirmed for one in comparisons)
+    return Comparison(tuple(rows), tuple(notes), tuple(problems), unconfirmed)
+
+
+def _limits_only(comparison: Comparison | None) -> Comparison | None:
+    """The comparison of an update, which only limits fail: what differs is written."""
+    if comparison is None:
+        return None
+    rows = [replace(row, failed=row.failed and row.rule == "limit") for row in comparison.rows]
+    return replace(comparison, rows=tuple(rows))
+
+
+def _proposes(comparison: Comparison) -> bool:
+    """Whether golden values are missing or differ, so that measured ones are proposed."""
+    for row in comparison.rows:
+        if row.verdict is Verdict.UNVERIFIED and row.now is not None:
+            return True
+        if row.verdict is not Verdict.UNVERIFIED and row.failed and row.rule != "limit":
+            return True
+    return False
+
+
+def _worked(observed: Observed | None) -> bool:
+    """Whether the values have GPU work."""
+    if observed is None:
+        return False
+    values = observed.values.get("", {})
+    return any(values.get(name) for name in WORK)

@@ -1,0 +1,72 @@
+"""What a session knows about its tests: their ids, folders and environments."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import pytest
+
+from cutrace.analysis.definitions import Metrics
+from cutrace.golden import artifact_path, environment, variant
+from cutrace.golden.decide import GateSettings
+
+from .options import Settings
+from .report import without_group
+from .seeding import Seeds
+
+
+class SessionContext:
+    """The settings of a session, and the facts that follow from them and from pytest's configuration."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self.config = config
+        self.settings = settings
+        self.gate = GateSettings(settings.update, settings.scope, config.invocation_params.dir)
+        self.seeds = Seeds(config, self.nodeid) if settings.seed else None
+        #: The environment of the last run with a known GPU.
+        self._environment = ""
+        self._variant = functools.cache(self._variant_of)
+
+    @property
+    def worker(self) -> str:
+        """The name of this worker of pytest-xdist, "" if it is none."""
+        return str(getattr(self.config, "workerinput", {}).get("workerid", ""))
+
+    def nodeid(self, item: pytest.Item) -> str:
+        """The id of a test, without the group that pytest-xdist appends."""
+        if self.worker and getattr(self.config.option, "loadgroup", False):
+            return without_group(item.nodeid)
+        return item.nodeid
+
+    def folder(self, item: pytest.Item) -> Path:
+        """The folder of the artifacts of a test."""
+        return artifact_path(self.settings.directory / "tests", self.nodeid(item))
+
+    def relative(self, path: Path) -> str:
+        """A path relative to the folder where pytest was started."""
+        return os.path.relpath(path, self.config.invocation_params.dir)
+
+    def keeps(self, *, failed: bool) -> bool:
+        """Whether the artifacts of a test are kept."""
+        return self.settings.keep == "all" or (self.settings.keep == "failed" and failed)
+
+    def environment(self, item: pytest.Item, run: Metrics) -> str:
+        """The environment of a run; for a run without GPU work, that of an earlier run."""
+        if not run.facts.get("compute capability"):
+            return self._environment
+        custom = item.ihook.pytest_cutrace_environment(item=item, names=run.gpus, facts=run.facts)
+        if custom is None:
+            self._environment = environment(run, self._variant(run.facts.get("cuda", "")))
+        else:
+            self._environment = str(custom)
+        return self._environment
+
+    def seed(self, item: pytest.Item, *, again: bool = False) -> None:
+        """Seed the random generators before a run of the body of a test."""
+        if self.seeds is not None:
+            self.seeds.body(item, again=again)
+
+    def _variant_of(self, cuda: str) -> str:
+        return variant(self.settings.variant, {"cuda": cuda})

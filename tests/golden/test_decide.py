@@ -1,0 +1,242 @@
+"""The verdict on a test: its state, whether it fails, which runs it asks for, and what is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutrace.analysis.definitions import Metrics
+from cutrace.golden import Observed, Rules, Span, Update, parse_gate, parse_limits
+from cutrace.golden.decide import (
+    Decision,
+    Expectation,
+    GateSettings,
+    MeasuredRun,
+    Next,
+    State,
+    after_teardown,
+    decide,
+    not_passed,
+    untraced,
+    wants_golden,
+)
+from support.measured import NOTHING, entry, run
+
+FOLDER = Path("/project")
+EXPECTED = Expectation(Rules(), FOLDER / "golden/test_a.toml")
+CHECK = GateSettings(folder=FOLDER)
+UPDATE = GateSettings(Update(), folder=FOLDER)
+#: Runs of the test: as in its golden file, with a kernel more, without GPU work, with lost records, slower.
+SAME = run()
+MORE = run(kernels={"softmax_fwd": 1, "vectorized_elementwise": 2, "cast": 1})
+IDLE = replace(run(**NOTHING, syncs={}), gpu_records=0)
+LOST = run(problems=("records dropped",))
+SLOW = run(kernel_time_ns=60_000)
+TIMES = Rules(parse_gate("work,time"))
+GOLDEN = replace(EXPECTED, entry=entry())
+TIMED = replace(EXPECTED, rules=TIMES, entry=entry(gate=TIMES.gate))
+LIMITED = replace(EXPECTED, limits=parse_limits({"kernel_launches": 3}))
+
+
+def measured(metrics: Metrics | None, **more: Any) -> MeasuredRun | None:
+    return None if metrics is None else MeasuredRun(metrics, "sm_90", **more)
+
+
+def decided(expected: Expectation, *runs: Metrics | None, settings: GateSettings = CHECK) -> Decision:
+    return decide(expected, [measured(metrics) for metrics in runs], settings)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The last decision on a test, and how many runs of the list it took."""
+
+    expected: Expectation
+    runs: list[Metrics | None]
+    next: Next
+    state: State
+    reason: str = ""
+    settings: GateSettings = CHECK
+    #: What is written: nothing, an update, or a candidate.
+    writes: str = ""
+    notes: tuple[str, ...] = ()
+    confirmed: bool = field(default=True)
+
+
+SECOND = "the first run differed too: this is the second run"
+CASES = {
+    # Without a comparison
+    "no GPU work": Table(EXPECTED, [IDLE], Next.PASS, State.UNTRACED, "no GPU work"),
+    "traced": Table(EXPECTED, [SAME], Next.PASS, State.TRACED),
+    "a benchmark": Table(replace(EXPECTED, passed_over="it is a benchmark"), [SAME], Next.PASS, State.TRACED,
+                         "it is a benchmark"),
+    # Checks
+    "gated": Table(GOLDEN, [SAME], Next.PASS, State.GATED),
+    "gated, requested runs": Table(replace(GOLDEN, warmup=1, repeat=2), [MORE, SAME, SAME], Next.PASS, State.GATED),
+    "a warm first run": Table(GOLDEN, [MORE, SAME], Next.PASS, State.GATED, notes=(SECOND,)),
+    "changed": Table(GOLDEN, [MORE, MORE], Next.FAIL, State.GATED, writes="candidate", notes=(SECOND,)),
+    "changed, cannot be repeated": Table(GOLDEN, [MORE, None, None], Next.FAIL, State.GATED, writes="candidate",
+                                         confirmed=False),
+    "changed after warm-up": Table(replace(GOLDEN, warmup=1), [SAME, MORE, MORE], Next.FAIL, State.GATED,
+                                   writes="candidate"),
+    "lost records": Table(GOLDEN, [LOST], Next.FAIL, State.GATED),
+    "another environment": Table(replace(EXPECTED, entry=entry(environment="sm_80")), [SAME, SAME], Next.PASS,
+                                 State.UNVERIFIED, "no golden for sm_90", writes="candidate"),
+    "not confirmed yet": Table(replace(EXPECTED, entry=entry(confirmed=False)), [MORE], Next.PASS, State.UNCONFIRMED,
+                               "recorded from one run that could not be repeated"),
+    "slower": Table(TIMED, [SLOW, SLOW, SLOW], Next.FAIL, State.GATED, writes="candidate"),
+    "slower once": Table(TIMED, [SLOW, SAME, SLOW], Next.PASS, State.GATED),
+    "slower, cannot be repeated": Table(TIMED, [SLOW, None, None], Next.FAIL, State.GATED, writes="candidate",
+                                        confirmed=False),
+    # Limits
+    "within its limit": Table(LIMITED, [SAME], Next.PASS, State.GATED),
+    "above its limit": Table(LIMITED, [MORE, MORE], Next.FAIL, State.GATED, notes=(SECOND,)),
+    # Missing
+    "a marked test": Table(replace(EXPECTED, marked=True), [SAME, SAME], Next.PASS, State.MISSING,
+                           "there is no golden/test_a.toml", writes="candidate"),
+    "a new test of a module": Table(replace(EXPECTED, siblings=True), [SAME, SAME], Next.PASS, State.MISSING,
+                                    "golden/test_a.toml has no values of it", writes="candidate"),
+    "runs that settle late": Table(replace(EXPECTED, marked=True), [MORE, SAME, SAME], Next.PASS, State.MISSING,
+                                   "there is no golden/test_a.toml", writes="candidate"),
+    "strict": Table(replace(EXPECTED, marked=True, rules=Rules(strict=True)), [SAME, SAME], Next.FAIL, State.MISSING,
+                    "there is no golden/test_a.toml", writes="candidate"),
+    "without records": Table(replace(EXPECTED, marked=True), [LOST], Next.FAIL, State.MISSING,
+                             "there is no golden/test_a.toml"),
+    # Updates
+    "a new test": Table(EXPECTED, [SAME, SAME], Next.PASS, State.UPDATED, settings=UPDATE, writes="update"),
+    "nothing changed": Table(GOLDEN, [SAME], Next.PASS, State.GATED, settings=UPDATE),
+    "an intended change": Table(GOLDEN, [MORE, MORE], Next.PASS, State.UPDATED, settings=UPDATE, writes="update"),
+    "a change that cannot be repeated": Table(GOLDEN, [MORE, None], Next.PASS, State.UPDATED, settings=UPDATE,
+                                              writes="update", confirmed=False),
+    "work that vanished": Table(GOLDEN, [IDLE], Next.PASS, State.GATED, settings=UPDATE, notes=(
+        "the golden values are kept: no GPU work was seen, and only --cutrace-update=all writes that",)),
+    "all of it vanished": Table(GOLDEN, [IDLE, IDLE], Next.PASS, State.UPDATED, writes="update",
+                                settings=replace(UPDATE, update=Update("all"))),
+    "an update of lost records": Table(GOLDEN, [LOST], Next.FAIL, State.GATED, settings=UPDATE),
+    "an update above a limit": Table(replace(GOLDEN, limits=LIMITED.limits), [MORE, MORE], Next.FAIL, State.GATED,
+                                     settings=UPDATE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict(name: str) -> None:
+    case = CASES[name]
+    for count in range(1, len(case.runs)):
+        earlier = decided(case.expected, *case.runs[:count], settings=case.settings)
+        assert earlier.next is Next.AGAIN, count
+    last = decided(case.expected, *case.runs, settings=case.settings)
+    final = after_teardown(last, passed=last.next is Next.PASS)
+    assert (final.next, final.state, final.reason, final.notes) == (case.next, case.state, case.reason, case.notes)
+    new_values = final.new_values
+    if new_values is None:
+        assert case.writes == ""
+    else:
+        assert new_values.observed is not None
+        assert ("update" if new_values.update else "candidate") == case.writes
+        assert new_values.observed.confirmed is case.confirmed
+
+
+def test_an_update_of_a_test_that_fails_in_its_teardown_writes_nothing() -> None:
+    decision = decided(GOLDEN, MORE, MORE, settings=UPDATE)
+    final = after_teardown(decision, passed=False)
+    assert (final.state, final.new_values) == (State.GATED, None)
+
+
+def test_a_candidate_of_a_test_that_fails_is_kept() -> None:
+    decision = decided(GOLDEN, MORE, MORE)
+    assert after_teardown(decision, passed=False) == decision
+
+
+def test_states_may_need_more_runs_until_they_settle() -> None:
+    expected = replace(EXPECTED, marked=True, rules=Rules(parse_gate("work,allocations")))
+    runs = [run(allocations=count) for count in (4, 3, 2, 1, 1)]
+    for count in range(1, 5):
+        assert decided(expected, *runs[:count]).next is Next.AGAIN
+    decision = decided(expected, *runs)
+    assert decision.next is Next.PASS
+    assert decision.new_values is not None
+    assert decision.new_values.observed is not None
+    assert decision.new_values.observed.values[""]["allocations"] == Span(1, 1)
+
+
+def test_work_that_does_not_settle_is_unstable_after_three_runs() -> None:
+    expected = replace(EXPECTED, marked=True)
+    decision = decided(expected, SAME, MORE, SAME)
+    assert decision.next is Next.PASS
+    assert decision.new_values is not None
+    assert decision.new_values.observed is not None
+    assert "kernel_launches" in decision.new_values.observed.unstable[""]
+
+
+def test_what_could_not_be_seen() -> None:
+    why = "CUDA was in use before"
+    unseen = decide(EXPECTED, [MeasuredRun(IDLE, unseen=why)], CHECK)
+    assert (unseen.state, unseen.reason) == (State.UNTRACED, why)
+    expected = decide(GOLDEN, [MeasuredRun(IDLE, unseen=why)], CHECK)
+    assert (expected.state, expected.reason) == (State.UNVERIFIED, why)
+    seen = decide(GOLDEN, [measured(SAME, unseen=why)], CHECK)
+    assert (seen.state, seen.notes) == (State.GATED, (why,))
+
+
+def test_a_first_run_before_cuda_was_in_use_is_replaced() -> None:
+    expected = replace(EXPECTED, entry=entry(run(instructions=9)))
+    early = measured(SAME, early=True, uncounted={("", "instructions"): "there was no context"})
+    assert decide(expected, [early], CHECK).next is Next.AGAIN
+    second = measured(run(instructions=9))
+    decision = decide(expected, [early, second], CHECK)
+    assert decision.state is State.GATED
+    assert decision.judged == (second,)
+    only = decide(expected, [early, None], CHECK)
+    assert (only.state, only.reason) == (State.UNVERIFIED, "counters: there was no context")
+    assert only.judged == (early,)
+
+
+def test_counters_that_could_not_be_read_keep_their_golden_values() -> None:
+    expected = replace(EXPECTED, entry=entry(run(instructions=9)))
+    runs = [measured(MORE, uncounted={("", "instructions"): "another process counts"})] * 2
+    decision = decide(expected, runs, UPDATE)
+    assert decision.new_values is not None
+    assert decision.new_values.observed is not None
+    assert decision.new_values.observed.values[""]["instructions"] == 9
+    final = after_teardown(decision, passed=True)
+    assert (final.state, final.reason) == (State.UNVERIFIED, "counters: another process counts")
+
+
+def test_a_body_that_did_not_pass() -> None:
+    worked = MeasuredRun(SAME, "sm_90")
+    idle = MeasuredRun(IDLE)
+    assert not_passed(GOLDEN, worked, skipped=True).state is State.UNVERIFIED
+    assert not_passed(GOLDEN, idle, skipped=True).state is State.UNTRACED
+    assert not_passed(GOLDEN, idle, skipped=False).state is State.UNVERIFIED
+    assert not_passed(EXPECTED, worked, skipped=False).state is State.TRACED
+    assert not_passed(EXPECTED, worked, skipped=True).reason == "skipped"
+    assert untraced(EXPECTED, "no driver") == Decision(Next.PASS, State.UNTRACED, "no driver")
+
+
+def test_another_comparison_may_replace_ours() -> None:
+    def nothing_differs(known: Any, runs: Any, environment: str, rules: Rules) -> Any:
+        assert (environment, len(runs)) == ("sm_90", 1)
+        return decided(GOLDEN, SAME).comparison
+
+    decision = decide(GOLDEN, [measured(MORE)], CHECK, nothing_differs)
+    assert (decision.next, decision.state) == (Next.PASS, State.GATED)
+
+
+@pytest.mark.parametrize(
+    ("expected", "settings", "wanted"),
+    [
+        (EXPECTED, CHECK, False),
+        (EXPECTED, UPDATE, True),
+        (EXPECTED, GateSettings(scope="all"), True),
+        (EXPECTED, GateSettings(Update(), scope="marked"), False),
+        (replace(EXPECTED, siblings=True), CHECK, True),
+        (replace(EXPECTED, siblings=True), GateSettings(scope="marked"), False),
+        (replace(EXPECTED, marked=True), GateSettings(scope="marked"), True),
+        (replace(EXPECTED, entry={"sm_90": Observed()}), CHECK, True),
+        (replace(EXPECTED, marked=True, passed_over="a benchmark"), UPDATE, False),
+    ],
+)
+def test_tests_that_should_have_golden_values(expected: Expectation, settings: GateSettings, wanted: bool) -> None:
+    assert wants_golden(expected, [MeasuredRun(SAME)], settings) is wanted
