@@ -22,6 +22,25 @@ def test_a_kernel_that_came_is_named():
     assert row.detail == "+ cast (new)"
 
 
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({"kernels": {"softmax_fwd": 1}}, "BETTER"),
+        ({"kernels": {"softmax_fwd": 2}}, "CHANGED"),
+        ({"frees": 1}, "CHANGED"),
+        ({"peak_memory_bytes": 1}, "BETTER"),
+        ({"kernel_time_ns": 8_000}, "BETTER"),
+        ({"kernel_time_ns": 60_000}, "CHANGED"),
+    ],
+)
+def test_a_difference_has_the_verdict_of_a_comparison(changed, verdict):
+    gate = frozenset({"work", "state", "time"})
+    before = entry(run(frees=2, kernels={"softmax_fwd": 1, "cast": 2}), gate=gate)
+    after = entry(run(**{"frees": 2, "kernels": {"softmax_fwd": 1, "cast": 2}} | changed), gate=gate)
+    (row,) = difference(TEST, before, after).environments["sm_90"]
+    assert (row.verdict.value, row.failed) == (verdict, verdict == "CHANGED")
+
+
 def test_values_that_came_and_went_are_rows():
     before, after = entry(run(**{"ours.tokens": 3})), entry(run(memset_count=0), gate=frozenset({"work", "frees"}))
     rows = {

@@ -17,10 +17,9 @@ from ..analysis.stats import CodeUse, Configuration, Stats
 from ..analysis.tables import Cell, Column, Table
 from ..errors import CutraceError
 from ..units import count_of
-from . import statistics
-from .compare import state_verdict
-from .model import Interval, Verdict
-from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, shares
+from .model import Interval, Stored, Verdict
+from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, memory_tolerance, shares
+from .values import Tolerance, ValueResult, compare_values
 
 #: The fields of :class:`.analysis.stats.Stats` that are compared.
 PARTS = ("kernels", "configurations", "codes", "api", "memory_operations", "synchronizations", "graphs", "memory")
@@ -40,7 +39,6 @@ SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
 }
 # Memory that the program allocates. Memory of the driver, such as the variables of modules, is omitted.
 _MEMORIES = ("device", "array", "managed", "pinned")
-_PEAK = METRICS["peak_memory_bytes"]
 _PAIRS = 3
 # Times of API calls are not judged, because they depend on what the calls wait for.
 _TIMED = ("kernels", "copies")
@@ -57,6 +55,13 @@ class Aspect(enum.Enum):
     CODE = "code"
 
 
+#: The metric by whose rules each aspect with a number is compared.
+_METRICS = {
+    Aspect.COUNTS: METRICS["kernel_launches"],
+    Aspect.BYTES: METRICS["memcpy_bytes"],
+    Aspect.MEMORY: METRICS["peak_memory_bytes"],
+    Aspect.TIME: METRICS["kernel_time_ns"],
+}
 #: The aspects that are equal in all runs of a deterministic program.
 EXACT = frozenset({Aspect.COUNTS, Aspect.BYTES, Aspect.LAUNCHES})
 
@@ -72,6 +77,12 @@ class CaptureRules:
     def share(self, aspect: Aspect) -> float:
         default = {Aspect.MEMORY: MEMORY_TOLERANCE, Aspect.TIME: TIME_TOLERANCE}.get(aspect, 0.0)
         return self.tolerance.get(aspect, default)
+
+    def compare(self, aspect: Aspect, before: Stored, after: Stored) -> ValueResult:
+        """Compare a number of two captures. Counts and bytes may change by their share in both directions."""
+        share = self.share(aspect)
+        tolerance = memory_tolerance(share) if aspect is Aspect.MEMORY else Tolerance(share, share)
+        return compare_values(_METRICS[aspect], before, after, tolerance)
 
 
 _DEFAULTS = CaptureRules()
@@ -196,37 +207,35 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
 def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules: CaptureRules) -> CaptureChange:
     aspects = set()
     details = []
-    if section != "memory" and not (before.count and after.count):
+    in_both = bool(before.count and after.count)
+    if section != "memory" and not in_both:
         details.append("gone" if before.count else "new")
-    if _differs(before.count, after.count, rules.share(Aspect.COUNTS)):
+    if rules.compare(Aspect.COUNTS, before.count, after.count).differs:
         aspects.add(Aspect.COUNTS)
-    if section == "memory":
-        if state_verdict(_PEAK, before.bytes, after.bytes, rules.share(Aspect.MEMORY)) is not Verdict.SAME:
-            aspects.add(Aspect.MEMORY)
-    elif _differs(before.bytes, after.bytes, rules.share(Aspect.BYTES)):
-        aspects.add(Aspect.BYTES)
+    size = Aspect.MEMORY if section == "memory" else Aspect.BYTES
+    if rules.compare(size, before.bytes, after.bytes).differs:
+        aspects.add(size)
     code = _code_difference(before.code, after.code)
     if code:
         aspects.add(Aspect.CODE)
         details.append(", ".join(code))
-    if differences := list(_differences(before.launches, after.launches)):
+    launches = list(_differences(before.launches, after.launches))
+    if launches:
         aspects.add(Aspect.LAUNCHES)
-        details += [text for text in differences if text not in code]
+        details += [text for text in launches if text not in code]
     verdict = Verdict.SAME
-    if section in _TIMED and before.time.count and after.time.count:
-        verdict = statistics.change(_interval(before.time), _interval(after.time), rules.share(Aspect.TIME))
-        if verdict in (Verdict.SLOW, Verdict.FAST):
-            aspects.add(Aspect.TIME)
-            details.append("slower" if verdict is Verdict.SLOW else "faster")
-    better = {Aspect.TIME} if verdict is Verdict.FAST else set()
+    if section in _TIMED and in_both:
+        verdict = rules.compare(Aspect.TIME, _interval(before.time), _interval(after.time)).verdict
+    if verdict in (Verdict.SLOW, Verdict.FAST):
+        aspects.add(Aspect.TIME)
+        details.append("slower" if verdict is Verdict.SLOW else "faster")
+    better = set()
+    if verdict is Verdict.FAST:
+        better.add(Aspect.TIME)
     if after.bytes < before.bytes:
         better.add(Aspect.MEMORY)
     failed = bool(aspects & rules.fail_on - better)
     return CaptureChange(section, name, before, after, frozenset(aspects), verdict, failed, tuple(details))
-
-
-def _differs(before: int, after: int, share: float) -> bool:
-    return abs(after - before) > share * before
 
 
 def _interval(time: Spread) -> Interval:

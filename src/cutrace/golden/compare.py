@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics
-from ..units import count_of, format_size
+from ..units import count_of
 from . import statistics
 from .model import (
     DIVIDED,
     WORK,
-    Count,
     Entry,
-    Interval,
-    Observed,
-    Span,
+    Parts,
     Stored,
     Verdict,
     absent,
-    alternatives,
     amount,
     find_metric,
     grouped,
     is_counter,
     ordered,
 )
-from .rules import DEFAULTS, MEMORY_FLOOR, Rules, parse_limits
+from .rules import DEFAULTS, Rules, parse_limits
+from .values import LISTED, ValueResult, compare_values
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
-#: The maximum of names in a detail; the others are counted.
-_LISTED = 6
+#: The verdicts on counts. The first one that a run has is that of all runs.
+_WORST_FIRST = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ def compare(entry: Entry, runs: Sequence[Metrics], *, environment: str, rules: R
     ``environment`` is "" because no GPU was used, the first environment of the entry is used.
     """
     environment = environment or next(iter(entry), "")
-    rows = list(_Judge(entry, environment, runs, rules).rows())
+    rows = list(_EntryComparer(entry, environment, runs, rules).rows())
     observed = entry.get(environment)
     unconfirmed = observed is not None and not observed.confirmed
     if unconfirmed:
@@ -104,33 +100,40 @@ def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
 
     The highest value of the runs counts; for times, the median.
     """
-    rows = []
-    for name, limit in parse_limits(budget).items():
-        metric = find_metric(name)
-        # A hardware counter that was not requested is unknown, not 0.
-        default = None if is_counter(name) else 0
-        values = [value for run in runs if isinstance(value := run.values.get(name, default), int | float)]
-        if not values:
-            rows.append(Row(name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True))
-            continue
-        timed = metric is not None and metric.kind is MetricClass.TIME
-        now = statistics.interval(values).median if timed else max(values)
-        over = now > limit
-        breakdown = next((part.name for part in METRICS.values() if part.total == name), "")
-        parts = runs[0].values.get(breakdown)
-        detail = ", ".join(filter(None, ["over the limit", _listing(parts)])) if over else ""
-        verdict = Verdict.WORSE if over else Verdict.SAME
-        rows.append(Row(name, "", limit, now, "limit", verdict, True, detail, over))
+    rows = [_limit_row(name, limit, runs) for name, limit in parse_limits(budget).items()]
     return Comparison(tuple(rows), (), problems_of(runs))
+
+
+def _limit_row(name: str, limit: int | float, runs: Sequence[Metrics]) -> Row:
+    # A hardware counter that was not requested is unknown, not 0.
+    default = None if is_counter(name) else 0
+    measured = [run.values.get(name, default) for run in runs]
+    values = [value for value in measured if isinstance(value, int | float)]
+    if not values:
+        return Row(name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True)
+    metric = find_metric(name)
+    timed = metric is not None and metric.kind is MetricClass.TIME
+    now = statistics.interval(values).median if timed else max(values)
+    if now <= limit:
+        return Row(name, "", limit, now, "limit", Verdict.SAME, True)
+    detail = "over the limit"
+    breakdown = next((part.name for part in METRICS.values() if part.total == name), "")
+    listing = _listing(runs[0].values.get(breakdown))
+    if listing:
+        detail = f"{detail}, {listing}"
+    return Row(name, "", limit, now, "limit", Verdict.WORSE, True, detail, True)
 
 
 def confirmed(first: Comparison, *again: Comparison) -> Comparison:
     """The first comparison, in which a slower time fails only if the comparisons of all other runs agree."""
-    denied = {(row.metric, row.region) for c in again for row in c.rows if row.verdict is not Verdict.SLOW}
-    rows = list(first.rows)
-    for at, row in enumerate(rows):
+    denied: set[tuple[str, str]] = set()
+    for comparison in again:
+        denied.update((row.metric, row.region) for row in comparison.rows if row.verdict is not Verdict.SLOW)
+    rows = []
+    for row in first.rows:
         if row.verdict is Verdict.SLOW and (row.metric, row.region) in denied:
-            rows[at] = replace(row, verdict=Verdict.AMBIGUOUS, failed=False, detail="not confirmed by another run")
+            row = replace(row, verdict=Verdict.AMBIGUOUS, failed=False, detail="not confirmed by another run")
+        rows.append(row)
     return replace(first, rows=tuple(rows))
 
 
@@ -141,50 +144,41 @@ def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
     if values is None:
         return None
     totals = grouped(values)
-    names = [one.name for one in ordered(totals) if not rules.ignores(one)]
-    return {name: rules.without_ignored(name, totals[name]) for name in names}
+    compared = [metric for metric in ordered(totals) if not rules.ignores(metric)]
+    return {metric.name: rules.without_ignored(metric.name, totals[metric.name]) for metric in compared}
 
 
-def judged(metric: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Verdict, str]:
-    """The verdict on a value and its golden value, and a text that says what differs."""
-    share = rules.tolerance_of(metric)
-    if metric.kind is MetricClass.TIME:
-        if isinstance(golden, Interval) and isinstance(now, Interval):
-            return statistics.change(golden, now, share), ""
-        return Verdict.AMBIGUOUS, "not comparable"
-    if metric.kind is MetricClass.STATE:
-        return state_verdict(metric, golden, now, share), ""
-    if isinstance(golden, dict):
-        parts = now if isinstance(now, dict) else {}
-        detail = changes(golden, parts, metric.unit)
-        if not detail:
-            return Verdict.SAME, ""
-        if share and (total := amount(parts) or 0) >= (least := amount(golden) or 0):
-            return (Verdict.SAME if total <= least * (1 + share) else Verdict.CHANGED), detail
-        more = any(_more(golden.get(key, 0), count, 0.0) for key, count in parts.items())
-        return Verdict.CHANGED if more and not share else Verdict.BETTER, detail
-    count = amount(now) or 0
-    assert isinstance(golden, int | tuple)
-    room = metric.floor if metric.hardware and share else 0
-    slack = share if metric.hardware else 0.0
-    if any(abs(count - one) <= max(slack * one, room) for one in alternatives(golden)):
-        return Verdict.SAME, ""
-    if _more(golden, count, share):
-        return Verdict.CHANGED, ""
-    return (Verdict.SAME if count > min(alternatives(golden)) else Verdict.BETTER), ""
+@dataclass(frozen=True)
+class _ComparedMetric:
+    """What is compared: a metric of a region, its golden value, and the values of the runs.
+
+    ``golden`` is None if no golden value applies here. ``complete``: a name that the golden value lacks counts 0, else
+    its count is unknown. ``unstable`` is what was seen when runs disagreed. ``now`` is the value to show.
+    """
+
+    metric: Metric
+    region: str
+    golden: Stored | None
+    complete: bool
+    unstable: Stored | None
+    values: Sequence[Any]
+    now: Any
+    gated: bool
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the golden count of every name is unknown."""
+        return self.golden == {} and not self.complete
+
+    @property
+    def expected(self) -> Stored | None:
+        """The value to show as the golden one."""
+        if self.unstable is not None:
+            return self.unstable
+        return None if self.unknown else self.golden
 
 
-def changes(golden: Mapping[str, Count], now: Mapping[str, Count], unit: str = "") -> str:
-    """The names whose counts differ, increases first: ``+ fill, - gemm x2 (gone)``; bytes as sizes."""
-    pairs = ((name, golden.get(name, 0), amount(now.get(name)) or 0) for name in {**golden, **now})
-    differing = [(name, old, new) for name, old, new in pairs if new not in alternatives(old)]
-    differing.sort(key=lambda pair: (not _more(pair[1], pair[2], 0.0), pair[0]))
-    texts = [_change(name, max(alternatives(old)), new, unit) for name, old, new in differing]
-    more = [f"and {len(texts) - _LISTED} more"] if len(texts) > _LISTED else []
-    return ", ".join(texts[:_LISTED] + more)
-
-
-class _Judge:
+class _EntryComparer:
     """Makes the rows of one comparison.
 
     In an environment in which the test was recorded, the golden values are those recorded there. In any other, a golden
@@ -193,168 +187,235 @@ class _Judge:
     """
 
     def __init__(self, entry: Entry, environment: str, runs: Sequence[Metrics], rules: Rules) -> None:
-        self.environment, self.runs, self.rules = environment, runs, rules
-        self.certain = environment in entry
-        self.sources: Sequence[Observed] = (
-            [entry[environment]] if self.certain else [one for one in entry.values() if one.confirmed]
-        )
-        # Whether the golden file has GPU work and the runs have none.
-        self.nothing = any(amount(self._golden("", name)[0]) for name in WORK) and not any(
-            run.values.get(name) for run in runs for name in WORK
-        )
+        self._environment = environment
+        self._runs = runs
+        self._rules = rules
+        self._recorded_here = environment in entry
+        self._sources = [one for one in entry.values() if one.confirmed]
+        if self._recorded_here:
+            self._sources = [entry[environment]]
+        self._work_is_gone = self._has_golden_work() and not any(_has_work(run) for run in runs)
 
     def rows(self) -> Iterator[Row]:
-        written = (one.values for one in self.sources)
-        for region in dict.fromkeys(("", *chain(*written, *(run.regions for run in self.runs)))):
-            scopes = [kept(run, region, self.rules) for run in self.runs]
-            entered = any(values is not None for values in scopes)
-            known = {n for one in self.sources for v in (one.values, one.unstable) for n in v.get(region, ())}
-            seen = {name for values in scopes for name, value in (values or {}).items() if self._matters(name, value)}
+        for region in self._regions():
+            known = self._known(region)
+            scopes = [kept(run, region, self._rules) for run in self._runs]
+            entered = any(scope is not None for scope in scopes)
+            values_of_runs = [scope or {} for scope in scopes]
+            seen = self._seen(values_of_runs)
             for metric in ordered(known | seen):
+                if self._rules.ignores(metric):
+                    continue
                 # Runs that did not enter a region did no work in it.
-                values = [(scope or {}).get(metric.name, absent(metric)) for scope in scopes if entered]
-                values = [value for value in values if value is not None]
-                row = None if self.rules.ignores(metric) else self._row(metric, region, values, metric.name in known)
-                if row is not None:
-                    yield row
+                values = [values.get(metric.name, absent(metric)) for values in values_of_runs if entered]
+                compared = self._compared(metric, region, [value for value in values if value is not None])
+                if not self._omitted(compared, written=metric.name in known):
+                    yield self._row(compared)
 
-    def _matters(self, name: str, value: object) -> bool:
-        """Whether a value without a golden value has a row. Absent work and states that are not gated have none."""
-        metric = find_metric(name)
-        return bool(value) or (metric is not None and metric.kind is not MetricClass.WORK and self.rules.gates(metric))
+    def _regions(self) -> list[str]:
+        regions = [""]
+        for source in self._sources:
+            regions.extend(source.values)
+        for run in self._runs:
+            regions.extend(run.regions)
+        return list(dict.fromkeys(regions))
 
-    def _row(self, metric: Metric, region: str, values: list[Any], written: bool) -> Row | None:
-        name = metric.name
-        golden, closed = self._golden(region, name)
-        seen = next((one.unstable[region][name] for one in self.sources if name in one.unstable.get(region, ())), None)
-        # Show the first run for work and counters, the highest value for states, one interval for times.
-        now = values[0] if values else None
-        if values and metric.kind not in _COUNTED:
-            now = statistics.interval(values) if metric.kind is MetricClass.TIME else max(values)
-        if metric.kind is MetricClass.WORK and not now and not golden and not written:
-            return None
-        gated = self.rules.gates(metric)
+    def _known(self, region: str) -> set[str]:
+        """The metrics with a golden value in a region."""
+        names: set[str] = set()
+        for source in self._sources:
+            names.update(source.values.get(region, ()))
+            names.update(source.unstable.get(region, ()))
+        return names
 
-        def row(verdict: Verdict, detail: str = "", *, gated: bool = gated, failed: bool = False) -> Row:
-            unknown = golden == {} and not closed  # the count of every name is unknown
-            expected = seen if seen is not None else None if unknown else golden
-            return Row(name, region, expected, now, self.rules.label(metric), verdict, gated, detail, failed)
+    def _seen(self, values_of_runs: Sequence[Mapping[str, Any]]) -> set[str]:
+        """The metrics that have a row without a golden value. Absent work and states that are not gated have none."""
+        names = set()
+        for values in values_of_runs:
+            for name, value in values.items():
+                metric = find_metric(name)
+                required = metric is not None and metric.kind is not MetricClass.WORK and self._rules.gates(metric)
+                if value or required:
+                    names.add(name)
+        return names
 
-        if seen is not None:
-            return row(Verdict.UNSTABLE, "runs did not agree", gated=False)
-        if golden is None:
-            if not gated:
-                return row(Verdict.NEW) if metric.kind in _COUNTED else None
-            if now is None:
-                return None
-            return row(Verdict.UNVERIFIED, self._missing(region, name), failed=self.rules.strict)
-        if now is None and not golden and not closed:
-            return None
-        if now is None:
-            detail = "not measured" if region in {"", *(r for run in self.runs for r in run.regions)} else "not entered"
-            return row(Verdict.CHANGED, detail, failed=gated)
-        if metric.kind not in _COUNTED:
-            verdict, detail = judged(metric, golden, now, self.rules)
+    def _compared(self, metric: Metric, region: str, values: Sequence[Any]) -> _ComparedMetric:
+        golden, complete = self._golden(region, metric.name)
+        unstable = None
+        for source in reversed(self._sources):
+            unstable = source.unstable.get(region, {}).get(metric.name, unstable)
+        gated = self._rules.gates(metric)
+        return _ComparedMetric(metric, region, golden, complete, unstable, values, _shown(metric, values), gated)
+
+    def _omitted(self, compared: _ComparedMetric, *, written: bool) -> bool:
+        """Whether a metric has no row: there is nothing to compare, and nothing to tell."""
+        kind = compared.metric.kind
+        if kind is MetricClass.WORK and not (compared.now or compared.golden or written):
+            return True
+        if compared.unstable is not None:
+            return False
+        if compared.golden is not None:
+            return compared.now is None and compared.unknown
+        if compared.gated:
+            return compared.now is None
+        return kind not in _COUNTED
+
+    def _row(self, compared: _ComparedMetric) -> Row:
+        metric = compared.metric
+        now = compared.now
+        if compared.unstable is not None:
+            result = ValueResult(Verdict.UNSTABLE, "runs did not agree")
+        elif compared.golden is None and compared.gated:
+            result = ValueResult(Verdict.UNVERIFIED, self._why_missing(compared.region, metric.name))
+        elif compared.golden is None:
+            result = ValueResult(Verdict.NEW)
+        elif now is None:
+            result = ValueResult(Verdict.CHANGED, self._why_not_measured(compared.region))
+        elif metric.kind in _COUNTED:
+            result, now = self._worst(compared, compared.golden)
         else:
-            verdict, detail, now = self._worst(metric, golden, values, closed, region)
-            if verdict is Verdict.BETTER and self.nothing and not region:
-                verdict, detail = Verdict.CHANGED, "no GPU work was seen" if name in WORK else detail
-            if verdict is Verdict.UNVERIFIED and not gated:
-                verdict = Verdict.NEW
-        less = verdict is Verdict.BETTER and (self.rules.fail_less or self.rules.strict)
-        unverified = self.rules.strict and verdict is Verdict.UNVERIFIED
-        return row(verdict, detail, failed=gated and (verdict in _FAILING or less or unverified))
+            result = compare_values(metric, compared.golden, now, self._rules.tolerance_for(metric))
+        return self._made(compared, result, now)
 
-    def _worst(
-        self, metric: Metric, golden: Stored, values: Sequence[Any], closed: bool, region: str
-    ) -> tuple[Verdict, str, Any]:
-        """The verdict on the worst of several runs, the detail and the value. The detail says how many runs have this
-        verdict if not all do."""
-        results = []
-        for value in values:
-            left: set[str] = set()
-            if isinstance(golden, dict) and not closed:
-                known = {key for parts in self._values(region, metric.name) for key in parts}
-                unknown = {*known, *value} - golden.keys()
-                left = {key for key in unknown if key in known or not self._own(key, metric.name)}
-                value = {key: count for key, count in value.items() if key not in left}
-            verdict, detail = judged(metric, golden, value, self.rules)
-            if left and verdict is not Verdict.CHANGED:
-                names = ", ".join(sorted(left)[:_LISTED])
-                verdict, detail = Verdict.UNVERIFIED, f"{self._missing(region, metric.name)}: {names}"
-            results.append((verdict, detail))
-        order = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
-        at = min(range(len(results)), key=lambda i: order.index(results[i][0]))
-        verdict, detail = results[at]
-        alike = sum(one is verdict for one, _ in results)
-        if alike < len(results):
+    def _made(self, compared: _ComparedMetric, result: ValueResult, now: Any) -> Row:
+        """The row of a result. Only here it is decided what is gated and what fails."""
+        gated = compared.gated and result.verdict is not Verdict.UNSTABLE
+        return Row(
+            compared.metric.name,
+            compared.region,
+            compared.expected,
+            now,
+            self._rules.label(compared.metric),
+            result.verdict,
+            gated,
+            result.detail,
+            gated and self._fails(result.verdict),
+        )
+
+    def _fails(self, verdict: Verdict) -> bool:
+        """Whether a gated metric with this verdict fails the test."""
+        if verdict is Verdict.BETTER:
+            return self._rules.fail_less or self._rules.strict
+        if verdict is Verdict.UNVERIFIED:
+            return self._rules.strict
+        return verdict in _FAILING
+
+    def _worst(self, compared: _ComparedMetric, golden: Stored) -> tuple[ValueResult, Any]:
+        """The result and the value of the worst of several runs. The detail says how many runs have this verdict if not
+        all do."""
+        pairs = [self._counted(compared, golden, value) for value in compared.values]
+        result, now = min(pairs, key=lambda pair: _WORST_FIRST.index(pair[0].verdict))
+        detail = result.detail
+        alike = sum(one.verdict is result.verdict for one, _ in pairs)
+        if alike < len(pairs):
             # A metric that changed in some runs only needs another investigation than one that always changed.
-            often = f"in {alike} of {count_of(len(results), 'run')}"
+            often = f"in {alike} of {count_of(len(pairs), 'run')}"
             detail = f"{detail} ({often})" if detail else often
-        return verdict, detail, values[at]
+        verdict = result.verdict
+        if verdict is Verdict.BETTER and self._work_is_gone and not compared.region:
+            verdict = Verdict.CHANGED
+            if compared.metric.name in WORK:
+                detail = "no GPU work was seen"
+        if verdict is Verdict.UNVERIFIED and not compared.gated:
+            verdict = Verdict.NEW
+        return ValueResult(verdict, detail), now
+
+    def _counted(self, compared: _ComparedMetric, golden: Stored, value: Any) -> tuple[ValueResult, Any]:
+        """The result of one run, and its value. Names whose count is unknown here are not compared."""
+        metric = compared.metric
+        unknown: set[str] = set()
+        known = value
+        if isinstance(golden, dict) and not compared.complete:
+            unknown = self._unknown_names(compared.region, metric.name, golden, value)
+            known = {name: count for name, count in value.items() if name not in unknown}
+        result = compare_values(metric, golden, known, self._rules.tolerance_for(metric))
+        if unknown and result.verdict is not Verdict.CHANGED:
+            names = ", ".join(sorted(unknown)[:LISTED])
+            why = self._why_missing(compared.region, metric.name)
+            result = ValueResult(Verdict.UNVERIFIED, f"{why}: {names}")
+        return result, value
+
+    def _unknown_names(self, region: str, total: str, golden: Parts, value: Mapping[str, int]) -> set[str]:
+        """The names of a total for which no golden count applies in this environment."""
+        elsewhere: set[str] = set()
+        for parts in self._values(region, total):
+            elsewhere.update(parts)
+        without = {*elsewhere, *value} - golden.keys()
+        return {name for name in without if name in elsewhere or not self._own(name, total)}
 
     def _golden(self, region: str, name: str) -> tuple[Stored | None, bool]:
         """The golden value (None if none applies), and whether counts by name are complete, so that missing names count
         0."""
         values = self._values(region, name)
-        if not values or len(values) < len(self.sources):
+        if not values or len(values) < len(self._sources):
             return None, False
-        if self.certain or (len(values) > 1 and all(value == values[0] for value in values)):
+        if self._recorded_here:
+            return values[0], True
+        if len(values) > 1 and all(value == values[0] for value in values):
             return values[0], True
         if name in DIVIDED and all(isinstance(value, dict) for value in values):
-            every = dict(chain.from_iterable(parts.items() for parts in values))
-            agreed = {key: n for key, n in every.items() if all(parts.get(key, 0) == n for parts in values)}
-            return {key: n for key, n in agreed.items() if len(values) > 1 or self._own(key, name)}, False
+            return self._agreed(name, values), False
         return None, False
 
-    def _missing(self, region: str, name: str) -> str:
-        if not self.certain and self.environment:
-            return f"no golden for {self.environment}"
-        if region and all(region not in one.values for one in self.sources):
+    def _agreed(self, total: str, values: Sequence[Parts]) -> Parts:
+        """The counts by name on which two or more environments agree, and those of the project's own kernels."""
+        agreed: Parts = {}
+        for parts in values:
+            for name, count in parts.items():
+                everywhere = all(other.get(name, 0) == count for other in values)
+                if everywhere and (len(values) > 1 or self._own(name, total)):
+                    agreed[name] = count
+        return agreed
+
+    def _values(self, region: str, name: str) -> list[Any]:
+        """The golden values of a metric in all sources that have the region."""
+        metric = find_metric(name)
+        default = None if metric is None else absent(metric)
+        values = [source.values[region].get(name, default) for source in self._sources if region in source.values]
+        return [self._rules.without_ignored(name, value) for value in values if value is not None]
+
+    def _own(self, kernel: str, total: str) -> bool:
+        return total == "kernel_launches" and self._rules.owns(kernel)
+
+    def _has_golden_work(self) -> bool:
+        """Whether the golden values of the whole window have GPU work."""
+        for name in WORK:
+            golden, _ = self._golden("", name)
+            if amount(golden):
+                return True
+        return False
+
+    def _why_missing(self, region: str, name: str) -> str:
+        if not self._recorded_here and self._environment:
+            return f"no golden for {self._environment}"
+        if region and all(region not in source.values for source in self._sources):
             return f"no golden for the region {region}"
         return f"no golden value of {name}"
 
-    def _values(self, region: str, name: str) -> list[Any]:
-        scopes = [one.values[region] for one in self.sources if region in one.values]
-        metric = find_metric(name)
-        values = [scope.get(name, None if metric is None else absent(metric)) for scope in scopes]
-        return [self.rules.without_ignored(name, value) for value in values if value is not None]
-
-    def _own(self, key: str, name: str) -> bool:
-        return name == "kernel_launches" and self.rules.owns(key)
+    def _why_not_measured(self, region: str) -> str:
+        entered = not region or any(region in run.regions for run in self._runs)
+        return "not measured" if entered else "not entered"
 
 
-def state_verdict(metric: Metric, golden: Stored, now: Stored, share: float) -> Verdict:
-    """Compare a state with its golden value or range. Bytes differ if they leave it by more than ``share`` and more
-    than 1 MiB; other states above it by more than ``share``, and below it always."""
-    least, most = (golden.min, golden.max) if isinstance(golden, Span) else (amount(golden) or 0, amount(golden) or 0)
-    value = amount(now) or 0
-    room = max(share * abs(most), MEMORY_FLOOR) if metric.unit == "bytes" else share * most
-    if value > most + room:
-        return Verdict.WORSE
-    # Fewer frees may be a leak, so they are worse.
-    if value < least - (room if metric.unit == "bytes" else 0):
-        return Verdict.WORSE if metric.name.endswith("frees") else Verdict.BETTER
-    return Verdict.SAME
+def _shown(metric: Metric, values: Sequence[Any]) -> Any:
+    """The value to show of several runs: the first for work and counters, the highest for states, one interval for
+    times; None without values."""
+    if not values:
+        return None
+    if metric.kind is MetricClass.TIME:
+        return statistics.interval(values)
+    return values[0] if metric.kind in _COUNTED else max(values)
 
 
-def _more(golden: Count, now: Count, share: float) -> bool:
-    known, count = alternatives(golden), amount(now) or 0
-    # A count between two alternatives matches neither.
-    return count > max(known) * (1 + share) or (min(known) < count < max(known) and not share)
-
-
-def _change(name: str, before: int, now: int, unit: str) -> str:
-    if unit == "bytes":
-        return f"{name} {format_size(before)} -> {format_size(now)}"
-    by = abs(now - before)
-    text = f"{'-' if now < before else '+'} {name}{f' x{by}' if by > 1 else ''}"
-    return text if before and now else f"{text} ({'gone' if now == 0 else 'new'})"
+def _has_work(run: Metrics) -> bool:
+    return any(run.values.get(name) for name in WORK)
 
 
 def _listing(parts: object) -> str:
     """The parts of a total with the largest counts."""
     if not isinstance(parts, Mapping):
         return ""
-    named = sorted(((count, name) for name, count in parts.items() if count), key=lambda pair: (-pair[0], pair[1]))
-    return ", ".join(f"{name} x{count}" if count > 1 else name for count, name in named[:_LISTED])
+    counted = [(name, count) for name, count in parts.items() if count]
+    counted.sort(key=lambda part: (-part[1], part[0]))
+    texts = [f"{name} x{count}" if count > 1 else name for name, count in counted[:LISTED]]
+    return ", ".join(texts)

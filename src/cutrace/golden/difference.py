@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..analysis.definitions import Metric
 from ..errors import CutraceError
-from .compare import Row, changes
+from .compare import Row
 from .files import golden_files, read
-from .model import Entry, Module, Observed, Verdict, absent, amount, joined, ordered
+from .model import Entry, Module, Observed, Stored, Values, Verdict, absent, joined, ordered
+from .values import changed_parts, compare_values
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,50 @@ def differences(a: Path, b: Path) -> tuple[Difference, ...]:
 
 def _rows(old: Observed, new: Observed) -> Iterator[Row]:
     for region in dict.fromkeys((*old.values, *new.values)):
-        scopes = [one.values.get(region, {}) for one in (old, new)]
-        unstable = [one.unstable.get(region, {}) for one in (old, new)]
-        for metric in ordered(name for values in (*scopes, *unstable) for name in values):
-            name = metric.name
-            values = [s.get(name, u.get(name, absent(metric))) for s, u in zip(scopes, unstable, strict=True)]
-            a, b = values
-            if a == b and (name in unstable[0]) == (name in unstable[1]):
-                continue
-            less = (amount(b) or 0) < (amount(a) or 0)
-            verdict = Verdict.UNSTABLE if name in unstable[1] else Verdict.BETTER if less else Verdict.CHANGED
-            detail = changes(a, b, metric.unit) if isinstance(a, dict) and isinstance(b, dict) else ""
-            yield Row(name, region, a, b, "", verdict, True, detail, verdict is Verdict.CHANGED)
+        before = _RegionValues.of(old, region)
+        after = _RegionValues.of(new, region)
+        for metric in ordered((*before.names, *after.names)):
+            row = _row(metric, region, before, after)
+            if row is not None:
+                yield row
+
+
+@dataclass(frozen=True)
+class _RegionValues:
+    """The stable and the unstable values of one region."""
+
+    stable: Values
+    unstable: Values
+
+    @classmethod
+    def of(cls, observed: Observed, region: str) -> _RegionValues:
+        return cls(observed.values.get(region, {}), observed.unstable.get(region, {}))
+
+    @property
+    def names(self) -> set[str]:
+        return {*self.stable, *self.unstable}
+
+    def value(self, metric: Metric) -> Stored | None:
+        for values in (self.stable, self.unstable):
+            if metric.name in values:
+                return values[metric.name]
+        default: Stored | None = absent(metric)
+        return default
+
+
+def _row(metric: Metric, region: str, before: _RegionValues, after: _RegionValues) -> Row | None:
+    """The row of a metric; None if it is equal in both."""
+    name = metric.name
+    old = before.value(metric)
+    new = after.value(metric)
+    if old == new and (name in before.unstable) == (name in after.unstable):
+        return None
+    verdict = Verdict.CHANGED
+    if name in after.unstable:
+        verdict = Verdict.UNSTABLE
+    elif old is not None and compare_values(metric, old, new).verdict in (Verdict.BETTER, Verdict.FAST):
+        verdict = Verdict.BETTER
+    detail = ""
+    if isinstance(old, dict) and isinstance(new, dict):
+        detail = changed_parts(old, new, metric.unit)
+    return Row(name, region, old, new, "", verdict, True, detail, verdict is Verdict.CHANGED)

@@ -16,6 +16,7 @@ from ..errors import CutraceError, did_you_mean
 from ..patterns import any_matcher, matcher
 from ..units import parse_duration, parse_size
 from .model import DIVIDED, find_metric, is_counter, total_of
+from .values import Tolerance
 
 #: Memory fails if it exceeds the golden value by more than this share and by more than this many bytes.
 MEMORY_TOLERANCE = 0.02
@@ -75,6 +76,16 @@ class Rules:
             default = metric.tolerance
         return self.tolerance.get(total_of(metric), self.tolerance.get(metric.kind.value, default))
 
+    def tolerance_for(self, metric: Metric) -> Tolerance:
+        """How much a metric may differ from its golden value. Memory may also be less, and counters of the hardware may
+        differ in both directions."""
+        share = self.tolerance_of(metric)
+        if metric.kind is MetricClass.STATE and metric.unit == "bytes":
+            return memory_tolerance(share)
+        if metric.hardware and share:
+            return Tolerance(share, share, metric.floor)
+        return Tolerance(share)
+
     def label(self, metric: Metric) -> str:
         """The rule of a metric in tables: ``exact``, ``range``, ``+2 %``, ``5 %``."""
         share = self.tolerance_of(metric)
@@ -85,6 +96,11 @@ class Rules:
 
 
 DEFAULTS = Rules()
+
+
+def memory_tolerance(share: float) -> Tolerance:
+    """The tolerance of memory: a share in both directions, and at least 1 MiB."""
+    return Tolerance(share, share, MEMORY_FLOOR)
 
 
 @dataclass(frozen=True)

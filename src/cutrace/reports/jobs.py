@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..analysis.definitions import MetricClass, Value
+from ..analysis.definitions import Metric, MetricClass, Value
 from ..analysis.tables import Column, Table
-from ..golden.compare import changes as part_changes
-from ..golden.model import amount, grouped, ordered, plain, scoped
+from ..golden.model import absent, amount, grouped, ordered, plain, scoped
+from ..golden.values import changed_parts, compare_values
 from ..units import count_of
 from .model import Case, SessionReport, State
 from .values import pair, title, unit_of
@@ -71,7 +71,7 @@ class MetricChange:
         """The changed counts by name: ``+ fill x2, - gemm (gone)``."""
         before = self.before if isinstance(self.before, Mapping) else {}
         after = self.after if isinstance(self.after, Mapping) else {}
-        return part_changes(before, after, unit_of(self.metric))
+        return changed_parts(before, after, unit_of(self.metric))
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,17 @@ def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
     for metric in ordered({*before, *after}):
         a = before.get(metric.name)
         b = after.get(metric.name)
-        # Missing work is equal to 0 or {}; a missing counter is unknown.
-        if (a or None) != (b or None) if metric.kind is MetricClass.WORK else a != b:
+        if _differ(metric, a, b):
             yield MetricChange(metric.name, region, a, b, metric.kind is not MetricClass.STATE)
+
+
+def _differ(metric: Metric, before: Any, after: Any) -> bool:
+    """Whether the values of two reports differ. Missing work is equal to 0 or {}; a missing counter is unknown."""
+    old = absent(metric) if before is None else before
+    new = absent(metric) if after is None else after
+    if old is None or new is None:
+        return old is not new
+    return compare_values(metric, old, new).differs
 
 
 def _comparable(case: Case, region: str) -> dict[str, Any]:

@@ -1,0 +1,157 @@
+"""Compare one expected value of a metric with a measured one.
+
+Golden files, updates, differences of golden files, captures and reports of jobs all compare values here. They differ
+only in their tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..analysis.definitions import Metric, MetricClass
+from ..units import format_size
+from . import statistics
+from .model import Count, Interval, Parts, Span, Stored, Verdict, alternatives, amount
+
+#: The maximum of names in a detail; the others are counted.
+LISTED = 6
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How much a value may differ from the expected one: by a share ``above`` it, by a share ``below`` it, and in both
+    directions by ``floor``. Without any, each difference counts. A time uses ``above``."""
+
+    above: float = 0.0
+    below: float = 0.0
+    floor: float = 0
+
+    def room_above(self, value: float) -> float:
+        return max(self.above * abs(value), self.floor)
+
+    def room_below(self, value: float) -> float:
+        return max(self.below * abs(value), self.floor)
+
+
+EXACT = Tolerance()
+
+
+@dataclass(frozen=True)
+class ValueResult:
+    """The verdict on a measured value, and a text that says what differs."""
+
+    verdict: Verdict
+    detail: str = ""
+
+    @property
+    def differs(self) -> bool:
+        return self.verdict is not Verdict.SAME
+
+
+_SAME = ValueResult(Verdict.SAME)
+
+
+def compare_values(metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance = EXACT) -> ValueResult:
+    """Compare an expected value of a metric with a measured one. Of a range or of alternatives, the highest value is
+    the measured one."""
+    if metric.kind is MetricClass.TIME:
+        return _compare_times(expected, measured, tolerance)
+    if metric.kind is MetricClass.STATE:
+        return _compare_states(metric, expected, measured, tolerance)
+    if isinstance(expected, dict):
+        return _compare_parts(metric, expected, measured, tolerance)
+    assert isinstance(expected, int | tuple)
+    return _compare_counts(expected, amount(measured) or 0, tolerance)
+
+
+def _compare_times(expected: Stored, measured: Any, tolerance: Tolerance) -> ValueResult:
+    if isinstance(expected, Interval) and isinstance(measured, Interval):
+        return ValueResult(statistics.change(expected, measured, tolerance.above))
+    return ValueResult(Verdict.AMBIGUOUS, "not comparable")
+
+
+def _compare_states(metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance) -> ValueResult:
+    """Compare a state with the expected value or range."""
+    most = amount(expected) or 0
+    least = expected.min if isinstance(expected, Span) else most
+    value = amount(measured) or 0
+    if value > most + tolerance.room_above(most):
+        return ValueResult(Verdict.WORSE)
+    if value < least - tolerance.room_below(most):
+        # Fewer frees may be a leak, so they are worse.
+        return ValueResult(Verdict.WORSE if metric.name.endswith("frees") else Verdict.BETTER)
+    return _SAME
+
+
+def _compare_parts(metric: Metric, expected: Parts, measured: Any, tolerance: Tolerance) -> ValueResult:
+    """Compare counts by name. A tolerance applies to their sum."""
+    parts = measured if isinstance(measured, Mapping) else {}
+    detail = changed_parts(expected, parts, metric.unit)
+    if not detail:
+        return _SAME
+    before = amount(expected) or 0
+    now = amount(parts) or 0
+    if tolerance.above:
+        if now < before:
+            return ValueResult(Verdict.BETTER, detail)
+        within = now <= before * (1 + tolerance.above)
+        return ValueResult(Verdict.SAME if within else Verdict.CHANGED, detail)
+    more = any(is_more(expected.get(name, 0), count) for name, count in parts.items())
+    return ValueResult(Verdict.CHANGED if more else Verdict.BETTER, detail)
+
+
+def _compare_counts(expected: Count, count: int, tolerance: Tolerance) -> ValueResult:
+    accepted = alternatives(expected)
+    for one in accepted:
+        if abs(count - one) <= tolerance.room_below(one):
+            return _SAME
+    if is_more(expected, count, tolerance.above):
+        return ValueResult(Verdict.CHANGED)
+    if count > min(accepted):
+        return _SAME
+    return ValueResult(Verdict.BETTER)
+
+
+def is_more(expected: Count, measured: Count, share: float = 0.0) -> bool:
+    """Whether a count is more than expected by more than this share. Without a share, a count between two alternatives
+    is more than the lower one."""
+    accepted = alternatives(expected)
+    count = amount(measured) or 0
+    if count > max(accepted) * (1 + share):
+        return True
+    return not share and min(accepted) < count < max(accepted)
+
+
+def changed_parts(expected: Mapping[str, Count], measured: Mapping[str, Count], unit: str = "") -> str:
+    """The names whose counts differ, increases first: ``+ fill, - gemm x2 (gone)``; bytes as sizes."""
+    increases = []
+    decreases = []
+    for name in sorted({**expected, **measured}):
+        before = expected.get(name, 0)
+        now = amount(measured.get(name)) or 0
+        if now in alternatives(before):
+            continue
+        text = _change(name, max(alternatives(before)), now, unit)
+        if is_more(before, now):
+            increases.append(text)
+        else:
+            decreases.append(text)
+    texts = increases + decreases
+    listed = texts[:LISTED]
+    if len(texts) > LISTED:
+        listed.append(f"and {len(texts) - LISTED} more")
+    return ", ".join(listed)
+
+
+def _change(name: str, before: int, now: int, unit: str) -> str:
+    if unit == "bytes":
+        return f"{name} {format_size(before)} -> {format_size(now)}"
+    by = abs(now - before)
+    text = f"- {name}" if now < before else f"+ {name}"
+    if by > 1:
+        text += f" x{by}"
+    if now == 0:
+        return f"{text} (gone)"
+    return text if before else f"{text} (new)"
