@@ -15,8 +15,11 @@ _ODD = re.compile(r"[^A-Za-z0-9._+-]")
 def environment(run: Metrics, variant: str = "") -> str:
     """The name of the environment of a run: ``sm_90``, with a variant ``sm_90-cuda13``; "" if no device is known."""
     capability = run.facts.get("compute capability", "")
-    architecture = "+".join(f"sm_{one.replace('.', '')}" for one in capability.split("+") if one)
-    return "-".join(filter(None, (architecture, variant))) if architecture else ""
+    numbers = capability.replace(".", "").split("+")
+    architecture = "+".join(f"sm_{number}" for number in numbers if number)
+    if not architecture or not variant:
+        return architecture
+    return f"{architecture}-{variant}"
 
 
 def recorded_on(run: Metrics) -> str:
@@ -34,10 +37,15 @@ def variant(template: str, facts: Mapping[str, str]) -> str:
     """
 
     def value(match: re.Match[str]) -> str:
-        name, numbers = match[1].strip(), int(match[2] or 0)
+        name = match[1].strip()
         full = facts.get("cuda", "") if name == "cuda" else _version(name)
-        kept = full.partition("+")[0].split(".")
-        return ".".join(kept[: numbers or (1 if name == "cuda" else len(kept))])
+        release, _, _ = full.partition("+")
+        numbers = release.split(".")
+        if match[2]:
+            numbers = numbers[: int(match[2])]
+        elif name == "cuda":
+            numbers = numbers[:1]
+        return ".".join(numbers)
 
     return _ODD.sub("_", _PLACEHOLDER.sub(value, template))
 

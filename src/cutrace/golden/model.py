@@ -126,11 +126,13 @@ def find_metric(name: str) -> Metric | None:
     """The metric of this name, None if there is none. A name with a dot is a counter: of the hardware if it is a CUPTI
     name, else of the project."""
     metric = METRICS.get(name)
-    if metric is None and is_full_name(name):
+    if metric is not None:
+        return metric
+    if is_full_name(name):
         return hardware(name, "a hardware counter")
-    if metric is None and "." in name.strip("."):
+    if "." in name.strip("."):
         return Metric(name, MetricClass.COUNTER, "", "a counter of the project")
-    return metric
+    return None
 
 
 def is_counter(name: str) -> bool:
@@ -141,8 +143,12 @@ def is_counter(name: str) -> bool:
 
 def counters_in(entry: Entry) -> set[str]:
     """The hardware counters with values in an entry."""
-    scopes = (s for one in entry.values() for values in (one.values, one.unstable) for s in values.values())
-    return {name for scope in scopes for name in scope if is_counter(name)}
+    names: set[str] = set()
+    for one in entry.values():
+        for regions in (one.values, one.unstable):
+            for values in regions.values():
+                names.update(values)
+    return {name for name in names if is_counter(name)}
 
 
 def place(name: str) -> tuple[int, str]:
@@ -152,7 +158,8 @@ def place(name: str) -> tuple[int, str]:
 
 def ordered(names: Iterable[str]) -> list[Metric]:
     """The metrics of these names in the order of :func:`place`. Unknown names are omitted."""
-    return [one for name in sorted(set(names), key=place) if (one := find_metric(name)) is not None]
+    metrics = [find_metric(name) for name in sorted(set(names), key=place)]
+    return [metric for metric in metrics if metric is not None]
 
 
 def total_of(metric: Metric) -> str:
@@ -181,14 +188,17 @@ def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
     numbers."""
     totals: dict[str, Any] = {name: {} for name in DIVIDED if name in values}
     for name, value in values.items():
-        one = find_metric(name)
-        if one is None or one.kind is MetricClass.INFO or name in DIVIDED:
+        metric = find_metric(name)
+        if metric is None or metric.kind is MetricClass.INFO or name in DIVIDED:
             continue
-        if not one.total:
+        if not metric.total:
             totals[name] = round(value) if isinstance(value, int | float) else value
-        elif one.total in DIVIDED:
-            parts = value if isinstance(value, dict) else {part_of(one): value}
-            totals.setdefault(one.total, {}).update({key: count for key, count in parts.items() if count})
+        elif metric.total in DIVIDED:
+            counts = value if isinstance(value, dict) else {part_of(metric): value}
+            parts = totals.setdefault(metric.total, {})
+            for part, count in counts.items():
+                if count:
+                    parts[part] = count
     return totals
 
 
@@ -232,7 +242,9 @@ def plain(value: Any) -> Any:
         return float(value) if math.isfinite(value) else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-        return {type(value).__name__.lower(): fields} if isinstance(value, Interval | Span) else fields
+        if isinstance(value, Interval | Span):
+            return {type(value).__name__.lower(): fields}
+        return fields
     if isinstance(value, Mapping):
         return {text_of(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -252,10 +264,13 @@ def stored(value: Any) -> Any:
         return tuple(value)
     if not isinstance(value, dict):
         return value
-    if isinstance(inner := value.get("interval"), dict):
-        return Interval(**{**inner, "samples": tuple(inner.get("samples") or ())})
-    if isinstance(inner := value.get("span"), dict):
-        return Span(**inner)
+    interval = value.get("interval")
+    if isinstance(interval, dict):
+        samples = tuple(interval.get("samples") or ())
+        return Interval(**{**interval, "samples": samples})
+    span = value.get("span")
+    if isinstance(span, dict):
+        return Span(**span)
     return {name: stored(count) for name, count in value.items()}
 
 

@@ -35,9 +35,12 @@ def golden_path(root: Path, nodeid: str) -> Path:
     parts = file.split("/")
     dots = parts[-1].count(".")
     # Names without a dot would collide with those of modules. Test files of pytest itself have a dot.
-    if _PLAIN_FILE.fullmatch(file) and _fits(parts, ".toml") and dots:
-        return root / f"{file.removesuffix('.py') if dots == 1 else file}.toml"
-    return root.joinpath(*_hashed(parts, file, ".toml"))
+    plain = _PLAIN_FILE.fullmatch(file) and _fits(parts, ".toml") and dots
+    if not plain:
+        return root.joinpath(*_hashed(parts, file, ".toml"))
+    if dots == 1:
+        file = file.removesuffix(".py")
+    return root / f"{file}.toml"
 
 
 def artifact_path(root: Path, nodeid: str) -> Path:
@@ -45,26 +48,32 @@ def artifact_path(root: Path, nodeid: str) -> Path:
     ``tests/test_a.py::TestB::test_c[float16]``. Different ids have different paths."""
     file, test = split(nodeid)
     names, bracket, parameters = test.partition("[")
-    # Parameters are below their function, and a file name must not look like a function.
-    parts = [*file.split("/"), names.replace("::", "."), *([parameters.removesuffix("]")] if bracket else [])]
+    parts = file.split("/")
+    parts.append(names.replace("::", "."))
+    if bracket:  # parameters are below their function
+        parts.append(parameters.removesuffix("]"))
     plain = _PLAIN_FILE.fullmatch(file) and file.endswith(".py") and _PLAIN_TEST.fullmatch(test)
-    return root.joinpath(*(parts if plain and _fits(parts, ".py", file.count("/")) else _hashed(parts, nodeid)))
+    # A file name must not look like a function.
+    if plain and _fits(parts, ".py", file.count("/")):
+        return root.joinpath(*parts)
+    return root.joinpath(*_hashed(parts, nodeid))
 
 
 def _fits(parts: list[str], ending: str, folders: int = -1) -> bool:
     """Whether a path is short enough, and none of its folders looks like a file."""
-    short = len(parts) <= DEEPEST and all(len(part) <= LONGEST for part in parts)
-    return short and not any(part.endswith(ending) for part in parts[:folders])
+    if len(parts) > DEEPEST or max(map(len, parts)) > LONGEST:
+        return False
+    return not any(part.endswith(ending) for part in parts[:folders])
 
 
 def _hashed(parts: list[str], whole: str, ending: str = "") -> list[str]:
     digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
-    *folders, name = [part for part in parts if part][-DEEPEST:] or ["_"]
+    named = [part for part in parts if part]
+    *folders, name = named[-DEEPEST:] or ["_"]
     # A folder must not have the name of a golden file.
-    return [
-        *(_clean(folder.replace(".toml", "_toml")) for folder in folders),
-        f"{_clean(name)[: LONGEST - _HASH_DIGITS - 1]}~{digest}{ending}",
-    ]
+    path = [_clean(folder.replace(".toml", "_toml")) for folder in folders]
+    shortened = _clean(name)[: LONGEST - _HASH_DIGITS - 1]
+    return [*path, f"{shortened}~{digest}{ending}"]
 
 
 def _clean(text: str) -> str:

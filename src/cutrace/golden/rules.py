@@ -91,8 +91,9 @@ class Rules:
         share = self.tolerance_of(metric)
         if not share:
             return "range" if metric.kind is MetricClass.STATE else "exact"
+        percent = f"{share * 100:.4g} %"
         both_ways = metric.kind is MetricClass.TIME or metric.hardware
-        return f"{'' if both_ways else '+'}{share * 100:.4g} %"
+        return percent if both_ways else f"+{percent}"
 
 
 DEFAULTS = Rules()
@@ -158,11 +159,7 @@ def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[s
 def shares(given: str | Iterable[str] | Mapping[str, object]) -> Iterator[tuple[str, float]]:
     """The names and shares of tolerances. Raises :class:`CutraceError` for other texts."""
     if not isinstance(given, Mapping):
-        texts = [given] if isinstance(given, str) else given
-        pairs = [word.partition("=") for text in texts for word in _assignments(text)]
-        if alone := next((name for name, equals, _ in pairs if not equals), ""):
-            raise CutraceError(f"{alone!r} is not a tolerance: write a name and a share, such as time=5%")
-        given = {name: share for name, _, share in pairs}
+        given = _assigned([given] if isinstance(given, str) else given)
     for name, value in given.items():
         share = _share(value)
         if share is None:
@@ -170,10 +167,26 @@ def shares(given: str | Iterable[str] | Mapping[str, object]) -> Iterator[tuple[
         yield str(name), share
 
 
+def _assigned(texts: Iterable[str]) -> dict[str, str]:
+    """The shares by name of texts such as ``time=5%``."""
+    assigned = {}
+    for text in texts:
+        for word in _assignments(text):
+            name, equals, share = word.partition("=")
+            if not equals:
+                raise CutraceError(f"{name!r} is not a tolerance: write a name and a share, such as time=5%")
+            assigned[name] = share
+    return assigned
+
+
 def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
     """Parse limits such as ``kernel_launches=3, peak_memory="64 MiB", kernel_time="20us"`` to counts, bytes or ns by
     full name of the metric. Raises :class:`CutraceError` for others."""
-    return {metric.name: _limit(metric, value) for name, value in given.items() for metric in [metric_named(name)]}
+    limits = {}
+    for name, value in given.items():
+        metric = metric_named(name)
+        limits[metric.name] = _limit(metric, value)
+    return limits
 
 
 def parse_update(value: str | Iterable[str]) -> Update:
@@ -183,7 +196,8 @@ def parse_update(value: str | Iterable[str]) -> Update:
     modes = [mode for mode in MODES if mode in names]
     if len(modes) > 1:
         raise CutraceError(f"{' and '.join(modes)} exclude each other: write one of {', '.join(MODES)}")
-    return Update(modes[0] if modes else "changed", frozenset(_target(name) for name in names if name not in MODES))
+    only = frozenset(_target(name) for name in names if name not in MODES)
+    return Update(modes[0] if modes else "changed", only)
 
 
 def parse_counters(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -208,7 +222,8 @@ def metric_named(name: str) -> Metric:
     :class:`CutraceError` for an unknown name."""
     stem = name.strip()
     for full in (stem, f"{stem}_ns", f"{stem}_bytes"):
-        if (metric := find_metric(full)) is not None:
+        metric = find_metric(full)
+        if metric is not None:
             return metric
     hint = did_you_mean(stem, (*METRICS, *_CLASSES, *MODES), "docs/metrics.md lists them.")
     raise CutraceError(f"there is no metric {name!r}: {hint}")
@@ -226,21 +241,31 @@ def _target(name: str) -> str:
 
 def _split(value: str | Iterable[str]) -> list[str]:
     texts = [value] if isinstance(value, str) else value
-    return [word.strip() for text in texts for word in str(text).split(",") if word.strip()]
+    words: list[str] = []
+    for text in texts:
+        words.extend(word.strip() for word in str(text).split(","))
+    return [word for word in words if word]
 
 
 def _assignments(text: str) -> list[str]:
     """Split a text into ``metric=share``, with or without spaces around ``=``."""
-    return [word for word in re.split(r"[,\s]+", re.sub(r"\s*=\s*|\s+(?=%)", lambda m: m[0].strip(), text)) if word]
+    closed = re.sub(r"\s*=\s*", "=", text)
+    closed = re.sub(r"\s+%", "%", closed)
+    return [word for word in re.split(r"[,\s]+", closed) if word]
 
 
 def _share(value: object) -> float | None:
     """The share of ``0.05``, ``"0.05"`` or ``"5%"``; None for other values."""
+    if isinstance(value, bool):
+        return None
     share = -1.0
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None:
+        share = float(match[1])
+        if match[2]:
+            share /= 100
+    elif isinstance(value, int | float):
         share = float(value)
-    elif isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
-        share = float(match[1]) / (100 if match[2] else 1)
     return share if 0 <= share < float("inf") else None
 
 
@@ -249,8 +274,10 @@ def _limit(metric: Metric, value: object) -> int | float:
         raise CutraceError(f"{metric.name} has counts by name and cannot be limited: limit {metric.total} instead")
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
         return value
-    if isinstance(value, str) and metric.unit in ("bytes", "ns"):
-        return (parse_size if metric.unit == "bytes" else parse_duration)(value)
+    if isinstance(value, str) and metric.unit == "bytes":
+        return parse_size(value)
+    if isinstance(value, str) and metric.unit == "ns":
+        return parse_duration(value)
     units = {"bytes": "bytes, or a text such as '64 MiB'", "ns": "ns, or a text such as '20us'"}
     what = units.get(metric.unit, "times, from 0")
     raise CutraceError(f"{value!r} is not a limit of {metric.name}: write a number of {what}")

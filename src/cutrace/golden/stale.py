@@ -23,6 +23,7 @@ _EMPTY_BASES = frozenset({"object", "ABC", "Protocol", "TestCase", "IsolatedAsyn
 #: Functions that define names at run time.
 _DYNAMIC = frozenset({"globals", "setattr", "exec"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BRANCHES = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,22 @@ def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> St
     stale: list[Stale] = []
     damaged: list[str] = []
     count = 0
-    for path in (files := list(golden_files(root))):
+    files = list(golden_files(root))
+    for path in files:
         try:
             golden = read(path)
         except CutraceError as error:
             damaged.append(str(error))
             continue
         count += len(golden.tests)
+        listed = ids if golden.path in covered else None
         expected = golden_path(root, joined(golden.path, ""))
-        elsewhere = f"the golden file of its test is {expected}" if path != expected and expected.is_file() else ""
+        elsewhere = ""
+        if path != expected and expected.is_file():
+            elsewhere = f"the golden file of its test is {expected}"
         for test in golden.tests:
             nodeid = joined(golden.path, test)
-            reason = _reason(nodeid, tests, ids if golden.path in covered else None, modules) or elsewhere
+            reason = _reason(nodeid, tests, listed, modules) or elsewhere
             if reason:
                 stale.append(Stale(path, nodeid, reason))
     return StaleCheck(len(files), count, tuple(stale), tuple(damaged))
@@ -97,12 +102,11 @@ def prune(stale: Iterable[Stale], root: Path) -> None:
 def collected_ids(output: str) -> tuple[str, ...]:
     """The ids in the output of ``pytest --collect-only -q``, or in any list with one id per line. Raises
     :class:`CutraceError` if there is none."""
-    ids = tuple(
-        line for line in output.splitlines() if "::" in line and not line.startswith((" ", "ERROR ", "FAILED "))
-    )
+    lines = [line for line in output.splitlines() if "::" in line]
+    ids = [line for line in lines if not line.startswith((" ", "ERROR ", "FAILED "))]
     if not ids:
         raise CutraceError("there is no test id in the list of collected tests: make it with pytest --collect-only -q")
-    return ids
+    return tuple(ids)
 
 
 def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callable[[Path], _Scope | None]) -> str:
@@ -116,8 +120,13 @@ def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callabl
         return f"{file} is gone"
     if ids is not None:
         return "" if test in ids else "no such test was collected"
-    module = modules(source) if source.suffix == ".py" and rest else None
-    missing = module.missing(rest.partition("[")[0].split("::")) if module is not None else ""
+    if source.suffix != ".py" or not rest:
+        return ""
+    module = modules(source)
+    if module is None:
+        return ""
+    names, _, _ = rest.partition("[")
+    missing = module.missing(names.split("::"))
     return f"{file} has no {missing}" if missing else ""
 
 
@@ -127,10 +136,12 @@ def _module(source: Path) -> _Scope | None:
         tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
-    names = {(node.func.id, len(node.args)) for node in calls}  # type: ignore[attr-defined]
-    dynamic = ("type", 3) in names or any(name in _DYNAMIC for name, _ in names)
-    return None if dynamic else _Scope(tree.body)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            makes_class = node.func.id == "type" and len(node.args) == 3
+            if makes_class or node.func.id in _DYNAMIC:
+                return None
+    return _Scope(tree.body)
 
 
 class _Scope:
@@ -141,14 +152,9 @@ class _Scope:
         self.open = False
         self.outer = outer
         for node in _statements(body):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self.open |= any(alias.name == "*" for alias in node.names)
-                bound = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-            elif isinstance(node, _DEFINITIONS):
-                bound = [node.name]
-            else:
-                bound = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-            self.names.update(dict.fromkeys(bound, node))
+            names = list(_bound(node))
+            self.open |= "*" in names
+            self.names.update(dict.fromkeys(names, node))
 
     def missing(self, names: Sequence[str]) -> str:
         """The part of a path of names that is certainly not defined; "" if there is none."""
@@ -158,7 +164,7 @@ class _Scope:
             return "" if self.open or self._decorated(name) else name
         if not rest or not isinstance(node, ast.ClassDef):
             return ""
-        return f"{name}::{'::'.join(rest)}" if self._lacks(node, rest, set()) else ""
+        return "::".join(names) if self._lacks(node, rest, set()) else ""
 
     def _lacks(self, node: ast.ClassDef, names: Sequence[str], seen: set[str]) -> bool:
         """Whether neither a class nor its base classes define a name."""
@@ -167,7 +173,7 @@ class _Scope:
         if node.keywords or _makers(node) or not inner.missing(names):
             return False
         for base in node.bases:
-            name = base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else ""
+            name = _name_of(base)
             known = self._find(name)
             if isinstance(known, ast.ClassDef):
                 if name not in seen and not self._lacks(known, names, seen):
@@ -177,11 +183,34 @@ class _Scope:
         return True
 
     def _find(self, name: str) -> ast.AST | None:
-        return self.names.get(name) or (self.outer._find(name) if self.outer else None)
+        if name in self.names or self.outer is None:
+            return self.names.get(name)
+        return self.outer._find(name)
 
     def _decorated(self, name: str) -> bool:
         """Whether a decorator may have made this name from another: ``TestAdd_param_0`` from ``TestAdd``."""
         return any(name.startswith(known) and _makers(node) for known, node in self.names.items())
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """The names that a statement binds; ``*`` if it imports all names of a module."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            package, _, _ = alias.name.partition(".")
+            yield alias.asname or package
+    elif isinstance(node, _DEFINITIONS):
+        yield node.name
+    else:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                yield inner.id
+
+
+def _name_of(base: ast.expr) -> str:
+    """The name of a base class, "" for other expressions."""
+    if isinstance(base, ast.Attribute):
+        return base.attr
+    return base.id if isinstance(base, ast.Name) else ""
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -189,11 +218,13 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for node in body:
         yield node
         if not isinstance(node, _DEFINITIONS):
-            parts = ast.iter_child_nodes(node)
-            yield from _statements(p for p in parts if isinstance(p, ast.stmt | ast.excepthandler | ast.match_case))
+            branches = [part for part in ast.iter_child_nodes(node) if isinstance(part, _BRANCHES)]
+            yield from _statements(branches)
 
 
 def _makers(node: ast.AST) -> bool:
     """Whether a definition has decorators that may define further names; those of pytest do not."""
-    decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
-    return any(not ast.unparse(decorator).startswith("pytest.") for decorator in decorators)
+    if not isinstance(node, _DEFINITIONS):
+        return False
+    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    return not all(decorator.startswith("pytest.") for decorator in decorators)

@@ -27,8 +27,12 @@ _COUNTABLE = 25
 def interval(samples: Sequence[int | float]) -> Interval:
     """The interval of one or more times (ns)."""
     times = tuple(map(round, samples))
-    _, median, q3 = quantiles(times, method="inclusive") if len(times) > 1 else times * 3
-    return Interval(min(times), round(median), round(q3), len(times), times if len(times) >= ENOUGH else ())
+    least = min(times)
+    if len(times) == 1:
+        return Interval(least, least, least, 1)
+    _, median, q3 = quantiles(times, method="inclusive")
+    kept = times if len(times) >= ENOUGH else ()
+    return Interval(least, round(median), round(q3), len(times), kept)
 
 
 def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
@@ -55,19 +59,22 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
     Exact for up to 25 values each without ties, else by the normal approximation, corrected for ties and continuity.
     Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", 1947.
     """
+    pairs = len(a) * len(b)
     u = sum((x > y) + (x == y) / 2 for x in a for y in b)
-    extreme = max(u, len(a) * len(b) - u)
+    extreme = max(u, pairs - u)
     ties = [count for count in Counter((*a, *b)).values() if count > 1]
     if not ties and max(len(a), len(b)) <= _COUNTABLE:
         ways = _ways(len(a), len(b))
-        return min(1.0, 2 * sum(ways[math.ceil(extreme) :]) / sum(ways))
+        as_extreme = sum(ways[math.ceil(extreme) :])
+        return min(1.0, 2 * as_extreme / sum(ways))
     total = len(a) + len(b)
-    spread = total + 1 - sum(t**3 - t for t in ties) / (total * (total - 1))
+    tied = sum(count**3 - count for count in ties)
+    spread = total + 1 - tied / (total * (total - 1))
     if spread <= 0:
         return 1.0
-    deviation = math.sqrt(len(a) * len(b) / 12 * spread)
-    z = max(0.0, extreme - len(a) * len(b) / 2 - 0.5) / deviation
-    return math.erfc(z / math.sqrt(2))
+    deviation = math.sqrt(pairs / 12 * spread)
+    distance = max(0.0, extreme - pairs / 2 - 0.5)
+    return math.erfc(distance / deviation / math.sqrt(2))
 
 
 def _ways(n: int, m: int) -> list[int]:
