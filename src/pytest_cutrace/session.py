@@ -170,24 +170,30 @@ class Session:
             raise
         except BaseException as raised:
             error = raised
-        if self.captures.recording.here:
-            ending = error or unreported(item)
-            try:
-                run = attempt.end()
-                if ending is None:
-                    attempt.passed(run)
-                else:
-                    attempt.not_passed(run, ending)
-            except CutraceError as problem:
-                if ending is not None:  # report the failure of the test, not this error
-                    attempt.notes.append(str(problem))
-                else:
-                    attempt.untraced(str(problem))
-                    if attempt.expected.any:
-                        pytest.fail(f"cutrace: {problem}", pytrace=False)
-        if error is not None:
-            raise error
+        try:
+            if self.captures.recording.here:
+                self._conclude(attempt, error or unreported(item))
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback refers to this frame
         return result
+
+    def _conclude(self, attempt: Attempt, error: BaseException | None) -> None:
+        """Measure and compare after the body has run, with an error or without."""
+        try:
+            run = attempt.end()
+            if error is None:
+                attempt.passed(run)
+            else:
+                attempt.not_passed(run, error)
+        except CutraceError as problem:
+            if error is not None:  # report the failure of the test, not this error
+                attempt.notes.append(str(problem))
+                return
+            attempt.untraced(str(problem))
+            if attempt.expected.any:
+                pytest.fail(f"cutrace: {problem}", pytrace=False)
 
     def _ready(self, attempt: Attempt) -> bool:
         """Begin the window of a test. Returns False if it cannot be traced."""
