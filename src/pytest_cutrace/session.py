@@ -172,7 +172,7 @@ class Session:
             error = raised
         try:
             if self.captures.recording.here:
-                self._conclude(attempt, error or unreported(item))
+                self._conclude(attempt, unreported(item) if error is None else error)
             if error is not None:
                 raise error
         finally:

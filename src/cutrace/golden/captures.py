@@ -294,9 +294,15 @@ def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
     come = new.ran - old.ran
     if len(gone) != 1 or len(come) != 1:
         return [f"other code ({len(gone)} gone, {len(come)} new)"]
-    (before,), (after,) = gone, come
-    pairs = [(name, getattr(before, field), getattr(after, field)) for name, field in _CODE_FIELDS.items()]
-    return ["other code", *(f"{name} {one} -> {other}" for name, one, other in pairs if one != other)]
+    (before,) = gone
+    (after,) = come
+    differences = ["other code"]
+    for name, attribute in _CODE_FIELDS.items():
+        old_value = getattr(before, attribute)
+        new_value = getattr(after, attribute)
+        if old_value != new_value:
+            differences.append(f"{name} {old_value} -> {new_value}")
+    return differences
 
 
 # Launch configurations
@@ -309,20 +315,34 @@ def _differences(old: Counter[Configuration], new: Counter[Configuration]) -> It
     same = old == new if old.total() == new.total() else old.keys() == new.keys()
     if same or not old or not new:
         return
-    gone = [c for c in old if c not in new] or list(old - new)
-    come = [c for c in new if c not in old] or list(new - old)
-    for config in sorted(gone, key=lambda c: -old[c])[: min(_PAIRS, len(come))]:
-        nearest = min(come, key=lambda c: (len(_fields(config, c)), -new[c]))
+    gone = [config for config in old if config not in new] or list(old - new)
+    come = [config for config in new if config not in old] or list(new - old)
+    most_frequent = sorted(gone, key=lambda config: -old[config])
+    for config in most_frequent[: min(_PAIRS, len(come))]:
+        nearest = _nearest(config, come, new)
         come.remove(nearest)
         gone.remove(config)
         yield ", ".join(_fields(config, nearest)) or "in other numbers"
-    yield from (f"{len(part)} more configurations {what}" for part, what in ((gone, "gone"), (come, "new")) if part)
+    if gone:
+        yield f"{len(gone)} more configurations gone"
+    if come:
+        yield f"{len(come)} more configurations new"
+
+
+def _nearest(config: Configuration, come: Sequence[Configuration], counts: Counter[Configuration]) -> Configuration:
+    """The configuration with the fewest fields that differ; of several, the most frequent one."""
+    return min(come, key=lambda other: (len(_fields(config, other)), -counts[other]))
 
 
 def _fields(old: Configuration, new: Configuration) -> list[str]:
-    names = ("grid", "block", "cluster", "registers", "shared")
-    pairs = [(name, _text(getattr(old, name)), _text(getattr(new, name))) for name in names]
-    return [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
+    """The fields that differ, as strings."""
+    differing = []
+    for name in ("grid", "block", "cluster", "registers", "shared"):
+        before = _text(getattr(old, name))
+        after = _text(getattr(new, name))
+        if before != after:
+            differing.append(f"{name} {before} -> {after}")
+    return differing
 
 
 def _text(value: int | Sequence[int]) -> str:

@@ -28,18 +28,22 @@ class Difference:
 
 def difference(nodeid: str, old: Entry | None, new: Entry | None) -> Difference:
     """The differences of a test from ``old`` to ``new``; None means that the test is missing."""
+    if not old and not new:
+        return Difference(nodeid, {})
     if not old or not new:
-        return Difference(nodeid, {}, () if not old and not new else ("is new",) if not old else ("is gone",))
+        return Difference(nodeid, {}, ("is gone",) if old else ("is new",))
     rows: dict[str, tuple[Row, ...]] = {}
     notes = []
     for environment in sorted({*old, *new}):
-        before, after = old.get(environment), new.get(environment)
+        before = old.get(environment)
+        after = new.get(environment)
         if before is None or after is None:
-            notes.append(f"{environment} is {'new' if before is None else 'gone'}")
+            notes.append(f"{environment} is gone" if before else f"{environment} is new")
             continue
         if before.confirmed != after.confirmed:
-            notes.append(f"{environment} is {'confirmed' if after.confirmed else 'not confirmed yet'}")
-        if changed := tuple(_rows(before, after)):
+            notes.append(f"{environment} is confirmed" if after.confirmed else f"{environment} is not confirmed yet")
+        changed = tuple(_rows(before, after))
+        if changed:
             rows[environment] = changed
     return Difference(nodeid, rows, tuple(notes))
 
@@ -52,15 +56,19 @@ def differences(a: Path, b: Path) -> tuple[Difference, ...]:
         names = sorted({path.relative_to(root) for root in (a, b) for path in golden_files(root)})
         if not names:
             raise CutraceError(f"neither {a} nor {b} holds a golden file")
-        pairs = [[read(path) if path.is_file() else Module("") for path in (a / name, b / name)] for name in names]
+        pairs = [(_read_or_empty(a / name), _read_or_empty(b / name)) for name in names]
     else:
-        pairs = [[read(a), read(b)]]
-    results = [
-        difference(joined(new.path or old.path, test), old.tests.get(test), new.tests.get(test))
-        for old, new in pairs
-        for test in dict.fromkeys((*old.tests, *new.tests))
-    ]
-    return tuple(filter(None, results))
+        pairs = [(read(a), read(b))]
+    found = []
+    for old, new in pairs:
+        for test in dict.fromkeys((*old.tests, *new.tests)):
+            nodeid = joined(new.path or old.path, test)
+            found.append(difference(nodeid, old.tests.get(test), new.tests.get(test)))
+    return tuple(one for one in found if one)
+
+
+def _read_or_empty(path: Path) -> Module:
+    return read(path) if path.is_file() else Module("")
 
 
 def _rows(old: Observed, new: Observed) -> Iterator[Row]:

@@ -101,7 +101,8 @@ def text(module: Module) -> str:
     seen = max(lists, key=lambda names: (lists[names], len(names), names), default=())
     lines = [HEADER, f"format = {FORMAT}", f"module = {_string(module.path)}", f"seen = {_strings(seen)}"]
     for test, entry in module.tests.items():
-        lines += ["", *_test_lines(_key(_key_of(test)), entry, seen, module.against.get(test, ""))]
+        lines.append("")
+        lines += _test_lines(_key(_key_of(test)), entry, seen, module.against.get(test, ""))
     return "\n".join(lines) + "\n"
 
 
@@ -112,11 +113,10 @@ def write(module: Module, path: Path) -> None:
 
 def golden_files(root: Path) -> Iterator[Path]:
     """The golden files under a folder, sorted by path."""
-    yield from sorted(
-        path
-        for path in root.rglob("*.toml")
-        if not any(part.startswith(".") for part in path.relative_to(root).parts) and path.is_file()
-    )
+    for path in sorted(root.rglob("*.toml")):
+        hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+        if not hidden and path.is_file():
+            yield path
 
 
 def line_of_test(path: Path, test: str) -> int:
@@ -159,7 +159,8 @@ class _Place:
         return value
 
     def count(self, least: int = 0) -> int:
-        value, name = self.value, self.keys[-1]
+        value = self.value
+        name = self.keys[-1]
         if type(value) is not int:
             self.fail(f"{name} is a whole number, not {_kind(value)}")
         if not least <= value <= _LARGEST:
@@ -181,31 +182,51 @@ def _tables(path: Path, source: str) -> dict[str, Any]:
         tables: dict[str, Any] = tomllib.loads(source)
         return tables
     except RecursionError:
-        number, reason = 1, "it is nested too deeply"
-    except ValueError as error:  # a TOMLDecodeError, or a number with too many digits, which has no line
+        raise CutraceError(f"{path}:1: it is nested too deeply. {_AGAIN}") from None
+    except ValueError as error:
         reason = str(error)
-        if place := _AT_LINE.search(reason) or _ENDLESS.search(source):
-            number = int(place[1]) if place.re is _AT_LINE else source.count("\n", 0, place.start()) + 1
-        else:
-            number = source.count("\n") + 1
-        reason = _AT_LINE.sub("", reason).replace(" (at end of document)", " at the end of the file")
+    number = _line_of_error(source, reason)
+    reason = _AT_LINE.sub("", reason).replace(" (at end of document)", " at the end of the file")
     raise CutraceError(f"{path}:{number}: {reason}. {_AGAIN}")
+
+
+def _line_of_error(source: str, reason: str) -> int:
+    """The line (from 1) of an error in the syntax of a file."""
+    named = _AT_LINE.search(reason)
+    if named:
+        return int(named[1])
+    # The error of a number with too many digits has no line.
+    endless = _ENDLESS.search(source)
+    end = endless.start() if endless else len(source)
+    return source.count("\n", 0, end) + 1
 
 
 def _line_of(source: str, keys: tuple[str, ...]) -> int:
     """The line (from 1) of a key given with its parents, or of its closest parent in the file."""
-    result, depth = 1, 0
+    result = 1
+    depth = 0
     section: tuple[str, ...] = ()
     for number, line in enumerate(source.split("\n"), 1):
         if line.lstrip().startswith("["):
-            here = section = _keys_in(line)
+            section = _keys_in(line)
+            here = section
         else:
-            # A quoted key may contain an equals sign.
-            ends = (at for at, c in enumerate(line) if c == "=")
-            here = (*section, *next(filter(None, (_keys_in(line[:at] + "= 0") for at in ends)), ()))
-        if (shared := sum(here[:n] == keys[:n] for n in range(1, len(keys) + 1))) > depth:
-            result, depth = number, shared
+            here = (*section, *_assigned_keys(line))
+        shared = sum(here[:count] == keys[:count] for count in range(1, len(keys) + 1))
+        if shared > depth:
+            result = number
+            depth = shared
     return result
+
+
+def _assigned_keys(line: str) -> tuple[str, ...]:
+    """The keys before the equals sign of a line. A quoted key may contain an equals sign."""
+    for at, character in enumerate(line):
+        if character == "=":
+            keys = _keys_in(line[:at] + "= 0")
+            if keys:
+                return keys
+    return ()
 
 
 def _keys_in(line: str) -> tuple[str, ...]:
@@ -216,9 +237,11 @@ def _keys_in(line: str) -> tuple[str, ...]:
         return ()
     keys: list[str] = []
     while isinstance(table, dict) and table:
-        key, table = next(iter(table.items()))
+        key: str = next(iter(table))
         keys.append(key)
-        table = table[0] if isinstance(table, list) else table
+        table = table[key]
+        if isinstance(table, list):
+            table = table[0]
     return tuple(keys)
 
 
@@ -243,11 +266,14 @@ def _module(file: _Place, expected: str | None) -> Module:
     seen = file.names("seen")
     module = Module(path)
     for key in file.value:
-        if key not in _TOP:
-            table, test = file.table(key), key.removeprefix("::")
-            module.tests[test] = _entry(table, seen)
-            if digest := table.text("against"):
-                module.against[test] = digest
+        if key in _TOP:
+            continue
+        table = file.table(key)
+        test = key.removeprefix("::")
+        module.tests[test] = _entry(table, seen)
+        digest = table.text("against")
+        if digest:
+            module.against[test] = digest
     return module
 
 
@@ -255,7 +281,8 @@ def _entry(test: _Place, seen: Sequence[str]) -> Entry:
     environments = test.names("seen") or seen
     if not environments:
         test.fail("the environments of the values are missing: add a line such as seen = ['sm_90']")
-    unconfirmed, special = test.names("unconfirmed"), test.table("on")
+    unconfirmed = test.names("unconfirmed")
+    special = test.table("on")
     for key, names in (("unconfirmed", unconfirmed), ("on", special.value)):
         for name in names:
             if name not in environments:
@@ -264,7 +291,8 @@ def _entry(test: _Place, seen: Sequence[str]) -> Entry:
     entry = {}
     for name in environments:
         own = _observed(special.table(name), _OF_ENVIRONMENT)
-        values, unstable = _united(shared.values, own.values), _united(shared.unstable, own.unstable)
+        values = _united(shared.values, own.values)
+        unstable = _united(shared.unstable, own.unstable)
         entry[name] = Observed(values, unstable, name not in unconfirmed)
     return entry
 
@@ -272,12 +300,19 @@ def _entry(test: _Place, seen: Sequence[str]) -> Entry:
 def _observed(table: _Place, special: Sequence[str]) -> Observed:
     """The stable and the unstable values of a table, by region."""
     observed = Observed()
+    _observe(observed, "", table, special)
     regions = table.table("region")
-    for name, scope in {"": table, **{name: regions.table(name) for name in regions.value}}.items():
-        observed.values[name] = _values(scope, special if scope is table else _OF_REGION)
-        if unstable := _values(scope.table("unstable")):
-            observed.unstable[name] = unstable
+    for name in regions.value:
+        _observe(observed, name, regions.table(name), _OF_REGION)
     return observed
+
+
+def _observe(observed: Observed, region: str, table: _Place, special: Sequence[str]) -> None:
+    """Add the values of one region."""
+    observed.values[region] = _values(table, special)
+    unstable = _values(table.table("unstable"))
+    if unstable:
+        observed.unstable[region] = unstable
 
 
 def _values(table: _Place, special: Sequence[str] = ()) -> Values:
@@ -285,7 +320,8 @@ def _values(table: _Place, special: Sequence[str] = ()) -> Values:
     for name in table.value:
         if name in special:
             continue
-        place, metric = table.at(name), find_metric(name)
+        place = table.at(name)
+        metric = find_metric(name)
         if metric is None:
             hint = did_you_mean(name, (*METRICS, *_OF_TEST), "docs/metrics.md lists them.", most=1)
             place.fail(f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
@@ -315,17 +351,24 @@ def _value(metric: Metric, place: _Place) -> Stored:
 def _count(place: _Place, least: int = 0) -> Count:
     if not isinstance(place.value, list):
         return place.count(least)
-    counts = tuple(sorted({_Place(place.path, place.source, one, place.keys).count(least) for one in place.value}))
+    counts = sorted(set(_counts(place, least)))
     if len(counts) < 2:
         place.fail(f"{place.keys[-1]} needs two or more different alternatives, such as [1, 2]")
-    return counts
+    return tuple(counts)
+
+
+def _counts(place: _Place, least: int = 0) -> list[int]:
+    """The numbers of a list."""
+    return [_Place(place.path, place.source, one, place.keys).count(least) for one in place.value]
 
 
 def _span(place: _Place) -> Span:
-    name, value = place.keys[-1], place.value
+    name = place.keys[-1]
+    value = place.value
     least = -_LARGEST if name in SIGNED else 0
     if isinstance(value, dict) and set(value) == {"min", "max"}:
-        low, high = (place.at(key).count(least) for key in ("min", "max"))
+        low = place.at("min").count(least)
+        high = place.at("max").count(least)
         if low <= high:
             return Span(low, high)
     elif type(value) is int:
@@ -334,7 +377,8 @@ def _span(place: _Place) -> Span:
 
 
 def _interval(place: _Place) -> Interval:
-    name, value = place.keys[-1], place.value
+    name = place.keys[-1]
+    value = place.value
     numbers = {"min", "median", "q3", "n"}
     if not isinstance(value, dict) or not numbers <= set(value) <= {*numbers, "samples"}:
         place.fail(f"{name} is an interval of ns such as {{ min = 18400, median = 18700, q3 = 18900, n = 10 }}")
@@ -342,7 +386,7 @@ def _interval(place: _Place) -> Interval:
     samples = place.at("samples")
     if not isinstance(samples.value, list | None):
         samples.fail("samples is a list of ns")
-    times = tuple(_Place(place.path, place.source, one, samples.keys).count() for one in samples.value or ())
+    times = tuple(_counts(samples)) if samples.value else ()
     if not least <= median <= q3 or n < 1 or (times and len(times) != n):
         place.fail(f"{name} is not an interval: min <= median <= q3, n >= 1, and either n samples or none")
     return Interval(least, median, q3, n, times)
@@ -360,7 +404,9 @@ def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values
         values = dict(base.get(region, {}))
         for name, value in own.get(region, {}).items():
             shared = values.get(name)
-            values[name] = {**shared, **value} if isinstance(shared, dict) and isinstance(value, dict) else value
+            if isinstance(shared, dict) and isinstance(value, dict):
+                value = {**shared, **value}
+            values[name] = value
         regions[region] = values
     return regions
 
@@ -375,17 +421,21 @@ def _test_lines(name: str, entry: Entry, seen: Sequence[str], against: str) -> l
         lines.append(f"seen = {_strings(environments)}")
     if against:
         lines.append(f"against = {_string(against)}")
-    if unconfirmed := [one for one in environments if not entry[one].confirmed]:
+    unconfirmed = [one for one in environments if not entry[one].confirmed]
+    if unconfirmed:
         lines.append(f"unconfirmed = {_strings(unconfirmed)}")
     values, own_values = _divided([entry[one].values for one in environments])
     unstable, own_unstable = _divided([entry[one].unstable for one in environments])
     lines += _table_lines(name, values, unstable)
     for one, own, uncertain in zip(environments, own_values, own_unstable, strict=True):
-        if own or uncertain:
-            table = f"{name}.on.{_key(one)}"
-            part = _table_lines(table, own, uncertain)
-            # TOML needs no header for a table that has only regions.
-            lines += [f"[{table}]"] * (not part[:1] or not part[0].startswith("[")) + part
+        if not own and not uncertain:
+            continue
+        table = f"{name}.on.{_key(one)}"
+        part = _table_lines(table, own, uncertain)
+        # TOML needs no header for a table that has only regions.
+        if not part or not part[0].startswith("["):
+            lines.append(f"[{table}]")
+        lines += part
     return lines
 
 
@@ -395,20 +445,30 @@ def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], li
     own: list[dict[str, Values]] = [{} for _ in scopes]
     for region in dict.fromkeys(region for values in scopes for region in values):
         everywhere = all(region in values for values in scopes)
-        for values, part in [(scopes[0], shared)] if everywhere else zip(scopes, own, strict=True):
-            if region in values:
-                part[region] = {}
-        for name in dict.fromkeys(name for values in scopes for name in values.get(region, ())):
-            all_values = [values.get(region, {}).get(name) for values in scopes]
+        if everywhere:
+            shared[region] = {}
+        else:
+            for values, part in zip(scopes, own, strict=True):
+                if region in values:
+                    part[region] = {}
+        of_region = [values.get(region, {}) for values in scopes]
+        for name in dict.fromkeys(name for values in of_region for name in values):
+            all_values = [values.get(name) for values in of_region]
             common = _common(all_values) if everywhere else None
             if common is not None:
                 shared[region][name] = common
             for value, part in zip(all_values, own, strict=True):
-                if isinstance(value, dict) and isinstance(common, dict):
-                    value = {key: count for key, count in value.items() if key not in common}
-                if value is not None and value not in (common, {}):
-                    part.setdefault(region, {})[name] = value
+                rest = _without_common(value, common)
+                if rest is not None:
+                    part.setdefault(region, {})[name] = rest
     return shared, own
+
+
+def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
+    """What a value has beside the common one; None if that is nothing."""
+    if isinstance(value, dict) and isinstance(common, dict):
+        value = {key: count for key, count in value.items() if key not in common}
+    return None if value in (common, {}) else value
 
 
 def _common(values: Sequence[Stored | None]) -> Stored | None:
@@ -419,26 +479,33 @@ def _common(values: Sequence[Stored | None]) -> Stored | None:
     parts = [value for value in others if isinstance(value, dict)]
     if not isinstance(first, dict) or len(parts) < len(others):
         return None
-    return {key: count for key, count in first.items() if all(other.get(key) == count for other in parts)} or None
+    unequal = {key for key, count in first.items() if any(part.get(key) != count for part in parts)}
+    return {key: count for key, count in first.items() if key not in unequal} or None
 
 
 def _table_lines(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> list[str]:
     lines = []
     for region in sorted({"", *values, *unstable}):
-        lines += [f"[{name}.region.{_key(region)}]"] * bool(region)
+        if region:
+            lines.append(f"[{name}.region.{_key(region)}]")
         for prefix, part in (("", values), ("unstable.", unstable)):
             lines += _value_lines(part.get(region, {}), prefix)
     return lines
 
 
 def _value_lines(values: Values, prefix: str) -> Iterator[str]:
-    for total in (metric.name for metric in ordered(values)):
-        value = values[total]
-        name = prefix + _key(_BREAKDOWNS.get(total, total) if isinstance(value, dict) else total)
-        if isinstance(value, dict) and sum(len(key) + 4 for key in value) > _WIDE:
-            yield from (f"{name}.{_key(key)} = {_value_text(value[key])}" for key in sorted(value))
-        else:
+    for metric in ordered(values):
+        value = values[metric.name]
+        if not isinstance(value, dict):
+            yield f"{prefix}{_key(metric.name)} = {_value_text(value)}"
+            continue
+        name = prefix + _key(_BREAKDOWNS.get(metric.name, metric.name))
+        width = sum(len(key) + 4 for key in value)
+        if width <= _WIDE:
             yield f"{name} = {_value_text(value)}"
+            continue
+        for key in sorted(value):
+            yield f"{name}.{_key(key)} = {_value_text(value[key])}"
 
 
 def _value_text(value: Stored) -> str:
@@ -468,10 +535,18 @@ def _strings(names: Sequence[str]) -> str:
 
 def _string(value: str) -> str:
     """A TOML string without control characters and characters that change the direction of text."""
-    return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escaped(ord(c))) for c in value) + '"'
+    if value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    return '"' + "".join(map(_escaped, value)) + '"'
 
 
-def _escaped(code: int) -> str:
+def _escaped(character: str) -> str:
+    """A character of a TOML string, escaped if it has to be."""
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
     if 0xD800 <= code <= 0xDFFF:
         raise CutraceError(f"a name has the character U+{code:04X}, which no text file can hold: rename the test")
     return f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
