@@ -6,6 +6,7 @@ With ``--cutrace=require`` each of them makes pytest exit with status 4; otherwi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -33,11 +34,14 @@ def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
     ran = [case for case in cases if case.outcome != "skipped"]
     if ran and not any(case.state in (State.GATED, State.UPDATED) for case in ran):
         yield "nothing was gated"
+    passed = [case for case in ran if case.outcome == "passed"]
     for state, problem in _STATES.items():
-        tests = [case.nodeid for case in ran if case.state is state and case.outcome == "passed"]
-        if tests:
-            problem = problem if len(tests) == 1 else problem.replace("has ", "have ", 1)
-            yield f"{count_of(len(tests), 'test')} {problem}: {listed(tests, _LISTED)}"
+        tests = [case.nodeid for case in passed if case.state is state]
+        if not tests:
+            continue
+        if len(tests) > 1:
+            problem = problem.replace("has ", "have ", 1)
+        yield f"{count_of(len(tests), 'test')} {problem}: {listed(tests, _LISTED)}"
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
@@ -45,8 +49,9 @@ def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
     needs no folder, except with ``require``."""
     if settings.golden_root.is_dir() or settings.scope == "marked" or settings.update is not None:
         return False
+    traced = any(case.values and case.outcome != "skipped" for case in cases)
     gated = any(case.state is State.GATED for case in cases)
-    return any(case.values and case.outcome != "skipped" for case in cases) and (settings.require or not gated)
+    return traced and (settings.require or not gated)
 
 
 def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, collected: Sequence[str]) -> list[str]:
@@ -62,20 +67,33 @@ def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, colle
     for nodeid in collected:
         file, test = split(nodeid)
         tests.setdefault(file, set()).add(test)
-    started = config.invocation_params.dir
-    in_part = {started / split(word)[0] for word in config.args if "::" in word}
+    in_part = _files_in_part(config)
     ids = []
     for path in golden_files(settings.golden_root):
         try:
             module = read(path)
         except CutraceError:  # the tests of the module fail with this error
             continue
-        if not (config.rootpath / module.path).exists():
-            ids += [module.path] if _whole(config) else []
-        elif module.path in tests and config.rootpath / module.path not in in_part:
-            lost = (t for t, e in module.tests.items() if t not in tests[module.path] and not here.isdisjoint(e))
-            ids += [joined(module.path, test) for test in lost]
+        source = config.rootpath / module.path
+        if not source.exists():
+            if _whole(config):
+                ids.append(module.path)
+        elif module.path in tests and source not in in_part:
+            for test, entry in module.tests.items():
+                if test not in tests[module.path] and not here.isdisjoint(entry):
+                    ids.append(joined(module.path, test))
     return ids
+
+
+def _files_in_part(config: pytest.Config) -> set[Path]:
+    """The test files of which the command line names some tests only."""
+    started = config.invocation_params.dir
+    files = set()
+    for word in config.args:
+        if "::" in word:
+            file, _ = split(word)
+            files.add(started / file)
+    return files
 
 
 def gone_sentence(ids: Sequence[str]) -> str:
@@ -88,6 +106,6 @@ def gone_sentence(ids: Sequence[str]) -> str:
 def _whole(config: pytest.Config) -> bool:
     """Whether pytest collects the whole suite."""
     sources = pytest.Config.ArgsSource
-    return config.args_source is sources.TESTPATHS or (
-        config.args_source is sources.INVOCATION_DIR and config.invocation_params.dir == config.rootpath
-    )
+    if config.args_source is sources.INVOCATION_DIR:
+        return config.invocation_params.dir == config.rootpath
+    return config.args_source is sources.TESTPATHS

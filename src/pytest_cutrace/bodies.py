@@ -18,9 +18,12 @@ class Body:
         self._item = item
         self._whole_item = whole_item
         instance = getattr(item, "instance", None)
-        self._case = instance if isinstance(instance, unittest.TestCase) else None
+        self._case: unittest.TestCase | None = None
         #: The attributes that fixtures have set on the instance.
-        self._attributes = dict(vars(instance)) if self._case is not None else {}
+        self._attributes: dict[str, Any] = {}
+        if isinstance(instance, unittest.TestCase):
+            self._case = instance
+            self._attributes = dict(vars(instance))
 
     def obstacle(self) -> str:
         """The reason why the body cannot be run again, "" if it can."""
@@ -37,7 +40,8 @@ class Body:
             self._item.runtest()
             return
         case = type(self._case)(self._case._testMethodName)
-        vars(case).update({name: value for name, value in self._attributes.items() if name not in vars(case)})
+        for name, value in self._attributes.items():
+            vars(case).setdefault(name, value)
         # A separate result, because pytest uses that of the first run.
         result = unittest.TestResult()
         case(result)

@@ -91,7 +91,8 @@ class Run:
 
     @property
     def window(self) -> Window:
-        return Window(self.name, self.start, self.end, regions=tuple(sorted(self.regions, key=lambda r: r.start)))
+        regions = sorted(self.regions, key=lambda region: region.start)
+        return Window(self.name, self.start, self.end, regions=tuple(regions))
 
     @property
     def files(self) -> list[Path]:
@@ -176,7 +177,8 @@ class Captures:
 
     def _counted(self, run: Run, region: str) -> None:
         """Wait for the GPU and stop counting. Counts of regions with the same name are added."""
-        self._counting, names = False, self.counters.names
+        self._counting = False
+        names = self.counters.names
         try:
             run.latest = {name: round(value) for name, value in self.counters.stop().items()}
         except CutraceError as error:
@@ -204,8 +206,9 @@ class Captures:
             # Work of an earlier test may run late; its launch is in the capture of that test.
             run.metrics = self._measured([*self._earlier, *run.files], run.window, more)
         counts = {region: values for region, values in run.counts.items() if region not in run.uncounted}
-        regions = {name: {**values, **counts.get(name, {})} for name, values in run.metrics.regions.items()}
-        run.metrics = replace(run.metrics, values=run.metrics.values | counts.get("", {}), regions=regions)
+        values = {**run.metrics.values, **counts.get("", {})}
+        regions = {name: {**inside, **counts.get(name, {})} for name, inside in run.metrics.regions.items()}
+        run.metrics = replace(run.metrics, values=values, regions=regions)
         return run.metrics
 
     def so_far(self, run: Run) -> Metrics:
@@ -218,11 +221,12 @@ class Captures:
 
     def release(self, runs: Sequence[Run]) -> None:
         """Remove the files of these runs, but keep the latest ones of this process."""
-        for part in (part for run in runs for part in run.parts):
-            if part.own and part.path not in self._earlier:
-                self._earlier.append(part.path)
-            elif not part.own:
-                part.path.unlink(missing_ok=True)
+        for run in runs:
+            for part in run.parts:
+                if not part.own:
+                    part.path.unlink(missing_ok=True)
+                elif part.path not in self._earlier:
+                    self._earlier.append(part.path)
         while len(self._earlier) > _EARLIER:
             self._earlier.popleft().unlink(missing_ok=True)
 
@@ -252,7 +256,9 @@ class Captures:
                 device = trace.devices[0]
                 capability = f"{device['compute_major']}.{device['compute_minor']}"
                 metrics = replace(metrics, facts={**metrics.facts, "compute capability": capability})
-            return replace(metrics, values=metrics.values | dict(more(trace, window))) if more else metrics
+            if more is not None:
+                metrics = replace(metrics, values={**metrics.values, **more(trace, window)})
+            return metrics
 
 
 def _now() -> int:

@@ -26,12 +26,18 @@ def expectation(item: pytest.Item, nodeid: str, settings: Settings, files: Golde
     golden file."""
     file, test = golden.split(nodeid)
     custom = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-    path = golden.golden_path(settings.golden_root, file or test) if custom is None else Path(custom)
+    path = Path(custom) if custom is not None else golden.golden_path(settings.golden_root, file or test)
     expected = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
     if expected.off or (settings.scope == "marked" and not expected.marked):
         return expected
     if _benchmarked(item) and not expected.marked:
         return replace(expected, passed_over="a benchmark decides how often it runs")
+    module = _golden_file(path, file, files)
+    return replace(expected, entry=module.tests.get(test), siblings=bool(module.tests))
+
+
+def _golden_file(path: Path, file: str, files: GoldenFiles) -> golden.Module:
+    """The golden file of a test file, which is read once. Raises its error for each of its tests."""
     if (path, file) not in files:
         try:
             files[path, file] = golden.existing(path, file)
@@ -40,7 +46,7 @@ def expectation(item: pytest.Item, nodeid: str, settings: Settings, files: Golde
     module = files[path, file]
     if isinstance(module, CutraceError):
         raise module
-    return replace(expected, entry=module.tests.get(test), siblings=bool(module.tests))
+    return module
 
 
 def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
@@ -48,7 +54,6 @@ def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
 
     Raises :class:`pytest.UsageError` with the location of the test for invalid arguments.
     """
-    limits: dict[str, Any] = {}
     try:
         for marker in reversed(list(item.iter_markers("cutrace"))):
             if marker.args:
@@ -57,17 +62,25 @@ def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
             expected = replace(expected, marked=True)
             for name, value in marker.kwargs.items():
                 expected = _with(expected, name, value)
-        for marker in reversed(list(item.iter_markers("gpu_limit"))):
-            if marker.args or not marker.kwargs:
-                what = "takes metrics by name" if marker.args else "limits nothing"
-                raise CutraceError(f"gpu_limit {what}: write gpu_limit(kernel_launches=3)")
-            limits |= golden.parse_limits(marker.kwargs)
+        limits = _limits(item)
     except CutraceError as error:
         path, line, _ = item.reportinfo()
         place = f"{path}:{line + 1}" if line is not None else str(path)
         raise pytest.UsageError(f"{place}: {error}") from None
     limited = [name for name in limits if golden.is_counter(name)]
-    return replace(expected, limits=limits or None, counters=tuple(dict.fromkeys((*expected.counters, *limited))))
+    counters = dict.fromkeys((*expected.counters, *limited))
+    return replace(expected, limits=limits or None, counters=tuple(counters))
+
+
+def _limits(item: pytest.Item) -> dict[str, Any]:
+    """The limits of the markers ``gpu_limit`` of a test."""
+    limits: dict[str, Any] = {}
+    for marker in reversed(list(item.iter_markers("gpu_limit"))):
+        if marker.args or not marker.kwargs:
+            what = "takes metrics by name" if marker.args else "limits nothing"
+            raise CutraceError(f"gpu_limit {what}: write gpu_limit(kernel_launches=3)")
+        limits |= golden.parse_limits(marker.kwargs)
+    return limits
 
 
 def _with(expected: Expectation, name: str, value: Any) -> Expectation:
@@ -82,14 +95,18 @@ def _with(expected: Expectation, name: str, value: Any) -> Expectation:
             least = 0 if name == "warmup" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise CutraceError(f"{name}={value!r}: write a number from {least} on")
-            return replace(expected, warmup=value) if name == "warmup" else replace(expected, repeat=value)
+            if name == "warmup":
+                return replace(expected, warmup=value)
+            return replace(expected, repeat=value)
         case "gate":
             rules = replace(rules, gate=golden.parse_gate(_texts(name, value)))
         case "tolerance":
             tolerance = value if isinstance(value, Mapping) else _texts(name, value)
-            rules = replace(rules, tolerance={**rules.tolerance, **golden.parse_tolerance(tolerance)})
+            shares = golden.parse_tolerance(tolerance)
+            rules = replace(rules, tolerance={**rules.tolerance, **shares})
         case "ignore":
-            rules = replace(rules, ignore=(*rules.ignore, *golden.parse_ignore(_texts(name, value))))
+            ignored = golden.parse_ignore(_texts(name, value))
+            rules = replace(rules, ignore=(*rules.ignore, *ignored))
         case "counters":
             return replace(expected, counters=golden.parse_counters(_texts(name, value)))
         case _:

@@ -124,7 +124,8 @@ class SessionRecording:
         """Restore, before a test, what an earlier one changed. Returns a sentence if that was necessary."""
         if self.refusal:
             return ""
-        paused, self._paused = self._paused, False
+        paused = self._paused
+        self._paused = False
         missing = [name for name, value in self._variables.items() if os.environ.get(name) != value]
         for name in missing:
             os.environ[name] = self._variables[name]
@@ -133,7 +134,9 @@ class SessionRecording:
                 collector().start(self._options)
             except CutraceError:
                 return ""  # unseen() names the reason
-        return f"an earlier test had changed {', '.join(missing)}: put back" if missing and not paused else ""
+        if paused or not missing:
+            return ""
+        return f"an earlier test had changed {', '.join(missing)}: put back"
 
     def pause(self) -> None:
         """Release CUPTI and the environment until the next :meth:`ready`, for a test that records itself."""
@@ -162,12 +165,14 @@ class SessionRecording:
         if self.refusal:
             return ()
         self._number += 1
+        captures: list[CaptureFile] = []
         path = self.parts / f"{self._number:06}.bin"
-        own = self._recording() and self._own_file()
-        if own:
+        if self._recording() and self._own_file():
             collector().synchronize()
-            own = bool(collector().cut(path))
-        return (*([CaptureFile(path, own=True)] if own else ()), *self._others(patient))
+            if collector().cut(path):
+                captures.append(CaptureFile(path, own=True))
+        captures += self._others(patient)
+        return tuple(captures)
 
     def unseen(self, *, others: bool = False) -> str:
         """The reason why GPU work of this process is not recorded; "" if it is or if there is none. ``others``: a
@@ -191,9 +196,10 @@ class SessionRecording:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         if hidden is not None and hidden.strip() in ("", "-1"):
             return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs"
-        if not any(next(Path("/dev").glob(node), None) for node in _NODES):
-            return "this machine has no GPU (/dev/nvidia0)"
-        return ""
+        for pattern in _NODES:
+            if any(Path("/dev").glob(pattern)):
+                return ""
+        return "this machine has no GPU (/dev/nvidia0)"
 
     def _recording(self) -> bool:
         return self._native is not None and self._native.running
@@ -202,7 +208,7 @@ class SessionRecording:
         """Whether the running recording of this process is this one."""
         return any(self.folder.glob(f"{self._pid}-*"))
 
-    def _others(self, patient: bool) -> tuple[CaptureFile, ...]:
+    def _others(self, patient: bool) -> list[CaptureFile]:
         """The files of other processes that have new records."""
         captures: list[CaptureFile] = []
         files = [path for path in sorted(self.folder.glob("*.bin")) if not path.name.startswith(f"{self._pid}-")]
@@ -220,7 +226,7 @@ class SessionRecording:
             else:
                 path.replace(copy)
             captures.append(CaptureFile(copy, own=False))
-        return tuple(captures)
+        return captures
 
     def _writer(self, path: Path) -> int:
         """The process that still writes to a file, 0 for none. The first call for a process waits until it may have

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import propose, write_changes
+from cutrace.golden import Change, propose, write_changes
 from cutrace.reports import jsonfile
 from cutrace.reports.model import STATES, Case, SessionReport, State
 from cutrace.reports.text import TERMINAL_WRITER, Line, footer_lines, top_lines
@@ -90,12 +90,14 @@ class Reporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         self._ended_well = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if not self._write_golden_files() and exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        written = self._write_golden_files()
         facts = list(self._facts())
-        if self._settings.require and exitstatus == pytest.ExitCode.OK and facts:
+        red = not written or (self._settings.require and facts)
+        if red and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        self._notes += [f"--cutrace=require: {fact}" if self._settings.require else fact for fact in facts]
+        if self._settings.require:
+            facts = [f"--cutrace=require: {fact}" for fact in facts]
+        self._notes += facts
         if self._settings.reports:
             report = replace(self._report(), commit=_commit(self._config.rootpath), job=_first_set(_JOBS))
             for kind, destination in self._settings.reports:
@@ -104,26 +106,35 @@ class Reporter:
     def _write_golden_files(self) -> bool:
         """Write golden files in an update, else candidates. Returns False if golden files could not be updated."""
         changes = [case.change for case in self._cases.values() if case.change is not None]
-        settings, folder = self._settings, self._settings.directory / "proposed"
+        if self._settings.update is None:
+            self._propose(changes)
+            return True
         try:
-            if settings.update is not None:
-                write_changes(changes)
-            elif changes:
-                propose(changes, folder, settings.golden_root)
-                self._proposed = _relative(folder, self._config)
+            write_changes(changes)
         except CutraceError as error:
             self._notes += str(error).splitlines()
-            if settings.update is not None:
-                why = "its golden values could not be written"
-                for name, case in self._cases.items():
-                    if case.state is State.UPDATED:
-                        self._cases[name] = replace(case, state=State.UNVERIFIED, reason=why, change=None)
-                return False
+            why = "its golden values could not be written"
+            for name, case in self._cases.items():
+                if case.state is State.UPDATED:
+                    self._cases[name] = replace(case, state=State.UNVERIFIED, reason=why, change=None)
+            return False
         return True
+
+    def _propose(self, changes: Sequence[Change]) -> None:
+        """Write candidates."""
+        folder = self._settings.directory / "proposed"
+        if not changes:
+            return
+        try:
+            propose(changes, folder, self._settings.golden_root)
+            self._proposed = _relative(folder, self._config)
+        except CutraceError as error:
+            self._notes += str(error).splitlines()
 
     def _facts(self) -> Iterator[str]:
         """Problems of the session that are not problems of one test."""
-        cases, settings = tuple(self._cases.values()), self._settings
+        cases = tuple(self._cases.values())
+        settings = self._settings
         if settings.require:
             yield from shortcomings(cases)
         if folder_missing(cases, settings):
@@ -137,14 +148,15 @@ class Reporter:
         verbosity = self._config.get_verbosity("cutrace")
         if verbosity < -1:
             return
-        report, writer = self._report(), terminalreporter._tw
+        report = self._report()
+        writer = terminalreporter._tw
         lines = footer_lines(report, written=self._written, proposed=self._proposed, width=writer.fullwidth)
         if verbosity < 0:
             lines = [*_shortened(report, lines, writer.fullwidth)]
         lines += top_lines(report, self._settings.top)
         if verbosity > 0:
-            notes = ((case, note) for case in report.cases for note in (*case.notes, *case.problems))
-            lines += [(f"  {case.nodeid}: {note}", "") for case, note in notes]
+            for case in report.cases:
+                lines += [(f"  {case.nodeid}: {note}", "") for note in (*case.notes, *case.problems)]
         terminalreporter.ensure_newline()
         terminalreporter.section("cutrace", sep="-")
         for text, style in lines:
@@ -169,11 +181,12 @@ class Reporter:
     def _write(self, report: SessionReport, kind: str, destination: Path) -> None:
         # Paths of artifacts are relative to the session's folder; make them relative to the report's.
         away = Path(os.path.relpath(self._settings.directory, destination.parent))
-        cases = tuple(
-            replace(c, artifacts={name: str(away / path) for name, path in c.artifacts.items()}) for c in report.cases
-        )
+        cases = []
+        for case in report.cases:
+            artifacts = {name: str(away / path) for name, path in case.artifacts.items()}
+            cases.append(replace(case, artifacts=artifacts))
         try:
-            jsonfile.write(destination, jsonfile.rendered(replace(report, cases=cases), kind))
+            jsonfile.write(destination, jsonfile.rendered(replace(report, cases=tuple(cases)), kind))
         except CutraceError as error:
             self._notes.append(str(error))
         else:
@@ -181,12 +194,16 @@ class Reporter:
 
 
 def _first_set(names: Sequence[str]) -> str:
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+    for name in names:
+        if os.environ.get(name):
+            return os.environ[name]
+    return ""
 
 
 def _commit(root: Path) -> str:
     """The tested commit, from the CI system or git; "" if neither has it."""
-    if named := _first_set(_COMMITS):
+    named = _first_set(_COMMITS)
+    if named:
         return named
     try:
         done = subprocess.run(

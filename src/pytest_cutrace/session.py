@@ -96,10 +96,14 @@ class Session:
         """The line about this session in pytest's header."""
         if self.refusal:
             return f"nothing can be traced: {self.refusal}"
-        golden, update = self.context.relative(self.settings.golden_root), self.settings.update
-        updated = f" are updated ({', '.join((update.mode, *sorted(update.only)))})" if update is not None else ""
-        line = f"golden files in {golden}{updated}, traces in {self.context.relative(self.settings.directory)}"
-        return "; ".join([line, *(self.recording.notes if self.recording is not None else ())])
+        golden = f"golden files in {self.context.relative(self.settings.golden_root)}"
+        update = self.settings.update
+        if update is not None:
+            replaced = ", ".join([update.mode, *sorted(update.only)])
+            golden += f" are updated ({replaced})"
+        traces = f"traces in {self.context.relative(self.settings.directory)}"
+        notes = self.recording.notes if self.recording is not None else []
+        return "; ".join([f"{golden}, {traces}", *notes])
 
     def close(self) -> None:
         """End the recording and restore the environment."""
@@ -135,8 +139,9 @@ class Session:
             raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
 
     def _expect(self, item: pytest.Item) -> Expectation:
-        found = item.stash[_EXPECTED] = expectation(item, self.context.nodeid(item), self.settings, self._golden_files)
-        return found
+        expected = expectation(item, self.context.nodeid(item), self.settings, self._golden_files)
+        item.stash[_EXPECTED] = expected
+        return expected
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         if items and self.context.worker:
@@ -218,7 +223,8 @@ class Session:
             self.captures.counters.end()
             self.recording.pause()
             return None
-        attempt = item.stash[_ATTEMPT] = Attempt(self.context, self.captures, item, expected)
+        attempt = Attempt(self.context, self.captures, item, expected)
+        item.stash[_ATTEMPT] = attempt
         return attempt
 
     # Results
@@ -262,13 +268,16 @@ class Session:
     def _case(self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport) -> Case:
         if attempt is not None:
             return attempt.case(passed=report.passed)
+        state = State.UNTRACED
+        reason = self.refusal
         expected = item.stash.get(_EXPECTED, None)
         if expected is None:
-            state, reason = State.UNVERIFIED, self._wrong[item]
+            state = State.UNVERIFIED
+            reason = self._wrong[item]
         elif expected.off:
-            state, reason = State.UNTRACED, "the marker says off=True"
-        else:
-            state, reason = State.UNVERIFIED if expected.any else State.UNTRACED, self.refusal
+            reason = "the marker says off=True"
+        elif expected.any:
+            state = State.UNVERIFIED
         return Case(self.context.nodeid(item), state=state, reason=reason, worker=self.context.worker)
 
 
