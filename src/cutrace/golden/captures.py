@@ -141,8 +141,14 @@ def parse_aspects(text: str) -> frozenset[Aspect]:
     """Parse aspects such as ``counts,time``. ``exact`` means counts, bytes and launches, ``all`` all aspects, ``none``
     none. Raises :class:`CutraceError` for any other word."""
     sets = {"exact": EXACT, "all": frozenset(Aspect), "none": frozenset[Aspect]()}
-    words = [word.strip().lower() for word in text.split(",")]
-    return frozenset().union(*(sets[word] if word in sets else {_aspect(word)} for word in words))
+    aspects: set[Aspect] = set()
+    for part in text.split(","):
+        word = part.strip().lower()
+        if word in sets:
+            aspects |= sets[word]
+        else:
+            aspects.add(_aspect(word))
+    return frozenset(aspects)
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
@@ -161,47 +167,66 @@ def _aspect(word: str) -> Aspect:
 
 def compare_captures(a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS) -> CaptureComparison:
     """Compare two captures, whose statistics have the fields :data:`PARTS`."""
-    before, after = _sides(a), _sides(b)
-    rows = [
-        _row(section, name, before[section].get(name, CaptureSide()), after[section].get(name, CaptureSide()), rules)
-        for section in SECTIONS
-        for name in dict.fromkeys((*before[section], *after[section]))
-    ]
+    sides_a = _sides(a)
+    sides_b = _sides(b)
+    rows = []
+    for section in SECTIONS:
+        before = sides_a[section]
+        after = sides_b[section]
+        names = dict.fromkeys((*before, *after))
+        rows += [_row(section, name, before.get(name, _NO_SIDE), after.get(name, _NO_SIDE), rules) for name in names]
+    rows.sort(key=_importance)
+    return CaptureComparison(tuple(rows))
 
-    def importance(row: CaptureChange) -> tuple[object, ...]:
-        count = abs(row.after.count - row.before.count)
-        return (not row.failed, not row.aspects & EXACT, not row.aspects, -abs(row.time_change), -count, row.name)
 
-    return CaptureComparison(tuple(sorted(rows, key=importance)))
+def _importance(row: CaptureChange) -> tuple[object, ...]:
+    """The sort key of rows, the most important first."""
+    count_change = abs(row.after.count - row.before.count)
+    return (
+        not row.failed,
+        not row.aspects & EXACT,
+        not row.aspects,
+        -abs(row.time_change),
+        -count_change,
+        row.name,
+    )
+
+
+#: The side of a name that a capture lacks. It is never changed.
+_NO_SIDE = CaptureSide()
 
 
 def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
+    """The values of a capture by section and name."""
+    sides: dict[str, dict[str, CaptureSide]] = {section: {} for section in SECTIONS}
+    launches: defaultdict[str, Counter[Configuration]] = defaultdict(Counter)
+    for used in stats.configurations:
+        launches[used.configuration.name][used.configuration] += used.time.count
+    codes = {use.name: use for use in stats.codes}
+    for kernel in stats.kernels:
+        name = kernel.name
+        side = CaptureSide(kernel.time.count, kernel.time, launches=launches[name], code=codes.get(name))
+        sides["kernels"][name] = side
+    for call in stats.api:
+        if call.time.count:
+            sides["api"][call.name] = CaptureSide(call.time.count, call.time)
+        if call.failed:
+            sides["api"][f"{call.name} (failed)"] = CaptureSide(call.failed)
+    for copy in stats.memory_operations:
+        sides["copies"][copy.name] = CaptureSide(copy.time.count, copy.time, copy.bytes.total)
+    for sync in stats.synchronizations:
+        sides["syncs"][sync.name] = CaptureSide(sync.time.count, sync.time)
+    # The ids of graphs differ from run to run.
+    graphs = sum(graph.time.count for graph in stats.graphs)
+    if graphs:
+        sides["graphs"]["launches"] = CaptureSide(graphs)
     peaks: Counter[str] = Counter()
     for use in stats.memory:
         if use.memory in _MEMORIES:
             peaks[use.memory] += use.peak
-    launches: defaultdict[str, Counter[Configuration]] = defaultdict(Counter)
-    for used in stats.configurations:
-        launches[used.configuration.name][used.configuration] += used.time.count
-    calls: dict[str, CaptureSide] = {}
-    for call in stats.api:
-        calls[call.name] = CaptureSide(call.time.count, call.time)
-        calls[f"{call.name} (failed)"] = CaptureSide(call.failed)
-    graphs = sum(graph.time.count for graph in stats.graphs)
-    codes = {use.name: use for use in stats.codes}
-    kernels = {
-        k.name: CaptureSide(k.time.count, k.time, launches=launches[k.name], code=codes.get(k.name))
-        for k in stats.kernels
-    }
-    return {
-        "kernels": kernels,
-        "api": {name: side for name, side in calls.items() if side.count},
-        "copies": {m.name: CaptureSide(m.time.count, m.time, m.bytes.total) for m in stats.memory_operations},
-        "syncs": {s.name: CaptureSide(s.time.count, s.time) for s in stats.synchronizations},
-        # The ids of graphs differ from run to run.
-        "graphs": {"launches": CaptureSide(graphs)} if graphs else {},
-        "memory": {name: CaptureSide(bytes=peak) for name, peak in peaks.items()},
-    }
+    for name, peak in peaks.items():
+        sides["memory"][name] = CaptureSide(bytes=peak)
+    return sides
 
 
 def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules: CaptureRules) -> CaptureChange:
@@ -250,9 +275,10 @@ def difference_tables(comparison: CaptureComparison, *, everything: bool = False
     tables = []
     for section, (title, figures) in SECTIONS.items():
         columns = (*figures, *_WORDS)
-        rows = [row for row in comparison.rows if row.section == section and (everything or row.aspects)]
-        if rows:
-            tables.append(Table(section, title, columns, [tuple(_cell(row, c.name) for c in columns) for row in rows]))
+        shown = [row for row in comparison.rows if row.section == section and (everything or row.aspects)]
+        if shown:
+            cells = [_cells(row, columns) for row in shown]
+            tables.append(Table(section, title, columns, cells))
     return tables
 
 
@@ -265,18 +291,28 @@ def verdict(comparison: CaptureComparison) -> str:
     return f"{count_of(len(comparison.changes), 'difference')} ({failed:,} that fail), {same}"
 
 
+def _cells(row: CaptureChange, columns: Sequence[Column]) -> tuple[Cell, ...]:
+    return tuple(_cell(row, column.name) for column in columns)
+
+
 def _cell(row: CaptureChange, column: str) -> Cell:
     side = row.before if column.endswith(" A") else row.after
-    return {
-        "count": side.count,
-        "bytes": side.bytes,
-        "time": side.time.total,
-        "median": side.time.median if side.time.count else None,
-        "change": row.time_change,
-        "differs": ", ".join(sorted(aspect.value for aspect in row.aspects)),
-        "name": row.name,
-        "details": "; ".join(row.details),
-    }[column.removesuffix(" A").removesuffix(" B")]
+    match column.removesuffix(" A").removesuffix(" B"):
+        case "count":
+            return side.count
+        case "bytes":
+            return side.bytes
+        case "time":
+            return side.time.total
+        case "median":
+            return side.time.median if side.time.count else None
+        case "change":
+            return row.time_change
+        case "differs":
+            return ", ".join(sorted(aspect.value for aspect in row.aspects))
+        case "details":
+            return "; ".join(row.details)
+    return row.name
 
 
 # Machine code
@@ -288,7 +324,9 @@ def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
     """Return the differences in a kernel's machine code. The list is empty if the code is equal or unknown."""
     if old is None or new is None or old.unknown or new.unknown:
         return []
-    if {code.hash for code in old.ran} == {code.hash for code in new.ran}:
+    old_hashes = {code.hash for code in old.ran}
+    new_hashes = {code.hash for code in new.ran}
+    if old_hashes == new_hashes:
         return []
     gone = old.ran - new.ran
     come = new.ran - old.ran

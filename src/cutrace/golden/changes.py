@@ -64,7 +64,8 @@ def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
 
     Raises :class:`CutraceError` for files that cannot be read or written, after all others are written.
     """
-    written, errors = [], []
+    written = []
+    errors = []
     for path, part in _by_path(changes).items():
         try:
             file = _module_of(path, part)
@@ -147,18 +148,22 @@ def _by_path(changes: Iterable[Change]) -> dict[Path, list[Change]]:
 
 def _changed(module: Module, changes: Sequence[Change]) -> Module:
     """A golden file with these changes, in the order of the source if it is known, else by name."""
+    tests = dict(module.tests)
+    names = []
+    for change in sorted(changes, key=_position):
+        _, test = split(change.nodeid)
+        names.append(test)
+        tests[test] = {**tests.get(test, {}), change.environment: change.observed}
+    order = _inserted(list(module.tests), names)
+    return replace(module, tests={test: tests[test] for test in order})
 
-    def position(change: Change) -> tuple[Any, ...]:
-        parts = re.split(r"0*([0-9]+)", change.nodeid)
-        # Numbers sort by value: without leading zeros, a longer one is greater.
-        natural = [(len(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
-        return change.line or float("inf"), natural, change.nodeid
 
-    tests, names = dict(module.tests), []
-    for change in sorted(changes, key=position):
-        names.append(split(change.nodeid)[1])
-        tests[names[-1]] = {**tests.get(names[-1], {}), change.environment: change.observed}
-    return replace(module, tests={test: tests[test] for test in _inserted(list(module.tests), names)})
+def _position(change: Change) -> tuple[Any, ...]:
+    """The sort key of changes: the line in the source, else the name."""
+    parts = re.split(r"0*([0-9]+)", change.nodeid)
+    # Numbers sort by value: without leading zeros, a longer one is greater.
+    natural = [(len(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
+    return change.line or float("inf"), natural, change.nodeid
 
 
 def _module_of(path: Path, changes: Sequence[Change]) -> str:

@@ -417,5 +417,7 @@ def _listing(parts: object) -> str:
         return ""
     counted = [(name, count) for name, count in parts.items() if count]
     counted.sort(key=lambda part: (-part[1], part[0]))
-    texts = [f"{name} x{count}" if count > 1 else name for name, count in counted[:LISTED]]
+    texts = []
+    for name, count in counted[:LISTED]:
+        texts.append(name if count == 1 else f"{name} x{count}")
     return ", ".join(texts)

@@ -479,8 +479,10 @@ def _common(values: Sequence[Stored | None]) -> Stored | None:
     parts = [value for value in others if isinstance(value, dict)]
     if not isinstance(first, dict) or len(parts) < len(others):
         return None
-    unequal = {key for key, count in first.items() if any(part.get(key) != count for part in parts)}
-    return {key: count for key, count in first.items() if key not in unequal} or None
+    common = set(first.items())
+    for part in parts:
+        common &= part.items()
+    return {key: count for key, count in first.items() if (key, count) in common} or None
 
 
 def _table_lines(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> list[str]:

@@ -232,8 +232,11 @@ def _bounds(*values: Any) -> Stored:
         return _between(*values)
     # A value that is not counted by name has none of the names.
     parts = [value if isinstance(value, dict) else {} for value in values]
+    names: set[str] = set()
+    for part in parts:
+        names.update(part)
     bounds: Parts = {}
-    for name in sorted({name for one in parts for name in one}):
+    for name in sorted(names):
         bounds[name] = _between(*(one.get(name, 0) for one in parts))
     return bounds
 
