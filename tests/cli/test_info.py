@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime, timezone
 
-from captures import Capture
+from captures import ORIGIN, Capture
 from cutrace.runbin import Writer
 from support import cutrace, on_a_terminal, rows, small_capture
 
@@ -42,6 +44,25 @@ def test_json_has_the_figures_of_the_capture(tmp_path):
     )
     assert found["lossless"] is True
     assert found["early_starts"] == {"kernels": {"checked": 2, "count": 0, "largest_ns": 0}}
+
+
+def test_the_date_is_that_of_the_clock_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        with Capture(tmp_path / "a.bin") as capture:
+            capture.mark("here", time=7 * 10**9)
+            capture.clocks()
+        done = cutrace("info", tmp_path / "a.bin")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    begin = datetime.fromtimestamp((ORIGIN + 7 * 10**9 + 1_700_000_000 * 10**9) / 1e9, timezone.utc)
+    assert begin.strftime(", recorded %Y-%m-%d %H:%M:%S") in done.stdout
+
+
+def test_a_capture_without_clocks_has_no_date(tmp_path):
+    assert "recorded" not in cutrace("info", small_capture(tmp_path / "a.bin")).stdout
 
 
 def test_several_captures_are_taken_as_one(tmp_path):

@@ -100,6 +100,42 @@ def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypat
     assert finished_parts(tmp_path)[1] == ()
 
 
+class Clock:
+    """Stands in for ``time``: sleeping takes no time, and does what a test wants to happen meanwhile."""
+
+    def __init__(self, meanwhile=lambda: None):
+        self.now = 100.0
+        self._meanwhile = meanwhile
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self._meanwhile()
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Files of a recording that processes still write: a test removes those that are closed."""
+    paths = [part(tmp_path, 7, 1), part(tmp_path, 8, 2)]
+    still_open = dict(zip(paths, (7, 8), strict=True))
+    monkeypatch.setattr(joining, "writer", still_open.get)
+    return still_open
+
+
+def test_processes_that_are_ending_have_time_to_close_their_files(tmp_path, monkeypatch, written):
+    monkeypatch.setattr(joining, "time", Clock(meanwhile=written.popitem))
+    assert finished_parts(tmp_path) == ([tmp_path / "7-7.bin", tmp_path / "8-8.bin"], ())
+
+
+def test_a_process_that_goes_on_is_waited_for_only_a_while(tmp_path, monkeypatch, written):
+    clock = Clock()
+    monkeypatch.setattr(joining, "time", clock)
+    assert finished_parts(tmp_path)[1] == (7, 8)
+    assert 101 <= clock.now < 101.1
+
+
 def test_empty_files_are_no_parts(tmp_path):
     (tmp_path / "1-1.bin").touch()
     assert finished_parts(tmp_path) == ([], ())

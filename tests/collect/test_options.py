@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from cutrace.collect import KINDS, Options
+from cutrace.cli import options as cli_options
+from cutrace.collect import KINDS, Options, describe
+from cutrace.collect.options import OptionArguments, option
 from cutrace.collect.standby import length_of
 from cutrace.errors import CutraceError
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_text_has_a_line_for_each_option():
@@ -86,7 +95,7 @@ def test_short_calls_can_be_left_without_stacks(least, ns):
 
 
 def test_every_kind_is_documented():
-    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    text = (DOCS / "cli.md").read_text()
     assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
 
 
@@ -94,3 +103,94 @@ def test_every_kind_is_documented():
 def test_a_recording_of_an_attachment_has_a_length(duration):
     with pytest.raises(CutraceError, match=r"1ms or more|is not a time"):
         length_of(duration)
+
+
+@dataclass(frozen=True)
+class OptionsWithColour(Options):
+    """The options with one more row."""
+
+    colour: str | None = option(
+        "Record kernels of this `colour` only.",
+        choices=("red", "blue"),
+        default="red",
+        example="blue",
+        verbs=("record", "attach"),
+        key="color",
+    )
+
+
+def test_one_more_field_is_one_more_option_everywhere():
+    chosen = OptionsWithColour.of(colour="blue")
+    assert chosen.text(output="/f").splitlines() == ["output=/f", "color=blue"]
+    with pytest.raises(CutraceError, match="colour='green' is unknown: choose one of red, blue"):
+        OptionsWithColour.of(colour="green")
+
+    commands = {}
+    for verb in ("record", "arm", "attach"):
+
+        @click.command()
+        @cli_options.recording(verb, OptionsWithColour)
+        def command(**given):
+            click.echo(OptionsWithColour.of(**given).text(output="/f"))
+
+        commands[verb] = command
+    assert CliRunner().invoke(commands["attach"], ["--colour", "blue"]).stdout == "output=/f\ncolor=blue\n"
+    help = " ".join(CliRunner().invoke(commands["record"], ["--help"]).stdout.split())
+    assert "--colour [red|blue] Record kernels of this colour only. [default: red]" in help
+    assert "--colour" not in CliRunner().invoke(commands["arm"], ["--help"]).stdout
+
+    row = '| `--colour red\\|blue` | `colour="blue"` | Record kernels of this `colour` only. Default: `red`. '
+    assert row in describe.markdown(OptionsWithColour)
+
+
+def test_the_reference_is_that_of_the_options():
+    text = (DOCS / "cli.md").read_text()
+    assert describe.markdown() in text, "run `python -m cutrace.collect.describe` and put it into docs/cli.md"
+
+
+def test_the_typed_arguments_are_those_of_the_options():
+    rows = {row.keyword: row for row in Options.declared().values()}
+    types = {name: given.__forward_arg__ for name, given in OptionArguments.__annotations__.items()}
+    assert list(types) == list(rows)
+    assert {name for name, given in types.items() if given == "bool"} == {
+        name for name, row in rows.items() if row.switch is not None
+    }
+    assert {name for name, given in types.items() if "int" in given and "str" not in given} == {
+        name for name, row in rows.items() if row.number
+    }
+    for name, row in rows.items():
+        if row.choices:
+            assert types[name] == f"Literal{list(row.choices)}"
+
+
+def test_every_verb_has_its_options_with_their_names():
+    for verb in ("record", "arm", "attach"):
+        command = importlib.import_module(f"cutrace.cli.{verb}").__dict__[verb]
+        given = {option for parameter in command.params for option in parameter.opts}
+        rows = Options.declared().values()
+        assert {row.flag for row in rows if verb in row.verbs} == given & {row.flag for row in rows}
+
+
+def test_the_collector_parses_and_documents_every_key():
+    source = (DOCS.parent / "src/cutrace/native/collector/core/options.cpp").read_text()
+    parsed = set(re.findall(r'if \(key == "(\w+)"\) return', source))
+    written = {row.key for row in Options.declared().values() if row.key}
+    assert written <= parsed
+    documented = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ", (DOCS / "collector.md").read_text(), re.MULTILINE)
+    assert parsed <= set(re.findall(r"\w+", " ".join(documented)))
+
+
+def test_every_example_can_be_given():
+    for row in Options.declared().values():
+        if row.switch is None:
+            assert row.parsed(int(row.example) if row.number else row.example)
+
+
+def test_an_unknown_argument_is_a_mistake_of_the_program():
+    with pytest.raises(TypeError, match="no option last_ms"):
+        Options.of(last_ms=3)
+
+
+def test_metrics_and_program_counters_are_not_sampled_together():
+    with pytest.raises(CutraceError, match="give --sample once"):
+        Options.of(sample=("metrics", "pc"))

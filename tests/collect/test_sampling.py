@@ -180,7 +180,7 @@ def test_from_inside_a_program(fake_driver, tmp_path, begin):
     [
         ({"interval": "1ms"}, "say what to sample"),
         ({"sample": "metrics", "interval": "10ns"}, "give 1us or more"),
-        ({"sample": "metrics", "interval": 2.0}, "up to 1s"),
+        ({"sample": "metrics", "interval": "2s"}, "up to 1s"),
         ({"sample": "metrics", "last": "30s"}, "newest rows"),
         ({"sample": "power"}, "write metrics"),
         ({"sample": "pc=1000"}, "give 32, 64, 128"),
@@ -194,14 +194,14 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 
 def test_options_as_people_write_them():
-    assert (Options.of(sample="metrics").sample, Options.of(sample="metrics").interval_ns) == ("", 1_000_000)
+    assert (Options.of(sample="metrics").sampled_metrics, Options.of(sample="metrics").interval_ns) == ("", 1_000_000)
     chosen = Options.of(sample="metrics=occupancy", interval="50us")
-    assert (chosen.sample, chosen.interval_ns) == ("occupancy", 50_000)
-    assert Options.of().sample is None
+    assert (chosen.sampled_metrics, chosen.interval_ns) == ("occupancy", 50_000)
+    assert Options.of().sampled_metrics is None
 
 
 @pytest.mark.parametrize(("given", "line"), [("pc", "sample=pc=32768"), ("pc=4096", "sample=pc=4096")])
 def test_the_collector_is_told_to_sample_program_counters(given, line):
     options = Options.of(sample=given, last="30s")
-    assert options.sample is None
+    assert options.sampled_metrics is None
     assert line in options.text(output="run.bin").splitlines()

@@ -12,18 +12,16 @@ from ..collect import environment
 from ..collect.command import find_command
 from ..collect.options import Options, completed
 from ..errors import CutraceError
-from .record import arguments_of, record, warn_of_others
-
-# What only `cutrace attach` can do, or what needs the name of its output.
-_LATER = ("output", "sample", "interval", "redact", "dump_when", "dump_limit", "dump_pause", "command")
+from . import options
+from .record import KINDS_OF_ACTIVITY, warn_of_others
 
 
 @click.command(
-    params=[option for option in record.params if option.name not in _LATER],
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] [--]",
-    epilog=record.epilog,
+    epilog=KINDS_OF_ACTIVITY,
 )
+@options.recording("arm")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def arm(command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND so that `cutrace attach` can record its processes at any time. It records nothing by itself.
@@ -31,7 +29,7 @@ def arm(command: tuple[str, ...], **given: Any) -> None:
     The options are defaults for `cutrace attach`. COMMAND replaces this process, so it has its pid.
     """
     executable = find_command(command[0])
-    variables = environment.injection(completed(Options.of(**arguments_of(given))), None)
+    variables = environment.injection(completed(Options.of(**given)), None)
     warn_of_others()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the command would inherit that

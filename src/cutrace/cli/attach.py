@@ -6,7 +6,6 @@ import itertools
 import signal
 import time
 from collections.abc import Collection
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,11 @@ from ..collect.standby import length_of, wait_for_end
 from ..errors import CutraceError
 from ..units import parse_duration
 from . import options
-from .arm import arm
 from .output import say
-from .record import arguments_of, check_name, record, summarize
+from .record import KINDS_OF_ACTIVITY, check_name, summarize
 
 
-def _shared() -> list[click.Parameter]:
-    """The options of `cutrace record`. Those of `cutrace arm` have no defaults here."""
-    shared = [copy(option) for option in record.params if option.name not in ("output", "command")]
-    given_before = {option.name for option in arm.params}
-    for option in shared:
-        if isinstance(option, click.Option) and option.help and option.name in given_before:
-            option.help = option.help.partition("  [default:")[0]
-    return shared
-
-
-@click.command(params=_shared(), epilog=record.epilog)
+@click.command(epilog=KINDS_OF_ACTIVITY)
 @options.output(
     "Capture to write (.bin), or a trace in any format of `cutrace convert`, as for `cutrace record`.",
     default="run.bin",
@@ -45,6 +33,7 @@ def _shared() -> list[click.Parameter]:
     metavar="TIME",
     help="Begin a recording of --for each TIME, e.g. 60s, and write run-1.bin, run-2.bin, ..., until Ctrl-C.",
 )
+@options.recording("attach")
 @click.argument("pid", type=click.IntRange(min=1))
 def attach(pid: int, output: Path, duration: str | None, every: str | None, **given: Any) -> None:
     """Record the CUDA and NVTX activity of process PID, which `cutrace arm` has started, until Ctrl-C or its end.
@@ -60,7 +49,7 @@ def attach(pid: int, output: Path, duration: str | None, every: str | None, **gi
         )
     if interval is not None and seconds is not None and interval <= seconds:
         raise CutraceError(f"--every {every} leaves no time between recordings of {duration}: give a longer --every")
-    recorder = _Recorder(pid, Options.of(**arguments_of(given)), duration)
+    recorder = _Recorder(pid, Options.of(**given), duration)
     check_name(output)
     begin = f"recording process {pid}:"
     if seconds is None:

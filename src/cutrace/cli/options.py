@@ -7,12 +7,15 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import did_you_mean
 from ..outputs import no_room, scratch
+
+if TYPE_CHECKING:
+    from ..collect.options import Option, Options
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator = Callable[[_Function], _Function]
@@ -121,6 +124,38 @@ def limit(default: int | None = None) -> Decorator[Any]:
     has_default = default is not None
     help = "Rows of a table; 0 for all" + ("." if has_default else f" ({ROWS} for people, all for programs).")
     return click.option("--limit", type=COUNT, metavar="N", default=default, show_default=has_default, help=help)
+
+
+def recording(verb: str, declared: type[Options] | None = None) -> Decorator[Any]:
+    """Return the options of a recording that a verb has. Each is an argument of :meth:`Options.of`, None or () unless
+    it is given."""
+    from ..collect.options import Options
+
+    rows = [row for row in (declared or Options).declared().values() if verb in row.verbs]
+
+    def add(function: _Function) -> _Function:
+        for row in reversed(rows):
+            function = _option_of_recording(row, verb)(function)
+        return function
+
+    return add
+
+
+def _option_of_recording(row: Option, verb: str) -> Decorator[Any]:
+    help = row.help.replace("`'", "'").replace("'`", "'").replace("`", "")
+    if row.switch is not None:
+        return click.option(
+            row.flag, row.keyword, is_flag=True, callback=lambda *given: row.switch if given[2] else None, help=help
+        )
+    # `cutrace attach` has no defaults of its own for the options of `cutrace arm`.
+    if row.default and not (verb == "attach" and "arm" in row.verbs):
+        help += f"  [default: {row.default}]"
+    kind: click.ParamType[Any] | type = str
+    if row.choices:
+        kind = click.Choice(row.choices)
+    elif row.number:
+        kind = int
+    return click.option(row.flag, row.keyword, type=kind, multiple=row.repeated, metavar=row.metavar, help=help)
 
 
 def list_reports(lines: Callable[[], Iterable[str]]) -> Decorator[Any]:

@@ -13,8 +13,7 @@ import click
 
 from ..collect import Recording, annotate, environment
 from ..collect.command import record_command
-from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
-from ..errors import CutraceError
+from ..collect.options import KINDS, Options, completed
 from ..outputs import size_of
 from ..units import count_of, format_size
 from . import options
@@ -24,87 +23,28 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 
+#: The last lines of the help of each verb that records.
+KINDS_OF_ACTIVITY = f"Kinds: {', '.join(KINDS)}."
+
+
 @click.command(
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] [--]",
-    epilog="Kinds: " + ", ".join(KINDS) + ".",
+    epilog=KINDS_OF_ACTIVITY,
 )
 @options.output(
     "Capture to write (.bin), or a trace in any format of `cutrace convert`. A .pftrace carries the capture; others "
     "have it beside them.",
     default="run.bin",
 )
-@click.option("--kinds", metavar="KIND,...", help="Record these kinds of activity only (listed below).")
-@click.option(
-    "--api",
-    type=click.Choice(API_MODES),
-    help="CUDA calls to record: those that launch, copy, synchronise, allocate or load; all; none.  [default: launch]",
-)
-@click.option(
-    "--cuda-graph",
-    type=click.Choice(GRAPH_MODES),
-    help="Record each node of a CUDA graph, or each replay as one row, which costs less.  [default: node]",
-)
-@click.option("--no-nvtx", is_flag=True, help="Do not record NVTX.")
-@click.option(
-    "--annotate",
-    multiple=True,
-    metavar="NAME",
-    help="Put a range around each call of a Python function: package.module.function, or patterns such as "
-    "'mylib.*:step'. May be repeated.",
-)
-@click.option(
-    "--stacks",
-    metavar="KIND,...",
-    help="Record the Python stacks of calls that synchronise, allocate, copy or launch: sync, alloc, copy, launch, or "
-    "launch:1/N for one launch in N.",
-)
-@click.option("--stacks-min", metavar="TIME", help="Record stacks of calls that take at least TIME only, e.g. 20us.")
-@click.option("--code", is_flag=True, help="Record hash, registers, memory and size of kernels' machine code.")
-@click.option(
-    "--capture-range",
-    metavar="profiler|nvtx:NAME",
-    help="Record only between cudaProfilerStart() and cudaProfilerStop(), or inside NVTX ranges of this name.",
-)
-@click.option(
-    "--capture-range-end",
-    metavar="stop|repeat[:N]",
-    help="Record one capture range, all of them, or the first N.  [default: repeat]",
-)
-@click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
-@click.option("--max-size", metavar="SIZE", help="Size limit of a process's file, e.g. 2GiB.")
-@click.option(
-    "--last",
-    metavar="TIME",
-    help="Keep only the last TIME, e.g. 30s, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
-)
-@click.option("--rotate", is_flag=True, help="At --max-size drop the oldest rows instead of new ones.")
-@click.option(
-    "--dump-when",
-    multiple=True,
-    metavar="CONDITION",
-    help="Write such a file when 'nvtx:NAME > 1.5s', 'nvtx:NAME > 3x median', 'gpu idle > 500ms' or 'memory > 70GiB'. "
-    "Needs --last or --rotate; may be repeated.",
-)
-@click.option("--dump-limit", type=int, metavar="N", help="Files of each condition.  [default: 5]")
-@click.option("--dump-pause", metavar="TIME", help="Least time between two files of a condition.  [default: 30s]")
-@click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
-@click.option(
-    "--sample",
-    multiple=True,
-    metavar="metrics[=SET|NAME,...]|pc[=CYCLES]",
-    help="Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named. pc: "
-    "sample at which instructions warps are, and why they wait there.",
-)
-@click.option("--interval", metavar="TIME", help="Time between two samples of metrics, e.g. 200us.  [default: 1ms]")
-@options.redact
+@options.recording("record")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND and record the CUDA and NVTX activity of its processes.
 
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
-    chosen = completed(Options.of(**arguments_of(given)))
+    chosen = completed(Options.of(**given))
     check_name(output)
     warn_of_others()
     recording = record_command(command, output, chosen)
@@ -141,18 +81,6 @@ def warn_of_others() -> None:
     """Say which other tools are replaced for the command."""
     for name, library in environment.others(os.environ).items():
         say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
-
-
-def arguments_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of :meth:`Options.of` for the options of the command line."""
-    arguments = dict(given)
-    if arguments.pop("no_nvtx"):
-        arguments["nvtx"] = False
-    if "sample" in arguments:
-        if len(sample := arguments["sample"]) > 1:
-            raise CutraceError("CUPTI cannot sample metrics and program counters together: give --sample once")
-        arguments["sample"] = sample[0] if sample else None
-    return arguments
 
 
 def summarize(recording: Recording, output: Path) -> None:

@@ -23,10 +23,10 @@ _END_S = 30
 def start_sampling(options: Options, directory: Path) -> Sampling | None:
     """Start to sample metrics into a folder if the options ask for it. Raises :class:`CutraceError` where that fails,
     and where program counters are to be sampled and this user may not read counters."""
-    if options.sample_pc is not None and (refused := counters_refused()):
+    if options.samples_program_counters and (refused := counters_refused()):
         finding, advice = refused
         raise CutraceError(f"program counters cannot be sampled: {finding}. To fix it: {advice}")
-    return None if options.sample is None else Sampling(options, directory)
+    return None if options.sampled_metrics is None else Sampling(options, directory)
 
 
 class Sampling:
@@ -43,7 +43,7 @@ class Sampling:
             raise CutraceError("this installation of cutrace lacks hardware metrics: record without --sample")
         request = {
             "file": str((directory / SAMPLES).absolute()),
-            "metrics": options.sample,
+            "metrics": options.sampled_metrics,
             "interval_ns": options.interval_ns,
             "cupti": options.cupti,
             "max_size": options.max_size,
