@@ -46,8 +46,8 @@ def convert(
     :param derived: include derived data, which takes longest.
     :param table: the table to write, for formats that hold one.
     :param redact: leave out command lines, host names and paths.
-    :param capture: also carry the capture, so that the file opens again as that capture; by default uncompressed
-        Perfetto traces do.
+    :param capture: also carry the capture, so that the file opens again as that capture; by default Perfetto traces and
+        databases do.
     :param by: the frames of flame graphs: ``range``, or ``stack`` for the Python frames of the launching calls.
     :param clock: align sources of different machines, or ``keep`` their times, as in :func:`cutrace.load`.
     :param progress: called with the work done and the whole work, in any unit.

@@ -7,8 +7,11 @@ from .runbin.labels import titled
 
 #: Keys of an event without a field in the capture are in an argument of this name.
 WRAP = "trace_event"
-#: Fields of a record that Kineto does not write are in an argument of this name.
+#: Fields of a record that Kineto does not write are in an argument of this name. The top-level key of this name marks a
+#: file of cutrace.
 OWN = "cutrace"
+#: The top-level key with sentences about what is not in the file.
+MISSING = "cutrace_missing"
 
 #: The argument of work of a CUDA graph with the NVTX ranges in which its node was created.
 CREATED_IN = "created in"

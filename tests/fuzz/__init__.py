@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .imports import Databases, Folders, Json, Traces
+from .imports import Databases, Json, Traces
 from .targets import Captures, GoldenFiles, Marks, Reading, Target
 
 TARGETS: dict[str, type[Target]] = {
-    target.name: target for target in (Captures, Reading, Json, Databases, Traces, Folders, GoldenFiles, Marks)
+    target.name: target for target in (Captures, Reading, Json, Databases, Traces, GoldenFiles, Marks)
 }

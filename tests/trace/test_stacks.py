@@ -238,7 +238,7 @@ def test_a_copy_and_its_parts_have_equal_stacks(tmp_path):
     path = captures.join(tmp_path / "run.bin", [stacked(tmp_path / f"{pid}.bin", pid) for pid in (100, 200)])
     with cutrace.load(path) as trace:
         write(trace, tmp_path / "copy.bin")
-        for copy in ("copy.bin", "run.parquet", "run.sqlite"):
+        for copy in ("copy.bin", "run.sqlite"):
             if copy != "copy.bin":
                 cutrace.convert(path, tmp_path / copy)
             with cutrace.load(tmp_path / copy) as other:

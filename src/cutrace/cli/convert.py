@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--capture/--no-capture",
     default=None,
-    help="Carry the capture in the file, so that it opens again as that capture; "
-    "the default for a .pftrace that is not compressed.",
+    help="Carry the capture in the file, so that it opens again as that capture; the default for .pftrace and .sqlite.",
 )
 @click.option("--lenient", is_flag=True, help="End with status 0 even if parts of a source could not be used.")
 @options.clock

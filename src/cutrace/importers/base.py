@@ -29,6 +29,11 @@ HEAD = 1 << 16
 
 #: Exceptions of reading a damaged compressed file.
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+#: The note of a file that cutrace wrote without its capture.
+WITHOUT_CAPTURE = (
+    "cutrace wrote this file without its capture (with --no-capture, or as JSON without --capture), so only the events "
+    "that other programs show were imported. Convert the capture again, with --capture, to get all rows."
+)
 #: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"
 
@@ -90,10 +95,6 @@ class Importer(Protocol):
         ...
 
 
-#: Keys of a process description that are about its file.
-_OF_THE_FILE = frozenset(("format", "tables", "import"))
-
-
 def _tally() -> dict[str, int]:
     return {"count": 0, "duration_ns": 0}
 
@@ -108,8 +109,6 @@ class Import:
         # By kind of events, as cutrace.trace.imported reads them.
         self._accounts: dict[str, dict[str, Any]] = {}
         self._notes: list[str] = []
-        #: Whether the process descriptions are complete, "ended" included, because cutrace wrote them.
-        self.as_described = False
         # Captures with the same boot id share a clock; no other capture shares the clock of this file.
         self._boot_id = f"import-{os.urandom(8).hex()}"
 
@@ -120,20 +119,6 @@ class Import:
             path = self._folder / f"{len(self._writers)}.bin"
             self._writers[key] = Writer(path, name=name, boot_id=boot_id or self._boot_id, **info)
         return self._writers[key]
-
-    def restored(self, key: Hashable, info: dict[str, Any], pid: int) -> Writer:
-        """The writer of a process that cutrace recorded, with its description ``info``."""
-        self.as_described = True
-        description = {name: value for name, value in info.items() if name not in _OF_THE_FILE}
-        if "import" in info:
-            description["imported_from"] = info["import"]
-        notes = description.get("notes")
-        if not self._writers:  # notes of the import follow them
-            for note in notes if isinstance(notes, list) else ():
-                self.note(str(note))
-        writer = self.process(key, pid=pid, boot_id=str(description.get("boot_id", "")))
-        writer.process(description)
-        return writer
 
     def kept(self, what: str, count: int, duration_ns: int = 0) -> None:
         """Count events of the kind ``what`` that became rows; ``duration_ns`` is the sum of their durations."""
@@ -179,7 +164,7 @@ class Import:
         )
         paths = [writer.path for writer in self._writers.values()]
         for writer in self._writers.values():
-            writer.close(in_order=not self.as_described)
+            writer.close()
         if len(paths) > 1:
             # Not in append mode: the kernel refuses copy_file_range() to such files.
             with paths[0].open("r+b") as whole:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from ..errors import BadCapture
-from .base import DAMAGED, HEAD, Import, SourceFile, value_of
+from ..trace_events import MISSING, OWN
+from .base import DAMAGED, HEAD, WITHOUT_CAPTURE, Import, SourceFile, value_of
 from .events import EventReader, Rule
 from .generic import RULES, Generic
 from .timeline import Timeline
@@ -99,6 +100,11 @@ def read(
             others[key] = value_of(text)
         else:
             out.left(f"top-level value {key}", 1, why="larger than 1 MiB")
+    if others.pop(OWN, None) is not None:
+        out.note(WITHOUT_CAPTURE)
+    missing = others.pop(MISSING, None)
+    for sentence in missing if isinstance(missing, list) else ():
+        out.note(str(sentence))
     converter.finish(others)
     converter.finish_metadata()
     if not timeline.process_count:

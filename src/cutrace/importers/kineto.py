@@ -27,27 +27,22 @@ from .base import Import, SourceFile, object_of, rows_of, value_of
 from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
-from .timeline import Outcome, Timeline, match_begin_end
+from .timeline import Outcome, Timeline
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
 _GRAPH = keys("graph id", "graph node id")
-#: Arguments that Kineto computes from the others, or uses for its own counting.
-_DERIVED = ("Ev Idx", "Record function id")
+#: Arguments that Kineto computes from the others or uses for its own counting, and the one that cutrace adds.
+_DERIVED = ("Ev Idx", "Record function id", OWN)
 _OF_KERNELS = ("queued", "blocks per SM", "warps per SM", "est. achieved occupancy %", "occupancy")
 _OF_COPIES = ("memory bandwidth (GB/s)",)
 _OF_PYTHON = ("Python id", "Python parent id", "Python module id")
 _SIZES = ("registers per thread", "shared memory")
-_OWN = (Key(OWN, Want.JSON),)
-_CALL = (*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))
+_CALL = (*_EXTERNAL, *keys("cbid", "correlation"))
 _WAIT = keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")
 #: Keys of events that slices do not use.
 _KEYS = ("id", "id text", "id2", "bp")
 _TOTALS = ("Total Allocated", "Total Reserved")
-_NVTX = (
-    *keys("category", "color", "payload", "payload bits", "payload type", "range id", "depth", "source"),
-    *keys("domain", want=Want.TEXT),
-)  # fmt: skip
 
 
 def _rules(
@@ -62,37 +57,34 @@ RULES = (
     *_rules(
         "kernels", "X", "kernel", "Kernel", left=(*_DERIVED, *_OF_KERNELS),
         arguments=(
-            *_WHERE, *_GRAPH, *keys(*_SIZES, "priority"), *keys("grid", "block", want=Want.JSON), *_OWN,
+            *_WHERE, *_GRAPH, *keys(*_SIZES, "priority"), *keys("grid", "block", want=Want.JSON),
         ),
     ),
     *_rules(
         "memcpys", "X", "gpu_memcpy", "Memcpy", left=(*_DERIVED, *_OF_COPIES),
         arguments=(
-            *_WHERE, *_GRAPH, *_OWN, Key("bytes"),
+            *_WHERE, *_GRAPH, Key("bytes"),
             *keys("fromDevice", "inDevice", "toDevice", "fromContext", "inContext", "toContext"),
         ),
     ),
     *_rules(
         "memsets", "X", "gpu_memset", "Memset", left=(*_DERIVED, *_OF_COPIES),
-        arguments=(*_WHERE, *_GRAPH, *_OWN, Key("bytes")),
+        arguments=(*_WHERE, *_GRAPH, Key("bytes")),
     ),
     *_rules("runtime", "X", "cuda_runtime", "Runtime", left=_DERIVED, arguments=_CALL),
     *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=_CALL),
     *_rules(
         "synchronizations", "X", "cuda_sync", left=_DERIVED,
         # The name has the kind too.
-        arguments=(*_WHERE, *_OWN, *_WAIT, Key("cuda_sync_kind", Want.JSON)),
+        arguments=(*_WHERE, *_WAIT, Key("cuda_sync_kind", Want.JSON)),
     ),
-    *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, *_OWN, Key("event_id"))),
+    *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, Key("event_id"))),
     *_rules("overheads", "X", "overhead", left=_DERIVED, arguments=keys("correlation")),
     *_rules("graphs", "X", "graph_launch", left=_DERIVED, arguments=(*_WHERE, *_GRAPH)),
     *_rules(
         "annotations", "X", "gpu_user_annotation", "gpu_slice", left=_DERIVED,
-        arguments=(*keys("device", "context", "stream", "correlation"), *_OWN),
+        arguments=keys("device", "context", "stream", "correlation"),
     ),
-    Rule("pushed", "X", "nvtx", None, _NVTX),
-    Rule("started", "be", "nvtx", None, _NVTX),
-    Rule("marks", "i", "nvtx", None, _NVTX),
     *_rules("operators", "X", "cpu_op", "Operator", left=_DERIVED, arguments=_EXTERNAL),
     *_rules("user", "X", "user_annotation", left=_DERIVED, arguments=_EXTERNAL),
     *_rules("python", "X", "python_function", left=(*_DERIVED, *_OF_PYTHON), arguments=_EXTERNAL),
@@ -131,7 +123,6 @@ _MOST = 0xFFFF
 _DEVICE_FIELDS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
 #: Device properties: Kineto's names, and one that only ROCm uses.
 _PROPERTIES = DEVICE_PROPERTIES | {"maxSharedMemoryPerMultiProcessor": "shared_per_multiprocessor"}
-_NUMBERS = ("u8", "u16", "u32", "u64", "i32", "i64")
 
 
 class KinetoImporter:
@@ -172,9 +163,6 @@ class Kineto(Generic):
         super().__init__(timeline)
         self._host: int | None = None
         self._gpus: dict[int, GpuOwner] | None = None
-        #: Begins and ends of NVTX ranges to be matched: ids, phases, categories, processes, and rows whose start is the
-        #: time of the event.
-        self._ranges: list[tuple[np.ndarray, ...]] = []
 
     def begin(self, batch: list[Events]) -> None:
         """Find the host process before groups are taken."""
@@ -192,9 +180,6 @@ class Kineto(Generic):
         group = events.group
         if group not in _GROUPS:
             super().take(events)
-            return
-        if group == "started":
-            self._started(events)
             return
         if group in _HOST_KINDS:
             outcome = self._slices(events, _HOST_KINDS[group])
@@ -239,15 +224,12 @@ class Kineto(Generic):
         self._timeline.add_once("contexts", home[there], device=device, context=context, compute_api=1)
         if group != "graphs":
             getattr(self, f"_{group}")(events, home, rows)
-        if table != "kernels":  # cutrace's own arguments of kernels belong to the launch configuration
-            self._set_own_fields(rows, table, events.ids(OWN))
         self._timeline.put(table, home, rows)
         if table != "gpu_slices":
             self._timeline.leave_arguments(events)
         return outcome
 
     def _kernels(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
-        own = events.ids(OWN)
         fields = {
             "name": events.names,
             "registers": events.integers("registers per thread"),
@@ -258,11 +240,10 @@ class Kineto(Generic):
         for name in ("grid", "block"):
             sizes = self._triples(events.ids(name)).T
             fields |= {f"{name}_{axis}": size for axis, size in zip("xyz", sizes, strict=True)}
-        numbers, first = self._timeline.distinct("launches", home, own, *fields.values())
+        numbers, first = self._timeline.distinct("launches", home, *fields.values())
         rows["launch"] = numbers + 1
         new = {name: column[first] for name, column in fields.items()}
         launches = rows_of("launches", len(first), id=numbers[first] + 1, carveout=255, **new)
-        self._set_own_fields(launches, "launches", own[first])
         self._timeline.put("launches", home[first], launches)
         given = events.present("priority")
         where = {name: rows[name][given] for name in ("context", "stream")}
@@ -293,7 +274,6 @@ class Kineto(Generic):
         rows["type"] = self._timeline.by_text(events.names, lambda name: SYNCHRONIZATIONS.get(name, 0))
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
         rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id")), record
-        self._set_own_fields(rows, "synchronizations", events.ids(OWN))
         # Only the wait names the stream and the call that recorded its event.
         known = record > 0
         columns = (rows["event"], record, _u32(events.integers("wait_on_stream")), rows["context"])
@@ -350,7 +330,6 @@ class Kineto(Generic):
         fields = {
             "domain": np.full(len(events), domain),
             "callback": _u32(events.integers("cbid")),
-            "status": self._timeline.by_text(events.ids(OWN), _status),
             "name": events.names,
         }
         numbers, first = self._timeline.distinct("functions", process, *fields.values())
@@ -417,67 +396,11 @@ class Kineto(Generic):
             )  # fmt: skip
         return outcome
 
-    # NVTX events that cutrace wrote
-
-    def _pushed(self, events: Events) -> np.ndarray:
-        events, start, end, outcome = self._timeline.spans(events)
-        process, rows = self._nvtx("nvtx_ranges", events)
-        rows["start"], rows["end"], rows["flags"] = start, end, end == 0
-        rows["end_thread"] = np.where(end > 0, rows["thread"], 0)
-        rows["depth"] = _u16(events.integers("depth"))
-        self._timeline.put("nvtx_ranges", process, rows)
-        return outcome
-
-    def _marks(self, events: Events) -> np.ndarray:
-        events, time, outcome = self._timeline.starts(events)
-        process, rows = self._nvtx("nvtx_marks", events)
-        rows["time"], rows["source"] = time, events.integers("source") == 1
-        self._timeline.put("nvtx_marks", process, rows)
-        return outcome
-
-    def _started(self, events: Events) -> None:
-        """Keep begins and ends of ranges until the end of the file."""
-        kept, time, outcome = self._timeline.starts(events)
-        lost = outcome != Outcome.KEPT
-        self._timeline.account(events.phases[lost], events.categories[lost], outcome[lost])
-        process, rows = self._nvtx("nvtx_ranges", kept)
-        rows["start"], rows["kind"], rows["range_id"] = time, 1, kept.integers("range id")
-        self._ranges.append((kept.integers("id"), kept.phases, kept.categories, process, rows))
-
-    def _nvtx(self, table: str, events: Events) -> tuple[np.ndarray, np.ndarray]:
-        """Processes, and rows with the fields that ranges and marks share."""
-        process, thread = self._timeline.threads(events.threads)
-        # "payload bits" holds the bits of a payload that is not a signed integer.
-        bits = np.where(events.present("payload bits"), *map(events.integers, ("payload bits", "payload")))
-        # The others are fields of extended payloads. A plain payload beyond 63 bits is among them too.
-        plain = events.integers("payload type") != 0
-        self._timeline.leave_arguments(events.select(plain))
-        return process, rows_of(
-            table, len(events), name=events.names, thread=thread, domain=events.ids("domain"),
-            category=_u32(events.integers("category")), color=_u32(events.integers("color")), payload=bits,
-            payload_type=events.integers("payload type"), arguments=np.where(plain, 0, events.arguments),
-        )  # fmt: skip
-
-    def _finish_ranges(self) -> None:
-        if not self._ranges:
-            return
-        ids, phases, categories, process, rows = map(np.concatenate, zip(*self._ranges, strict=True))
-        starts, ends, without = match_begin_end(ids, rows["start"], phases == ord("b"))
-        ended, out, last = ends >= 0, rows[starts], rows[np.maximum(ends, 0)]
-        out["end"], out["end_thread"] = np.where(ended, last["start"], 0), np.where(ended, last["thread"], 0)
-        out["flags"] = ~ended
-        self._timeline.put("nvtx_ranges", process[starts], out)
-        outcome = np.zeros(len(ids), np.uint8)
-        outcome[without] = Outcome.NO_BEGIN
-        self._timeline.account(phases, categories, outcome)
-
     # The end
 
     def finish(self, others: dict[str, Any]) -> None:
         super().finish(others)
-        self._finish_ranges()
         self._leave_metadata()
-        others.pop(OWN, None)
         writer = self._timeline.writer(self._home)
         versions = ("cuda_driver_version", "cuda_runtime_version", "cupti_version")
         known = [name for name in versions if isinstance(others.get(name), int)]
@@ -511,11 +434,8 @@ class Kineto(Generic):
                 continue
             name = self._timeline.text(str(device.get("name", "")))
             row = rows_of("devices", 1, device=device["id"], name=name)
-            own = device.get(OWN)
-            properties = [(name, _PROPERTIES.get(name, ""), value) for name, value in device.items()]
-            properties += [(name, name, value) for name, value in own.items()] if isinstance(own, dict) else []
-            for name, field, value in properties:
-                if not self._set_property(row, field, value) and name not in ("id", "name", OWN):
+            for name, value in device.items():
+                if not self._set_property(row, _PROPERTIES.get(name, ""), value) and name not in ("id", "name"):
                     self._timeline.out.left(f"device property {name}", 1)
             if row["warp_size"][0]:
                 row["max_warps_per_multiprocessor"] = row["max_threads_per_multiprocessor"] // row["warp_size"]
@@ -527,14 +447,9 @@ class Kineto(Generic):
 
     def _set_property(self, row: np.ndarray, field: str, value: Any) -> bool:
         """Set a field of a device; False when there is no such field, or the value does not fit."""
-        if field == "uuid" and isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value):
-            row["uuid"] = np.frombuffer(bytes.fromhex(value), row.dtype["uuid"])
-        elif field == "pci" and isinstance(value, str):
-            row["pci"] = self._timeline.text(value)
-        elif field in _DEVICE_FIELDS and _fits(value, row.dtype[field]):
-            row[field] = value
-        else:
+        if field not in _DEVICE_FIELDS or not _fits(value, row.dtype[field]):
             return False
+        row[field] = value
         return True
 
     def _clocks(self, others: dict[str, Any]) -> None:
@@ -563,17 +478,6 @@ class Kineto(Generic):
             return value if good else [0, 0, 0]
 
         return np.array([*self._timeline.by_text(texts, triple, object)], np.int64).reshape(-1, 3)
-
-    def _set_own_fields(self, rows: np.ndarray, table: str, texts: np.ndarray) -> None:
-        """Set the fields that cutrace's own arguments (ids) hold, where the values fit."""
-        types = {f.name: f.type for f in TABLES[table].fields if f.name not in ("id", "start", "end", "process")}
-        for text in np.unique(texts[texts > 0]).tolist():
-            which = texts == text
-            for name, value in object_of(self._timeline.one_text(text)).items():
-                if name == "name" and isinstance(value, str) and types.get(name) == "string":
-                    rows[name][which] = self._timeline.text(value)
-                elif types.get(name) in _NUMBERS and _fits(value, rows.dtype[name]):
-                    rows[name][which] = value
 
 
 def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
@@ -606,12 +510,6 @@ def _fits(value: Any, dtype: Any) -> bool:
     """Whether a value is an integer in the range of a dtype."""
     limits = np.iinfo(dtype)
     return isinstance(value, int) and bool(limits.min <= value <= limits.max)
-
-
-def _status(own: str) -> int:
-    """The value that a call returned, from cutrace's own argument; 0 without one."""
-    status = object_of(own).get("status", 0)
-    return int(status) if _fits(status, "u4") else 0
 
 
 def _number(id_: int | bytes | None) -> int:

@@ -19,7 +19,7 @@ import zstandard
 from ..errors import BadCapture
 from ..trace_events import OWN
 from . import chrome, kineto
-from .base import DAMAGED, Import, SourceFile
+from .base import DAMAGED, WITHOUT_CAPTURE, Import, SourceFile
 from .events import Events
 from .timeline import Timeline
 
@@ -215,11 +215,7 @@ class _Translation:
         for what, count in self.unsupported.items():
             self._out.left(what, count)
         if self._of_cutrace:
-            self._out.note(
-                "cutrace wrote this trace without its capture (compressed, with --no-capture or by an earlier "
-                "version), so only the events that viewers show were imported. Convert the capture again to get all "
-                "rows."
-            )
+            self._out.note(WITHOUT_CAPTURE)
 
     def _events(self) -> Iterator[dict[str, Any]]:
         try:

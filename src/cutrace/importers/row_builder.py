@@ -64,6 +64,8 @@ class Rows:
         limits = np.iinfo(target)
         least, most = (0, 0) if not len(values) else (int(values.min()), int(values.max()))
         if target == np.uint64:
+            if name == "bytes":
+                self.reject(values < 0, "bytes out of range")
             # SQL has no unsigned numbers: large addresses are negative.
             self.rows[name] = values.astype(np.uint64)
             return

@@ -67,10 +67,19 @@ class Unsupported:
     description = "a file that cutrace cannot read"
 
     def recognizes(self, source: SourceFile) -> bool:
-        return source.head.startswith(MAGIC) or bool(_explanation(source))
+        return source.head.startswith(MAGIC) or _is_parquet_of_cutrace(source) or bool(_explanation(source))
 
     def read(self, source: SourceFile, out: Import) -> NoReturn:
+        if _is_parquet_of_cutrace(source):
+            raise BadCapture(
+                f"{source.path} is a folder of Parquet files, which cutrace writes for other programs: "
+                "open the capture that it was made from."
+            )
         raise BadCapture(f"{source.path} {_explanation(source) or _database(source)}.")
+
+
+def _is_parquet_of_cutrace(source: SourceFile) -> bool:
+    return (source.path / "processes.parquet").is_file()
 
 
 def _explanation(source: SourceFile) -> str:

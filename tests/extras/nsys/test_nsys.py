@@ -190,6 +190,26 @@ def test_copies_have_the_memory_kinds_of_cupti(tmp_path: Path) -> None:
     assert trace.memsets[["bytes", "value", "memory"]].tolist() == [(64, 255, 3)]
 
 
+def test_a_kernel_without_its_mangled_name_has_its_demangled_one(tmp_path: Path) -> None:
+    kernels = [kernel(10, 20, mangledName=name, demangledName=1, shortName=2) for name in (None, 0, 99, 3)]
+    kernels.append(kernel(10, 20, demangledName=99, shortName=2))
+    path = nsys(tmp_path / "a.sqlite", ["f(int)", "f", "_Z1fi"], CUPTI_ACTIVITY_KIND_KERNEL=kernels)
+    with cutrace.load(path) as trace:
+        names = trace.launches["name"][trace.kernels["launch"]]
+        assert [trace.strings[name] for name in names] == ["f(int)", "f(int)", "f(int)", "_Z1fi", "f"]
+
+
+def test_a_negative_size_is_lost(tmp_path: Path) -> None:
+    copy = {"start": 5, "end": 9, "globalPid": global_pid(100), "copyKind": 1, "streamId": 7}
+    copies = [copy | {"bytes": size} for size in (4, -5)]
+    path = nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_MEMCPY=copies)
+    with cutrace.load(path) as trace:
+        assert trace.memcpys["bytes"].tolist() == [4]
+        assert [(loss.detail, loss.count) for loss in trace.quality.losses] == [
+            ("CUPTI_ACTIVITY_KIND_MEMCPY: bytes out of range", 1)
+        ]
+
+
 def test_memory_and_faults(tmp_path: Path) -> None:
     place = {"globalPid": global_pid(100), "deviceId": 0, "contextId": 1}
     path = nsys(

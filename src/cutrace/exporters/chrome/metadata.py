@@ -9,7 +9,7 @@ import numpy as np
 
 from ...runbin.layout import TABLES
 from ...trace import Trace
-from ...trace_events import DEVICE_PROPERTIES, OWN
+from ...trace_events import DEVICE_PROPERTIES, MISSING, OWN
 from .lines import dumped, quoted
 from .shared import WAITS, PidTid, as_dict, offset_of
 
@@ -24,8 +24,8 @@ def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
     base = _base_time(trace)
     if base is not None and ("schemaVersion" in values or "baseTimeNanoseconds" in values):
         values["baseTimeNanoseconds"] = base
-    if len(trace.processes) > 1 and "schemaVersion" in values:
-        values[OWN] = {"gpus": _gpus(trace, pid_tid)}
+    several = len(trace.processes) > 1 and "schemaVersion" in values
+    values[OWN] = {"gpus": _gpus(trace, pid_tid)} if several else {}
     return b"".join(b"%s: %s,\n" % (quoted(key), dumped(value)) for key, value in values.items())
 
 
@@ -36,7 +36,7 @@ def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
         f"{count:,} rows of {name} are not in this file: it has no events for them"
         for name, count in unsupported.items()
     ]
-    return b",\n" + quoted(f"{OWN}_missing") + b": " + dumped(sentences) if sentences else b""
+    return b",\n" + quoted(MISSING) + b": " + dumped(sentences) if sentences else b""
 
 
 def metadata(trace: Trace) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def metadata(trace: Trace) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for process in trace.processes:
         for key, value in as_dict(process.info.get("trace_metadata")).items():
-            if key not in ("traceEvents", OWN, f"{OWN}_missing"):
+            if key not in ("traceEvents", OWN, MISSING):
                 out.setdefault(str(key), value)
     return out
 

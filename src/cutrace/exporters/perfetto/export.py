@@ -83,7 +83,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     np.empty(KEPT_FREE, np.uint8)
     with PacketFile(path, wrapper(compress)) as file:
         output = Output(file)
-        if request.capture or (request.capture is None and not compress and path.suffix != ".gz"):
+        if request.capture is not False:
             output.carry(trace)
         _write(trace, output, request)
         while output.next_piece():

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from ...importers.base import Import, SourceFile, object_of
+from ...importers.base import WITHOUT_CAPTURE, Import, SourceFile
 from ...importers.row_builder import Strings, Texts
 from ...importers.tables import Batch, Kind, rows
 from ...importers.tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
@@ -79,10 +79,10 @@ class NsysReading(Reading):
 
     def read(self) -> None:
         names = list(self.tables.names)
+        if self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace":
+            self.out.note(WITHOUT_CAPTURE)
         # Names come first. Tables of the whole machine come last, because they go to the processes with events.
         nsys_target.describe(self)
-        for key in self.processes if self.is_own else ():
-            self.target(key)
         for name in sorted(names, key=lambda name: (nsys_events.priority(name), name)):
             if name == "NVTX_EVENTS":
                 nsys_nvtx.convert_events(self)
@@ -112,49 +112,29 @@ class NsysReading(Reading):
         return self.targets[key]
 
     def _begun(self, key: int) -> Writer:
-        pid, path, description = self.processes.get(key, (key >> THREAD_BITS & THREADS, "", ""))
-        if self.is_own:
-            return self.out.restored(key, object_of(description), pid)
+        pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
         info = nsys_target.info(self) | ({"executable": path} if path else {})
         return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
 
     @cached_property
     def function_names(self) -> Texts:
         """The texts as names of functions: without the version suffix of nsys."""
-        if self.is_own:
-            return self.texts
         return Texts({number: nsys_events.without_version(text) for number, text in self.texts.items()})
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
-        keys, threads = self._renumbered
-        if not len(keys):
-            return ids & THREADS
-        at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
-        return np.where(keys[at] == ids, threads[at], ids & THREADS)
+        return ids & THREADS
 
     @cached_property
-    def _renumbered(self) -> tuple[np.ndarray, np.ndarray]:
-        """Serialized ids, and the thread ids that do not fit into them, from a table that cutrace writes."""
-        columns: dict[str, Kind] = {"globalTid": "integer", "thread": "integer"}
-        threads_of = {}
-        for row in rows(self.tables, "THREAD_NUMBERS", columns) if self.is_own else ():
-            match row:
-                case {"globalTid": int(key), "thread": int(thread)} if 0 <= thread < 2**32:
-                    threads_of[key] = thread
-        keys, threads = np.array(sorted(threads_of.items()), np.int64).reshape(-1, 2).T
-        return keys, threads
-
-    @cached_property
-    def processes(self) -> dict[int, tuple[int, str, str]]:
-        """Process id, name and cutrace's description by the serialized id of the process."""
-        processes: dict[int, tuple[int, str, str]] = {}
-        columns: dict[str, Kind] = {"globalPid": "integer", "pid": "integer", "name": "text", "description": "text"}
+    def processes(self) -> dict[int, tuple[int, str]]:
+        """Process id and name by the serialized id of the process."""
+        processes: dict[int, tuple[int, str]] = {}
+        columns: dict[str, Kind] = {"globalPid": "integer", "pid": "integer", "name": "text"}
         for row in rows(self.tables, "PROCESSES", columns):
             match row:
-                case {"globalPid": int(key), "pid": pid, "name": name, "description": description}:
+                case {"globalPid": int(key), "pid": pid, "name": name}:
                     number = pid if isinstance(pid, int) else key >> THREAD_BITS & THREADS
                     key = key >> THREAD_BITS << THREAD_BITS
-                    processes[key] = number & 0xFFFFFFFF, str(name or ""), str(description or "")
+                    processes[key] = number & 0xFFFFFFFF, str(name or "")
         return processes
 
     @cached_property
@@ -166,15 +146,9 @@ class NsysReading(Reading):
         }
 
     @cached_property
-    def is_own(self) -> bool:
-        return self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace"
-
-    @cached_property
     def offset(self) -> int:
         """The offset (ns) added to all times so that they are positive: nsys counts from the begin of its session, and
         some events are earlier. It is a whole number of seconds, so that times stay recognizable."""
-        if self.is_own:
-            return 0
         least = 1
         for name, columns in self.tables.names.items():
             time = nsys_events.time_column(name, columns)

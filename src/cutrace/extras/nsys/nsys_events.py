@@ -15,8 +15,7 @@ import numpy as np
 from ..._native import Keys
 from ...importers.base import value_of
 from ...importers.row_builder import Rows, arguments
-from ...importers.tables import Kind, rows
-from ...runbin import TABLES
+from ...importers.tables import Batch, Kind, rows
 from . import schema as nsys
 from .nsys_target import device_ordinals
 from .reading import Fill, Mapping, Target
@@ -42,10 +41,18 @@ def without_version(name: str) -> str:
 # Fields that are not declared
 
 
+def _has_text(reading: NsysReading, batch: Batch, column: str) -> np.ndarray:
+    """Whether each id of a column is that of a string in the file."""
+    ids, inverse = np.unique(batch[column], return_inverse=True)
+    known = np.array([bool(reading.texts[number]) for number in ids.tolist()], bool)
+    return batch.known(column) & known[inverse.reshape(-1)]
+
+
 def _kernels(reading: NsysReading, target: Target, made: Rows) -> None:
     batch, launch = made.batch, made.of("launch")
-    names = np.where(batch.known("mangledName"), batch["mangledName"], batch["demangledName"])
-    names = np.where(batch.known("mangledName") | batch.known("demangledName"), names, batch["shortName"])
+    names = batch["shortName"]
+    for column in ("demangledName", "mangledName"):
+        names = np.where(_has_text(reading, batch, column), batch[column], names)
     launch.rows["name"] = target.strings[names]
     launch.rows["launch_type"] = np.clip(batch["launchType"] - 1, 0, 2)
     percent = batch["sharedMemoryRequestedPercentage"]
@@ -297,8 +304,6 @@ def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
     """The mapping of a table, None when it is left out."""
     if name in _MAPPINGS:
         return _MAPPINGS[name]
-    if name in TABLES and "globalPid" in columns:
-        return Mapping(nsys.own(name))
     if name == "PROFILER_OVERHEAD" and "overheadType" in columns:
         return _OVERHEADS
     named = {"nameId", "textId", "text", "name"} & set(columns)

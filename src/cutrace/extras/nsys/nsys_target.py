@@ -23,7 +23,7 @@ _OF_PROCESSES = (nsys.THREAD_NAMES, nsys.CONTEXTS, nsys.STREAMS)
 #: The tables that are read here, and those that hold names for others.
 READ = frozenset(
     {
-        "StringIds", "PROCESSES", "THREAD_NUMBERS", "META_DATA_EXPORT", "EXPORT_META_DATA",
+        "StringIds", "PROCESSES", "META_DATA_EXPORT", "EXPORT_META_DATA",
         "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_CUDA_DEVICE",
         "TARGET_INFO_GPU_METRICS", "TARGET_INFO_SOC_METRICS", "TARGET_INFO_NETWORK_METRICS", "GENERIC_EVENT_TYPES",
         "GENERIC_EVENT_SOURCES", nsys.DEVICES.name, *(t.name for t in _OF_PROCESSES),
@@ -47,8 +47,6 @@ def info(reading: NsysReading) -> dict[str, Any]:
 
 def clock(reading: NsysReading, writer: Writer) -> None:
     """Write the wall-clock time of the session's begin, if the file has it."""
-    if reading.is_own:
-        return  # the file has a table of clocks
     sessions = rows(reading.tables, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"})
     began = next((row["utcEpochNs"] for row in sessions), None)
     if not isinstance(began, int) or not 0 < began < 2**62:
@@ -126,7 +124,7 @@ def _devices(reading: NsysReading) -> None:
             given = rows["max_threads_per_multiprocessor"]
             rows["max_threads_per_multiprocessor"] = np.where(given > 0, given, threads)
             chosen = np.array([not visible or number in visible for number in numbers], bool)
-            if reading.is_own or (machines == own).any():
+            if (machines == own).any():
                 chosen &= machines == own
             target.writer.rows("devices", rows[chosen & made.usable])
 
@@ -135,7 +133,7 @@ def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
     """The CUDA ordinals that a process gives to its visible GPUs, by process id and nsys's number."""
     ordinals: dict[int, dict[int, int]] = {}
     columns: dict[str, Kind] = {"gpuId": "integer", "cudaId": "integer", "pid": "integer"}
-    for row in () if reading.is_own else rows(reading.tables, "TARGET_INFO_CUDA_DEVICE", columns):
+    for row in rows(reading.tables, "TARGET_INFO_CUDA_DEVICE", columns):
         match row:
             case {"gpuId": int(gpu), "cudaId": int(ordinal), "pid": int(pid)} if 0 <= ordinal < 0xFFFF:
                 ordinals.setdefault(pid & nsys.THREADS, {})[gpu] = ordinal

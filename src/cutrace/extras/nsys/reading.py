@@ -61,11 +61,6 @@ class Reading(ABC):
         """The offset (ns) added to all times."""
         return 0
 
-    @cached_property
-    def is_own(self) -> bool:
-        """Whether cutrace wrote the file."""
-        return False
-
     @abstractmethod
     def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
         """The rows of a table by process, and their indices in the table. Rows that damage hides are counted as
@@ -99,7 +94,7 @@ class Reading(ABC):
         """Note damage. Raises :class:`BadCapture` with the sentence ``nothing`` when no row could be used."""
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
-        if not self.rows_kept and not self.is_own:
+        if not self.rows_kept:
             raise BadCapture(f"{self.path} {nothing}")
 
     def write(self, what: str, target: Target, made: Rows) -> None:
@@ -206,7 +201,7 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
             made.set(field, np.where(known, values + 1, 0))
         case "id":
             nothing = (values == -1) | (values == NOTHING)
-            made.set(field, values if reading.is_own else np.where(nothing, 0, values))
+            made.set(field, np.where(nothing, 0, values))
         case "thousand":
             made.set(field, values // 1000)
         case "uuid":

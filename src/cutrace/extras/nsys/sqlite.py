@@ -1,8 +1,8 @@
 """SQLite: a database with the tables and columns of Nsight Systems' exports.
 
 Queries for exports of nsys work on it. Rows without a table in nsys are in tables of cutrace, and fields without a
-column in nsys are in additional columns; docs/sqlite.md lists them. The database is complete:
-:mod:`cutrace.extras.nsys.nsys` reads all of it. :mod:`cutrace.extras.nsys.schema` declares the tables.
+column in nsys are in additional columns; docs/sqlite.md lists them. :mod:`cutrace.extras.nsys.schema` declares the
+tables. The database carries the capture, and opens as that capture.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Database:
             ids = self._process_ids.tolist()
             numbers = ((ids[process] | number, thread) for (process, thread), number in self._renumbered.items())
             self.add("THREAD_NUMBERS", {"globalTid": "INTEGER", "thread": "INTEGER"}, numbers)
-        if request.capture:
+        if request.capture is not False:
             self.add(SQLITE_TABLE, {SQLITE_COLUMN: "BLOB"}, ((piece,) for piece in embedding.pieces(self.trace)))
 
     def insert(self, table: SqlTable, rows: np.ndarray) -> None:
