@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...importers.row_builder import Rows, arguments
-from . import callback_names
+from .callback_names import DRIVER, RUNTIME
 from .reading import Fill, Mapping, Target
 from .schema import NOTHING, declare
 
@@ -218,8 +218,8 @@ _KERNELS = _mapping("kernels", _KERNEL, _kernels)
 _ACC = _constructs("OpenACC", _OPENACC)
 #: Mappings by kind of record. Those with a lower priority are read earlier.
 MAPPINGS: dict[str, Mapping] = {
-    "RUNTIME": _mapping("api_calls", _CALL, _calls(2, callback_names.RUNTIME), 0),
-    "DRIVER": _mapping("api_calls", _CALL, _calls(1, callback_names.DRIVER), 0),
+    "RUNTIME": _mapping("api_calls", _CALL, _calls(2, RUNTIME), 0),
+    "DRIVER": _mapping("api_calls", _CALL, _calls(1, DRIVER), 0),
     "KERNEL": _KERNELS,
     "CONCURRENT_KERNEL": _KERNELS,
     "CDP_KERNEL": _KERNELS,
