@@ -147,8 +147,8 @@ def main() -> None:
             sys.exit("the program was not built")
         program = [str(binary)]
         alone = run(program)
-        under = profiled(lines, program, "--lines", "--kernel", "known_")
-        counted = profiled(counters, program, "--metrics", ",".join(COUNTERS.values()), "--kernel", "known_")
+        under = profiled(lines, program, "--lines", "--kernel", "*known_*")
+        counted = profiled(counters, program, "--metrics", ",".join(COUNTERS.values()), "--kernel", "*known_*")
         result["seconds"] = {"alone": alone["seconds"], "lines": under["seconds"], "counters": counted["seconds"]}
         result["same_results"] = same(alone, under)
         if under["status"] == counted["status"] == 0:
@@ -156,11 +156,11 @@ def main() -> None:
             lines.replace(args.out.with_suffix(".bin"))
         else:
             result["failed"] = [under["errors"], counted["errors"]]
-        one = profiled(lines, program, "--lines", "--kernel", "known_loop", "--skip", "1", "--count", "1")
+        one = profiled(lines, program, "--lines", "--kernel", "*known_loop*", "--skip", "1", "--count", "1")
         if one["status"] == 0:
             result["one_launch"] = known(lines, launches=1)[0]
         if args.torch:
-            pattern = ("--kernel", "known_")
+            pattern = ("--kernel", "*known_*")
             alone = run(EIGHT)
             under = profiled(lines, EIGHT, "--lines", *pattern)
             counted = profiled(counters, EIGHT, "--metrics", ",".join(COUNTERS.values()), *pattern)

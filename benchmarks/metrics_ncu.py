@@ -65,8 +65,8 @@ def printed(output: str) -> dict[str, Any]:
 
 def by_cutrace(names: list[str], capture: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]], float]:
     output, took = run(
-        ["cutrace", "profile", "-o", str(capture), "--metrics", ",".join(names), "--kernel", PATTERN, "--format", "csv",
-         "--", *PROGRAM]
+        ["cutrace", "profile", "-o", str(capture), "--metrics", ",".join(names), "--kernel", f"/{PATTERN}/",
+         "--format", "csv", "--", *PROGRAM]
     )  # fmt: skip
     by_kernel: dict[str, list[dict[str, float]]] = {}
     with cutrace.load(capture) as trace:
