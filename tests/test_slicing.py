@@ -21,6 +21,7 @@ from cutrace.runbin.blocks import HEADER_SIZE
 from cutrace.slicing import Conditions, cut
 from cutrace.trace import Trace, load
 from pftrace import decode
+from range_rule import owner, ranges_of
 
 DATA = Path(__file__).parent / "data"
 CAPTURES = sorted(path.name for path in DATA.glob("*.bin"))
@@ -103,7 +104,7 @@ def test_ranges_of_a_domain_are_named_without_it(tmp_path):
             assert (found.kernels["start"] - ORIGIN).tolist() == [100]
 
 
-@pytest.mark.parametrize("more", [{"index": "1"}, {"same_thread": True}])
+@pytest.mark.parametrize("more", [{"index": "1"}, {"ranges": "own"}])
 def test_an_index_and_a_thread_choose_among_launches(tmp_path, more):
     with Capture(tmp_path / "run.bin") as c:
         c.push_pop("a", 0, 40)
@@ -273,7 +274,8 @@ def test_a_time_that_no_clock_reaches_is_behind_everything(tmp_path, time):
 
 def test_a_range_whose_times_cannot_be_is_no_stretch(tmp_path):
     with Capture(tmp_path / "a.bin") as c:
-        c.kernel(c.launch("k"), 1000, 2000)
+        c.kernel(c.launch("k"), 1000, 2000, correlation=1)
+        c.api("cudaLaunchKernel", 900, 950, correlation=1)
         c.push_pop("r", 500, 5000)
         c.add("nvtx_ranges", start=(1 << 64) - 5, end=(1 << 64) - 1, name="r")
         c.add("nvtx_ranges", start=ORIGIN + 9, end=ORIGIN + 3, name="r")
@@ -291,9 +293,19 @@ def test_rows_without_times_are_in_no_window(tmp_path):
 # Who launched it
 
 
-def launched(trace: Trace, table: str, stretches: list[tuple[int, int, int, int]]) -> list[dict[str, Any]]:
-    """The work of intervals (process, start, end, thread or 0) of a trace."""
+def launched(
+    trace: Trace, table: str, stretches: list[tuple[int, int, int, int]], by: str | None = None
+) -> list[dict[str, Any]]:
+    """The work of intervals (process, start, end, thread or 0) of a trace. ``by`` says how ranges have launches, if the
+    intervals are ranges."""
     calls = outermost(trace)
+    ranges = ranges_of(trace) if by else []
+
+    def called(process: int, call: dict[str, Any]) -> bool:
+        start, thread = call["start"], call["thread"]
+        if by:
+            thread = owner(ranges, process, thread, start, by)[1]
+        return any(p == process and a <= start < b and t in (0, thread) for p, a, b, t in stretches)
 
     def within(process: int, thread: int | None, start: int, end: int) -> bool:
         return any(
@@ -304,25 +316,26 @@ def launched(trace: Trace, table: str, stretches: list[tuple[int, int, int, int]
     for row in events(trace, table):
         call = calls.get((row["process"], row.get("correlation", 0))) if row.get("correlation") else None
         if call:
-            here = within(row["process"], call["thread"], call["start"], call["start"])
+            here = called(row["process"], call)
         elif TABLES[table].start_field is None:
             here = False
         else:
             start, end = span(table, row)
-            thread = row.get("thread")
+            thread = None if by == "adopted" else row.get("thread")
             if table == "nvtx_ranges" and row["kind"] == 1:
                 thread = 0
             end = start if table in (*WORK, "api_calls") else end
-            here = start > 0 and within(row["process"], thread, start, end)
+            in_any = not (by and table in WORK)  # without a known call, work is in no range
+            here = in_any and start > 0 and within(row["process"], thread, start, end)
         if here:
             kept.append(row)
     return kept
 
 
-@pytest.mark.parametrize("same_thread", [False, True])
+@pytest.mark.parametrize("by", ["adopted", "own"])
 @pytest.mark.parametrize("index", ["all", "0", "2", "-1", "1:3", ":2"])
-def test_what_was_launched_in_a_range_belongs_to_it(tmp_path, index, same_thread):
-    found = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step *"], index=index, same_thread=same_thread)
+def test_what_was_launched_in_a_range_belongs_to_it(tmp_path, index, by):
+    found = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step *"], index=index, ranges=by)
     with load(DATA / "torch_step.bin") as trace:
         steps = sorted(
             (r for r in rows(trace, "nvtx_ranges") if r["name"].startswith("step ")), key=lambda r: r["start"]
@@ -330,16 +343,16 @@ def test_what_was_launched_in_a_range_belongs_to_it(tmp_path, index, same_thread
         chosen = {"all": steps, "0": steps[:1], "2": steps[2:3], "-1": steps[-1:], "1:3": steps[1:3], ":2": steps[:2]}[
             index
         ]
-        stretches = [(r["process"], r["start"], r["end"], r["thread"] if same_thread else 0) for r in chosen]
+        stretches = [(r["process"], r["start"], r["end"], r["thread"]) for r in chosen]
         for table in EVENTS:
-            same(found, table, launched(trace, table, stretches))
+            same(found, table, launched(trace, table, stretches, by))
         assert 0 < len(found.kernels) < len(trace.kernels) or index == "all"
 
 
 def test_work_of_the_backward_pass_belongs_to_the_step_unless_its_thread_is_asked_for(tmp_path):
     all_threads = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step 1"])
     threads = {r["thread"] for r in rows(all_threads, "api_calls")}
-    own = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step 1"], same_thread=True)
+    own = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step 1"], ranges="own")
     assert len(threads) > 1
     assert {r["thread"] for r in rows(own, "api_calls")} == {r["thread"] for r in rows(own, "nvtx_ranges")}
     assert len(own.kernels) < len(all_threads.kernels)
@@ -376,7 +389,7 @@ def test_of_calls_with_one_id_on_both_sides_of_an_edge_the_outer_one_decides(tmp
         assert found.api_calls["correlation"].tolist() == [correlation] * 2
 
 
-def test_work_without_a_recorded_call_is_where_it_begins(tmp_path):
+def test_work_without_a_recorded_call_is_in_no_range(tmp_path):
     with Capture(tmp_path / "a.bin") as c:
         kernel = c.launch("k")
         c.push_pop("here", 100, 200)
@@ -385,8 +398,10 @@ def test_work_without_a_recorded_call_is_where_it_begins(tmp_path):
         c.kernel(kernel, 200, 250, correlation=2)
         c.api("cudaLaunchKernel", 50, 60, correlation=3)
         c.kernel(kernel, 180, 190, correlation=3)
+        c.api("cudaLaunchKernel", 120, 130, correlation=4)
+        c.kernel(kernel, 300, 310, correlation=4)
     found = sliced(tmp_path / "a.bin", tmp_path, nvtx=["here"])
-    assert (found.kernels["start"] - ORIGIN).tolist() == [150, 160]
+    assert (found.kernels["start"] - ORIGIN).tolist() == [300]
 
 
 def capture_of_tests(path: Path) -> Path:

@@ -122,8 +122,10 @@ class Calls:
         threads: np.ndarray,
         ends: np.ndarray | None = None,
         functions: np.ndarray | None = None,
+        owners: np.ndarray | None = None,
+        how: np.ndarray | None = None,
     ) -> None: ...
-    def find(self, correlations: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+    def find(self, correlations: np.ndarray) -> tuple[np.ndarray, ...]: ...
     def launch(
         self,
         correlations: np.ndarray,
@@ -136,7 +138,16 @@ class Calls:
     ) -> None: ...
     @property
     def noted(self) -> int: ...
-    def take(self) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]: ...
+    def take(self) -> list[tuple[int, int, bool, np.ndarray, np.ndarray, np.ndarray]]: ...
+
+class RangeThreads:
+    OWN: int
+    ADOPTED: int
+    SEVERAL: int
+    NONE: int
+    def __init__(self, adopts: bool) -> None: ...
+    def add(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None: ...
+    def find(self, threads: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 class Levels:
     MOST: int
@@ -169,7 +180,14 @@ class InnerTimes:
 class PathTimes:
     WORK: int
     def __init__(self) -> None: ...
-    def add_ranges(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray, labels: np.ndarray) -> None: ...
+    def add_ranges(
+        self,
+        threads: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        labels: np.ndarray,
+        adopts: np.ndarray | None = None,
+    ) -> None: ...
     def add_work(
         self,
         threads: np.ndarray,
@@ -179,8 +197,10 @@ class PathTimes:
         times: np.ndarray,
         created: np.ndarray | None = None,
         creations: Sequence[Sequence[int]] = (),
+        owners: np.ndarray | None = None,
+        how: np.ndarray | None = None,
     ) -> None: ...
-    def finish(self) -> None: ...
+    def finish(self, end: int = ...) -> None: ...
     def nodes(self) -> list[tuple[int, int, int, int, int]]: ...
 
 class BusyParts:

@@ -39,6 +39,7 @@ from .queries import answered
 from .reports.tables import cell, key, render
 from .serving import PORT, Server
 from .trace import Trace, arrow
+from .trace.ranges import RangesBy
 from .units import format_duration, html_table, parse_duration
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def stats(  # type: ignore[overload-overlap]  # a str is a sequence of str too
     names: Names = ...,
     short: int | str = ...,
     kernel_wait: int | str = ...,
+    ranges: RangesBy = ...,
 ) -> Report: ...
 @overload
 def stats(
@@ -123,6 +125,7 @@ def stats(
     names: Names = ...,
     short: int | str = ...,
     kernel_wait: int | str = ...,
+    ranges: RangesBy = ...,
 ) -> list[Report]: ...
 def stats(
     source: Source,
@@ -132,6 +135,7 @@ def stats(
     names: Names = "stable",
     short: int | str = "10us",
     kernel_wait: int | str = "30ns",
+    ranges: RangesBy = "adopted",
 ) -> Report | list[Report]:
     """Return the report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the
     usual ones with rows when none is named. docs/stats.md lists them and defines their columns.
@@ -140,12 +144,16 @@ def stats(
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
     :param short: kernels below this time are short.
     :param kernel_wait: idle times below this are a kernel wait.
+    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/ranges.md).
 
     The rows of a listing (``cuda_gpu_trace``) of an open trace are read on use. Raises :class:`CutraceError` for a
     report or a column that does not exist, and for an option that none of the named reports uses.
     """
     options = StatsOptions(
-        normalize_kernel if names == "stable" else demangle, parse_duration(short), parse_duration(kernel_wait)
+        normalize_kernel if names == "stable" else demangle,
+        parse_duration(short),
+        parse_duration(kernel_wait),
+        ranges=ranges,
     )
     wanted = [report] if isinstance(report, str) else report
     if wanted is not None:

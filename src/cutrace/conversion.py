@@ -13,6 +13,7 @@ from .exporters.base import Compression, Exporter, Progress, Request
 from .loading import Clock, StrPath, listed, opened
 from .outputs import check_output, replacing
 from .trace import Trace
+from .trace.ranges import RangesBy
 from .trace.selection import window
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def convert(
     capture: bool | None = None,
     by: FramesBy = "range",
     clock: Clock = "align",
+    ranges: RangesBy = "adopted",
     progress: Progress | None = None,
 ) -> None:
     """Convert one trace, or several into one, to the format of the ending of ``destination``, or to ``format``
@@ -50,6 +52,7 @@ def convert(
         databases do.
     :param by: the frames of flame graphs: ``range``, or ``stack`` for the Python frames of the launching calls.
     :param clock: align sources of different machines, or ``keep`` their times, as in :func:`cutrace.load`.
+    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/ranges.md).
     :param progress: called with the work done and the whole work, in any unit.
 
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
@@ -57,7 +60,14 @@ def convert(
     """
     check_destination(Path(destination), listed(source), format)
     request = Request(
-        format=format, compress=compress, derived=derived, table=table, capture=capture, by=by, progress=progress
+        format=format,
+        compress=compress,
+        derived=derived,
+        table=table,
+        capture=capture,
+        by=by,
+        ranges=ranges,
+        progress=progress,
     )
     with opened(source, redacted=redact, clock=clock, select=lambda trace: window(trace, start, end)) as trace:
         write(trace, destination, request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, starmap
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -24,14 +24,14 @@ from .errors import CutraceError, did_you_mean
 from .exporters.base import Request
 from .loading import Clock, StrPath, listed, opened, selected
 from .patterns import any_matcher, matcher
-from .runbin.layout import HOST_SLICE_KINDS, TABLES
+from .runbin.layout import TABLES
 from .trace import Trace
+from .trace.ranges import RangesBy, are_ranges
 from .trace.rows import LATEST
-from .trace.selection import FACTS, INTERNED, Selection, Stretch, threads_of, united, window
+from .trace.selection import FACTS, INTERNED, Selection, Stretch, united, window
 from .trace.writing import write as write_capture
 from .units import format_duration
 
-_ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
 _EVENTS = TABLES.keys() - FACTS - INTERNED
 _STREAM_NAME = 1
 _MAX_LISTED = 5
@@ -44,7 +44,7 @@ class Conditions:
     * ``start``, ``end``: times from the start of the trace, such as ``"1.5s"``; an int or ``"@N"`` is nanoseconds as in
       tables
     * ``nvtx``: names of ranges; ``index`` selects some of them in each process: ``"all"``, ``"N"`` from 0 (from the
-      end: from -1), or ``"N:M"``, without M; ``same_thread`` leaves out work that other threads launched meanwhile
+      end: from -1), or ``"N:M"``, without M; ``ranges="own"`` leaves out adopted work
     * ``test``: ids of tests
     * ``process``: pids, indices or names
     * ``gpu``: ordinals, UUIDs or their begins, names; ``stream``: ids or names
@@ -58,7 +58,7 @@ class Conditions:
     end: int | str | None = None
     nvtx: Sequence[str] = ()
     index: str = "all"
-    same_thread: bool = False
+    ranges: RangesBy = "adopted"
     test: Sequence[str] = ()
     process: Sequence[str] = ()
     gpu: Sequence[str] = ()
@@ -130,8 +130,8 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     if c.nvtx:
         created = _created(trace, c)
         stretches = _both(stretches, _ranges(trace, c, created is not None, sentences))
-    elif c.index != "all" or c.same_thread:
-        raise CutraceError("an index and the same thread select among NVTX ranges: name the range")
+    elif c.index != "all" or c.ranges == "own":
+        raise CutraceError("an index and --ranges own are about NVTX ranges: name the range with --nvtx")
     devices = _devices(trace, c.gpu) if c.gpu else None
     streams = _streams(trace, c.stream) if c.stream else None
     sentences += [
@@ -139,7 +139,11 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     ]
     kernels = _kernels(trace, c.kernel, sentences) if c.kernel else None
     tables = _tables(c, sentences)
-    return Selection(start, end, processes, stretches, created, devices, streams, kernels, tables), tuple(sentences)
+    ranges = c.ranges if c.nvtx else None
+    selection = Selection(
+        start, end, processes, stretches, created, ranges, devices, streams, kernels, tables,
+    )  # fmt: skip
+    return selection, tuple(sentences)
 
 
 # Times
@@ -194,7 +198,7 @@ def _tests(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> tuple
 def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
     """Return the mask of the paths of graph nodes with a range of these names, None if there is none. An index, a
     thread and a test choose launches, so nodes are not selected by their creation then."""
-    if not trace.origins or c.index != "all" or c.same_thread or c.test:
+    if not trace.origins or c.index != "all" or c.ranges == "own" or c.test:
         return None
     matches = any_matcher(c.nvtx)
     # Names of ranges of a domain follow its name and a colon.
@@ -211,11 +215,10 @@ def _ranges(trace: Trace, c: Conditions, created: bool, sentences: list[str]) ->
     for table in ("nvtx_ranges", "host_slices"):
         for info in trace.block_infos(table):
             for rows in trace.block(info):
-                if table == "host_slices":
-                    rows = rows[rows["kind"] == _ANNOTATION]
+                rows = rows[are_ranges(table, rows)]
                 names = np.unique(rows["name"]).tolist()
                 verdicts |= {name: matches(trace.strings[name]) for name in names if name not in verdicts}
-                matching += _stretches(trace, table, rows[np.isin(rows["name"], [n for n in names if verdicts[n]])])
+                matching += _stretches(trace, rows[np.isin(rows["name"], [n for n in names if verdicts[n]])])
     if not matching and not created:
         _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
     matching.sort(key=lambda r: (r.process, r.start, -r.end))
@@ -231,17 +234,16 @@ def _ranges(trace: Trace, c: Conditions, created: bool, sentences: list[str]) ->
     if len(chosen) == 1:
         where = f", {_since_begin(trace, chosen[0].start)} to {_since_begin(trace, chosen[0].end)}"
     count = f"{len(chosen)} of {len(matching)}" if c.index == "all" else f"{c.index}"
-    thread = ", their own thread" if c.same_thread else ""
+    thread = ", work of their own thread" if c.ranges == "own" else ""
     nodes = ", and graph nodes created in it" if created else ""
     sentences.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}{nodes}")
-    return tuple(replace(r, end=max(r.end, r.start + 1), thread=r.thread if c.same_thread else 0) for r in chosen)
+    return tuple(chosen)
 
 
-def _stretches(trace: Trace, table: str, rows: np.ndarray) -> list[Stretch]:
+def _stretches(trace: Trace, rows: np.ndarray) -> list[Stretch]:
     # A range without an end lasts to the end of the trace.
-    ends, threads = np.where(rows["end"] == 0, trace.end + 1, rows["end"]), threads_of(table, rows)
-    assert threads is not None
-    columns = (rows["process"], rows["start"], ends, threads)
+    ends = np.where(rows["end"] == 0, trace.end + 1, rows["end"])
+    columns = (rows["process"], rows["start"], ends, rows["thread"])
     stretches = starmap(Stretch, zip(*(column.tolist() for column in columns), strict=True))
     return [r for r in stretches if 0 < r.start <= r.end <= LATEST]
 

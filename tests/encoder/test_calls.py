@@ -49,7 +49,8 @@ def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tup
     found: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
     entries = 0
     noted = known.noted
-    for thread, queue, launches, begins, ends in known.take():
+    for thread, queue, adopted, launches, begins, ends in known.take():
+        assert not adopted
         entries += len(launches)
         for launch, begin, end in zip(launches.tolist(), begins.tolist(), ends.tolist(), strict=True):
             spans = found.setdefault((thread, queue), {})
@@ -76,7 +77,7 @@ def test_calls_are_found_again(calls, wanted, piece):
         ids, starts, ends, threads, functions = columns(rows[at : at + piece], "48842")
         known.add(ids, starts, threads, ends, functions)
     found = list(zip(*(column.tolist() for column in known.find(np.array(wanted, np.uint32))), strict=True))
-    for id_, (there, start, end, thread, function) in zip(wanted, found, strict=True):
+    for id_, (there, start, end, thread, function, _, _) in zip(wanted, found, strict=True):
         mine = [(s, -e, t, f) for i, s, e, t, f in rows if i == id_ and i]
         assert there == bool(mine)
         if mine:
@@ -99,7 +100,7 @@ def test_a_call_that_was_forgotten_is_none() -> None:
     known = Calls(2)
     known.add(*columns([(1, 10, 7), (5, 20, 8)], "484"))
     known.launch(*columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884"), Levels(0, 99, 3, 9), np.zeros(1, np.uint32), True)
-    assert [(thread, launches.tolist()) for thread, _, launches, _, _ in known.take()] == [(8, [20])]
+    assert [(thread, launches.tolist()) for thread, _, _, launches, _, _ in known.take()] == [(8, [20])]
 
 
 def resident() -> int:

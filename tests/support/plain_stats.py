@@ -18,6 +18,7 @@ from cutrace.analysis.names import normalize_kernel
 from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
 from cutrace.trace.selection import INTERNED
+from range_rule import Range, owner, ranges_of
 
 GPU_TABLES = ("kernels", "memcpys", "memsets", "graph_launches")
 Moments = Iterable[tuple[int, int]]
@@ -187,10 +188,12 @@ def gpu(trace: Trace, process: int, device: int) -> dict[str, int]:
     }
 
 
-def inside(trace: Trace, process: int, thread: int, start: int, end: int) -> list[Work]:
-    """The GPU work whose call this thread began in a stretch of time."""
-    return [w for w in work(trace) if w.process == process and w.call and w.call.thread == thread
-            and start <= w.call.start < end]  # fmt: skip
+def inside(trace: Trace, within: Range) -> list[Work]:
+    """The GPU work that belongs to a range."""
+    ranges = ranges_of(trace)
+    called = [w for w in work(trace) if w.process == within.process and w.call]
+    called = [w for w in called if within.start <= w.call.start < within.end]
+    return [w for w in called if owner(ranges, w.process, w.call.thread, w.call.start)[1] == within.thread]
 
 
 def rewritten(source: Path, target: Path, *, rows: int, order: Callable[[int], np.ndarray]) -> Path:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from itertools import chain, repeat
+from itertools import chain, repeat, zip_longest
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from ..trace.nccl import NcclCall
 from ..trace.ordered import Columns
 from ..trace.origins import NODE_FIELDS, OUTSIDE, UNRECORDED
 from ..trace.quality import GPU_WORK
+from ..trace.ranges import ADOPTED, NONE, OWN, RANGE_TABLES, SEVERAL, are_ranges
+from ..trace.rows import LATEST
 from . import gpu, stats
 from .call_stacks import StackPaths, StackSums
 from .calls import UNKNOWN_CALL, plain_name
@@ -34,6 +36,8 @@ from .sweep import Batch, Groups, Stream, Sweep, Work
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
+# The end of rows that never end.
+_FOREVER = int(LATEST)
 # More names of ranges than this that differ in numbers only have one path.
 _NUMBERED = 100
 _DIGITS = re.compile(r"\d+")
@@ -172,12 +176,13 @@ class Grouping:
     row: Callable[..., Any]
     values: Callable[[Columns], tuple[np.ndarray, ...]] = lambda rows: (_duration(rows),)
     marked: Callable[[CollectorContext, Columns], np.ndarray] | None = None
-    #: A mask of the slices that begin and end on one thread: only their GPU work is known.
+    #: A mask of the slices whose GPU work is known: all ranges, and slices that begin and end on one thread.
     projects: Callable[[Columns], np.ndarray] = lambda rows: np.ones(len(rows), bool)
 
     def slices(self, rows: Columns, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Thread, begin, end and number of the slices that begin and end on one thread."""
-        at, columns = self.projects(rows), (rows["thread"], rows["start"], rows["end"], numbers)
+        """Thread, begin, end and number of the slices whose GPU work is known, and whether they are ranges."""
+        ranges = are_ranges(self.tables[0], rows)
+        at, columns = self.projects(rows), (rows["thread"], rows["start"], rows["end"], numbers, ranges)
         return columns if at.all() else tuple(column[at] for column in columns)
 
 
@@ -208,7 +213,8 @@ class Grouped(StatsCollector):
             spread.add(group, numbers)
 
     def result(self) -> Iterator[Any]:
-        spreads = (spread.spreads() for spread in self._spreads)
+        # The last groups may have no values.
+        spreads = (chain(spread.spreads(), repeat(NOTHING)) for spread in self._spreads)
         for key, *values in zip(self.groups.values, *spreads, *self.more(), strict=False):
             yield self.grouping.row(self.context, key, *values)
 
@@ -270,11 +276,11 @@ def _kinds(table: str, field: str, names: dict[int, str]) -> Grouping:
 class Sliced(Grouped):
     """Slices of the host, with the GPU work launched in them."""
 
-    tables = (*GPU_WORK, "api_calls")
+    tables = (*GPU_WORK, "api_calls", *RANGE_TABLES)
 
     def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
         super().__init__(context, grouping)
-        self.projection = Projection()
+        self.ranges, self._others = Projection(adopts=True), Projection()
 
     def add(self, batch: Batch) -> None:
         super().add(batch)
@@ -282,22 +288,31 @@ class Sliced(Grouped):
             self.launch(batch)
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
-        super().count(group, rows)
+        ended = rows["end"] != _FOREVER
+        self.spread(group[ended], _duration(rows)[ended])
         self.spend(*self.grouping.slices(rows, group))
 
     def spend(self, *slices: np.ndarray) -> None:
-        """Add slices that begin and end on one thread, each with its group (:meth:`Grouping.slices`)."""
-        self.projection.add(*slices)
+        """Add slices whose GPU work is known, each with its group (:meth:`Grouping.slices`)."""
+        *columns, ranges = slices
+        for projection, at in ((self.ranges, ranges), (self._others, ~ranges)):
+            if at.any():
+                projection.add(*(column[at] for column in columns))
 
     def launch(self, batch: Batch) -> None:
-        self.projection.launch(batch.work)
+        self.ranges.launch(batch.work)
+        self._others.launch(batch.work)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
-        self.projection.finish()
+        self.ranges.finish()
+        self._others.finish()
         return ()
 
     def more(self) -> tuple[Iterable[Any], ...]:
-        return (chain(self.projection.projected(), repeat(Projected())),)
+        # A group has ranges or other slices, but not both.
+        both = zip_longest(self.ranges.projected(), self._others.projected(), fillvalue=Projected())
+        projected = (of_ranges if of_ranges.operations else of_others for of_ranges, of_others in both)
+        return (chain(projected, repeat(Projected())),)
 
 
 class RangeKernelUses(Sliced):
@@ -306,10 +321,10 @@ class RangeKernelUses(Sliced):
     def launch(self, batch: Batch) -> None:
         work, names = batch.work, self.context.kernels.numbers
         name = np.where(work.table == _KERNELS, names.take(work.launch).astype(np.int64), -1)
-        self.projection.launch(work, name)
+        self.ranges.launch(work, name)
 
     def result(self) -> Iterator[stats.RangeKernels]:
-        for group, kernel, time in self.projection.kernels():
+        for group, kernel, time in self.ranges.kernels():
             name, domain, style = _range(self.context, self.groups.values[group])
             yield stats.RangeKernels(name, domain, style, self.context.kernels.names[kernel], time)
 
@@ -336,7 +351,9 @@ class Host(Sliced):
 
     def spend(self, *slices: np.ndarray) -> None:
         super().spend(*slices)
-        self._inner.add(*slices)
+        thread, start, end, group, _ = slices
+        ended = end != _FOREVER
+        self._inner.add(thread[ended], start[ended], end[ended], group[ended])
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
         self._inner.finish()
@@ -354,7 +371,7 @@ def _host(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Pr
 class Paths(StatsCollector):
     """GPU work and time of threads by path of nested NVTX ranges and slices of the host."""
 
-    tables = (*GPU_WORK, "api_calls", "nvtx_ranges", "host_slices")
+    tables = (*GPU_WORK, "api_calls", *RANGE_TABLES)
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
@@ -384,14 +401,15 @@ class Paths(StatsCollector):
             label = self._work.of(work.table, np.where(work.table == _KERNELS, names, work.detail))
             calls, created = work.calls, self.context.created(work)
             called = calls.thread, calls.start, calls.known
-            self._times.add_work(*called, label, work.end - work.start, created, self._creations)
+            owned = calls.owner, calls.how
+            self._times.add_work(*called, label, work.end - work.start, created, self._creations, *owned)
 
     def _range(self, number: int, domain: int) -> int:
         text = self.context.ranges.names[number]
         return self._label(f"{self.context.text(domain)}:{text}" if domain else text)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
-        self._times.finish()
+        self._times.finish(self.context.trace.end)
         return ()
 
     def result(self) -> Iterator[stats.PathUse]:
@@ -510,6 +528,37 @@ class GraphRanges(StatsCollector):
                 yield stats.GraphRangeUse(origins.text(path), time, origins.paths[path], *known)
 
 
+class RangeShares(StatsCollector):
+    """GPU work by how it belongs to ranges. Nothing of a trace without ranges."""
+
+    tables = (*GPU_WORK, "api_calls", *RANGE_TABLES)
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._has_ranges = False
+        self._operations, self._gpu_ns = np.zeros(NONE + 1, np.int64), np.zeros(NONE + 1, np.int64)
+
+    def add(self, batch: Batch) -> None:
+        for table in RANGE_TABLES:
+            rows = batch.tables.get(table)
+            if rows and are_ranges(table, rows).any():
+                self._has_ranges = True
+        work = batch.work
+        how = np.where(work.calls.known, work.calls.how, NONE)
+        time = work.end - work.start
+        for kind in range(NONE + 1):
+            mine = how == kind
+            self._operations[kind] += np.count_nonzero(mine)
+            self._gpu_ns[kind] += time[mine].sum()
+
+    def result(self) -> Iterator[stats.RangeShare]:
+        if not self._has_ranges:
+            return
+        kinds = {OWN: "own", ADOPTED: "adopted", SEVERAL: "several", NONE: "none"}
+        for kind, name in kinds.items():
+            yield stats.RangeShare(name, int(self._operations[kind]), int(self._gpu_ns[kind]))
+
+
 class NcclUses(Grouped):
     """Calls of NCCL whose size is known."""
 
@@ -526,7 +575,7 @@ class NcclUses(Grouped):
         calls = self.context.trace.nccl.calls
         kinds = [self._kinds.setdefault(call._replace(bytes=None), len(self._kinds)) for call in calls]
         size = np.array([-1 if call.bytes is None else call.bytes for call in calls])[number]
-        sized = size >= 0
+        sized = (size >= 0) & (rows["end"] != _FOREVER)
         group = self.groups.of(rows["name"][sized], np.array(kinds, np.uint32)[number[sized]])
         self.spread(group, _duration(rows)[sized], size[sized])
 
@@ -781,17 +830,23 @@ class MemoryOverTime(StatsCollector):
             yield stats.MemoryLevels(process, device, name, tuple(times.tolist()), levels)
 
 
+def _on_one_thread(rows: Columns) -> np.ndarray:
+    """A mask of the ranges, and of the other slices of the host that begin and end on one thread."""
+    others = (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS) & (rows["end"] != _FOREVER)
+    mask: np.ndarray = others | are_ranges("host_slices", rows)
+    return mask
+
+
 _RANGES = Grouping(
     ("nvtx_ranges",),
     _fields("name", "domain", "kind"),
     _ranges,
-    projects=lambda rows: rows["thread"] == rows["end_thread"],
 )
 _HOST = Grouping(
     ("host_slices",),
     _fields("name", "category", "kind"),
     _host,
-    projects=lambda rows: (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS),
+    projects=_on_one_thread,
 )
 
 _GROUPINGS = {
@@ -842,6 +897,7 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     "codes": Codes,
     "ranges": partial(Sliced, grouping=_RANGES),
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
+    "range_shares": RangeShares,
     "paths": Paths,
     "graph_ranges": GraphRanges,
     "nccl": partial(NcclUses, grouping=Grouping(("nvtx_ranges",), _fields(), _nccl)),
@@ -879,7 +935,7 @@ def collect(trace: Trace, parts: Iterable[str] | None = None, options: StatsOpti
     joins = any("api_calls" in c.tables and not set(GPU_WORK).isdisjoint(c.tables) for c in collectors.values())
     rows: dict[str, list[Any]] = {part: [] for part in fields}
     for process, infos in enumerate(trace.infos_by_process(tables)):
-        sweep = Sweep(trace, infos, joins=joins)
+        sweep = Sweep(trace, infos, joins=joins, ranges=options.ranges)
         for batch in sweep:
             for collector in collectors.values():
                 collector.add(batch)

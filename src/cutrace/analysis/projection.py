@@ -1,7 +1,8 @@
 """Slices of the host (NVTX ranges, operators) and the GPU work launched in them.
 
-Work belongs to every slice of the launching thread that contains the begin of the launching call. The projection of a
-slice onto the GPU is the time from the first begin to the last end of its work, as in Nsight Systems.
+Work belongs to every slice of a thread that contains the begin of the launching call. The thread is the launching one,
+for ranges the one that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice onto the GPU is the time
+from the first begin to the last end of its work, as in Nsight Systems.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from .._native import Keys
+from ..trace.ranges import ADOPTED
 from ..trace.rows import time_order
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Work
@@ -35,9 +37,10 @@ class Projected:
 
 class Projection:
     """The projections of the slices of one process, which are added in order. A slice has a ``group``, a small
-    number."""
+    number. With ``adopts``, the slices are ranges, and work belongs to the thread that owns its call."""
 
-    def __init__(self) -> None:
+    def __init__(self, adopts: bool = False) -> None:
+        self._adopts = adopts
         self._threads: dict[int, _Slices] = {}
         self._slice_threads, self._work_threads = Keys(1), Keys(1)
         self._times = Distributions()
@@ -52,12 +55,16 @@ class Projection:
     def launch(self, work: Work, name: np.ndarray | None = None) -> None:
         """Add GPU work, after its slices. ``name`` is the number of each kernel's name, negative for other work; with
         it, :meth:`kernels` has the kernels by group of slices."""
-        columns = (work.calls.thread, work.calls.start, work.start, work.end)
-        if not work.calls.known.all():
-            columns = tuple(column[work.calls.known] for column in columns)
-            name = None if name is None else name[work.calls.known]
-        for thread, at in _by(self._work_threads, columns[0]):
-            slices = self._threads.get(thread)
+        calls = work.calls
+        thread, placed = calls.thread, calls.known
+        if self._adopts:
+            thread, placed = calls.owner, calls.known & (calls.how <= ADOPTED)
+        columns = (thread, calls.start, work.start, work.end)
+        if not placed.all():
+            columns = tuple(column[placed] for column in columns)
+            name = None if name is None else name[placed]
+        for number, at in _by(self._work_threads, columns[0]):
+            slices = self._threads.get(number)
             if slices is None:
                 continue
             called, start, end = (column[at] for column in columns[1:])
@@ -145,7 +152,7 @@ class _Slices:
     def remove_ended(self, time: int) -> list[np.ndarray]:
         """Remove the slices that ended before ``time``, but keep the latest ones. Returns their group, first begin,
         last end, operations and GPU time."""
-        ended = self._columns[1] < time
+        ended = (self._columns[1] < time) | (time == _LATE)
         if time < _LATE:
             ended[-_KEPT:] = False
         removed = [column[ended] for column in self._columns[2:]]

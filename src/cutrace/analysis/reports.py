@@ -26,7 +26,7 @@ from .tables import Cell, Column, Table, Unit
 _STREAM, _DEVICE = 1, 3
 _NO_STACK = "(no Python stack)"
 # The options of users by field of StatsOptions.
-_OPTIONS = {"names": "names", "short_ns": "short", "consecutive_ns": "kernel-wait"}
+_OPTIONS = {"names": "names", "short_ns": "short", "consecutive_ns": "kernel-wait", "ranges": "ranges"}
 
 
 @dataclass(frozen=True)
@@ -233,6 +233,10 @@ def _size(size: tuple[int, int, int]) -> str:
 def _range(v: View, x: Any) -> str:
     """The domain and the name of a range, as Nsight Systems writes them; the default domain has an empty name."""
     return f"{x.domain}:{x.range if isinstance(x, RangeKernels) else x.name}"
+
+
+def _time_of_shares(v: View, x: Any) -> int:
+    return sum(share.gpu_ns for share in v.stats.range_shares)
 
 
 class _StackRow(NamedTuple):
@@ -551,7 +555,24 @@ STATISTICS: tuple[ReportSpec, ...] = (
         rows=_stack_rows,
     ),
     summed("sync_sum", "Synchronisations", "synchronizations", text_column("kind", "name")),
-    summed("nvtx_sum", "NVTX ranges", "ranges", text_column("style", spare=True), text_column("range", _range)),
+    summed(
+        "nvtx_sum",
+        "NVTX ranges",
+        "ranges",
+        text_column("style", spare=True),
+        text_column("range", _range),
+        where=attrgetter("time.count"),
+    ),
+    statistic(
+        "nvtx_gpu_share",
+        "GPU work in NVTX ranges and outside",
+        "range_shares",
+        text_column("range", "how"),
+        count_column("operations"),
+        time_column("GPU time", "gpu_ns"),
+        _part("share", "gpu_ns", _time_of_shares),
+        options=("ranges",),
+    ),
     statistic(
         "nvtx_gpu_proj_sum",
         "NVTX ranges on the GPU",
@@ -563,6 +584,7 @@ STATISTICS: tuple[ReportSpec, ...] = (
         text_column("range", _range),
         where=attrgetter("projected.time.count"),
         spread="projected.time",
+        options=("ranges",),
     ),
     summed(
         "nvtx_kern_sum",
@@ -572,7 +594,7 @@ STATISTICS: tuple[ReportSpec, ...] = (
         text_column("range", _range),
         text_column("kernel"),
         usual=False,
-        options=_NAMES,
+        options=(*_NAMES, "ranges"),
     ),
     statistic(
         "nccl_sum",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..trace.codes import KernelCode
+from ..trace.ranges import RangesBy
 from ..trace.stacks import PythonFrame
 from . import gpu
 from .distribution import Spread
@@ -26,12 +27,14 @@ from .sweep import Stream
 @dataclass(frozen=True)
 class StatsOptions:
     """Options of the statistics. ``names`` maps the name of a kernel to the one that it is counted under; kernels that
-    take less than ``short_ns`` (ns) are short; :mod:`.gpu` describes the others."""
+    take less than ``short_ns`` (ns) are short; with ``ranges="own"`` ranges adopt no work of other threads; :mod:`.gpu`
+    describes the others."""
 
     names: Callable[[str], str] = normalize_kernel
     short_ns: int = 10_000
     consecutive_ns: int = gpu.CONSECUTIVE_NS
     full_queue: int = gpu.FULL_QUEUE
+    ranges: RangesBy = "adopted"
 
 
 DEFAULTS = StatsOptions()
@@ -129,6 +132,17 @@ class RangeKernels:
     style: str
     kernel: str
     time: Spread
+
+
+@dataclass(frozen=True)
+class RangeShare:
+    """The GPU work that belongs to ranges in one way: to ranges of the launching thread (``how`` is "own"), to those of
+    the only thread that had one open ("adopted"), or to none, because several threads had one open ("several"), or
+    because no thread had or the call is not known ("none"). ``gpu_ns`` is the sum of its times."""
+
+    how: str
+    operations: int
+    gpu_ns: int
 
 
 @dataclass(frozen=True)
@@ -329,6 +343,7 @@ class Stats:
     copies: tuple[CopyUse, ...] = ()
     ranges: tuple[RangeUse, ...] = ()
     range_kernels: tuple[RangeKernels, ...] = ()
+    range_shares: tuple[RangeShare, ...] = ()
     paths: tuple[PathUse, ...] = ()
     graph_ranges: tuple[GraphRangeUse, ...] = ()
     nccl: tuple[NcclUse, ...] = ()

@@ -20,6 +20,7 @@ from ..runbin.blocks import BlockInfo
 from ..trace import Trace
 from ..trace.ordered import NEVER, Columns, MergeByTime, Ordered
 from ..trace.quality import GPU_WORK
+from ..trace.ranges import RANGE_TABLES, Ranges, RangesBy
 
 # Approximate rows of a batch; log2 of the number of calls kept.
 _BATCH_ROWS = 1 << 17
@@ -53,13 +54,16 @@ class Groups:
 @dataclass(frozen=True)
 class LaunchCalls:
     """The launching API call of each row of GPU work: ``start`` and ``end`` (ns), ``thread`` and ``function``. All are
-    0 where ``known`` is False."""
+    0 where ``known`` is False. ``owner`` and ``how`` are the thread whose ranges the call is in, and how
+    (:class:`cutrace.trace.ranges.Ranges`), in a sweep over ranges."""
 
     known: np.ndarray
     start: np.ndarray
     end: np.ndarray
     thread: np.ndarray
     function: np.ndarray
+    owner: np.ndarray
+    how: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -109,16 +113,26 @@ class Stream:
 
 class Sweep:
     """The batches of one process; iterate once. ``infos`` are its blocks by table. Without ``joins`` no calls are
-    looked up, and none of :attr:`Work.calls` is known. :attr:`streams` are the streams seen so far, indexed by
-    ``Work.stream``."""
+    looked up, and none of :attr:`Work.calls` is known. With ``ranges="own"`` ranges adopt no work. Ranges and slices
+    that never end have :data:`cutrace.trace.rows.LATEST` as their end. :attr:`streams` are the streams seen so far,
+    indexed by ``Work.stream``."""
 
-    def __init__(self, trace: Trace, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        infos: Mapping[str, Sequence[BlockInfo]],
+        *,
+        joins: bool = True,
+        ranges: RangesBy = "adopted",
+    ) -> None:
         self._infos, self._joins = infos, joins
         self._origins = trace.origins
         self._process = next((info.process for blocks in infos.values() for info in blocks), 0)
         self._gpu = Ordered(trace, {name: blocks for name, blocks in infos.items() if name in GPU_WORK})
-        self._host = Ordered(trace, {name: blocks for name, blocks in infos.items() if name not in GPU_WORK})
+        of_host = {name: blocks for name, blocks in infos.items() if name not in GPU_WORK}
+        self._host = Ordered(trace, of_host, open_rows=True)
         self._calls = Calls(_REMEMBERED_BITS)
+        self._ranges = Ranges(ranges)
         self._numbers = Groups(Stream)
         self.streams: list[Stream] = self._numbers.values
 
@@ -126,9 +140,18 @@ class Sweep:
         for until in self._edges():
             tables = self._gpu.take(until) | self._host.take(min(until + _CLOCK_ERROR, NEVER))
             if self._joins and "api_calls" in tables:
-                calls = tables["api_calls"]
-                self._calls.add(*(calls[field] for field in ("correlation", "start", "thread", "end", "function")))
+                self._add_calls(tables)
             yield Batch(self._process, tables, self._work)
+
+    def _add_calls(self, tables: dict[str, Columns]) -> None:
+        calls = tables["api_calls"]
+        columns = [calls[field] for field in ("correlation", "start", "thread", "end", "function")]
+        ranges = [table for table in RANGE_TABLES if table in tables]
+        for table in ranges:
+            self._ranges.add(table, tables[table])
+        if ranges:
+            columns += self._ranges.owners(calls["thread"], calls["start"])
+        self._calls.add(*columns)
 
     def _edges(self) -> list[int]:
         """The ends of batches, at begins of blocks, so that batches have about the same number of rows."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--start", metavar="TIME", help="Leave out rows that end before: 1.5s after the begin, or @ns.")
 @click.option("--end", metavar="TIME", help="Leave out rows that start at this time or later.")
 @options.compress
+@options.ranges
 @click.option("--derived/--no-derived", default=True, help="Include derived data: NVTX on streams, counters, waits.")
 @options.table
 @click.option(

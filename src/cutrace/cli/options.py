@@ -185,5 +185,12 @@ clock = click.option(
     show_default=True,
     help="Align the times of several files from different machines, or keep them as they are.",
 )
+ranges = click.option(
+    "--ranges",
+    type=click.Choice(["adopted", "own"]),
+    default="adopted",
+    show_default=True,
+    help="The work in an NVTX range: also that of threads without ranges, or that of its own thread only.",
+)
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 redact = click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")

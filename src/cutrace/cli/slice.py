@@ -30,7 +30,7 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
     default="all",
     help="Which of these ranges in each process: a number from 0, -1 for the last, 2:5, or all.",
 )
-@click.option("--same-thread", is_flag=True, help="Leave out work that other threads launched during these ranges.")
+@options.ranges
 @click.option("--test", metavar="ID", multiple=True, help=f"Work that these tests launched. {_NAME}")
 @click.option("--process", metavar="P", multiple=True, help=f"Pid, index or name. {_NAME}")
 @click.option("--gpu", metavar="GPU", multiple=True, help=f"Ordinal, UUID or name. {_NAME}")

@@ -40,6 +40,7 @@ def _reports() -> list[str]:
 @click.option(
     "--kernel-wait", metavar="TIME", default="30ns", show_default=True, help="Idle times below this are a kernel wait."
 )
+@options.ranges
 def stats(
     sources: tuple[Path, ...],
     reports: tuple[str, ...],

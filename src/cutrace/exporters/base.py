@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from ..trace import Trace, writing
+from ..trace.ranges import RangesBy
 
 if TYPE_CHECKING:
     from ..analysis.flame import FramesBy
@@ -25,9 +26,9 @@ class Request:
     groups of packets, in formats that have packets. Without ``derived``, events that are computed from records are
     omitted: NVTX ranges on streams, counters, waits. ``table`` is for formats with one table. ``capture`` says whether
     to embed the capture, so that the file can be loaded as that capture (:mod:`cutrace.embedding`); if None, the format
-    decides. ``by`` says what the frames of flame graphs are. ``progress`` is called with the work done and the total
-    work, in any unit. An exporter writes all rows of the trace; :func:`cutrace.loading.selected` makes a smaller trace
-    first.
+    decides. ``by`` says what the frames of flame graphs are. With ``ranges="own"`` NVTX ranges contain the work of
+    their own thread only. ``progress`` is called with the work done and the total work, in any unit. An exporter writes
+    all rows of the trace; :func:`cutrace.loading.selected` makes a smaller trace first.
     """
 
     format: str | None = None
@@ -36,6 +37,7 @@ class Request:
     table: str | None = None
     capture: bool | None = None
     by: FramesBy = "range"
+    ranges: RangesBy = "adopted"
     progress: Progress | None = None
 
 

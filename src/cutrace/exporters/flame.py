@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.flame import Frame, flame
+from ..analysis.stats import StatsOptions
 from ..trace import Trace
 from .base import Request
 
@@ -22,7 +23,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
     """Write a line for each path with GPU time of its own: its frames with semicolons between, a space, and the time in
     ns. Lines are sorted."""
     lines: dict[str, int] = {}
-    root = flame(trace, by=request.by)
+    root = flame(trace, StatsOptions(ranges=request.ranges), request.by)
     for frames in root.walk():
         if own := frames[-1].own_gpu_ns:
             line = ";".join(frame.name.translate(_PLAIN) for frame in frames)
@@ -33,7 +34,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
 def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
     """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges or of API
     calls."""
-    root = flame(trace, by=request.by)
+    root = flame(trace, StatsOptions(ranges=request.ranges), request.by)
     numbers: dict[str, int] = {}
     profiles = [
         _profile("GPU time", root, numbers, lambda frame: frame.own_gpu_ns),

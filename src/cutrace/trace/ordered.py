@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES, Table
-from .rows import chosen, time_order
+from .rows import chosen, time_order, with_open
 from .trace import Trace
 
 #: A time after all others.
@@ -235,10 +235,18 @@ class Columns:
 
 
 class Ordered:
-    """The rows with known times of some tables, in the order of their starts. ``infos`` are blocks by table."""
+    """The rows with known times of some tables, in the order of their starts. ``infos`` are blocks by table. With
+    ``open_rows`` rows that never end are among them (:func:`.rows.with_open`)."""
 
-    def __init__(self, trace: Trace, infos: Mapping[str, Iterable[BlockInfo]], window_bytes: int = 1 << 24) -> None:
-        self._trace = trace
+    def __init__(
+        self,
+        trace: Trace,
+        infos: Mapping[str, Iterable[BlockInfo]],
+        window_bytes: int = 1 << 24,
+        *,
+        open_rows: bool = False,
+    ) -> None:
+        self._trace, self._open_rows = trace, open_rows
         self.tables = tuple(infos)
         blocks = [info for table in infos.values() for info in table]
         self._blocks = BlockOrder(blocks, self._sorted, Limits(window_bytes, kept_bytes=KEPT_BYTES))
@@ -265,7 +273,9 @@ class Ordered:
 
     def _sorted(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray] | None:
         """The starts and the rows of a block, ascending by start."""
-        rows, _ = self._trace.block(info)
+        rows, unknown = self._trace.block(info)
+        if self._open_rows:
+            rows = with_open(info.table or "", rows, unknown)
         if not len(rows):
             return None
         start = rows[TABLES[info.table or ""].start_field].astype(np.int64)

@@ -78,6 +78,16 @@ def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
     return begun
 
 
+def with_open(name: str, known: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+    """The rows of a table with known times, and after them those that never end, whose end is the latest time.
+    ``unknown`` are the rows without known times."""
+    still_open = unknown[never_ended(name, unknown)]
+    if not len(still_open):
+        return known
+    lasting = changed(still_open, {"end": LATEST})
+    return np.concatenate([_plain(known), _plain(lasting)]).view(known.dtype)
+
+
 def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows with known times, and the other rows."""
     if unknown is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -27,6 +27,7 @@ from ..runbin.layout import REFERRED, TABLES
 from ..units import format_duration, parse_moment
 from .origins import NODE_FIELDS
 from .quality import GPU_WORK
+from .ranges import ADOPTED, RANGE_TABLES, BlockRanges, RangesBy
 from .rows import LATEST, OPEN_TABLES, by_value, chosen, joined, never_ended
 from .trace import Trace
 
@@ -60,9 +61,10 @@ class Selection:
 
     ``start``, ``end`` (ns): rows that touch that time. ``processes``: indices. ``stretches``: GPU work and calls that
     were launched in one of them, and other rows of the process that touch one; ``created`` adds work of graph nodes to
-    them, and its calls: a mask of the paths of ``Trace.origins`` in which it was created. ``devices`` and ``streams``:
-    pairs of a process and a device ordinal or stream id. ``kernels``: a mask of the launch configurations of the trace.
-    ``tables``: names of tables, facts excluded.
+    them, and its calls: a mask of the paths of ``Trace.origins`` in which it was created. With ``ranges`` the stretches
+    are ranges of threads, and :class:`.ranges.Ranges` decides which launches belong to them. ``devices`` and
+    ``streams``: pairs of a process and a device ordinal or stream id. ``kernels``: a mask of the launch configurations
+    of the trace. ``tables``: names of tables, facts excluded.
     """
 
     start: int | None = None
@@ -70,6 +72,7 @@ class Selection:
     processes: frozenset[int] | None = None
     stretches: tuple[Stretch, ...] | None = None
     created: np.ndarray | None = field(default=None, compare=False)
+    ranges: RangesBy | None = None
     devices: frozenset[tuple[int, int]] | None = None
     streams: frozenset[tuple[int, int]] | None = None
     kernels: np.ndarray | None = field(default=None, compare=False)
@@ -206,7 +209,11 @@ class SelectedRows:
         if table in GPU_WORK or table == "api_calls":
             # Work and calls count at their start, so that adjacent stretches share none.
             end = np.minimum(start, end)
-        own = self._stretches.touched(process, start, end, threads_of(table, rows))
+        # In other threads a range that adopts launches is around all that happens.
+        threads = None if self._selection.ranges == "adopted" else threads_of(table, rows)
+        own = self._stretches.touched(process, start, end, threads)
+        if self._selection.ranges and table in GPU_WORK:
+            own[:] = False  # without a known call, work is in no range
         if "correlation" not in TABLES[table].offsets:
             return own
         inside, outside = (calls.has(process, rows["correlation"]) for calls in self._calls)
@@ -253,11 +260,13 @@ class SelectedRows:
 
     @cached_property
     def _stretches(self) -> _Stretches:
-        return _Stretches(self._selection.stretches or ())
+        # An empty range contains nothing, but touches what is around it.
+        stretches = self._selection.stretches or ()
+        return _Stretches(tuple(replace(s, end=max(s.end, s.start + 1)) for s in stretches))
 
     @cached_property
     def _calls(self) -> tuple[_IdSet, _IdSet]:
-        return _calls_by_stretch(self._trace, self._stretches)
+        return _calls_by_stretch(self._trace, _Stretches(self._selection.stretches or ()), self._selection.ranges)
 
     # Work
 
@@ -404,14 +413,24 @@ def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return united
 
 
-def _calls_by_stretch(trace: Trace, stretches: _Stretches) -> tuple[_IdSet, _IdSet]:
-    """The correlation ids of the API calls that were made in one of the stretches, and of calls outside. A runtime call
+def _calls_by_stretch(trace: Trace, stretches: _Stretches, ranges: RangesBy | None) -> tuple[_IdSet, _IdSet]:
+    """The correlation ids of the API calls that were made in one of the stretches, and of calls outside. With
+    ``ranges``, a call is in the stretches of the thread that owns it. A runtime call
     and its driver calls share an id; an id of calls on both sides is in the first set if its first call is inside."""
 
     def calls() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        for info in trace.block_infos("api_calls"):
-            rows = trace.block(info)[0]
-            yield info.process, rows, stretches.touched(info.process, rows["start"], rows["start"], rows["thread"])
+        infos = trace.infos_by_process(("api_calls", *RANGE_TABLES))
+        for process, blocks in enumerate(infos):
+            of_ranges = [info for table in RANGE_TABLES for info in blocks.get(table, ())]
+            owners = BlockRanges(trace.block, of_ranges, ranges) if ranges else None
+            for info in sorted(blocks.get("api_calls", ()), key=lambda info: info.first_time):
+                rows = trace.block(info)[0]
+                here = np.ones(len(rows), bool)
+                thread = rows["thread"]
+                if owners:
+                    thread, how = owners.owners_of(rows)
+                    here = how <= ADOPTED
+                yield process, rows, here & stretches.touched(process, rows["start"], rows["start"], thread)
 
     parts: tuple[list[tuple[int, np.ndarray]], ...] = ([], [])
     for process, rows, here in calls():

@@ -18,13 +18,14 @@ from ...errors import CutraceError
 from ...runbin import BlockInfo
 from ...trace import Trace
 from ...trace.ordered import NEVER, BlockOrder, Limits
+from ...trace.ranges import RANGE_TABLES, RangesBy
 from ..base import Request
 from . import gpu_tables, host_tables
 from .annotations import TEXT, Annotations
 from .blocks import GPU_TABLES, HOST_TABLES, PC_SAMPLES, Blocks
 from .call_stacks import StackArguments
 from .derived.counters import MemoryCounters, WorkCounters
-from .derived.launches import LaunchIndex
+from .derived.launches import LaunchIndex, RangesAhead
 from .derived.projection import Projection
 from .derived.replays import Replays
 from .derived.waits import Waits
@@ -107,7 +108,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             for process in group:
                 submissions = Submissions(free_id, min(blocks.rows(process), NEAR_IDS))
                 spool = derived_rows if request.derived else None
-                derived = _write_work(process, blocks, output, descriptors, names, submissions, spool)
+                derived = _write_work(process, blocks, output, descriptors, names, submissions, spool, request.ranges)
                 waits = derived.waits.of_calls() if derived else None
                 if derived:
                     count = sum(info.rows for info in blocks.of(process, "allocations"))
@@ -134,6 +135,7 @@ def _write_work(
     names: KernelNames,
     submissions: Submissions,
     derived_rows: Spool | None,
+    ranges: RangesBy,
 ) -> DerivedWork | None:
     """Write the GPU work of a process. With a spool, derive data from it, put projected ranges and counters into the
     spool, and return the rest."""
@@ -142,7 +144,9 @@ def _write_work(
     events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
     with output.file.thread(_WINDOWS_AHEAD) as thread:
         counters = WorkCounters(descriptors, process, queues, (blocks.trace.start, blocks.trace.end))
-        derived = DerivedWork(blocks, process, queues, counters, derived_rows, thread) if derived_rows else None
+        derived = None
+        if derived_rows:
+            derived = DerivedWork(blocks, process, queues, counters, derived_rows, thread, ranges)
         blocks.read_ahead(blocks.of(process, *GPU_TABLES), lambda info, rows: events[info.table or ""].prepare(rows))
         _write_gpu(process, blocks, output, events, derived)
         thread.wait()
@@ -212,11 +216,15 @@ class DerivedWork:
         counters: WorkCounters,
         projected: Spool,
         thread: OrderedThread,
+        by: RangesBy,
     ) -> None:
         trace, self._counters, self._thread = blocks.trace, counters, thread
-        read = blocks.ahead(blocks.of(process, "api_calls", "nvtx_ranges"))
-        self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
-        self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
+        # Without NVTX ranges nothing is projected.
+        ranges = blocks.of(process, *RANGE_TABLES) if blocks.of(process, "nvtx_ranges") else []
+        read = blocks.ahead([*blocks.of(process, "api_calls"), *ranges])
+        ranges_ahead = RangesAhead(read, ranges, by)
+        self.launches = LaunchIndex(read, blocks.of(process, "api_calls"), ranges_ahead)
+        self.projection = Projection(ranges_ahead, self.launches, queues, projected)
         self._replays = Replays(trace.origins, process, queues, projected) if trace.origins else None
         self._waits = blocks.file.submit(Waits, trace, process, queues)
 

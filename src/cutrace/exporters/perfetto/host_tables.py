@@ -53,6 +53,7 @@ PROJECTED = Table(
     (
         Field("start", "u64", "ns", "begin of the first work"),
         Field("end", "u64", "ns", "end of the last work"),
+        Field("work", "u8", "", "1: work of the range's own thread, 2: adopted work, 3: both"),
         *(
             field
             for field in LAYOUT["nvtx_ranges"].fields
@@ -181,9 +182,14 @@ def _nvtx_mark(trace: Trace, row: np.void) -> Style:
     return style._replace(categories=("cutrace",)) if row["source"] else style
 
 
+#: The argument of a projected range that says how much of its work was launched by other threads.
+_ADOPTED: dict[int, dict[str, Any]] = {1: {}, 2: {"adopted": "all"}, 3: {"adopted": "some"}}
+
+
 def _projected(trace: Trace, row: np.void) -> Style:
     style = _nvtx(trace, row)
-    return style._replace(categories=(DERIVED, *style.categories))
+    arguments = {**style.arguments, **_ADOPTED[int(row["work"])]}
+    return style._replace(categories=(DERIVED, *style.categories), arguments=arguments)
 
 
 def _replayed(trace: Trace, row: np.void) -> Style:
@@ -374,8 +380,8 @@ TABLES: tuple[HostTable, ...] = (
     _reading(3, "power limit", "W", 32, 32, 1e-3),
     _reading(4, "fan", "%", 0, 32),
     HostTable(
-        PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), _NVTX_FIELDS, _projected,
-        ("thread",), payload=True, text=True, derived=PROJECTED,
+        PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), (*_NVTX_FIELDS, "work"),
+        _projected, ("thread",), payload=True, text=True, derived=PROJECTED,
     ),
     HostTable(
         REPLAYED.name, _replay_track, ("device", "context", "stream"), ("range",), _replayed, derived=REPLAYED,

@@ -14,6 +14,7 @@ from ...analysis.stats import StatsOptions
 from ...api import Names, Source, demangle
 from ...loading import StrPath, listed, opened
 from ...outputs import check_output, write_pieces
+from ...trace.ranges import RangesBy
 from ...units import count_of, format_duration
 from .view import PARTS, flame_html, html
 
@@ -36,35 +37,40 @@ class FlameGraph:
         return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
 
 
-def flame(source: Source, *, names: Names = "stable", by: FramesBy = "range") -> FlameGraph:
+def flame(
+    source: Source, *, names: Names = "stable", by: FramesBy = "range", ranges: RangesBy = "adopted"
+) -> FlameGraph:
     """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
 
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
     :param by: ``range``, or ``stack``: the Python frames of the launching calls take the place of ranges and operators.
+    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only.
 
     Raises :class:`CutraceError` for stacks of a trace that has none.
     """
-    options = StatsOptions(normalize_kernel if names == "stable" else demangle)
+    options = StatsOptions(normalize_kernel if names == "stable" else demangle, ranges=ranges)
     with opened(source) as trace:
         return FlameGraph(flame_graph(trace, options, by), by)
 
 
-def view(source: Source, destination: StrPath, *, other: Source | None = None) -> None:
+def view(source: Source, destination: StrPath, *, other: Source | None = None, ranges: RangesBy = "adopted") -> None:
     """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
     server and no network.
 
     :param other: an earlier trace: the flame graph shows the change from it, by path.
+    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only.
 
     Raises :class:`CutraceError` when the destination does not end in ``.html`` or cannot be written.
     """
+    options = StatsOptions(ranges=ranges)
     path = Path(destination)
     check_output(path, [*listed(source), *listed(() if other is None else other)], endings=(".html",))
     before = None
     if other is not None:
         with opened(other) as trace:
-            before = collect(trace, ["paths"]), _files(other)
+            before = collect(trace, ["paths"], options), _files(other)
     with opened(source) as trace:
-        text = html(trace, collect(trace, PARTS), _files(source), before)
+        text = html(trace, collect(trace, PARTS, options), _files(source), before)
     write_pieces(path, [text])
 
 

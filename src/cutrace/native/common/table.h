@@ -141,9 +141,11 @@ class Map {
   }
   Value& operator[](std::uint64_t key) { return entries_[index(key)].second; }
   Value& at(std::size_t index) { return entries_[index].second; }
+  // The index of a key's value; Table::kNone for a key without one.
+  std::uint32_t find_index(std::uint64_t key) const { return numbers_.find(hash_of(key), same(key)); }
   // Null for a key without a value.
   const Value* find(std::uint64_t key) const {
-    const std::uint32_t number = numbers_.find(hash_of(key), same(key));
+    const std::uint32_t number = find_index(key);
     return number == Table::kNone ? nullptr : &entries_[number].second;
   }
   const std::vector<std::pair<std::uint64_t, Value>>& entries() const { return entries_; }

@@ -1,5 +1,5 @@
-// The newest API calls of a process by correlation id, to find when and by which thread GPU work was launched. Memory is
-// fixed: a later call replaces an earlier one in the same slot. Work whose call was replaced or never recorded is marked as
+// The newest API calls of a process by correlation id, to find when and by which thread GPU work was launched, and in which
+// thread's ranges. Memory is fixed: a later call replaces an earlier one in the same slot. Work whose call was replaced or never recorded is marked as
 // unknown.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -19,6 +19,7 @@
 #include "common/column.h"
 #include "common/table.h"
 #include "stats/levels.h"
+#include "stats/range_threads.h"
 
 namespace nb = nanobind;
 
@@ -50,12 +51,16 @@ class Calls {
   Calls& operator=(const Calls&) = delete;
 
   // Of calls with the same id (a runtime call and its driver calls), the first one counts; of those with the same start, the
-  // longest. Ends and functions are optional, in all calls or in none.
+  // longest. Ends and functions are optional, in all calls or in none. So are the owners: the threads in whose ranges the
+  // calls are, and how. By default each thread owns its calls.
   void add(Column<std::uint32_t> ids, Column<std::uint64_t> starts, Column<std::uint32_t> threads,
-           std::optional<Column<std::uint64_t>> end, std::optional<Column<std::uint16_t>> function) {
+           std::optional<Column<std::uint64_t>> end, std::optional<Column<std::uint16_t>> function,
+           std::optional<Column<std::uint32_t>> owner, std::optional<Column<std::uint8_t>> how) {
     need_rows(starts.size, ids, threads);
     if (end.has_value() != function.has_value()) throw std::invalid_argument("ends and functions need each other");
     if (end) need_rows(starts.size, *end, *function);
+    if (owner.has_value() != how.has_value()) throw std::invalid_argument("owners and how they own need each other");
+    if (owner) need_rows(starts.size, *owner, *how);
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < starts.size; ++row) {
       const std::uint32_t id = ids[row];
@@ -66,7 +71,12 @@ class Calls {
       if (call.id == id && (call.start < time || (call.start == time && (!end || rest_[id & mask_].end >= stop))))
         continue;
       call = {time, id, threads[row]};
-      if (end) rest_[id & mask_] = {stop, (*function)[row]};
+      rest_[id & mask_] = {
+          .end = stop,
+          .owner = owner ? (*owner)[row] : call.thread,
+          .function = end ? (*function)[row] : std::uint16_t{0},
+          .how = how ? (*how)[row] : std::uint8_t{kOwn},
+      };
     }
   }
 
@@ -74,8 +84,9 @@ class Calls {
     const std::size_t rows = ids.size;
     Array<bool> known(rows);
     Array<std::int64_t> starts(rows), ends(rows);
-    Array<std::uint32_t> threads(rows);
+    Array<std::uint32_t> threads(rows), owners(rows);
     Array<std::uint16_t> functions(rows);
+    Array<std::uint8_t> how(rows);
     {
       nb::gil_scoped_release release;
       for (std::size_t row = 0; row < rows; ++row) {
@@ -88,10 +99,13 @@ class Calls {
         ends[row] = static_cast<std::int64_t>(rest.end);
         threads[row] = call.thread;
         functions[row] = rest.function;
+        owners[row] = rest.owner;
+        how[row] = rest.how;
       }
     }
     return nb::make_tuple(to_array(std::move(known)), to_array(std::move(starts)), to_array(std::move(ends)),
-                          to_array(std::move(threads)), to_array(std::move(functions)));
+                          to_array(std::move(threads)), to_array(std::move(functions)), to_array(std::move(owners)),
+                          to_array(std::move(how)));
   }
 
   void launch(Column<std::uint32_t> ids, Column<std::uint64_t> begins, Column<std::uint64_t> ends,
@@ -108,7 +122,7 @@ class Calls {
       if (q >= counters.size) throw std::out_of_range("no counter for a queue");
       const auto s = counters[q];
       if (s != Levels::kNone) levels.stretch(s, known ? std::min(call.start, begin) : begin, stop, 1);
-      if (known && wanted) note(call, q, begin, stop);
+      if (known && wanted) note(call.start, rest_[id & mask], q, begin, stop);
     }
   }
 
@@ -123,7 +137,8 @@ class Calls {
         begins[i] = group[i].begin;
         ends[i] = group[i].end;
       }
-      out.append(nb::make_tuple(static_cast<std::uint32_t>(key >> 32), static_cast<std::uint32_t>(key),
+      const auto queue = static_cast<std::uint32_t>(key);
+      out.append(nb::make_tuple(static_cast<std::uint32_t>(key >> 32), queue & ~kIsAdopted, (queue & kIsAdopted) != 0,
                                 to_array(std::move(launches)), to_array(std::move(begins)), to_array(std::move(ends))));
     }
     groups_ = {};
@@ -140,13 +155,17 @@ class Calls {
   };
   struct Rest {
     std::uint64_t end = 0;
+    std::uint32_t owner = 0;
     std::uint16_t function = 0;
+    std::uint8_t how = kNone;
   };
+  // The bit of a queue's number in the key of a group whose work was adopted.
+  static constexpr std::uint32_t kIsAdopted = 1u << 31;
   // The work of a call in one queue. Consecutive work of a call, such as a graph, is one entry.
   struct Entry {
     std::uint64_t launch, begin, end;
   };
-  using Group = std::vector<Entry>;  // of one thread and one queue
+  using Group = std::vector<Entry>;  // of the ranges of one thread, and one queue
 
   struct Last {
     std::uint64_t key = 0;
@@ -154,24 +173,25 @@ class Calls {
     bool known = false;
   };
 
-  void note(const Call& call, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
+  void note(std::uint64_t launch, const Rest& rest, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
+    if (rest.how != kOwn && rest.how != kAdopted) return;
     Last& last = last_[queue % last_.size()];
-    const std::uint64_t key = std::uint64_t{call.thread} << 32 | queue;
+    const std::uint64_t key = std::uint64_t{rest.owner} << 32 | queue | (rest.how == kAdopted ? kIsAdopted : 0);
     if (!last.known || last.key != key) last = {key, groups_.index(key), true};
     Group& group = groups_.at(last.index);
-    if (!group.empty() && group.back().launch == call.start) {
+    if (!group.empty() && group.back().launch == launch) {
       Entry& entry = group.back();
       entry.begin = std::min(entry.begin, begin);
       entry.end = std::max(entry.end, end);
       return;
     }
-    group.push_back({call.start, begin, end});
+    group.push_back({launch, begin, end});
     ++noted_;
   }
 
   std::uint32_t mask_;
   std::unique_ptr<Call[], Free> calls_;
-  std::unique_ptr<Rest[], Free> rest_;  // parallel to calls_, if ends and functions are given
+  std::unique_ptr<Rest[], Free> rest_;  // parallel to calls_
   Map<Group> groups_;
   std::array<Last, 16> last_;  // caches the groups of the newest work, by queue
   std::size_t noted_ = 0;
@@ -183,18 +203,21 @@ void bind_calls(nb::module_& m) {
   nb::class_<Calls>(m, "Calls", "The newest API calls of a process by correlation id.")
       .def(nb::init<unsigned>(), nb::arg("bits"), "Keeps 2**bits calls.")
       .def("add", &Calls::add, nb::arg("correlations"), nb::arg("starts"), nb::arg("threads"),
-           nb::arg("ends") = nb::none(), nb::arg("functions") = nb::none(),
-           "Add calls. Only find() uses their ends and functions.")
+           nb::arg("ends") = nb::none(), nb::arg("functions") = nb::none(), nb::arg("owners") = nb::none(),
+           nb::arg("how") = nb::none(),
+           "Add calls. Only find() uses their ends and functions. Owners are results of RangeThreads.find().")
       .def("find", &Calls::find, nb::arg("correlations"),
-           "The calls with these ids: (known, starts, ends, threads, functions), 0 for unknown calls.")
+           "The calls with these ids: (known, starts, ends, threads, functions, owners, how they own);\n"
+           "unknown calls have no owner, and 0 otherwise.")
       .def("launch", &Calls::launch, nb::arg("correlations"), nb::arg("starts"), nb::arg("ends"), nb::arg("queues"),
            nb::arg("levels"), nb::arg("series"), nb::arg("wanted"),
            "Add work: counter ``series[queue]`` of ``levels`` is higher by one from the launch to the end. With ``wanted``, the\n"
-           "work of each call is kept for take(). Work that begins before its call, or whose call is unknown, counts from its\n"
+           "work of each call in a range is kept for take(). Work that begins before its call, or whose call is unknown, counts from its\n"
            "begin.")
       .def_prop_ro("noted", &Calls::noted, "The number of entries of take().")
       .def("take", &Calls::take,
-           "The work of calls: a list of (thread, queue, launches, first begins, last ends), one entry a call.");
+           "The work of calls in ranges: a list of (thread of the ranges, queue, whether adopted, launches, first begins,\n"
+           "last ends), one entry a call.");
 }
 
 }  // namespace cutrace

@@ -13,6 +13,7 @@
 
 #include "common/column.h"
 #include "common/table.h"
+#include "stats/range_threads.h"
 
 namespace nb = nanobind;
 
@@ -29,8 +30,9 @@ class PathTimes {
   };
 
   void add_ranges(Column<std::uint32_t> threads, Column<std::int64_t> starts, Column<std::int64_t> ends,
-                  Column<std::uint32_t> labels) {
+                  Column<std::uint32_t> labels, std::optional<Column<bool>> adopts) {
     need_rows(starts.size, threads, ends, labels);
+    if (adopts) need_rows(starts.size, *adopts);
     nb::gil_scoped_release release;
     forget();
     std::vector<std::size_t> order(starts.size);
@@ -44,20 +46,24 @@ class PathTimes {
       Thread& thread = threads_[threads[row]];
       advance(thread, starts[row]);
       if (thread.open.size() == kDeepest) continue;
-      const std::uint32_t node = child(thread.node(), labels[row]);
-      thread.open.push_back({ends[row], labels[row], node});
-      thread.points.push_back({thread.now, node});
+      open(thread, {.end = ends[row], .label = labels[row], .adopts = !adopts || (*adopts)[row]});
+      thread.points.push_back({thread.now, thread.node(), thread.adopting()});
     }
   }
 
   void add_work(Column<std::uint32_t> threads, Column<std::int64_t> called, Column<bool> known,
                 Column<std::uint32_t> labels, Column<std::int64_t> times, std::optional<Column<std::uint32_t>> created,
-                const std::vector<std::vector<std::uint32_t>>& creations) {
+                const std::vector<std::vector<std::uint32_t>>& creations, std::optional<Column<std::uint32_t>> owners,
+                std::optional<Column<std::uint8_t>> how) {
+    if (owners.has_value() != how.has_value()) throw std::invalid_argument("owners and how they own need each other");
+    if (owners) need_rows(times.size, *owners, *how);
     need_rows(times.size, threads, called, known, labels);
     if (created) need_rows(times.size, *created);
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < times.size; ++row) {
-      std::uint32_t node = known[row] ? around(threads_[threads[row]], called[row]) : 0;
+      std::uint32_t node = known[row] ? around(threads_[threads[row]], called[row]).node : 0;
+      if (owners && known[row] && (*how)[row] == kAdopted)
+        node = below(around(threads_[(*owners)[row]], called[row]).adopting, node);
       if (created) node = inside(node, (*created)[row], creations);
       Node& leaf = nodes_[child(node, labels[row] | kWork)];
       ++leaf.operations;
@@ -65,9 +71,8 @@ class PathTimes {
     }
   }
 
-  void finish() {
-    for (std::size_t i = 0; i < threads_.entries().size(); ++i)
-      advance(threads_.at(i), std::numeric_limits<std::int64_t>::max());
+  void finish(std::int64_t end) {
+    for (std::size_t i = 0; i < threads_.entries().size(); ++i) advance(threads_.at(i), end);
     threads_ = {};
   }
 
@@ -85,14 +90,17 @@ class PathTimes {
   // launched outside of all ranges.
   static constexpr std::size_t kKept = 1 << 17;
 
+  // `adopting` is the path with only those ranges that adopt work of other threads.
   struct Open {
     std::int64_t end;
-    std::uint32_t label, node;
+    std::uint32_t label;
+    bool adopts;
+    std::uint32_t node = 0, adopting = 0;
   };
-  // From a time on, the path of a thread.
+  // From a time on, the paths of a thread.
   struct Point {
     std::int64_t time;
-    std::uint32_t node;
+    std::uint32_t node, adopting;
   };
   struct Thread {
     std::vector<Open> open;  // outermost first
@@ -101,7 +109,17 @@ class PathTimes {
     std::int64_t now = 0;
 
     std::uint32_t node() const { return open.empty() ? 0 : open.back().node; }
+    std::uint32_t adopting() const { return open.empty() ? 0 : open.back().adopting; }
   };
+
+  // Opens a range inside the open ones.
+  void open(Thread& thread, Open range) {
+    const std::uint32_t outer = thread.node(), outer_adopting = thread.adopting();
+    range.node = child(outer, range.label);
+    range.adopting = outer_adopting;
+    if (range.adopts) range.adopting = outer_adopting == outer ? range.node : child(outer_adopting, range.label);
+    thread.open.push_back(range);
+  }
 
   // Beyond the limit, times count for the parent.
   std::uint32_t child(std::uint32_t parent, std::uint32_t label) {
@@ -135,6 +153,19 @@ class PathTimes {
     return node;
   }
 
+  // The path of adopted work: below the ranges that adopt it, the slices of its own thread.
+  std::uint32_t below(std::uint32_t adopting, std::uint32_t own) {
+    if (own == 0) return adopting;
+    const std::uint64_t key = std::uint64_t{adopting} << 32 | own;
+    if (const std::uint32_t* const known = adopted_.find(key)) return *known;
+    std::vector<std::uint32_t> labels;
+    for (std::uint32_t up = own; up != 0; up = nodes_[up].parent) labels.push_back(nodes_[up].label);
+    std::uint32_t node = adopting;
+    for (auto label = labels.rbegin(); label != labels.rend(); ++label) node = child(node, *label);
+    if (adopted_.entries().size() < kMostNodes) adopted_[key] = node;
+    return node;
+  }
+
   // Ends the ranges of a thread up to a time.
   void advance(Thread& thread, std::int64_t until) {
     while (!thread.open.empty()) {
@@ -143,15 +174,13 @@ class PathTimes {
       if (end > until) break;
       spend(thread, end);
       // A range inside the ended one may go on, if they only overlap.
-      std::size_t kept = 0;
-      for (const Open& one : thread.open) {
-        if (one.end <= end) continue;
-        const std::uint32_t parent = kept ? thread.open[kept - 1].node : 0;
-        const bool moved = &one != &thread.open[kept];
-        thread.open[kept++] = {one.end, one.label, moved ? child(parent, one.label) : one.node};
-      }
-      thread.open.resize(kept);
-      thread.points.push_back({thread.now, thread.node()});
+      const auto is_over = [end](const Open& one) { return one.end <= end; };
+      const auto first = std::find_if(thread.open.begin(), thread.open.end(), is_over);
+      const std::vector<Open> inside(first + 1, thread.open.end());
+      thread.open.erase(first, thread.open.end());
+      for (const Open& one : inside)
+        if (!is_over(one)) open(thread, one);
+      thread.points.push_back({thread.now, thread.node(), thread.adopting()});
     }
     spend(thread, until);
   }
@@ -162,8 +191,8 @@ class PathTimes {
     thread.now = until;
   }
 
-  // The path of a thread at a time.
-  std::uint32_t around(Thread& thread, std::int64_t time) {
+  // The paths of a thread at a time.
+  Point around(Thread& thread, std::int64_t time) {
     if (time >= thread.now) advance(thread, time);  // ranges that end at this time are not around it
     const std::vector<Point>& points = thread.points;
     const auto at = [&](std::size_t i) {
@@ -172,10 +201,10 @@ class PathTimes {
     if (!at(thread.latest)) {
       const auto next = std::upper_bound(points.begin(), points.end(), time,
                                          [](std::int64_t t, const Point& point) { return t < point.time; });
-      if (next == points.begin()) return 0;
+      if (next == points.begin()) return {};
       thread.latest = static_cast<std::size_t>(next - points.begin()) - 1;
     }
-    return points[thread.latest].node;
+    return points[thread.latest];
   }
 
   void forget() {
@@ -190,6 +219,7 @@ class PathTimes {
   std::vector<Node> nodes_ = std::vector<Node>(1);  // the first one is the root
   Table numbers_;                                   // of the nodes but the root
   Map<Thread> threads_;
+  Map<std::uint32_t> adopted_;  // results of below() by its arguments
   Map<std::uint32_t> created_;  // results of inside() by the node of the launch and the number of the creation
 };
 
@@ -200,14 +230,19 @@ void bind_path_times(nb::module_& m) {
   times.attr("WORK") = PathTimes::kWork;
   times.def(nb::init<>())
       .def("add_ranges", &PathTimes::add_ranges, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("labels"),
-           "Add ranges (ns). None begins before one of an earlier call, nor before the launch of earlier work.")
+           nb::arg("adopts") = nb::none(),
+           "Add ranges (ns), and whether they adopt work of other threads. None begins before one of an earlier call, nor\n"
+           "before the launch of earlier work.")
       .def("add_work", &PathTimes::add_work, nb::arg("threads"), nb::arg("called"), nb::arg("known"), nb::arg("labels"),
            nb::arg("times"), nb::arg("created") = nb::none(), nb::arg("creations") = nb::list(),
-           "Add work with its GPU time and the begin of its launching call (ns), if that is known. The ranges that begin\n"
-           "before these calls were added. ``creations`` has the labels of the ranges in which graph nodes were created,\n"
+           nb::arg("owners") = nb::none(), nb::arg("how") = nb::none(),
+           "Add work with its GPU time and the begin of its launching call (ns), if that is known, and the thread whose ranges\n"
+           "the call is in, as RangeThreads.find() returns it. The ranges that begin before these calls were added. Adopted\n"
+           "work is in the adopting ranges, and inside them in the slices of its own thread. ``creations`` has the labels of the ranges in which graph nodes were created,\n"
            "outermost first, the same at each call; ``created`` has the index there for each row. They are below the\n"
            "ranges of the launch, without those up to the innermost one that is around the launch too.")
-      .def("finish", &PathTimes::finish, "End all ranges, before those of another process.")
+      .def("finish", &PathTimes::finish, nb::arg("end") = std::numeric_limits<std::int64_t>::max(),
+           "End all ranges, at this time (ns) at the latest, before those of another process.")
       .def("nodes", &PathTimes::nodes,
            "The tree: (parent, label, operations, GPU time, time of threads) of each path; times are its own, in ns.\n"
            "Node 0 is the root. Parents precede their children. Labels of work have the bit WORK.");

@@ -1,24 +1,21 @@
 """NVTX ranges projected onto streams.
 
-A range contains the work that its thread launched between its begin and its end. The thread of a start/end range is the
-one that began it. On each stream with such work, the range becomes one slice, from the first begin to the last end of
-the work.
+A range contains the work that :class:`cutrace.trace.ranges.Ranges` gives it. On each stream with such work, the range
+becomes one slice, from the first begin to the last end of the work.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
-from ....runbin import BlockInfo
 from ....runbin.layout import TABLES
-from ....trace.rows import joined, never_ended
+from ....trace.rows import joined
 from ..gpu_styles import KeyIndex
 from ..gpu_tables import QUEUE_FIELDS
 from ..host_tables import PROJECTED, Spool
-from .launches import LaunchIndex, ReadBlock
+from .launches import LaunchIndex, RangesAhead
 
 _RANGE = TABLES["nvtx_ranges"]
 _KEPT = tuple(name for name in PROJECTED.offsets if name in _RANGE.offsets and name not in ("start", "end"))
@@ -35,19 +32,20 @@ _LOOKS = 256
 _BYTES = f"V{_RANGE.row_size}"
 
 
-#: The work of a range (by number) on a stream so far: the first begin and the last end.
-_SEEN = np.dtype([("range", np.int64), ("queue", np.uint32), ("start", np.uint64), ("end", np.uint64)])
+#: Bits that say which work of a range is on a stream.
+OWN_WORK, ADOPTED_WORK = 1, 2
+#: The work of a range (by number) on a stream so far: the first begin, the last end, and the kinds of its work.
+_SEEN = np.dtype(
+    [("range", np.int64), ("queue", np.uint32), ("start", np.uint64), ("end", np.uint64), ("work", np.uint8)]
+)
 
 
 class Projection:
-    """The ranges of one process, read in step with the work launched in them. The slices are put into a spool of
+    """The NVTX ranges of one process, read in step with the work launched in them. The slices are put into a spool of
     :data:`PROJECTED`."""
 
-    def __init__(
-        self, read: ReadBlock, infos: list[BlockInfo], launches: LaunchIndex, queues: KeyIndex, spool: Spool
-    ) -> None:
-        self._read, self._launches, self._queues, self._spool = read, launches, queues, spool
-        self._unread = deque(infos)
+    def __init__(self, ranges_ahead: RangesAhead, launches: LaunchIndex, queues: KeyIndex, spool: Spool) -> None:
+        self._ahead, self._launches, self._queues, self._spool = ranges_ahead, launches, queues, spool
         self._ranges = np.zeros(0, _RANGE.dtype)
         # By thread, for its ranges in the order of their begin: rows, begins, ends, and the latest end so far.
         self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
@@ -59,16 +57,10 @@ class Projection:
 
     @property
     def active(self) -> bool:
-        return bool(self._unread) or bool(len(self._ranges))
+        return self._ahead.left or bool(len(self._ranges))
 
     def advance(self, until: int) -> None:
-        read = [self._ranges]
-        while self._unread and self._unread[0].first_time < until:
-            known, unknown = self._read(self._unread.popleft())
-            still_open = unknown[never_ended(_RANGE.name, unknown)]
-            if len(still_open):
-                still_open["end"] = _LATEST
-            read += [known, still_open]
+        read = [self._ranges, *self._ahead.take(until)]
         if len(read) > 1:
             self._may_look += _LOOKS * sum(map(len, read[1:]))
             self._ranges, self._threads = joined(_RANGE, read), {}
@@ -103,7 +95,7 @@ class Projection:
         """Find the ranges of the noted work."""
         if not self._threads:
             self._index()
-        for thread, queue, launched, start, end in self._launches.calls.take():
+        for thread, queue, adopted, launched, start, end in self._launches.calls.take():
             if thread not in self._threads:
                 continue
             if (launched[1:] < launched[:-1]).any():
@@ -117,7 +109,7 @@ class Projection:
             if self._may_look < 0:
                 self.dropped += int(near.stop - near.start)
                 continue
-            edges = np.searchsorted(launched, starts[near]), np.searchsorted(launched, ends[near], "right")
+            edges = np.searchsorted(launched, starts[near]), np.searchsorted(launched, ends[near])
             some = edges[1] > edges[0]
             if some.any():
                 ranges, begins, stops = rows[near][some], edges[0][some], edges[1][some]
@@ -125,6 +117,7 @@ class Projection:
                 last = _extremes(np.maximum, end, begins, stops)
                 seen = np.empty(len(ranges), _SEEN)
                 seen["range"], seen["queue"], seen["start"], seen["end"] = ranges, queue, first, last
+                seen["work"] = ADOPTED_WORK if adopted else OWN_WORK
                 self._seen.append(seen)
 
     def _pass_on(self, done: np.ndarray) -> None:
@@ -132,8 +125,11 @@ class Projection:
         seen = _merged(self._seen)
         ready = done[seen["range"]]
         chosen, kept = seen[ready], seen[~ready]
-        chosen = chosen[np.argsort(chosen["start"], kind="stable")]
+        # Ranges with the same work are nested as on the host: by start, then the longer first.
+        ends, starts = (self._ranges[field][chosen["range"]] for field in ("end", "start"))
+        chosen = chosen[np.lexsort((_LATEST - ends, starts, _LATEST - chosen["end"], chosen["start"]))]
         rows = np.zeros(len(chosen), PROJECTED.dtype)
+        rows["work"] = chosen["work"]
         ranges = self._ranges.view(_BYTES).take(chosen["range"]).view(_RANGE.dtype)
         for name in _KEPT:
             rows[name] = ranges[name]
@@ -178,4 +174,5 @@ def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
     at = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
     merged = seen[at]
     merged["start"], merged["end"] = np.minimum.reduceat(seen["start"], at), np.maximum.reduceat(seen["end"], at)
+    merged["work"] = np.bitwise_or.reduceat(seen["work"], at)
     return merged

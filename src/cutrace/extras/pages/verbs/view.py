@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +15,8 @@ from ....cli.output import say_written
 @click.argument("source", metavar="FILE", type=options.SOURCE)
 @click.argument("other", metavar="[OTHER]", type=options.SOURCE, required=False)
 @options.output("The page (.html).", default="page.html")
-def view(source: Path, other: Path | None, output: Path) -> None:
+@options.ranges
+def view(source: Path, other: Path | None, output: Path, ranges: Any) -> None:
     """Write one page of FILE: timeline, flame graph of GPU time by range, kernels, copies, idle time, memory.
 
     With OTHER, an earlier trace, the flame graph shows what changed: frames that take more time are red, frames that
@@ -26,5 +28,5 @@ def view(source: Path, other: Path | None, output: Path) -> None:
     """
     from .. import api
 
-    api.view(source, output, other=other)
+    api.view(source, output, other=other, ranges=ranges)
     say_written(output)

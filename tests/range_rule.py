@@ -1,0 +1,106 @@
+"""The rule of ranges as a plain loop, to compare what computes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cutrace import Trace
+from cutrace.trace.rows import never_ended
+
+WORK = ("kernels", "memcpys", "memsets", "graph_launches")
+
+
+@dataclass(frozen=True)
+class Range:
+    process: int
+    thread: int
+    start: int
+    end: float
+    name: str
+    domain: str
+    style: str = "push/pop"
+
+    @property
+    def frame(self) -> str:
+        """The name of its frame in a flame graph."""
+        return f"{self.domain}:{self.name}" if self.domain else self.name
+
+
+@dataclass(frozen=True)
+class Piece:
+    """GPU work, with its stream and the name of its way of belonging to ranges."""
+
+    start: int
+    end: int
+    stream: tuple[int, int, int, int]
+    how: str
+    ranges: tuple[Range, ...]
+
+
+def ranges_of(trace: Trace) -> list[Range]:
+    """The NVTX ranges of a trace; those that never end have an infinite end."""
+    unknown = trace.unknown("nvtx_ranges")
+    still_open = unknown[never_ended("nvtx_ranges", unknown)]
+    found = []
+    for rows, endless in ((trace.nvtx_ranges, False), (still_open, True)):
+        for row in rows:
+            end = float("inf") if endless else int(row["end"])
+            name, domain = (trace.strings[int(row[field])] for field in ("name", "domain"))
+            style = ("push/pop", "start/end")[row["kind"]]
+            found.append(Range(int(row["process"]), int(row["thread"]), int(row["start"]), end, name, domain, style))
+    return found
+
+
+def owner(ranges: list[Range], process: int, thread: int, time: int, by: str = "adopted") -> tuple[str, int]:
+    """How a launch belongs to ranges, and the thread whose ranges these are."""
+    threads = {r.thread for r in ranges if r.process == process and r.start <= time < r.end}
+    if thread in threads:
+        return "own", thread
+    if by == "own" or not threads:
+        return "none", -1
+    if len(threads) > 1:
+        return "several", -1
+    return "adopted", threads.pop()
+
+
+def pieces(trace: Trace, by: str = "adopted") -> list[Piece]:
+    """The GPU work of a trace with the ranges around its launch."""
+    ranges = ranges_of(trace)
+    calls: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for row in trace.api_calls:
+        key = int(row["process"]), int(row["correlation"])
+        call = int(row["start"]), -int(row["end"]), int(row["thread"])
+        calls[key] = min(calls.get(key, call), call)
+    found = []
+    for table in WORK:
+        for row in trace.table(table):
+            process, correlation = int(row["process"]), int(row["correlation"])
+            call = calls.get((process, correlation)) if correlation else None
+            how, around = "none", ()
+            if call:
+                how, thread = owner(ranges, process, call[2], call[0], by)
+                around = tuple(r for r in ranges if (r.process, r.thread) == (process, thread))
+                around = tuple(r for r in around if r.start <= call[0] < r.end)
+            stream = process, *(int(row[field]) for field in ("device", "context", "stream"))
+            found.append(Piece(int(row["start"]), int(row["end"]), stream, how, around))
+    return found
+
+
+def time_by_name(work: list[Piece], name_of: Callable[[Range], str]) -> Counter[str]:
+    """The GPU time of the ranges of each name; work in several of them counts once."""
+    times: Counter[str] = Counter()
+    for piece in work:
+        for name in set(map(name_of, piece.ranges)):
+            times[name] += piece.end - piece.start
+    return times
+
+
+def time_by_range(work: list[Piece]) -> Counter[str]:
+    """The GPU time of the ranges of each name, each range by itself."""
+    times: Counter[str] = Counter()
+    for piece in work:
+        for around in piece.ranges:
+            times[around.name] += piece.end - piece.start
+    return times

@@ -1,0 +1,204 @@
+"""The GPU work of a range is the same in all outputs, and follows the rule of docs/ranges.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from captures import DATA, Capture
+from cutrace.analysis.collectors import collect
+from cutrace.analysis.stats import StatsOptions
+from cutrace.slicing import Conditions, cut
+from pftrace import decode
+from range_rule import Piece, Range, pieces, time_by_name, time_by_range
+
+
+def _launches(c: Capture, *calls: tuple[int, int], seen: int = 0) -> None:
+    """Launch a kernel at each time in a thread; kernels take a different time each."""
+    kernel = c.launch("_Z4workv")
+    for number, (time, thread) in enumerate(calls, seen + 1):
+        c.api("cudaLaunchKernel", time, time + 1, thread=thread, correlation=number)
+        begin = 100_000 + 1_000 * number
+        c.kernel(kernel, begin, begin + (1 << number % 9), correlation=number, stream=7 + number % 2)
+
+
+def _killed(c: Capture) -> None:
+    c.push_pop("program", 10, None)
+    c.push_pop("step", 20, 50)
+    c.push_pop("step", 60, None)
+    _launches(c, (5, 100), (15, 100), (30, 100), (55, 100), (70, 100), (80, 200))
+
+
+def _several_threads(c: Capture) -> None:
+    c.push_pop("main", 10, 100)
+    c.push_pop("loader", 50, 150, thread=300)
+    c.push_pop("other", 200, 300, thread=400)
+    _launches(c, *((time, thread) for time in (5, 20, 60, 120, 160, 250) for thread in (100, 200, 300)))
+
+
+def _overlapping(c: Capture) -> None:
+    c.start_end("first", 10, 60, range_id=1)
+    c.start_end("second", 30, 90, range_id=2, end_thread=200)
+    c.push_pop("inside", 40, 80)
+    _launches(c, *((time, thread) for time in (20, 35, 50, 70, 85, 95) for thread in (100, 200)))
+
+
+def _edges(c: Capture) -> None:
+    c.push_pop("a", 10, 20)
+    c.push_pop("b", 20, 30)
+    c.push_pop("empty", 25, 25)
+    c.push_pop("c", 40, 50, thread=200)
+    _launches(c, *((time, thread) for time in (9, 10, 19, 20, 25, 30, 39, 40, 50) for thread in (100, 300)))
+
+
+def _ties(c: Capture) -> None:
+    # Inner ranges end first, so they are written first.
+    c.push_pop("inner", 10, 40, depth=2)
+    c.push_pop("middle", 10, 50, depth=1)
+    c.push_pop("outer", 5, 60)
+    c.push_pop("same", 100, 120)
+    c.push_pop("same", 90, 130)
+    _launches(c, (15, 100), (20, 200), (110, 100))
+
+
+_MADE = {
+    "killed": _killed, "several": _several_threads, "overlapping": _overlapping, "edges": _edges, "ties": _ties,
+}  # fmt: skip
+_RECORDED = ["torch_step.bin", "modules.bin", "ranks.bin", "cuda_graph.bin", "processes.bin", "cut"]
+
+
+@pytest.fixture(params=[*_MADE, *_RECORDED])
+def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param in _MADE:
+        with Capture(tmp_path / "made.bin") as c:
+            _MADE[request.param](c)
+        return tmp_path / "made.bin"
+    if request.param == "cut":
+        whole = (DATA / "torch_step.bin").read_bytes()
+        (tmp_path / "cut.bin").write_bytes(whole[: len(whole) * 3 // 4])
+        return tmp_path / "cut.bin"
+    return DATA / request.param
+
+
+def _stats(path: Path, by: str) -> Counter[str]:
+    with cutrace.load(path) as trace:
+        found = collect(trace, ["ranges"], StatsOptions(ranges=by)).ranges
+    times: Counter[str] = Counter()
+    for use in found:
+        times[use.name] += use.projected.gpu_ns
+    return +times
+
+
+def _flame(path: Path, by: str) -> Counter[str]:
+    times: Counter[str] = Counter()
+    for frames in cutrace.flame(path, ranges=by).root.walk():
+        name = frames[-1].name
+        if frames[-1].kind == "range" and name not in [frame.name for frame in frames[:-1]]:
+            times[name] += frames[-1].gpu_ns
+    return +times
+
+
+def _folded(path: Path, by: str, folder: Path) -> Counter[str]:
+    cutrace.convert(path, folder / "out.folded", ranges=by)
+    times: Counter[str] = Counter()
+    for line in (folder / "out.folded").read_text().splitlines():
+        frames, _, time = line.rpartition(" ")
+        for name in set(frames.split(";")[:-1]):
+            times[name] += int(time)
+    return times
+
+
+def _slice(path: Path, name: str, by: str, folder: Path) -> int:
+    cut(path, folder / "part.bin", Conditions(nvtx=[name], ranges=by))
+    with cutrace.load(folder / "part.bin") as trace:
+        return sum(piece.end - piece.start for piece in pieces(trace))
+
+
+def _projected(work: list[Piece]) -> Counter[tuple[str, int, int, str | None]]:
+    """Each range on each stream: its name, the time of its work, and which of it is adopted."""
+    found: dict[tuple[Range, tuple[int, ...]], list[Piece]] = {}
+    for piece in work:
+        for around in piece.ranges:
+            found.setdefault((around, piece.stream), []).append(piece)
+    slices: Counter[tuple[str, int, int, str | None]] = Counter()
+    for (around, _), inside in found.items():
+        kinds = {piece.how for piece in inside}
+        adopted = {("own",): None, ("adopted",): "all"}.get(tuple(kinds), "some")
+        slices[around.name, min(p.start for p in inside), max(p.end for p in inside), adopted] += 1
+    return slices
+
+
+def _in_perfetto(path: Path, by: str, folder: Path) -> Counter[tuple[str, int, int, str | None]]:
+    cutrace.convert(path, folder / "out.pftrace", ranges=by, capture=False)
+    derived = decode(folder / "out.pftrace").derived
+    slices = [s for s in derived if s.track.name.startswith("NVTX ") and "graph nodes" not in s.track.name]
+    return Counter((s.name, s.start, s.end, s.args.get("adopted")) for s in slices)
+
+
+@pytest.mark.parametrize("by", ["adopted", "own"])
+def test_all_outputs_give_a_range_the_same_work(capture, by, tmp_path):
+    with cutrace.load(capture) as trace:
+        work = pieces(trace, by)
+        has_origins = trace.origins is not None
+    assert any(piece.ranges for piece in work)
+
+    assert _stats(capture, by) == time_by_range(work)
+    assert _in_perfetto(capture, by, tmp_path) == _projected(work)
+    if has_origins:
+        return  # flame graphs and slices also have the ranges of the creation of graph nodes
+    by_frame = time_by_name(work, lambda r: r.frame)
+    assert _flame(capture, by) == by_frame
+    assert _folded(capture, by, tmp_path) == by_frame
+    expected = time_by_name(work, lambda r: r.name)
+    for name in list(expected)[:8]:
+        assert _slice(capture, name, by, tmp_path) == expected[name], name
+
+
+def test_the_shares_of_gpu_time_are_those_of_the_rule(capture):
+    with cutrace.load(capture) as trace:
+        found = collect(trace, ["range_shares"]).range_shares
+        shares = {share.how: (share.operations, share.gpu_ns) for share in found}
+        work = pieces(trace)
+    for how in ("own", "adopted", "several", "none"):
+        mine = [piece.end - piece.start for piece in work if piece.how == how]
+        assert shares[how] == (len(mine), sum(mine))
+
+
+def test_the_backward_pass_belongs_to_its_range():
+    assert _stats(DATA / "torch_step.bin", "adopted")["backward"] == 226_978
+    assert _stats(DATA / "torch_step.bin", "own")["backward"] < 3_000
+
+
+def test_ranges_with_the_same_work_are_nested_as_on_their_thread(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("inner", 10, 40, depth=2)
+        c.push_pop("middle", 10, 50, depth=1)
+        c.push_pop("outer", 5, 60)
+        _launches(c, (15, 100))
+    cutrace.convert(tmp_path / "a.bin", tmp_path / "a.pftrace", capture=False)
+    slices = [s for s in decode(tmp_path / "a.pftrace").derived if s.track.name.startswith("NVTX")]
+    # A slice that begins first encloses the others: the order of the file is that of nesting.
+    assert [s.name for s in slices] == ["outer", "middle", "inner"]
+
+
+def test_annotations_of_other_tools_adopt_work_too(tmp_path):
+    """In a trace of torch.profiler, the operators of the backward pass are in no annotation of their thread."""
+    source = DATA / "kineto-torch2.11-h200-transformer.json.gz"
+    with cutrace.load(source) as trace:
+        shares = {share.how: share.gpu_ns for share in collect(trace, ["range_shares"]).range_shares}
+        annotations = [use for use in collect(trace, ["host"]).host if use.kind == "annotation"]
+    assert shares["adopted"] > 0
+    flame = cutrace.flame(source).root
+    for use in annotations:
+        own = [f[-1] for f in flame.walk() if f[-1].name == use.name and use.name not in [g.name for g in f[:-1]]]
+        assert sum(frame.gpu_ns for frame in own) == use.projected.gpu_ns
+        assert _annotation_slice(source, use.name, tmp_path) == use.projected.gpu_ns
+
+
+def _annotation_slice(source: Path, name: str, folder: Path) -> int:
+    cut(source, folder / "part.bin", Conditions(nvtx=[name]))
+    with cutrace.load(folder / "part.bin") as part:
+        return sum(piece.end - piece.start for piece in pieces(part))
