@@ -137,36 +137,103 @@ struct Group {
   }
 };
 
+constexpr std::uint16_t kEnd = INT16_MAX;  // the stream of events that end a slice
+
 struct TrackEvent {
   std::uint64_t time;
   std::uint32_t row;
   std::uint32_t lane;
   std::uint32_t group;  // the index among the groups of the window
   std::uint16_t stream;
+
+  bool ends_slice() const { return stream == kEnd; }
 };
 
 // Up to so many events for Python, as columns.
 struct Events {
-  Array<std::uint16_t> streams;
+  Array<std::uint16_t> programs;
   Array<std::uint32_t> rows, tracks;
   Array<std::uint64_t> times;
   std::size_t count = 0;
 
-  explicit Events(std::size_t most) : streams(most), rows(most), tracks(most), times(most) {}
+  explicit Events(std::size_t most) : programs(most), rows(most), tracks(most), times(most) {}
 
-  void add(const TrackEvent& event, std::uint16_t stream, std::uint32_t track) {
-    streams[count] = stream;
+  void add(const TrackEvent& event, std::size_t program, std::uint32_t track) {
+    programs[count] = static_cast<std::uint16_t>(program);
     rows[count] = event.row;
     tracks[count] = track;
     times[count++] = event.time;
   }
 
   void shrink() {
-    streams.shrink(count);
+    programs.shrink(count);
     rows.shrink(count);
     tracks.shrink(count);
     times.shrink(count);
   }
+};
+
+// The events of a window in the order of time, for Python. Python has a program for each stream, then one for the ends of
+// slices, and then the same again for hosts: a host is the first event at its time, and later events at this time join it if
+// their stream allows that.
+class TakenEvents {
+ public:
+  TakenEvents(std::size_t most, Column<std::uint8_t> joins, std::size_t most_joined)
+      : placed_(most), joined_(most), joins_(joins), most_joined_(most_joined) {}
+
+  void add(const TrackEvent& event, std::uint32_t track) {
+    if (!event.ends_slice() && event.stream >= joins_.size) throw std::invalid_argument("each stream needs an entry");
+    const bool first_at_its_time = placed_.count == 0 || placed_.times[host_] != event.time;
+    if (!first_at_its_time && may_join(event)) {
+      join(event, track);
+      return;
+    }
+    placed_.add(event, event.ends_slice() ? end_program() : event.stream, track);
+    if (!first_at_its_time) return;
+    host_ = placed_.count - 1;
+    guests_ = 0;
+  }
+
+  // Ends the columns. offsets_[i] to offsets_[i + 1] are the events that joined event i.
+  void finish() {
+    placed_.shrink();
+    joined_.shrink();
+    offsets_.resize(placed_.count + 1);
+    for (const std::size_t host : hosts_) ++offsets_[host + 1];
+    std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());
+  }
+
+  nb::tuple to_python() {
+    return nb::make_tuple(
+        nb::make_tuple(to_array(std::move(placed_.programs)), to_array(std::move(placed_.rows)),
+                       to_array(std::move(placed_.times)), to_array(std::move(placed_.tracks))),
+        nb::make_tuple(to_array(std::move(joined_.programs)), to_array(std::move(joined_.rows)), to_array(std::move(offsets_)),
+                       to_array(std::move(joined_.tracks))));
+  }
+
+ private:
+  std::size_t end_program() const { return joins_.size; }
+  std::size_t programs() const { return joins_.size + 1; }  // without those of hosts
+
+  bool may_join(const TrackEvent& event) const {
+    return !event.ends_slice() && joins_[event.stream] != 0 && guests_ < most_joined_;
+  }
+
+  void join(const TrackEvent& event, std::uint32_t track) {
+    joined_.add(event, event.stream, track);
+    hosts_.push_back(host_);
+    std::uint16_t& program = placed_.programs[host_];
+    if (guests_ == 0) program = static_cast<std::uint16_t>(program + programs());
+    ++guests_;
+  }
+
+  Events placed_, joined_;
+  std::vector<std::size_t> hosts_;  // of the joined events
+  std::vector<std::uint32_t> offsets_;
+  Column<std::uint8_t> joins_;
+  std::size_t most_joined_;
+  std::size_t host_ = 0;    // the first event at the time of the last one
+  std::size_t guests_ = 0;  // how many events joined it
 };
 
 class Lanes {
@@ -243,54 +310,18 @@ class Lanes {
       throw std::invalid_argument("each stream needs an entry, and each lane a track");
     Window window = std::move(closed_.front());
     closed_.pop_front();
-    Events alone(window.events.size()), joined(window.events.size());
-    std::vector<std::uint32_t> offsets;
+    TakenEvents taken(window.events.size(), joins, most_joined);
     {
       nb::gil_scoped_release release;
-      std::vector<std::size_t> first;  // lane of each group
-      std::vector<Run> runs;
-      std::vector<std::size_t> hosts;  // of the joined events
-      std::size_t begin = 0, lane = 0;
-      for (std::size_t i = 0; i < window.groups.size(); ++i) {
-        first.push_back(lane);
-        lane += window.lanes[i];
-        runs.push_back({begin, begin + window.counts[i]});
-        begin = runs.back().end;
-      }
-      const auto ends = static_cast<std::uint16_t>(joins.size);
-      std::size_t host = 0;  // the first event at a time, from 1
-      std::size_t guests = 0;
+      const std::vector<std::size_t> first_lanes = window.first_lanes();
+      std::vector<Run> runs = window.runs();
       in_order(window.events, runs, [&](const TrackEvent& event) {
-        const std::uint32_t track = tracks[first[event.group] + event.lane];
-        const bool again = host > 0 && alone.times[host - 1] == event.time;
-        if (event.stream == kEnd) {
-          alone.add(event, ends, track);
-        } else if (event.stream >= ends) {
-          throw std::invalid_argument("each stream needs an entry, and each lane a track");
-        } else if (again && guests < most_joined && joins[event.stream] != 0) {
-          joined.add(event, event.stream, track);
-          hosts.push_back(host);
-          std::uint16_t& of_host = alone.streams[host - 1];
-          if (guests++ == 0) of_host = static_cast<std::uint16_t>(of_host + ends + 1);
-        } else {
-          alone.add(event, event.stream, track);
-        }
-        if (again) return;
-        host = alone.count;
-        guests = 0;
+        taken.add(event, tracks[first_lanes[event.group] + event.lane]);
       });
-      alone.shrink();
-      joined.shrink();
-      offsets.resize(alone.count + 1);
-      for (const std::size_t at : hosts) ++offsets[at];
-      if (!hosts.empty()) std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
+      taken.finish();
     }
     spare_.push_back(std::move(window));
-    return nb::make_tuple(
-        nb::make_tuple(to_array(std::move(alone.streams)), to_array(std::move(alone.rows)), to_array(std::move(alone.times)),
-                       to_array(std::move(alone.tracks))),
-        nb::make_tuple(to_array(std::move(joined.streams)), to_array(std::move(joined.rows)), to_array(std::move(offsets)),
-                       to_array(std::move(joined.tracks))));
+    return taken.to_python();
   }
 
   nb::object spilled() const {
@@ -302,7 +333,10 @@ class Lanes {
   std::uint64_t outside() const { return outside_; }
 
  private:
-  static constexpr std::uint16_t kEnd = INT16_MAX;  // the stream of events that end a slice
+  // The events of one group, by index.
+  struct Run {
+    std::size_t next, end;
+  };
 
   // The events of a window, group by group: the numbers of the groups, and of events and lanes of each. `first` is the earliest
   // time.
@@ -322,11 +356,24 @@ class Lanes {
       lanes.back() = std::max(lanes.back(), number + 1);
       events.push_back({time, row, number, group, stream});
     }
-  };
 
-  // The events of one group, by index.
-  struct Run {
-    std::size_t next, end;
+    // The first lane of each group, among the lanes of all.
+    std::vector<std::size_t> first_lanes() const {
+      std::vector<std::size_t> first(groups.size());
+      std::exclusive_scan(lanes.begin(), lanes.end(), first.begin(), std::size_t{0});
+      return first;
+    }
+
+    // The events of each group.
+    std::vector<Run> runs() const {
+      std::vector<Run> out;
+      std::size_t begin = 0;
+      for (const std::uint32_t count : counts) {
+        out.push_back({begin, begin + count});
+        begin += count;
+      }
+      return out;
+    }
   };
 
   const Window& oldest() const {
