@@ -78,21 +78,17 @@ def events(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_events_of_json_have_them_and_come_back(run: Path, tmp_path: Path) -> None:
+def test_events_of_json_have_them(run: Path, tmp_path: Path) -> None:
     cutrace.convert(run, tmp_path / "x.json")
     found = events(tmp_path / "x.json")
     assert found["ncclAllReduce"].items() >= ALL_REDUCE.items()
     assert found["started"].items() >= {"depth (field)": 7, "domain (field)": "own", "payload": [1, 2]}.items()
     assert found["mark"]["payload (field)"] == 3
     assert (found["number"]["payload"], found["number"]["payload type"]) == (3, 2)
-    with cutrace.load(tmp_path / "x.json") as trace:
-        texts = {trace.strings[r["name"]]: trace.strings[r["arguments"]] for r in trace.nvtx_ranges}
-        assert json.loads(texts["ncclAllReduce"]) == ALL_REDUCE
-        assert texts["plain"] == ""
 
 
 def test_a_database_has_them_as_nsys_has(run: Path, tmp_path: Path) -> None:
-    cutrace.convert(run, tmp_path / "x.sqlite")
+    cutrace.convert(run, tmp_path / "x.sqlite", capture=False)
     with cutrace.load(tmp_path / "x.sqlite") as trace:
         texts = {trace.strings[r["name"]]: trace.strings[r["arguments"]] for r in trace.nvtx_ranges}
     assert json.loads(texts["ncclAllReduce"]) == ALL_REDUCE
