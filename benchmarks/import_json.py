@@ -123,7 +123,7 @@ def main() -> None:
             shutil.copyfileobj(source, file, 1 << 20)
         size = plain.stat().st_size
         result: dict[str, Any] = {
-            "benchmark": "import_json", "version": cutrace.__version__, "machine": _machine(), "file": chosen.file.name,
+            "benchmark": "import_json", "version": cutrace.__version__, "machine": machine(), "file": chosen.file.name,
             "json_bytes": size, "rounds": chosen.rounds, **measured(plain, size, chosen.rounds),
         }  # fmt: skip
         if packed:
@@ -137,7 +137,7 @@ def main() -> None:
         chosen.out.write_text(json.dumps([*known, result], indent=2) + "\n")
 
 
-def _machine() -> str:
+def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
