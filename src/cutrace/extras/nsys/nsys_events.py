@@ -45,7 +45,8 @@ def _has_text(reading: NsysReading, batch: Batch, column: str) -> np.ndarray:
     """Whether each id of a column is that of a string in the file."""
     ids, inverse = np.unique(batch[column], return_inverse=True)
     known = np.array([bool(reading.texts[number]) for number in ids.tolist()], bool)
-    return batch.known(column) & known[inverse.reshape(-1)]
+    has_text: np.ndarray = batch.known(column) & known[inverse.reshape(-1)]
+    return has_text
 
 
 def _kernels(reading: NsysReading, target: Target, made: Rows) -> None:
