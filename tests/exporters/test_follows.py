@@ -26,6 +26,7 @@ from cutrace.exporters.perfetto.host_tables import Spool
 from cutrace.runbin.labels import MEMCPY_KINDS, MEMORY_KINDS
 from cutrace.trace import Trace
 from pftrace import Decoded, decode
+from range_rule import Piece, Range, pieces
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 COMMITTED = sorted(p.name for p in DATA.glob("*.bin"))
@@ -143,23 +144,17 @@ def stream_of(name: str) -> int:
 def test_nvtx_on_streams(capture: Path, decoded: Decoded) -> None:
     expected: Counter[Any] = Counter()
     with cutrace.load(capture) as trace:
-        known, pid = calls(trace), pids(trace)
-        opened = trace.unknown("nvtx_ranges")
-        opened = opened[(opened["start"] > 0) & (opened["end"] == 0)]
-        work_of: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-        for w in all_work(trace):
-            call = known.get((w["process"], w["correlation"]))
-            if call:
-                work_of[w["process"], call["thread"]].append(w | {"launched": call["start"]})
-        for r in (*dicts(trace.nvtx_ranges), *dicts(opened)):
-            inside: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-            for w in work_of[r["process"], r["thread"]]:
-                if r["start"] <= w["launched"] <= (r["end"] or NEVER):
-                    inside[w["device"], w["context"], w["stream"]].append(w)
-            for (_, _, stream), found in inside.items():
-                domain = trace.strings[r["domain"]]
-                first, last = min(w["start"] for w in found), max(w["end"] for w in found)
-                expected[pid[r["process"]], first, last, trace.strings[r["name"]], domain, r["thread"], stream] += 1
+        pid = pids(trace)
+        work_of: dict[Any, list[Piece]] = defaultdict(list)
+        range_of: dict[int, Range] = {}
+        for piece in pieces(trace):
+            for around in piece.ranges:
+                range_of[id(around)] = around
+                work_of[id(around), piece.stream].append(piece)
+        for (number, (process, *_, stream)), work in work_of.items():
+            around = range_of[number]
+            first, last = min(w.start for w in work), max(w.end for w in work)
+            expected[pid[process], first, last, around.name, around.domain, around.thread, stream] += 1
     assert decoded.derived or not expected
     shown = Counter(
         (s.pid, s.start, s.end, s.name, s.args.get("domain", ""), s.args.get("thread", 0), stream_of(s.track.name))
