@@ -168,7 +168,7 @@ def test_a_flame_graph_shows_itself_in_a_notebook():
     with cutrace.load(DATA / "torch_step.bin") as trace:
         assert graph.root == flame(trace)
         assert cutrace.flame(trace) == graph
-    assert repr(graph) == "<FlameGraph of 79 frames, 1.19 ms of GPU time>"
+    assert repr(graph) == "<FlameGraph of 105 frames, 1.19 ms of GPU time>"
     inner = Page(html.unescape(re.fullmatch(r'<iframe srcdoc="([^"]*)" .*</iframe>', graph._repr_html_(), re.S)[1]))
     assert frames(inner)["names"][0] == "all"
     assert "GPU time by range" in inner.words
