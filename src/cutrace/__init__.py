@@ -9,7 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .api import Diff, Report, demangle, diff, info, open, redact, sql, stats, trace_processor
+    from .api import (
+        Diff,
+        Report,
+        demangle,
+        diff,
+        info,
+        open,
+        redact,
+        sql,
+        stats,
+        trace_processor,
+    )
     from .collect import arm, attach, dump, mark, processes, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
@@ -54,7 +65,9 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "api")
-    value = getattr(import_module(f".{home}", __name__), "cut" if name == "slice" else name)
+    value = getattr(
+        import_module(f".{home}", __name__), "cut" if name == "slice" else name
+    )
     globals()[name] = value
     return value
 

@@ -173,7 +173,9 @@ def stats(
         known = dict.fromkeys(column.name for one in results for column in one.columns)
         if results and sort not in known:
             among = f"there are {', '.join(known)}"
-            raise CutraceError(f"no report has a column {sort!r}: {did_you_mean(sort, known, among)}")
+            raise CutraceError(
+                f"no report has a column {sort!r}: {did_you_mean(sort, known, among)}"
+            )
         results = [replace(one, rows=one.sorted(sort).rows) for one in results]
     if isinstance(report, str):
         return results[0]
@@ -216,7 +218,10 @@ class Diff:
 
     def reports(self, *, everything: bool = False) -> list[Report]:
         """Return a report for each section with differences; with ``everything`` also for equal sections."""
-        return [Report(**vars(table)) for table in difference_tables(self.comparison, everything=everything)]
+        return [
+            Report(**vars(table))
+            for table in difference_tables(self.comparison, everything=everything)
+        ]
 
     def __str__(self) -> str:
         return "\n\n".join([*map(str, self.reports()), self.verdict])
@@ -224,11 +229,21 @@ class Diff:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return "".join([*(report._repr_html_() for report in self.reports()), f"<p>{self.verdict}</p>"])
+        return "".join(
+            [
+                *(report._repr_html_() for report in self.reports()),
+                f"<p>{self.verdict}</p>",
+            ]
+        )
 
 
 def diff(
-    a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[str] = (), clock: Clock = "align"
+    a: Source,
+    b: Source,
+    *,
+    fail_on: str = "exact",
+    tolerance: Iterable[str] = (),
+    clock: Clock = "align",
 ) -> Diff:
     """Compare two traces: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
 
@@ -316,7 +331,9 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
     Raises :class:`CutraceError` when the package is not installed, or the program cannot be had or started.
     """
     engine = arrow.package("perfetto.trace_processor", "perfetto", "trace_processor()")
-    config = engine.TraceProcessorConfig(bin_path=None if shell is None else str(Path(shell)))
+    config = engine.TraceProcessorConfig(
+        bin_path=None if shell is None else str(Path(shell))
+    )
     with _for_perfetto(source, lambda sentence: None) as path, path.open("rb") as file:
         try:
             made: TraceProcessor = engine.TraceProcessor(trace=file, config=config)

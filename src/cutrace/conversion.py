@@ -69,7 +69,12 @@ def convert(
         ranges=ranges,
         progress=progress,
     )
-    with opened(source, redacted=redact, clock=clock, select=lambda trace: window(trace, start, end)) as trace:
+    with opened(
+        source,
+        redacted=redact,
+        clock=clock,
+        select=lambda trace: window(trace, start, end),
+    ) as trace:
         write(trace, destination, request)
 
 
@@ -79,19 +84,29 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     request = request or Request()
     exporter = check_destination(destination, trace.sources, request.format)
     if request.capture and exporter.name not in CARRIERS:
-        raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
+        raise CutraceError(
+            f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite"
+        )
     if exporter in plugins.own_exporters():
         if request.table and exporter.name != "csv":
-            raise CutraceError(f"{exporter.description} is not made of one table: choose .csv, or no table")
+            raise CutraceError(
+                f"{exporter.description} is not made of one table: choose .csv, or no table"
+            )
         if request.compress and exporter.name not in ("perfetto", "chrome"):
-            raise CutraceError(f"{exporter.description} has no packets to compress: choose .pftrace, or no compression")
+            raise CutraceError(
+                f"{exporter.description} has no packets to compress: choose .pftrace, or no compression"
+            )
         if request.by != "range" and exporter.name not in ("folded", "speedscope"):
-            raise CutraceError(f"{exporter.description} has no frames: choose .folded or .speedscope.json")
+            raise CutraceError(
+                f"{exporter.description} has no frames: choose .folded or .speedscope.json"
+            )
     with replacing(destination) as temporary:
         exporter(trace, temporary, request)
 
 
-def check_destination(destination: Path, sources: Sequence[StrPath], format: str | None = None) -> Exporter:
+def check_destination(
+    destination: Path, sources: Sequence[StrPath], format: str | None = None
+) -> Exporter:
     """Return the exporter for the output. Raise :class:`CutraceError` when no trace can be written there, or when that
     would replace one of the sources, before any work is done."""
     exporter = plugins.exporter(destination, format)

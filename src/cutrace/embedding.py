@@ -41,7 +41,13 @@ _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _FIELD = b"\xa2\xbf\x18"
 _IN_PACKET = re.compile(rb"(?:\x50" + _VARINT + rb")?" + _FIELD + _VARINT, re.DOTALL)
 _PIECE = re.compile(
-    _FIELD + rb"(?P<size>" + _VARINT + rb")(?P<piece>.{16}" + re.escape(zstandard.FRAME_HEADER) + rb")", re.DOTALL
+    _FIELD
+    + rb"(?P<size>"
+    + _VARINT
+    + rb")(?P<piece>.{16}"
+    + re.escape(zstandard.FRAME_HEADER)
+    + rb")",
+    re.DOTALL,
 )
 _LONGEST_BEGIN = len(_FIELD) + 10 + _HEADER.size + len(zstandard.FRAME_HEADER)
 
@@ -81,14 +87,18 @@ def _piece(data: bytes, offset: int, size: int) -> bytes:
     settings = zstandard.ZstdCompressionParameters.from_level(
         1, min_match=5, hash_log=12, window_log=19, write_checksum=True
     )
-    return _HEADER.pack(offset, size) + zstandard.ZstdCompressor(compression_params=settings).compress(data)
+    return _HEADER.pack(offset, size) + zstandard.ZstdCompressor(
+        compression_params=settings
+    ).compress(data)
 
 
 def compressed(data: bytes) -> bytes:
     """Return packets as a zstd frame."""
     # Packets often repeat a recent one with few changes, so short matches at few recent positions suffice. That saves
     # a third of the time and up to a tenth of the size against the settings of the level.
-    settings = zstandard.ZstdCompressionParameters.from_level(3, min_match=4, hash_log=15, chain_log=8, window_log=19)
+    settings = zstandard.ZstdCompressionParameters.from_level(
+        3, min_match=4, hash_log=15, chain_log=8, window_log=19
+    )
     return zstandard.ZstdCompressor(compression_params=settings).compress(data)
 
 
@@ -96,10 +106,17 @@ def extract(file: Carrier, target: Path, damaged: tuple[type[Exception], ...]) -
     """Write the capture inside a file to ``target``. Returns whether the file has one. Raises :class:`Damaged` when the
     capture is not complete, :class:`CutraceError` when it cannot be written. ``damaged`` are the errors of reading a
     damaged file."""
-    parts = next((find(file) for begin, find in _FORMATS.items() if begin.match(file.head)), None)
+    parts = next(
+        (find(file) for begin, find in _FORMATS.items() if begin.match(file.head)), None
+    )
     if parts is None:
         return False
-    broken: tuple[type[Exception], ...] = (*damaged, zstandard.ZstdError, sqlite3.Error, binascii.Error)
+    broken: tuple[type[Exception], ...] = (
+        *damaged,
+        zstandard.ZstdError,
+        sqlite3.Error,
+        binascii.Error,
+    )
     try:
         return _join(parts, target)
     except broken as error:
@@ -118,7 +135,10 @@ def _join(parts: Iterator[bytes], target: Path) -> bool:
                 raise Damaged("a piece is cut off")
             offset, size = _HEADER.unpack_from(piece)
             frame = memoryview(piece)[_HEADER.size :]
-            if offset != out.tell() - begin or zstandard.frame_content_size(frame) > PIECE_SIZE:
+            if (
+                offset != out.tell() - begin
+                or zstandard.frame_content_size(frame) > PIECE_SIZE
+            ):
                 raise Damaged("a piece is missing or too large")
             out.write(zstandard.ZstdDecompressor().decompress(frame))
             if out.tell() - begin == size:
@@ -178,17 +198,27 @@ def _in_json(file: Carrier) -> Iterator[bytes]:
 
 
 def _in_database(file: Carrier) -> Iterator[bytes]:
-    with closing(sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+    with closing(
+        sqlite3.connect(
+            f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True
+        )
+    ) as database:
         try:
-            table = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)).fetchone()
+            table = database.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)
+            ).fetchone()
         except sqlite3.Error:
             return  # the importer reports what is wrong with it
         if table:
-            for (piece,) in database.execute(f"SELECT {SQLITE_COLUMN} FROM {SQLITE_TABLE} ORDER BY rowid"):
+            for (piece,) in database.execute(
+                f"SELECT {SQLITE_COLUMN} FROM {SQLITE_TABLE} ORDER BY rowid"
+            ):
                 yield piece if isinstance(piece, bytes) else b""
 
 
-_IN_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"' + JSON_KEY.encode() + rb'"\s*:\s*\[')
+_IN_JSON = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{\s*"' + JSON_KEY.encode() + rb'"\s*:\s*\['
+)
 #: The begin of a file of each format, and the function that finds the pieces in it.
 _FORMATS: dict[re.Pattern[bytes], Callable[[Carrier], Iterator[bytes]]] = {
     re.compile(rb"\x0a" + _VARINT + _IN_PACKET.pattern, re.DOTALL): _in_packets,

@@ -13,7 +13,9 @@ class BadCapture(CutraceError):
     """A file that is not a capture, or holds no usable block."""
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str, *, most: int = 3) -> str:
+def did_you_mean(
+    word: str, known: Iterable[str], otherwise: str, *, most: int = 3
+) -> str:
     """The end of a sentence on an unknown name: at most so many similar names among those ``known``, or
     ``otherwise``."""
     from difflib import get_close_matches  # few programs need it

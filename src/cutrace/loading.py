@@ -148,7 +148,11 @@ def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:
 
 
 def join(
-    paths: Sequence[Path], whole: Path, *, redacted: bool = False, clock: Clock = "align"
+    paths: Sequence[Path],
+    whole: Path,
+    *,
+    redacted: bool = False,
+    clock: Clock = "align",
 ) -> list[list[tuple[int, int]]]:
     """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
     its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when two files are
@@ -167,7 +171,12 @@ def join(
                     first_clock = first_clock or clock_of(reader.processes[0]) or "kept"
                     try:
                         if clock == "keep":
-                            copy(reader, range(len(reader.offsets)), _KeptClocks(reader, first_clock), target)
+                            copy(
+                                reader,
+                                range(len(reader.offsets)),
+                                _KeptClocks(reader, first_clock),
+                                target,
+                            )
                         else:
                             concatenate([capture], target)
                     except OSError as error:
@@ -193,7 +202,9 @@ class _KeptClocks(Changes):
         return info
 
 
-def _refuse_parts(path: Path, reader: Reader, parts: dict[tuple[str, int, int], tuple[Path, int]]) -> None:
+def _refuse_parts(
+    path: Path, reader: Reader, parts: dict[tuple[str, int, int], tuple[Path, int]]
+) -> None:
     """Raise an error when a recording in a file is in an earlier one, too. ``parts`` has the recordings so far, with
     their file and instance. Files of one instance share no block, but each slice is an instance of its own."""
     for (instance, pid), info in zip(reader.recordings, reader.processes, strict=True):

@@ -23,13 +23,19 @@ class Unwritable(CutraceError):
     """The system refuses to write ``path``; ``reason`` says why."""
 
     def __init__(self, path: Path, reason: str | None) -> None:
-        super().__init__(f"cannot write {path}: {reason}. Choose another name or place.")
+        super().__init__(
+            f"cannot write {path}: {reason}. Choose another name or place."
+        )
         self.path = path
         self.reason = reason
 
 
 def check_output(
-    path: Path, sources: Iterable[str | os.PathLike[str]], *, folder: bool = False, endings: Sequence[str] = ()
+    path: Path,
+    sources: Iterable[str | os.PathLike[str]],
+    *,
+    folder: bool = False,
+    endings: Sequence[str] = (),
 ) -> None:
     """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``, or when that
     would replace one of the ``sources``: all files and folders that the output is made of; and when the name ends in
@@ -37,19 +43,29 @@ def check_output(
     if endings and path.suffix not in endings:
         *others, last = endings
         either = f"{', '.join(others)} or {last}" if others else last
-        raise CutraceError(f"cannot tell the format of {path}: write a name that ends in {either}")
+        raise CutraceError(
+            f"cannot tell the format of {path}: write a name that ends in {either}"
+        )
     try:
         occupied = path.exists() and not (path.is_dir() if folder else path.is_file())
     except OSError as error:
         raise unwritable(path, error) from None
     if occupied:
-        raise CutraceError(f"cannot write {path}: it is not a {'folder' if folder else 'file'}. Choose another name.")
+        raise CutraceError(
+            f"cannot write {path}: it is not a {'folder' if folder else 'file'}. Choose another name."
+        )
     if path.parent.exists() and not path.parent.is_dir():
-        raise CutraceError(f"cannot write {path}: {path.parent} is not a folder. Choose another place.")
+        raise CutraceError(
+            f"cannot write {path}: {path.parent} is not a folder. Choose another place."
+        )
     if not path.parent.is_dir():
-        raise CutraceError(f"cannot write {path}: the folder {path.parent} does not exist. Create it first.")
+        raise CutraceError(
+            f"cannot write {path}: the folder {path.parent} does not exist. Create it first."
+        )
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise CutraceError(f"cannot write {path}: no permission to write into its folder. Choose another place.")
+        raise CutraceError(
+            f"cannot write {path}: no permission to write into its folder. Choose another place."
+        )
     keep_sources(path, sources)
 
 
@@ -61,7 +77,9 @@ def keep_sources(path: Path, sources: Iterable[str | os.PathLike[str]]) -> None:
         other = source.resolve()
         same = path.exists() and source.exists() and path.samefile(source)
         if same or other in whole.parents or whole in other.parents:
-            raise CutraceError(f"cannot write {path}: {source} is an input. Choose another name.")
+            raise CutraceError(
+                f"cannot write {path}: {source} is an input. Choose another name."
+            )
 
 
 @contextmanager
@@ -74,7 +92,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     try:
         target = path.resolve() if path.is_symlink() else path
-        with tempfile.TemporaryDirectory(prefix=f".{target.name[:100]}.", dir=target.parent) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=f".{target.name[:100]}.", dir=target.parent
+        ) as folder:
             # Exporters choose the format by the ending of the name.
             temporary = Path(folder, path.name.lower())
             try:
@@ -94,7 +114,9 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """Write a text in pieces by :func:`replacing`. Text that UTF-8 cannot hold is escaped."""
     with (
         replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+        temporary.open(
+            "w", encoding="utf-8", errors="backslashreplace", newline=""
+        ) as file,
     ):
         file.writelines(pieces)
 
@@ -164,7 +186,9 @@ def no_room(reason: str | None) -> CutraceError:
         place = f" in {tempfile.gettempdir()}"
     except OSError:  # no folder is usable
         place = ""
-    return CutraceError(f"cannot write temporary files{place}: {reason}. Set TMPDIR to a folder with room.")
+    return CutraceError(
+        f"cannot write temporary files{place}: {reason}. Set TMPDIR to a folder with room."
+    )
 
 
 def size_of(path: Path) -> int:
@@ -183,7 +207,9 @@ def concatenate(parts: Iterable[Path], whole: BinaryIO) -> None:
 
 def open_to_read(path: Path) -> int:
     """Open a file and return its descriptor. Opening a pipe does not wait for a writer."""
-    return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    return os.open(
+        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )
 
 
 def read_at(file: int, size: int, offset: int) -> bytes:

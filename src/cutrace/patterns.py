@@ -27,7 +27,9 @@ def matcher(pattern: str) -> Matches:
         try:
             expression = re.compile(pattern[1:-1])
         except re.error as error:
-            raise CutraceError(f"{pattern} is not a regular expression: {error}. Correct it.") from None
+            raise CutraceError(
+                f"{pattern} is not a regular expression: {error}. Correct it."
+            ) from None
         return lambda name: expression.search(name) is not None
     if _WILDCARDS.isdisjoint(pattern):
         return lambda name: name == pattern

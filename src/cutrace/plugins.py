@@ -91,7 +91,9 @@ def extras() -> tuple[ModuleType, ...]:
 def of_extras(hook: str) -> tuple[Any, ...]:
     """What the extras add with their functions ``hook``."""
     hooks = [getattr(extra, hook, None) for extra in extras()]
-    return tuple(added for function in hooks if function is not None for added in function())
+    return tuple(
+        added for function in hooks if function is not None for added in function()
+    )
 
 
 @cache
@@ -115,19 +117,25 @@ def importer(source: SourceFile) -> Importer | None:
         if _recognizes(candidate, source):
             return candidate  # type: ignore[no-any-return]
     unsupported = _core_importer(UNSUPPORTED)
-    return unsupported if unsupported.recognizes(source) else None
+    if unsupported.recognizes(source):
+        return unsupported
+    return None
 
 
 def exporter(path: Path, name: str | None = None) -> Exporter:
     """Return the exporter with this name or ending (without its point). Without a name, the ending of the output
     decides; the longest ending wins. Raises :class:`CutraceError` when no exporter fits."""
-    fitting = _fitting(own_exporters(), path, name) or _fitting(others("cutrace_exporters"), path, name)
+    fitting = _fitting(own_exporters(), path, name) or _fitting(
+        others("cutrace_exporters"), path, name
+    )
     if fitting:
         return fitting
     known = [*own_exporters(), *others("cutrace_exporters")]
     if name:
         names = [e.name for e in known]
-        hint = did_you_mean(name.lower(), names, f"it can be {', '.join(names)}", most=2)
+        hint = did_you_mean(
+            name.lower(), names, f"it can be {', '.join(names)}", most=2
+        )
         raise CutraceError(f"there is no format {name!r}: {hint}")
     examples = ", ".join(dict.fromkeys(e.suffixes[0] for e in known))
     hint = _similar_endings(path, known) or f"let its name end with one of {examples}"
@@ -146,14 +154,23 @@ def others(hook: str) -> tuple[Any, ...]:
     """Return what other packages add with their functions ``hook``. Searches all installed packages once."""
     from importlib.metadata import entry_points
 
-    return tuple(added for entry in entry_points(group="cutrace") for added in _loaded(entry, hook))
+    return tuple(
+        added
+        for entry in entry_points(group="cutrace")
+        for added in _loaded(entry, hook)
+    )
 
 
 def _loaded(entry: EntryPoint, hook: str) -> list[Any]:
     try:
         function = getattr(entry.load(), hook, None)
         added = [] if function is None else list(function())
-        missing = [name for one in added for name in _ATTRIBUTES[hook] if not hasattr(one, name)]
+        missing = [
+            name
+            for one in added
+            for name in _ATTRIBUTES[hook]
+            if not hasattr(one, name)
+        ]
         if missing:
             raise TypeError(f"what {hook}() returns has no {missing[0]}")
     except Exception as error:
@@ -177,15 +194,31 @@ def _core_importer(name: str) -> Importer:
     return found
 
 
-def _fitting(exporters: Iterable[Exporter], path: Path, name: str | None) -> Exporter | None:
+def _fitting(
+    exporters: Iterable[Exporter], path: Path, name: str | None
+) -> Exporter | None:
     if name:
-        return next((e for e in exporters if name == e.name or f".{name}" in e.suffixes), None)
-    fitting = [(len(suffix), e) for e in exporters for suffix in e.suffixes if path.name.lower().endswith(suffix)]
-    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+        return next(
+            (e for e in exporters if name == e.name or f".{name}" in e.suffixes), None
+        )
+    fitting = [
+        (len(suffix), e)
+        for e in exporters
+        for suffix in e.suffixes
+        if path.name.lower().endswith(suffix)
+    ]
+    if fitting:
+        return max(fitting, key=lambda pair: pair[0])[1]
+    return None
 
 
 def _similar_endings(path: Path, exporters: Iterable[Exporter]) -> str:
-    return did_you_mean(path.suffix.lower(), [suffix for e in exporters for suffix in e.suffixes], "", most=2)
+    return did_you_mean(
+        path.suffix.lower(),
+        [suffix for e in exporters for suffix in e.suffixes],
+        "",
+        most=2,
+    )
 
 
 def _warn(what: str, error: Exception) -> None:

@@ -32,23 +32,42 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     duckdb = arrow.package("duckdb", "sql", "SQL")
     pa = arrow.package("pyarrow", "sql", "SQL")
     with scratch() as folder:
-        limits = {"enable_external_access": "false", "python_enable_replacements": "false"}
-        connection = duckdb.connect(config={**limits, "temp_directory": str(folder), "lock_configuration": "true"})
+        limits = {
+            "enable_external_access": "false",
+            "python_enable_replacements": "false",
+        }
+        connection = duckdb.connect(
+            config={
+                **limits,
+                "temp_directory": str(folder),
+                "lock_configuration": "true",
+            }
+        )
         try:
             # A query cannot name more than its words, so the other tables can stay empty.
             words = _words(query)
             for name in TABLES:
                 read = not words.isdisjoint({name, *_ANY_TABLE})
                 connection.register(
-                    name, arrow.table(trace, name, indexed=True) if read else arrow.schema(name).empty_table()
+                    name,
+                    arrow.table(trace, name, indexed=True)
+                    if read
+                    else arrow.schema(name).empty_table(),
                 )
             for name, table in _PAYLOADS.items():
                 read = not words.isdisjoint({name, *_ANY_TABLE})
-                connection.register(name, arrow.payloads(trace, table) if read else arrow.schema(table).empty_table())
+                connection.register(
+                    name,
+                    arrow.payloads(trace, table)
+                    if read
+                    else arrow.schema(table).empty_table(),
+                )
             connection.register("processes", arrow.processes(trace))
             _check(duckdb, connection.extract_statements(query))
             result = pa.RecordBatchReader.from_stream(connection.sql(query))
-            schema = pa.schema(list(map(_field, _distinct(result.schema.names), result.schema.types)))
+            schema = pa.schema(
+                list(map(_field, _distinct(result.schema.names), result.schema.types))
+            )
             yield schema, (_cast(batch, schema) for batch in result)
         except (duckdb.Error, pa.ArrowException) as error:
             raise CutraceError(_sentence(str(error), query)) from None
@@ -63,7 +82,9 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
 def _check(duckdb: Any, statements: list[Any]) -> None:
     kinds = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
     if len(statements) != 1 or statements[0].type not in kinds:
-        raise CutraceError("a query is one statement that reads: begin it with select, with, from, describe or explain")
+        raise CutraceError(
+            "a query is one statement that reads: begin it with select, with, from, describe or explain"
+        )
 
 
 def _distinct(names: list[str]) -> Iterator[str]:
@@ -112,7 +133,11 @@ def _sentence(text: str, query: str) -> str:
     if not message.endswith(("!", "?", ".")):
         message += "."
     if "Table with name" in message:
-        return f"{message} The tables are processes, {', '.join([*TABLES, *_PAYLOADS])}."
+        return (
+            f"{message} The tables are processes, {', '.join([*TABLES, *_PAYLOADS])}."
+        )
     if re.search("(Referenced|have a) column", message):
-        return " ".join([message, *(f"{name} has {', '.join(columns[name])}." for name in named)])
+        return " ".join(
+            [message, *(f"{name} has {', '.join(columns[name])}." for name in named)]
+        )
     return message

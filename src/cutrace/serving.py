@@ -56,7 +56,9 @@ class Server:
         try:
             self._file = open_to_read(path)
         except OSError as error:
-            raise CutraceError(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
+            raise CutraceError(
+                f"cannot read {path}: {error.strerror}. Look at its name and permissions."
+            ) from None
         self._size = os.fstat(self._file).st_size
         # The page shows the last part as the name of the trace.
         self.path = f"/{secrets.token_urlsafe(16)}/{_plain(path.name)}"
@@ -91,7 +93,12 @@ class Server:
             except OSError as error:
                 if self._closed:
                     return False
-                if error.errno in (errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.EINTR):
+                if error.errno in (
+                    errno.ECONNABORTED,
+                    errno.EMFILE,
+                    errno.ENFILE,
+                    errno.EINTR,
+                ):
                     time.sleep(0.01)
                     continue
                 raise
@@ -113,7 +120,12 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
     # One client
@@ -153,7 +165,9 @@ class Server:
             return 204
         return 200
 
-    def _send_head(self, client: socket.socket, request: _HttpRequest | None, status: int) -> None:
+    def _send_head(
+        self, client: socket.socket, request: _HttpRequest | None, status: int
+    ) -> None:
         lines = [
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
             "Connection: close",
@@ -162,10 +176,16 @@ class Server:
             f"Content-Length: {self._size if status == 200 else 0}",
         ]
         if status in (200, 204):
-            lines += [f"Access-Control-Allow-Origin: {UI}", "Vary: Origin", "Content-Type: application/octet-stream"]
+            lines += [
+                f"Access-Control-Allow-Origin: {UI}",
+                "Vary: Origin",
+                "Content-Type: application/octet-stream",
+            ]
         if status == 204 and request is not None:
             lines += [f"Access-Control-Allow-Methods: {', '.join(_METHODS)}"]
-            if request.headers.get("access-control-request-private-network") == ["true"]:
+            if request.headers.get("access-control-request-private-network") == [
+                "true"
+            ]:
                 lines += ["Access-Control-Allow-Private-Network: true"]
         if status == 405:
             lines += [f"Allow: {', '.join(_METHODS)}"]
@@ -265,4 +285,6 @@ def _taken(port: int, error: OSError) -> CutraceError:
             f"port {port} of this machine is in use, by another `cutrace open` or a trace_processor: end that, or "
             "choose another port with --port"
         )
-    return CutraceError(f"cannot listen on port {port} of this machine: {error.strerror}. Choose another with --port.")
+    return CutraceError(
+        f"cannot listen on port {port} of this machine: {error.strerror}. Choose another with --port."
+    )

@@ -93,14 +93,24 @@ def cut(
     written; nothing is then left at the destination.
     """
     destination = Path(destination)
-    exporter = check_destination(destination, listed(source), request.format if request else None)
+    exporter = check_destination(
+        destination, listed(source), request.format if request else None
+    )
     with opened(source, clock=clock) as trace:
         selection, sentences = resolve(trace, conditions)
-        notes = (f"cut out of a longer recording: {'; '.join(sentences)}",) if sentences else ()
+        notes: tuple[str, ...]
+        if sentences:
+            notes = (f"cut out of a longer recording: {'; '.join(sentences)}",)
+        else:
+            notes = ()
         total = _events(trace)
         if exporter.name == "capture":
             # The temporary file of other formats is the result here.
-            return Cut(write_capture(trace, destination, selection, notes=notes), total, sentences)
+            return Cut(
+                write_capture(trace, destination, selection, notes=notes),
+                total,
+                sentences,
+            )
         with selected(trace, selection, notes) as part:
             convert(part, destination, request)
             return Cut(_events(part), total, sentences)
@@ -113,16 +123,21 @@ def _events(trace: Trace) -> int:
 def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str, ...]]:
     """Return the selection of the conditions in this trace, and sentences that describe it. Raises
     :class:`CutraceError` for names that are not in the trace."""
-    c, sentences = conditions, []
+    c = conditions
+    sentences = []
     times = window(trace, c.start, c.end) or Selection()
     start = times.start
     end = times.end
     if start is not None or end is not None:
         begin = "its begin" if start is None else _since_begin(trace, start)
-        sentences.append(f"from {begin} to {'its end' if end is None else _since_begin(trace, end)}")
+        sentences.append(
+            f"from {begin} to {'its end' if end is None else _since_begin(trace, end)}"
+        )
     processes = _processes(trace, c.process) if c.process else None
     if processes is not None:
-        names = _listing(f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes)
+        names = _listing(
+            f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes
+        )
         sentences.append(f"processes {names}")
     stretches = created = None
     if c.test:
@@ -131,11 +146,15 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
         created = _created(trace, c)
         stretches = _both(stretches, _ranges(trace, c, created is not None, sentences))
     elif c.index != "all" or c.ranges == "own":
-        raise CutraceError("an index and --ranges own are about NVTX ranges: name the range with --nvtx")
+        raise CutraceError(
+            "an index and --ranges own are about NVTX ranges: name the range with --nvtx"
+        )
     devices = _devices(trace, c.gpu) if c.gpu else None
     streams = _streams(trace, c.stream) if c.stream else None
     sentences += [
-        f"{what} {_listing(patterns)}" for what, patterns in (("GPU", c.gpu), ("stream", c.stream)) if patterns
+        f"{what} {_listing(patterns)}"
+        for what, patterns in (("GPU", c.gpu), ("stream", c.stream))
+        if patterns
     ]
     kernels = _kernels(trace, c.kernel, sentences) if c.kernel else None
     tables = _tables(c, sentences)
@@ -176,7 +195,9 @@ def _listing(names: Iterable[str]) -> str:
 # Ranges and tests
 
 
-def _tests(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> tuple[Stretch, ...]:
+def _tests(
+    trace: Trace, patterns: Sequence[str], sentences: list[str]
+) -> tuple[Stretch, ...]:
     runs = windows(trace)
     matches = any_matcher(patterns)
     chosen = [w for w in runs if matches(w.name)]
@@ -191,7 +212,9 @@ def _tests(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> tuple
         tester = window_of_test.process
         for process, tested in owner.items():
             if process == tester or tested in (tester, None):
-                stretches.append(Stretch(process, window_of_test.start, window_of_test.end + 1))
+                stretches.append(
+                    Stretch(process, window_of_test.start, window_of_test.end + 1)
+                )
     return tuple(stretches)
 
 
@@ -202,11 +225,18 @@ def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
         return None
     matches = any_matcher(c.nvtx)
     # Names of ranges of a domain follow its name and a colon.
-    mask = [any(matches(n) or matches(n.partition(":")[2]) for n in path) for path in trace.origins.paths]
-    return np.array(mask) if any(mask) else None
+    mask = [
+        any(matches(n) or matches(n.partition(":")[2]) for n in path)
+        for path in trace.origins.paths
+    ]
+    if any(mask):
+        return np.array(mask)
+    return None
 
 
-def _ranges(trace: Trace, c: Conditions, created: bool, sentences: list[str]) -> tuple[Stretch, ...]:
+def _ranges(
+    trace: Trace, c: Conditions, created: bool, sentences: list[str]
+) -> tuple[Stretch, ...]:
     """Return the stretches of the chosen ranges: NVTX ranges, and annotations of other tools that stand for them. None
     is an error, unless graph nodes were ``created`` in such ranges."""
     matches = any_matcher(c.nvtx)
@@ -217,8 +247,15 @@ def _ranges(trace: Trace, c: Conditions, created: bool, sentences: list[str]) ->
             for rows in trace.block(info):
                 rows = rows[are_ranges(table, rows)]
                 names = np.unique(rows["name"]).tolist()
-                verdicts |= {name: matches(trace.strings[name]) for name in names if name not in verdicts}
-                matching += _stretches(trace, rows[np.isin(rows["name"], [n for n in names if verdicts[n]])])
+                verdicts |= {
+                    name: matches(trace.strings[name])
+                    for name in names
+                    if name not in verdicts
+                }
+                matching += _stretches(
+                    trace,
+                    rows[np.isin(rows["name"], [n for n in names if verdicts[n]])],
+                )
     if not matching and not created:
         _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
     matching.sort(key=lambda r: (r.process, r.start, -r.end))
@@ -244,7 +281,9 @@ def _stretches(trace: Trace, rows: np.ndarray) -> list[Stretch]:
     # A range without an end lasts to the end of the trace.
     ends = np.where(rows["end"] == 0, trace.end + 1, rows["end"])
     columns = (rows["process"], rows["start"], ends, rows["thread"])
-    stretches = starmap(Stretch, zip(*(column.tolist() for column in columns), strict=True))
+    stretches = starmap(
+        Stretch, zip(*(column.tolist() for column in columns), strict=True)
+    )
     return [r for r in stretches if 0 < r.start <= r.end <= LATEST]
 
 
@@ -255,7 +294,9 @@ def _index(text: str) -> slice:
     try:
         numbers = [int(part) if part or len(parts) == 1 else None for part in parts]
     except ValueError:
-        raise CutraceError(f"{text!r} is not an index: write a number from 0, -1 for the last, 2:5 or all") from None
+        raise CutraceError(
+            f"{text!r} is not an index: write a number from 0, -1 for the last, 2:5 or all"
+        ) from None
     if len(numbers) == 2:
         return slice(*numbers)
     number = int(text)
@@ -263,13 +304,17 @@ def _index(text: str) -> slice:
     return slice(number, number + 1 or None)
 
 
-def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+def _both(
+    first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]
+) -> tuple[Stretch, ...]:
     """Intersect stretches of both kinds."""
     if first is None:
         return second
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for stretch in second:
-        spans.setdefault((stretch.process, stretch.thread), []).append((stretch.start, stretch.end))
+        spans.setdefault((stretch.process, stretch.thread), []).append(
+            (stretch.start, stretch.end)
+        )
     both = []
     for (process, thread), overlapping in spans.items():
         disjoint = united(overlapping)
@@ -280,7 +325,14 @@ def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tup
             for start, end in disjoint[bisect_right(ends, stretch.start) :]:
                 if start >= stretch.end:
                     break
-                both.append(Stretch(process, max(stretch.start, start), min(stretch.end, end), thread))
+                both.append(
+                    Stretch(
+                        process,
+                        max(stretch.start, start),
+                        min(stretch.end, end),
+                        thread,
+                    )
+                )
     return tuple(both)
 
 
@@ -290,7 +342,12 @@ def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tup
 _Id = TypeVar("_Id")
 
 
-def _named(what: str, patterns: Sequence[str], find: Callable[[str], set[_Id]], known: Iterable[str]) -> frozenset[_Id]:
+def _named(
+    what: str,
+    patterns: Sequence[str],
+    find: Callable[[str], set[_Id]],
+    known: Iterable[str],
+) -> frozenset[_Id]:
     """Return the union of ``find`` over the patterns; ``known`` are the existing names, for the error."""
     chosen: set[_Id] = set()
     for pattern in patterns:
@@ -341,7 +398,11 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
         is_start_of_uuid = len(pattern) > len("GPU-")
         found = set()
         for device, uuid, name in names_of:
-            if matches(name) or matches(uuid) or (is_start_of_uuid and uuid.startswith(pattern)):
+            if (
+                matches(name)
+                or matches(uuid)
+                or (is_start_of_uuid and uuid.startswith(pattern))
+            ):
                 found.add(device)
         return found
 
@@ -359,7 +420,9 @@ def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
         if by_number:
             return by_number
         matches = matcher(pattern)
-        return {stream for stream, name in zip(streams, names, strict=True) if matches(name)}
+        return {
+            stream for stream, name in zip(streams, names, strict=True) if matches(name)
+        }
 
     ids = np.unique(trace.streams["stream"]).tolist()
     return _named("stream", patterns, find, [*names, *map(str, ids)])
@@ -385,10 +448,16 @@ def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.
 def _tables(c: Conditions, sentences: list[str]) -> frozenset[str] | None:
     for name in (*c.tables, *c.without):
         if name not in _EVENTS:
-            hint = did_you_mean(name, _EVENTS, f"it can be {', '.join(sorted(_EVENTS))}.", most=1)
-            raise CutraceError(f"there is no table {name!r} that can be kept or left out: {hint}")
+            hint = did_you_mean(
+                name, _EVENTS, f"it can be {', '.join(sorted(_EVENTS))}.", most=1
+            )
+            raise CutraceError(
+                f"there is no table {name!r} that can be kept or left out: {hint}"
+            )
     if not c.tables and not c.without:
         return None
     kept = (set(c.tables) or _EVENTS) - set(c.without)
-    sentences.append(f"tables {_listing(c.tables)}" if c.tables else f"without {_listing(c.without)}")
+    sentences.append(
+        f"tables {_listing(c.tables)}" if c.tables else f"without {_listing(c.without)}"
+    )
     return frozenset(kept)

@@ -21,13 +21,19 @@ STACK = "stack"
 LAUNCHED_AT = "launched at"
 
 #: CUPTI's numbers by Kineto's names, as in "Memcpy HtoD (Pinned -> Device)".
-MEMCPY_KINDS = {label if number else "<unknown>": number for number, label in labels.MEMCPY_KINDS.items()}
+MEMCPY_KINDS = {
+    label if number else "<unknown>": number
+    for number, label in labels.MEMCPY_KINDS.items()
+}
 MEMORY_KINDS = {titled(label): number for number, label in labels.MEMORY_KINDS.items()}
 SYNCHRONIZATIONS = {
     titled(label) + " Sync" * (label != "stream wait event"): number
     for number, label in labels.SYNCHRONIZATIONS.items()
 }
-OVERHEADS = {titled(label.removeprefix("CUPTI ")): number for number, label in labels.OVERHEADS.items()}
+OVERHEADS = {
+    titled(label.removeprefix("CUPTI ")): number
+    for number, label in labels.OVERHEADS.items()
+}
 
 #: Categories of slices on the host by HOST_SLICE_KINDS.
 HOST_CATEGORIES = {1: "cpu_op", 2: "user_annotation", 3: "python_function"}

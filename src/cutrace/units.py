@@ -13,8 +13,19 @@ _SIZES = {
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
-_TIMES = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", re.IGNORECASE | re.ASCII)
+_TIMES = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_NUMBER = re.compile(
+    r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", re.IGNORECASE | re.ASCII
+)
 
 
 def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
@@ -23,7 +34,9 @@ def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
     if match is None or scale is None:
         raise CutraceError(f"{text!r} is not a {what}: write {example}")
     whole, _, part = match[1].partition(".")
-    return int(whole or "0") * scale + (int(part) * scale // 10 ** len(part) if part else 0)
+    return int(whole or "0") * scale + (
+        int(part) * scale // 10 ** len(part) if part else 0
+    )
 
 
 def parse_size(size: int | str) -> int:
@@ -31,7 +44,9 @@ def parse_size(size: int | str) -> int:
     KB, MB and GB powers of 1000."""
     if isinstance(size, int):
         if size < 0:
-            raise CutraceError(f"{size} is not a size: write a number of bytes, or a text such as '512MiB'")
+            raise CutraceError(
+                f"{size} is not a size: write a number of bytes, or a text such as '512MiB'"
+            )
         return size
     return _scaled(size, _SIZES, "size", "a number of bytes, 512MiB or 2GB")
 
@@ -42,7 +57,9 @@ def parse_duration(time: int | str) -> int:
     if isinstance(time, str):
         return _scaled(time, _TIMES, "time", "1.5s, 200ms, 30us or 7ns")
     if not isinstance(time, int) or isinstance(time, bool) or time < 0:
-        raise CutraceError(f"{time!r} is not a time: give an int of nanoseconds, or a string such as '1.5s' or '200ms'")
+        raise CutraceError(
+            f"{time!r} is not a time: give an int of nanoseconds, or a string such as '1.5s' or '200ms'"
+        )
     return time
 
 
@@ -55,7 +72,9 @@ def parse_moment(time: int | str, start: int) -> int:
         return start + parse_duration(time)
     number = time[1:]
     if not number.isascii() or not number.isdigit():
-        raise CutraceError(f"{time!r} is not a time: write 1.5s or 200ms after the start, or @ and nanoseconds")
+        raise CutraceError(
+            f"{time!r} is not a time: write 1.5s or 200ms after the start, or @ and nanoseconds"
+        )
     return int(number)
 
 

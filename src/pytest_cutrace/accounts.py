@@ -19,7 +19,15 @@ from cutrace.units import count_of
 from .options import Settings
 
 #: Options with which pytest does not collect the whole suite.
-_SELECTING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
+_SELECTING = (
+    "keyword",
+    "markexpr",
+    "lf",
+    "deselect",
+    "ignore",
+    "ignore_glob",
+    "stepwise",
+)
 #: The maximum of test names in a sentence; the others are counted.
 _LISTED = 3
 _STATES = {
@@ -47,20 +55,31 @@ def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
     """Whether the folder of golden files is missing although tests are compared with it. A suite that has only limits
     needs no folder, except with ``require``."""
-    if settings.golden_root.is_dir() or settings.scope == "marked" or settings.update is not None:
+    if (
+        settings.golden_root.is_dir()
+        or settings.scope == "marked"
+        or settings.update is not None
+    ):
         return False
     traced = any(case.values and case.outcome != "skipped" for case in cases)
     gated = any(case.state is State.GATED for case in cases)
     return traced and (settings.require or not gated)
 
 
-def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, collected: Sequence[str]) -> list[str]:
+def gone(
+    cases: Sequence[Case],
+    settings: Settings,
+    config: pytest.Config,
+    collected: Sequence[str],
+) -> list[str]:
     """The ids in golden files that no test has any more; for a module that is gone, its path.
 
     Only values of this session's environment count, because a test may exist only on other GPUs. A module counts only
     if all of its tests were collected.
     """
-    if not settings.golden_root.is_dir() or any(getattr(config.option, name, None) for name in _SELECTING):
+    if not settings.golden_root.is_dir() or any(
+        getattr(config.option, name, None) for name in _SELECTING
+    ):
         return []
     here = {case.environment for case in cases if case.environment}
     tests: dict[str, set[str]] = {}
@@ -98,9 +117,8 @@ def _files_in_part(config: pytest.Config) -> set[Path]:
 
 def gone_sentence(ids: Sequence[str]) -> str:
     verb = "has" if len(ids) == 1 else "have"
-    return (
-        f"{count_of(len(ids), 'golden value')} {verb} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
-    )
+    number = count_of(len(ids), "golden value")
+    return f"{number} {verb} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
 
 
 def _whole(config: pytest.Config) -> bool:

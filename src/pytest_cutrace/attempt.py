@@ -44,7 +44,13 @@ class Attempt(Tracer):
 
     active = True
 
-    def __init__(self, context: SessionContext, captures: Captures, item: pytest.Item, expected: Expectation) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        captures: Captures,
+        item: pytest.Item,
+        expected: Expectation,
+    ) -> None:
         self.context = context
         self.captures = captures
         self.item = item
@@ -87,12 +93,16 @@ class Attempt(Tracer):
         finally:
             self.captures.leave(run, entered)
 
-    def _check_counters_of(self, region: tuple[str, tuple[str, ...]], run: Run | None) -> None:
+    def _check_counters_of(
+        self, region: tuple[str, tuple[str, ...]], run: Run | None
+    ) -> None:
         """Refuse a region with counters inside a range that is counted."""
         name, counters = region
         if not counters:
             return
-        counted = bool(self.expected.counters) or any(outer for _, outer in self._spanning)
+        counted = bool(self.expected.counters) or any(
+            outer for _, outer in self._spanning
+        )
         if counted or (run is not None and run.counting is not None):
             raise CutraceError(
                 f"the region {name} requests counters inside a test or region with counters: the GPU counts one range "
@@ -111,7 +121,9 @@ class Attempt(Tracer):
     def metrics(self) -> Mapping[str, Value]:
         run = self.current
         if run is None:
-            raise CutraceError("the test is not running: use gpu_trace.metrics in the body of a test")
+            raise CutraceError(
+                "the test is not running: use gpu_trace.metrics in the body of a test"
+            )
         if not run.regions:
             raise CutraceError(
                 "gpu_trace.metrics needs a region that has ended: end a `with gpu_trace.region(...)` before it"
@@ -122,7 +134,9 @@ class Attempt(Tracer):
             if why:
                 pytest.skip(f"gpu_trace.metrics: {why}")
         if metrics.problems:
-            raise CutraceError(f"the metrics are unreliable: {'; '.join(metrics.problems)}")
+            raise CutraceError(
+                f"the metrics are unreliable: {'; '.join(metrics.problems)}"
+            )
         return metrics.values
 
     # Running
@@ -130,7 +144,9 @@ class Attempt(Tracer):
     def begin(self) -> None:
         """Begin the window."""
         self._note(self.captures.recording.ready())
-        self.current = self.captures.begin(self.context.nodeid(self.item), self.expected.counters)
+        self.current = self.captures.begin(
+            self.context.nodeid(self.item), self.expected.counters
+        )
         self.user = {}
         for name, value in self._before.items():
             self.value(name, value)
@@ -152,12 +168,16 @@ class Attempt(Tracer):
         if isinstance(error, CutraceError) and "recorded already" in str(error):
             self._note(_OFF)
             self.item.add_report_section("call", "cutrace", _OFF)
-        self.decision = not_passed(self.expected, measured, skipped=isinstance(error, pytest.skip.Exception))
+        self.decision = not_passed(
+            self.expected, measured, skipped=isinstance(error, pytest.skip.Exception)
+        )
 
     def passed(self, run: Run) -> None:
         """After the body passed: run it again while the decision asks for it, and fail the test if it says so."""
         first = self._measure(run)
-        first = replace(first, unseen=self.captures.recording.unseen(others=bool(run.parts)))
+        first = replace(
+            first, unseen=self.captures.recording.unseen(others=bool(run.parts))
+        )
         run.measured = first
         runs: list[MeasuredRun | None] = [first]
         self._decide(runs)
@@ -170,7 +190,9 @@ class Attempt(Tracer):
 
     def untraced(self, reason: str) -> None:
         """Conclude that the test was not traced, for this reason."""
-        self.decision = replace(untraced(self.expected, reason), judged=self.decision.judged)
+        self.decision = replace(
+            untraced(self.expected, reason), judged=self.decision.judged
+        )
 
     def _decide(self, runs: Sequence[MeasuredRun | None]) -> None:
         self.decision = decide(self.expected, runs, self.context.gate, self._compare)
@@ -178,12 +200,18 @@ class Attempt(Tracer):
             self._note(note)
 
     def _compare(
-        self, entry: golden.Entry, runs: Sequence[Metrics], environment: str, rules: golden.Rules
+        self,
+        entry: golden.Entry,
+        runs: Sequence[Metrics],
+        environment: str,
+        rules: golden.Rules,
     ) -> golden.Comparison:
         custom: golden.Comparison | None = self.item.ihook.pytest_cutrace_compare(
             item=self.item, entry=entry, runs=runs, environment=environment, rules=rules
         )
-        return custom or golden.compare(entry, runs, environment=environment, rules=rules)
+        return custom or golden.compare(
+            entry, runs, environment=environment, rules=rules
+        )
 
     def _again(self) -> MeasuredRun | None:
         """Run the body once more. Returns None and adds a note if it cannot be run or does not pass."""
@@ -222,9 +250,15 @@ class Attempt(Tracer):
     def _more(self, trace: Any, window: Any) -> dict[str, Value]:
         """The counters that hooks compute from the trace."""
         more: dict[str, Value] = {}
-        for values in self.item.ihook.pytest_cutrace_metrics(item=self.item, trace=trace, window=window):
+        for values in self.item.ihook.pytest_cutrace_metrics(
+            item=self.item, trace=trace, window=window
+        ):
             for name, value in values.items():
-                if name in METRICS or "." not in name.strip(".") or not isinstance(value, int):
+                if (
+                    name in METRICS
+                    or "." not in name.strip(".")
+                    or not isinstance(value, int)
+                ):
                     raise CutraceError(
                         f"pytest_cutrace_metrics returned {name}={value!r}: return whole numbers by names with a dot, "
                         "such as mylib.tokens"
@@ -240,7 +274,9 @@ class Attempt(Tracer):
         """The lines with which the test fails."""
         if not self.decision.failure:
             return failure_lines(self._case(state=State.GATED))
-        again = f"  to write it: pytest --cutrace-update {self.context.nodeid(self.item)}"
+        again = (
+            f"  to write it: pytest --cutrace-update {self.context.nodeid(self.item)}"
+        )
         return [(f"cutrace: {self.decision.failure}", "bad"), (again, "")]
 
     # The result
@@ -248,7 +284,10 @@ class Attempt(Tracer):
     def case(self, *, passed: bool) -> Case:
         """The case of the test after its teardown, which ``passed`` or not. Files that cannot be written become
         notes."""
-        self.decision = after_teardown(self.decision, passed=passed and not self.failed and self.outcome == "passed")
+        self.decision = after_teardown(
+            self.decision,
+            passed=passed and not self.failed and self.outcome == "passed",
+        )
         for note in self.decision.notes:
             self._note(note)
         if not passed:
@@ -260,7 +299,10 @@ class Attempt(Tracer):
             case = self._case(artifacts=self._keep(), change=self._change())
             case = self._pictured(case)
             if "metrics.json" in case.artifacts:
-                jsonfile.write(self.context.folder(self.item) / "metrics.json", jsonfile.case_text(case))
+                jsonfile.write(
+                    self.context.folder(self.item) / "metrics.json",
+                    jsonfile.case_text(case),
+                )
         except CutraceError as error:
             self.notes.append(str(error))
             case = self._case(artifacts={})
@@ -349,7 +391,11 @@ class Attempt(Tracer):
             for name in _FILES:
                 (folder / name).unlink(missing_ok=True)
         run = self._shown_run()
-        failed = self.failed or self.outcome in ("failed", "xfailed") or self.decision.state is State.MISSING
+        failed = (
+            self.failed
+            or self.outcome in ("failed", "xfailed")
+            or self.decision.state is State.MISSING
+        )
         if run is None or not self.context.keeps(failed=failed):
             return {}
         kept = [folder / "metrics.json"]
@@ -363,4 +409,7 @@ class Attempt(Tracer):
             join(run.files, capture, moving=False)
             convert(capture, trace)
             kept += [capture, trace]
-        return {path.name: str(path.relative_to(self.context.settings.directory)) for path in kept}
+        return {
+            path.name: str(path.relative_to(self.context.settings.directory))
+            for path in kept
+        }

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 #: The exceptions with which a further run of a body may end.
-ENDINGS = (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception)
+ENDINGS = (
+    Exception,
+    pytest.fail.Exception,
+    pytest.skip.Exception,
+    pytest.xfail.Exception,
+)
 
 
 class Body:
@@ -31,7 +36,9 @@ class Body:
             return f"{type(self._item).__name__} items run once"
         if "subtests" in self._item.fixturenames:
             return "a test with subtests runs once"
-        return "with cutrace_window = item a test runs once" if self._whole_item else ""
+        if self._whole_item:
+            return "with cutrace_window = item a test runs once"
+        return ""
 
     def run(self) -> None:
         """Run the body again; a method of unittest.TestCase runs in a new instance with setUp and tearDown. Raises the
@@ -45,7 +52,12 @@ class Body:
         # A separate result, because pytest uses that of the first run.
         result = unittest.TestResult()
         case(result)
-        for _, trace in (*result.errors, *result.failures, *result.skipped, *result.expectedFailures):
+        for _, trace in (
+            *result.errors,
+            *result.failures,
+            *result.skipped,
+            *result.expectedFailures,
+        ):
             raise AssertionError(trace.strip().splitlines()[-1])
         if result.unexpectedSuccesses:
             raise AssertionError("an unexpected success")
@@ -54,4 +66,7 @@ class Body:
 def unreported(item: pytest.Item) -> BaseException | None:
     """The failure of a method of unittest.TestCase, which pytest stores for its report and does not raise."""
     failures: Any = getattr(item, "_excinfo", None)
-    return failures[0].value if failures else None
+    if failures:
+        error: BaseException = failures[0].value
+        return error
+    return None

@@ -44,7 +44,9 @@ class _NoCounters:
     names: tuple[str, ...] = ()
 
     def start(self, names: Sequence[str]) -> None:
-        raise CutraceError("this installation of cutrace lacks hardware metrics: install all of it to use counters")
+        raise CutraceError(
+            "this installation of cutrace lacks hardware metrics: install all of it to use counters"
+        )
 
     def stop(self) -> dict[str, float]:
         return {}
@@ -56,11 +58,15 @@ class _NoCounters:
 def counters() -> Counters:
     """The hardware counters of this process."""
     found = of_extras("cutrace_counters")
-    return cast(Counters, found[0]) if found else _NoCounters()
+    if found:
+        return cast(Counters, found[0])
+    return _NoCounters()
 
 
 #: The metrics of a test without GPU work.
-NOTHING: dict[str, Value] = {m.name: {} if m.counts else 0 for m in METRICS.values() if m.always}
+NOTHING: dict[str, Value] = {
+    m.name: {} if m.counts else 0 for m in METRICS.values() if m.always
+}
 
 
 @dataclass
@@ -105,7 +111,12 @@ class Captures:
     ``normalize`` returns the stable name of a kernel. ``counters`` are the hardware counters of this process.
     """
 
-    def __init__(self, recording: SessionRecording, normalize: Callable[[str], str], counters: Counters) -> None:
+    def __init__(
+        self,
+        recording: SessionRecording,
+        normalize: Callable[[str], str],
+        counters: Counters,
+    ) -> None:
         self.recording = recording
         self.normalize = normalize
         self.counters = counters
@@ -138,7 +149,9 @@ class Captures:
             self._counted(run, "")
         run.parts += self.recording.take(patient=patient)
 
-    def enter(self, run: Run, name: str, counters: Sequence[str] = ()) -> tuple[str, int]:
+    def enter(
+        self, run: Run, name: str, counters: Sequence[str] = ()
+    ) -> tuple[str, int]:
         if counters:
             with self._aside(run, "counters"):
                 self._count(run, name, counters)
@@ -180,7 +193,9 @@ class Captures:
         self._counting = False
         names = self.counters.names
         try:
-            run.latest = {name: round(value) for name, value in self.counters.stop().items()}
+            run.latest = {
+                name: round(value) for name, value in self.counters.stop().items()
+            }
         except CutraceError as error:
             self.counters.end()
             run.uncounted[region] = (names, str(error))
@@ -199,15 +214,26 @@ class Captures:
             if run.marked:
                 self.recording.mark(end("tool", name))
 
-    def measure(self, run: Run, more: Callable[[Trace, Window], Mapping[str, Value]] | None = None) -> Metrics:
+    def measure(
+        self,
+        run: Run,
+        more: Callable[[Trace, Window], Mapping[str, Value]] | None = None,
+    ) -> Metrics:
         """Measure a run that has ended. ``more`` computes further metrics from its trace."""
         run.metrics = self._measured(run.files, run.window, more)
         if run.metrics.without_launch and self._earlier:
             # Work of an earlier test may run late; its launch is in the capture of that test.
             run.metrics = self._measured([*self._earlier, *run.files], run.window, more)
-        counts = {region: values for region, values in run.counts.items() if region not in run.uncounted}
+        counts = {
+            region: values
+            for region, values in run.counts.items()
+            if region not in run.uncounted
+        }
         values = {**run.metrics.values, **counts.get("", {})}
-        regions = {name: {**inside, **counts.get(name, {})} for name, inside in run.metrics.regions.items()}
+        regions = {
+            name: {**inside, **counts.get(name, {})}
+            for name, inside in run.metrics.regions.items()
+        }
         run.metrics = replace(run.metrics, values=values, regions=regions)
         return run.metrics
 
@@ -243,7 +269,10 @@ class Captures:
             yield trace
 
     def _measured(
-        self, files: Sequence[Path], window: Window, more: Callable[[Trace, Window], Mapping[str, Value]] | None
+        self,
+        files: Sequence[Path],
+        window: Window,
+        more: Callable[[Trace, Window], Mapping[str, Value]] | None,
     ) -> Metrics:
         if not files:  # no process used CUDA
             return Metrics(dict(NOTHING))
@@ -255,9 +284,13 @@ class Captures:
                 # A window without GPU work belongs to the environment of the first GPU.
                 device = trace.devices[0]
                 capability = f"{device['compute_major']}.{device['compute_minor']}"
-                metrics = replace(metrics, facts={**metrics.facts, "compute capability": capability})
+                metrics = replace(
+                    metrics, facts={**metrics.facts, "compute capability": capability}
+                )
             if more is not None:
-                metrics = replace(metrics, values={**metrics.values, **more(trace, window)})
+                metrics = replace(
+                    metrics, values={**metrics.values, **more(trace, window)}
+                )
             return metrics
 
 

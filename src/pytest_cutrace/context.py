@@ -23,7 +23,9 @@ class SessionContext:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        self.gate = GateSettings(settings.update, settings.scope, config.invocation_params.dir)
+        self.gate = GateSettings(
+            settings.update, settings.scope, config.invocation_params.dir
+        )
         self.seeds = Seeds(config, self.nodeid) if settings.seed else None
         #: The environment of the last run with a known GPU.
         self._environment = ""
@@ -50,15 +52,21 @@ class SessionContext:
 
     def keeps(self, *, failed: bool) -> bool:
         """Whether the artifacts of a test are kept."""
-        return self.settings.keep == "all" or (self.settings.keep == "failed" and failed)
+        return self.settings.keep == "all" or (
+            self.settings.keep == "failed" and failed
+        )
 
     def environment(self, item: pytest.Item, run: Metrics) -> str:
         """The environment of a run; for a run without GPU work, that of an earlier run."""
         if not run.facts.get("compute capability"):
             return self._environment
-        custom = item.ihook.pytest_cutrace_environment(item=item, names=run.gpus, facts=run.facts)
+        custom = item.ihook.pytest_cutrace_environment(
+            item=item, names=run.gpus, facts=run.facts
+        )
         if custom is None:
-            self._environment = environment(run, self._variant(run.facts.get("cuda", "")))
+            self._environment = environment(
+                run, self._variant(run.facts.get("cuda", ""))
+            )
         else:
             self._environment = str(custom)
         return self._environment

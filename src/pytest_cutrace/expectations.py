@@ -21,13 +21,20 @@ GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
 _KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "counters", "off")
 
 
-def expectation(item: pytest.Item, nodeid: str, settings: Settings, files: GoldenFiles) -> Expectation:
+def expectation(
+    item: pytest.Item, nodeid: str, settings: Settings, files: GoldenFiles
+) -> Expectation:
     """The expectation of a test. Raises :class:`CutraceError` or :class:`pytest.UsageError` for an invalid marker or
     golden file."""
     file, test = golden.split(nodeid)
     custom = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-    path = Path(custom) if custom is not None else golden.golden_path(settings.golden_root, file or test)
-    expected = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
+    if custom is not None:
+        path = Path(custom)
+    else:
+        path = golden.golden_path(settings.golden_root, file or test)
+    expected = _by_markers(
+        Expectation(settings.rules, path, repeat=settings.repeat), item
+    )
     if expected.off or (settings.scope == "marked" and not expected.marked):
         return expected
     if _benchmarked(item) and not expected.marked:
@@ -58,7 +65,9 @@ def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
         for marker in reversed(list(item.iter_markers("cutrace"))):
             if marker.args:
                 names = ", ".join(_KNOWN)
-                raise CutraceError(f"the marker cutrace takes no positional argument: write one of {names} by name")
+                raise CutraceError(
+                    f"the marker cutrace takes no positional argument: write one of {names} by name"
+                )
             expected = replace(expected, marked=True)
             for name, value in marker.kwargs.items():
                 expected = _with(expected, name, value)
@@ -108,16 +117,22 @@ def _with(expected: Expectation, name: str, value: Any) -> Expectation:
             ignored = golden.parse_ignore(_texts(name, value))
             rules = replace(rules, ignore=(*rules.ignore, *ignored))
         case "counters":
-            return replace(expected, counters=golden.parse_counters(_texts(name, value)))
+            return replace(
+                expected, counters=golden.parse_counters(_texts(name, value))
+            )
         case _:
-            raise CutraceError(f"the marker cutrace has no argument {name!r}: write one of {', '.join(_KNOWN)}")
+            raise CutraceError(
+                f"the marker cutrace has no argument {name!r}: write one of {', '.join(_KNOWN)}"
+            )
     return replace(expected, rules=rules)
 
 
 def _texts(name: str, value: object) -> str | list[str]:
     if isinstance(value, str):
         return value
-    if isinstance(value, list | tuple | set | frozenset) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple | set | frozenset) and all(
+        isinstance(one, str) for one in value
+    ):
         return list(value)
     raise CutraceError(f"{name}={value!r}: write a text or a list of texts")
 
@@ -125,4 +140,6 @@ def _texts(name: str, value: object) -> str | list[str]:
 def _benchmarked(item: pytest.Item) -> bool:
     """Whether a benchmark plugin decides how often the measured code runs."""
     plugins = ("pytest_benchmark", "pytest_codspeed")
-    return "benchmark" in getattr(item, "fixturenames", ()) and any(name in sys.modules for name in plugins)
+    return "benchmark" in getattr(item, "fixturenames", ()) and any(
+        name in sys.modules for name in plugins
+    )

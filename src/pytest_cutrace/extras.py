@@ -15,10 +15,22 @@ def extras(case: Case) -> list[dict[str, Any]]:
     """The entries for ``report.extras``: state, comparison or metrics, and files; none for a test without values."""
     if not case.values:
         return []
-    lines = [f"cutrace: {case.state.value}  on {case.gpu}", *(f"  {problem}" for problem in case.problems)]
+    lines = [
+        f"cutrace: {case.state.value}  on {case.gpu}",
+        *(f"  {problem}" for problem in case.problems),
+    ]
     lines += plain(table_lines(case.rows)) or [
-        f"{title(name)}  {value_text(name, value)}" for name, value in case.values.items()
+        f"{title(name)}  {value_text(name, value)}"
+        for name, value in case.values.items()
     ]
     lines += [f"{name}  {path}" for name, path in case.artifacts.items()]
     content = f"<pre>{escape(chr(10).join(map(printable, lines)))}</pre>"
-    return [{"name": None, "format_type": "html", "content": content, "mime_type": None, "extension": None}]
+    return [
+        {
+            "name": None,
+            "format_type": "html",
+            "content": content,
+            "mime_type": None,
+            "extension": None,
+        }
+    ]

@@ -24,7 +24,9 @@ class Tracer:
         metrics to assert."""
         pytest.skip(f"gpu_trace.metrics: {self._reason}")
 
-    def region(self, name: str, counters: Sequence[str] = ()) -> AbstractContextManager[None]:
+    def region(
+        self, name: str, counters: Sequence[str] = ()
+    ) -> AbstractContextManager[None]:
         """A part of the test with its own metrics. Regions may be nested; those of the same name are added. A region
         that a fixture enters spans each run of the test's body.
 
@@ -51,8 +53,14 @@ def checked(name: str, value: Any) -> bool:
     """Whether a value is a counter. Raises :class:`CutraceError` for a counter that is not a 64-bit integer."""
     if "." not in str(name).strip("."):
         return False
-    if isinstance(value, int) and not isinstance(value, bool) and -(2**63) < value < 2**63:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and -(2**63) < value < 2**63
+    ):
         return True
     from cutrace.errors import CutraceError
 
-    raise CutraceError(f"{name}={value!r}: a name with a dot is a counter: write a whole number of 64 bits")
+    raise CutraceError(
+        f"{name}={value!r}: a name with a dot is a counter: write a whole number of 64 bits"
+    )

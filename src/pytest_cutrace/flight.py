@@ -16,8 +16,12 @@ def recorder() -> FlightRecorder | None:
     """The flight recorder if this process is recorded with only its newest rows kept, else None."""
     # Parsed here because importing cutrace.collect in every session would cost more.
     options = os.environ.get("CUTRACE_OPTIONS", "").split("\n")
-    paths = [option.removeprefix(_DUMP) for option in options if option.startswith(_DUMP)]
-    return FlightRecorder(Path(paths[-1])) if paths else None
+    paths = [
+        option.removeprefix(_DUMP) for option in options if option.startswith(_DUMP)
+    ]
+    if paths:
+        return FlightRecorder(Path(paths[-1]))
+    return None
 
 
 class FlightRecorder:
@@ -45,4 +49,6 @@ class FlightRecorder:
             written = dump(path)
         except (CutraceError, OSError) as error:
             return f"the newest records could not be written: {error}"
-        return f"the newest records: {os.path.relpath(path)}" if written else "nothing had been recorded yet"
+        if written:
+            return f"the newest records: {os.path.relpath(path)}"
+        return "nothing had been recorded yet"

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_cutrace_environment(item: pytest.Item, names: Sequence[str], facts: Mapping[str, str]) -> str | None:
+def pytest_cutrace_environment(
+    item: pytest.Item, names: Sequence[str], facts: Mapping[str, str]
+) -> str | None:
     """The environment of the golden values of a test; None for the default: ``sm_90``, or ``sm_90-cuda13`` with the ini
     value ``cutrace_variant``.
 
@@ -56,7 +58,11 @@ def pytest_cutrace_normalize_kernel(name: str) -> str | None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_compare(
-    item: pytest.Item, entry: Entry, runs: Sequence[Metrics], environment: str, rules: Rules
+    item: pytest.Item,
+    entry: Entry,
+    runs: Sequence[Metrics],
+    environment: str,
+    rules: Rules,
 ) -> Comparison | None:
     """Compare runs with the golden values of a test, ``entry``; None for :func:`cutrace.golden.compare`.
 
@@ -72,7 +78,9 @@ def pytest_cutrace_compare(
     """
 
 
-def pytest_cutrace_metrics(item: pytest.Item, trace: Trace, window: Window) -> Mapping[str, int] | None:
+def pytest_cutrace_metrics(
+    item: pytest.Item, trace: Trace, window: Window
+) -> Mapping[str, int] | None:
     """Counters of the project, computed from the trace of a test. All implementations are called.
 
     Names contain a dot. Golden files store the values::

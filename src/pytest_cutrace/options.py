@@ -19,19 +19,55 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html"}
-_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+_YES = ("1", "true", "yes", "on")
+_NO = ("", "0", "false", "no", "off")
 _UPDATE = "--cutrace-update="
 
 #: Options with a value: name without ``cutrace-``, metavar, type of the ini value, help.
 _VALUES: tuple[tuple[str, str, str, str], ...] = (
-    ("dir", "DIR", "string", "folder for traces, reports and candidates of golden files (default: .cutrace)"),
-    ("keep", "{all,failed,none}", "string", "tests whose capture and trace are kept (default: failed)"),
-    ("gate", "NAMES", "string", "metrics and classes that fail a test, or none (default: work,counter)"),
-    ("tolerance", "SHARES", "linelist", "tolerances by metric or class, such as kernel_launches=10%%,time=5%%"),
-    ("ignore", "NAMES", "linelist", "metrics and kernels to ignore, such as kernels:nccl*,allocations"),
-    ("less", "{show,fail}", "string", "whether less work than in the golden file fails a test (default: show)"),
+    (
+        "dir",
+        "DIR",
+        "string",
+        "folder for traces, reports and candidates of golden files (default: .cutrace)",
+    ),
+    (
+        "keep",
+        "{all,failed,none}",
+        "string",
+        "tests whose capture and trace are kept (default: failed)",
+    ),
+    (
+        "gate",
+        "NAMES",
+        "string",
+        "metrics and classes that fail a test, or none (default: work,counter)",
+    ),
+    (
+        "tolerance",
+        "SHARES",
+        "linelist",
+        "tolerances by metric or class, such as kernel_launches=10%%,time=5%%",
+    ),
+    (
+        "ignore",
+        "NAMES",
+        "linelist",
+        "metrics and kernels to ignore, such as kernels:nccl*,allocations",
+    ),
+    (
+        "less",
+        "{show,fail}",
+        "string",
+        "whether less work than in the golden file fails a test (default: show)",
+    ),
     ("repeat", "N", "string", "run each test N times and compare all runs"),
-    ("seed", "{on,off}", "string", "seed random generators from the test's id before each run (default: on)"),
+    (
+        "seed",
+        "{on,off}",
+        "string",
+        "seed random generators from the test's id before each run (default: on)",
+    ),
     ("top", "N", "string", "list the N tests with the most kernel time"),
 )
 _INI: tuple[tuple[str, str, Any, str], ...] = (
@@ -55,31 +91,65 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
 
     def flag(option: str, value: str, text: str) -> None:
         name = option.removeprefix("--").partition("=")[0].replace("-", "_")
-        group.addoption(option, action="store_const", const=value, default=None, dest=name, help=text)
+        group.addoption(
+            option,
+            action="store_const",
+            const=value,
+            default=None,
+            dest=name,
+            help=text,
+        )
 
-    flag("--cutrace", "on", "trace the GPU work of tests, and compare those with golden values or the marker")
-    flag("--cutrace=require", "require", "the same, and exit with status 4 if a test could not be verified")
+    flag(
+        "--cutrace",
+        "on",
+        "trace the GPU work of tests, and compare those with golden values or the marker",
+    )
+    flag(
+        "--cutrace=require",
+        "require",
+        "the same, and exit with status 4 if a test could not be verified",
+    )
     flag(
         "--cutrace-update", "changed",
         "trace tests and write missing and changed golden values. --cutrace-update=NAMES takes one of missing, "
         "changed, all, widen, and the metrics or classes to update, separated by commas",
     )  # fmt: skip
-    for word in dict.fromkeys(word for word in given if word.startswith((_UPDATE, "--cutrace="))):
+    for word in dict.fromkeys(
+        word for word in given if word.startswith((_UPDATE, "--cutrace="))
+    ):
         if word != "--cutrace=require":  # defined above
             flag(word, word.partition("=")[2], argparse.SUPPRESS)
-    flag("--cutrace-strict", "true", "also fail on less work, new metrics and missing golden values of marked tests")
+    flag(
+        "--cutrace-strict",
+        "true",
+        "also fail on less work, new metrics and missing golden values of marked tests",
+    )
     group.addoption(
         "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
         help="write a report: json, markdown or html; may be given several times",
     )  # fmt: skip
     for name, metavar, kind, text in _VALUES:
-        group.addoption(f"--cutrace-{name}", default=None, dest=f"cutrace_{name}", metavar=metavar, help=text)
+        group.addoption(
+            f"--cutrace-{name}",
+            default=None,
+            dest=f"cutrace_{name}",
+            metavar=metavar,
+            help=text,
+        )
         about = f"--cutrace-{name}: {text}".replace("%%", "%")
         parser.addini(f"cutrace_{name}", about, kind, [] if kind == "linelist" else "")  # type: ignore[arg-type]
     parser.addini("cutrace", "--cutrace: true, or require", "string", "")
-    parser.addini("cutrace_update", "the value of --cutrace-update, in runs with --cutrace", "string", "")
+    parser.addini(
+        "cutrace_update",
+        "the value of --cutrace-update, in runs with --cutrace",
+        "string",
+        "",
+    )
     parser.addini("cutrace_strict", "--cutrace-strict: true or false", "string", "")
-    parser.addini("cutrace_report", "--cutrace-report: KIND[:DEST], one per line", "linelist", [])
+    parser.addini(
+        "cutrace_report", "--cutrace-report: KIND[:DEST], one per line", "linelist", []
+    )
     for name, kind, default, text in _INI:
         parser.addini(name, text, kind, default)  # type: ignore[arg-type]
 
@@ -89,7 +159,10 @@ def arguments(config: pytest.Config | None) -> list[str]:
     if config is None:
         return []
     try:
-        before = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *config.getini("addopts")]
+        before = [
+            *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),
+            *config.getini("addopts"),
+        ]
     except (AttributeError, KeyError, ValueError):  # the ini file is not loaded yet
         before = []
     return [*before, *map(str, config.invocation_params.args)]
@@ -104,12 +177,16 @@ def wanted(config: pytest.Config) -> bool:
     """Whether this run is traced. Otherwise nothing else of the plugin is loaded."""
     options = known(config)
     if options.cutrace not in (None, "on", "require"):
-        raise pytest.UsageError(f"--cutrace={options.cutrace} is unknown: write --cutrace or --cutrace=require")
+        raise pytest.UsageError(
+            f"--cutrace={options.cutrace} is unknown: write --cutrace or --cutrace=require"
+        )
     if options.cutrace is not None or options.cutrace_update is not None:
         return True
     text = str(config.getini("cutrace")).strip().lower()
     if text not in (*_YES, *_NO, "require"):
-        raise _ini_error(config, "cutrace", f"{text!r} is unknown: write true, false or require")
+        raise _ini_error(
+            config, "cutrace", f"{text!r} is unknown: write true, false or require"
+        )
     return text not in _NO
 
 
@@ -137,7 +214,15 @@ def read(config: pytest.Config) -> Settings:
     """Read the settings of a session. Raises :class:`pytest.UsageError` with the option, or the file and line of the
     ini value, that is invalid."""
     from cutrace.errors import CutraceError
-    from cutrace.golden import Rules, check_variant, parse_gate, parse_ignore, parse_own, parse_tolerance, parse_update
+    from cutrace.golden import (
+        Rules,
+        check_variant,
+        parse_gate,
+        parse_ignore,
+        parse_own,
+        parse_tolerance,
+        parse_update,
+    )
 
     def get(name: str, parse: Callable[[Any], T]) -> T:
         """The parsed value of an option, or of the ini value if the option is not given."""
@@ -169,10 +254,14 @@ def read(config: pytest.Config) -> Settings:
         repeat=get("cutrace_repeat", lambda text: _number(text, 1) if text else None),
         seed=get("cutrace_seed", _choice("on", "off")) == "on",
         top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
-        reports=get("cutrace_report", lambda texts: tuple(_reports(texts, directory, root))),
+        reports=get(
+            "cutrace_report", lambda texts: tuple(_reports(texts, directory, root))
+        ),
         golden_root=get("cutrace_golden_dir", lambda text: root / text),
         variant=get("cutrace_variant", check_variant),
-        scope=get("cutrace_scope", _choice("marked", "existing", "all", default="existing")),
+        scope=get(
+            "cutrace_scope", _choice("marked", "existing", "all", default="existing")
+        ),
         whole_item=get("cutrace_window", _choice("call", "item")) == "item",
         junit=get("cutrace_junit", _boolean),
     )
@@ -180,7 +269,10 @@ def read(config: pytest.Config) -> Settings:
 
 def _ini_error(config: pytest.Config, name: str, message: str) -> pytest.UsageError:
     """An error about an ini value, with its file and line."""
-    overridden = any(str(o).startswith(f"{name}=") for o in getattr(config.option, "override_ini", None) or ())
+    overridden = any(
+        str(o).startswith(f"{name}=")
+        for o in getattr(config.option, "override_ini", None) or ()
+    )
     path = config.inipath
     if path is None or overridden:
         return pytest.UsageError(f"-o {name}: {message}")
@@ -216,11 +308,15 @@ def _number(text: str, least: int) -> int:
     return int(text)
 
 
-def _reports(texts: list[str], directory: Path, root: Path) -> Iterator[tuple[str, Path]]:
+def _reports(
+    texts: list[str], directory: Path, root: Path
+) -> Iterator[tuple[str, Path]]:
     for word in (part.strip() for text in texts for part in text.split(",")):
         if not word:
             continue
         kind, _, destination = word.partition(":")
         if kind not in _REPORTS:
-            raise ValueError(f"{kind!r} is not a kind of report: write one of {', '.join(_REPORTS)}")
+            raise ValueError(
+                f"{kind!r} is not a kind of report: write one of {', '.join(_REPORTS)}"
+            )
         yield kind, root / destination if destination else directory / _REPORTS[kind]

@@ -22,7 +22,9 @@ _OLDEST = (8, 0)
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+def pytest_addoption(
+    parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager
+) -> None:
     options.add(parser, options.arguments(pluginmanager.get_plugin("pytestconfig")))
 
 
@@ -54,7 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     elif "CUTRACE_OPTIONS" in os.environ:
         from .flight import recorder
 
-        if (flight := recorder()) is not None:
+        flight = recorder()
+        if flight is not None:
             config.pluginmanager.register(flight, "cutrace-flight")
 
 
@@ -85,7 +88,9 @@ def gpu_trace(request: pytest.FixtureRequest) -> Tracer:
     Without ``--cutrace`` regions and values do nothing, and ``metrics`` skips the test.
     """
     session = request.config.stash.get(_SESSION, None)
-    return Tracer() if session is None else session.tracer(request.node)
+    if session is None:
+        return Tracer()
+    return session.tracer(request.node)
 
 
 @pytest.fixture

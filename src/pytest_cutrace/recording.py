@@ -90,8 +90,12 @@ class SessionRecording:
         options = completed(Options())
         self._options = options.text(directory=self.folder)
         variables = environment.injection(options, self.folder)
-        self._variables = {name: value for name, value in variables.items() if name not in others}
-        self._restore = {name: os.environ[name] for name in self._variables if name in os.environ}
+        self._variables = {
+            name: value for name, value in variables.items() if name not in others
+        }
+        self._restore = {
+            name: os.environ[name] for name in self._variables if name in os.environ
+        }
         os.environ.update(self._variables)
         started = cuda.initialised() or cuda.loaded(str(collector_path()))
         # The library is loaded, without starting it, to query before and after each test whether it records.
@@ -126,7 +130,11 @@ class SessionRecording:
             return ""
         paused = self._paused
         self._paused = False
-        missing = [name for name, value in self._variables.items() if os.environ.get(name) != value]
+        missing = [
+            name
+            for name, value in self._variables.items()
+            if os.environ.get(name) != value
+        ]
         for name in missing:
             os.environ[name] = self._variables[name]
         if not self._recording() and cuda.initialised():
@@ -211,7 +219,11 @@ class SessionRecording:
     def _others(self, patient: bool) -> list[CaptureFile]:
         """The files of other processes that have new records."""
         captures: list[CaptureFile] = []
-        files = [path for path in sorted(self.folder.glob("*.bin")) if not path.name.startswith(f"{self._pid}-")]
+        files = [
+            path
+            for path in sorted(self.folder.glob("*.bin"))
+            if not path.name.startswith(f"{self._pid}-")
+        ]
         writers = [self._writer(path) for path in files]
         if patient and any(writers):
             time.sleep(_FLUSHED)

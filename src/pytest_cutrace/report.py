@@ -39,7 +39,9 @@ _JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
 class Reporter:
     """Collects the cases of a session and reports them. ``refusal`` is the reason why tracing is not possible."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, header: str, refusal: str) -> None:
+    def __init__(
+        self, config: pytest.Config, settings: Settings, header: str, refusal: str
+    ) -> None:
         self._config = config
         self._settings = settings
         self._header = header
@@ -68,7 +70,9 @@ class Reporter:
         lines: Any = getattr(report, "cutrace_lines", None)
         terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if lines and terminal is not None and terminal._tw.hasmarkup:
-            report.longrepr = _Styled(report.longrepr, [(text, style) for text, style in lines])  # type: ignore[assignment]
+            report.longrepr = _Styled(
+                report.longrepr, [(text, style) for text, style in lines]
+            )  # type: ignore[assignment]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._partly |= bool(items)
@@ -79,17 +83,25 @@ class Reporter:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         grouped = getattr(self._config.option, "dist", "no") == "loadgroup"
-        self._collected = [without_group(nodeid) for nodeid in ids] if grouped else list(ids)
+        if grouped:
+            self._collected = [without_group(nodeid) for nodeid in ids]
+        else:
+            self._collected = list(ids)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        self._partly |= bool(error) or bool(getattr(node, "workeroutput", {}).get("cutrace_partly"))
+        self._partly |= bool(error) or bool(
+            getattr(node, "workeroutput", {}).get("cutrace_partly")
+        )
 
     # Reporting
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        self._ended_well = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        self._ended_well = exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+        )
         written = self._write_golden_files()
         facts = list(self._facts())
         red = not written or (self._settings.require and facts)
@@ -99,13 +111,19 @@ class Reporter:
             facts = [f"--cutrace=require: {fact}" for fact in facts]
         self._notes += facts
         if self._settings.reports:
-            report = replace(self._report(), commit=_commit(self._config.rootpath), job=_first_set(_JOBS))
+            report = replace(
+                self._report(),
+                commit=_commit(self._config.rootpath),
+                job=_first_set(_JOBS),
+            )
             for kind, destination in self._settings.reports:
                 self._write(report, kind, destination)
 
     def _write_golden_files(self) -> bool:
         """Write golden files in an update, else candidates. Returns False if golden files could not be updated."""
-        changes = [case.change for case in self._cases.values() if case.change is not None]
+        changes = [
+            case.change for case in self._cases.values() if case.change is not None
+        ]
         if self._settings.update is None:
             self._propose(changes)
             return True
@@ -116,7 +134,9 @@ class Reporter:
             why = "its golden values could not be written"
             for name, case in self._cases.items():
                 if case.state is State.UPDATED:
-                    self._cases[name] = replace(case, state=State.UNVERIFIED, reason=why, change=None)
+                    self._cases[name] = replace(
+                        case, state=State.UNVERIFIED, reason=why, change=None
+                    )
             return False
         return True
 
@@ -150,13 +170,21 @@ class Reporter:
             return
         report = self._report()
         writer = terminalreporter._tw
-        lines = footer_lines(report, written=self._written, proposed=self._proposed, width=writer.fullwidth)
+        lines = footer_lines(
+            report,
+            written=self._written,
+            proposed=self._proposed,
+            width=writer.fullwidth,
+        )
         if verbosity < 0:
             lines = [*_shortened(report, lines, writer.fullwidth)]
         lines += top_lines(report, self._settings.top)
         if verbosity > 0:
             for case in report.cases:
-                lines += [(f"  {case.nodeid}: {note}", "") for note in (*case.notes, *case.problems)]
+                lines += [
+                    (f"  {case.nodeid}: {note}", "")
+                    for note in (*case.notes, *case.problems)
+                ]
         terminalreporter.ensure_newline()
         terminalreporter.section("cutrace", sep="-")
         for text, style in lines:
@@ -168,11 +196,16 @@ class Reporter:
         if self._refusal:
             notes.insert(0, f"nothing was traced: {self._refusal}")
         elif cases and not any(case.values for case in cases):
-            notes.insert(0, "no GPU work of tests was seen: start processes of tests with this process's environment")
+            notes.insert(
+                0,
+                "no GPU work of tests was seen: start processes of tests with this process's environment",
+            )
         return SessionReport(
             cases,
             header=self._header,
-            started=datetime.fromtimestamp(self._began).astimezone().isoformat(timespec="seconds"),
+            started=datetime.fromtimestamp(self._began)
+            .astimezone()
+            .isoformat(timespec="seconds"),
             duration_s=round(time.time() - self._began, 3),
             versions={"cutrace": version("cutrace"), "pytest": pytest.__version__},
             notes=tuple(notes),
@@ -183,10 +216,15 @@ class Reporter:
         away = Path(os.path.relpath(self._settings.directory, destination.parent))
         cases = []
         for case in report.cases:
-            artifacts = {name: str(away / path) for name, path in case.artifacts.items()}
+            artifacts = {
+                name: str(away / path) for name, path in case.artifacts.items()
+            }
             cases.append(replace(case, artifacts=artifacts))
         try:
-            jsonfile.write(destination, jsonfile.rendered(replace(report, cases=tuple(cases)), kind))
+            jsonfile.write(
+                destination,
+                jsonfile.rendered(replace(report, cases=tuple(cases)), kind),
+            )
         except CutraceError as error:
             self._notes.append(str(error))
         else:
@@ -207,7 +245,11 @@ def _commit(root: Path) -> str:
         return named
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -218,12 +260,16 @@ def _relative(path: Path, config: pytest.Config) -> str:
     return os.path.relpath(path, config.invocation_params.dir)
 
 
-def _shortened(report: SessionReport, lines: Sequence[Line], width: int) -> Iterator[Line]:
+def _shortened(
+    report: SessionReport, lines: Sequence[Line], width: int
+) -> Iterator[Line]:
     """The first line, the notes, and a line each with the reasons of unverified and untraced tests."""
     yield lines[0]
     yield from ((f"  {printable(note)}", "warn") for note in report.notes)
     for state in (State.UNVERIFIED, State.UNTRACED):
-        reasons = "; ".join(f"{count:,} {reason}" for reason, count in report.reasons(state).items())
+        reasons = "; ".join(
+            f"{count:,} {reason}" for reason, count in report.reasons(state).items()
+        )
         if reasons:
             yield short(f"  {STATES[state][0]}: {reasons}", width), ""
 
@@ -246,4 +292,6 @@ class _Styled:
 
 def without_group(nodeid: str) -> str:
     """An id without the group that pytest-xdist appends with ``--dist loadgroup``."""
-    return nodeid.rpartition("@")[0] if "@" in nodeid.rpartition("]")[2] else nodeid
+    if "@" in nodeid.rpartition("]")[2]:
+        return nodeid.rpartition("@")[0]
+    return nodeid

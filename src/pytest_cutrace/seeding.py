@@ -26,7 +26,9 @@ class Seeds:
     ``name`` returns the id of a test.
     """
 
-    def __init__(self, config: pytest.Config, name: Callable[[pytest.Item], str]) -> None:
+    def __init__(
+        self, config: pytest.Config, name: Callable[[pytest.Item], str]
+    ) -> None:
         self._config = config
         self._name = name
         self._current = ""
@@ -38,12 +40,19 @@ class Seeds:
             sys.meta_path.remove(self)
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """Wrap the loader of a generator's module, so that the generator is seeded after the import."""
         if name not in _GENERATORS:
             return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        others = (
+            finder.find_spec(name, path, target)
+            for finder in sys.meta_path
+            if finder is not self
+        )
         spec = next(filter(None, others), None)
         loader: Any = spec and spec.loader
         if loader is not None:
@@ -87,7 +96,9 @@ class Seeds:
         if fixturedef.scope == "function":
             return (yield)
         before = self._current
-        self.sow(f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}] fixture")
+        self.sow(
+            f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}] fixture"
+        )
         try:
             return (yield)
         finally:
@@ -95,9 +106,14 @@ class Seeds:
 
     def _number(self) -> int:
         """A number of 32 bits from the current id, and from the seed of pytest-randomly if that is active."""
-        seed = getattr(self._config.option, "randomly_seed", None) if self._randomly() is not None else None
+        if self._randomly() is not None:
+            seed = getattr(self._config.option, "randomly_seed", None)
+        else:
+            seed = None
         text = f"{seed} {self._current}" if isinstance(seed, int) else self._current
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+        digest = hashlib.blake2b(
+            text.encode("utf-8", "surrogatepass"), digest_size=4
+        ).digest()
         return int.from_bytes(digest, "little")
 
     def _randomly(self) -> Any:
@@ -106,18 +122,21 @@ class Seeds:
 
 
 def _seed_random(number: int) -> None:
-    if (random := sys.modules.get("random")) is not None:
+    random = sys.modules.get("random")
+    if random is not None:
         random.seed(number)
 
 
 def _seed_numpy(number: int) -> None:
-    if (seed := getattr(sys.modules.get("numpy.random"), "seed", None)) is not None:
+    seed = getattr(sys.modules.get("numpy.random"), "seed", None)
+    if seed is not None:
         seed(number)
 
 
 def _seed_torch(number: int) -> None:
     torch = sys.modules.get("torch")
-    if (generator := getattr(torch, "default_generator", None)) is None:
+    generator = getattr(torch, "default_generator", None)
+    if generator is None:
         return
     generator.manual_seed(number)
     cuda = getattr(torch, "cuda", None)
@@ -129,7 +148,9 @@ def _seed_torch(number: int) -> None:
 def _seed_cupy(number: int) -> None:
     # Seed only existing generators, because creating one would initialise CUDA.
     if getattr(sys.modules.get("cupy.random._generator"), "_random_states", None):
-        with contextlib.suppress(Exception):  # an earlier test may have broken the device
+        with contextlib.suppress(
+            Exception
+        ):  # an earlier test may have broken the device
             sys.modules["cupy"].random.seed(number)
 
 

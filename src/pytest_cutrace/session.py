@@ -61,7 +61,9 @@ class Session:
             raise pytest.UsageError(f"cutrace: {error}") from None
         if settings.require and self.refusal:
             self.close()
-            raise pytest.UsageError(f"--cutrace=require: nothing can be traced: {self.refusal}")
+            raise pytest.UsageError(
+                f"--cutrace=require: nothing can be traced: {self.refusal}"
+            )
 
     def configured(self) -> None:
         """Begin the session. It is known now whether this process runs tests or is a controller of pytest-xdist."""
@@ -74,7 +76,9 @@ class Session:
             # Registered after the session, so that seeding is outside of windows.
             plugins.register(self.context.seeds, "cutrace-seeds")
         if not self.context.worker and not self._collects_only:
-            self._reporter = Reporter(self.config, self.settings, self._header(), self.refusal)
+            self._reporter = Reporter(
+                self.config, self.settings, self._header(), self.refusal
+            )
             plugins.register(self._reporter, "cutrace-reporter")
             # Candidates belong to one session only.
             shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
@@ -119,11 +123,15 @@ class Session:
     # Facts
 
     def tracer(self, item: pytest.Item) -> Tracer:
-        return item.stash.get(_ATTEMPT, None) or Tracer(self.refusal or "this test is not traced")
+        return item.stash.get(_ATTEMPT, None) or Tracer(
+            self.refusal or "this test is not traced"
+        )
 
     def _normalize(self, name: str) -> str:
         custom = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
-        return normalize_kernel(name) if custom is None else str(custom)
+        if custom is None:
+            return normalize_kernel(name)
+        return str(custom)
 
     # Collection
 
@@ -139,7 +147,9 @@ class Session:
             raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
 
     def _expect(self, item: pytest.Item) -> Expectation:
-        expected = expectation(item, self.context.nodeid(item), self.settings, self._golden_files)
+        expected = expectation(
+            item, self.context.nodeid(item), self.settings, self._golden_files
+        )
         item.stash[_EXPECTED] = expected
         return expected
 
@@ -155,7 +165,9 @@ class Session:
             pytest.fail(self._wrong[item], pytrace=False)
         attempt = self._attempt(item)
         if attempt is not None and self.settings.whole_item:
-            with contextlib.suppress(CutraceError):  # begin() is called again before the body
+            with contextlib.suppress(
+                CutraceError
+            ):  # begin() is called again before the body
                 attempt.begin()
         yield
 
@@ -265,7 +277,9 @@ class Session:
 
             report.extras = [*getattr(report, "extras", ()), *extras(case)]
 
-    def _case(self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport) -> Case:
+    def _case(
+        self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport
+    ) -> Case:
         if attempt is not None:
             return attempt.case(passed=report.passed)
         state = State.UNTRACED
@@ -278,19 +292,30 @@ class Session:
             reason = "the marker says off=True"
         elif expected.any:
             state = State.UNVERIFIED
-        return Case(self.context.nodeid(item), state=state, reason=reason, worker=self.context.worker)
+        return Case(
+            self.context.nodeid(item),
+            state=state,
+            reason=reason,
+            worker=self.context.worker,
+        )
 
 
 def _outcome(report: pytest.TestReport) -> str:
     expected_to_fail = hasattr(report, "wasxfail")
     if report.skipped:
-        return "xfailed" if expected_to_fail else "skipped"
-    return "xpassed" if report.passed and expected_to_fail else report.outcome
+        if expected_to_fail:
+            return "xfailed"
+        return "skipped"
+    if report.passed and expected_to_fail:
+        return "xpassed"
+    return report.outcome
 
 
 def _may_control(config: pytest.Config) -> bool:
     """Whether this process may distribute its tests to workers of pytest-xdist, judged by the command line."""
-    if hasattr(config, "workerinput") or os.environ.get(_CONTROLLER) == str(os.getppid()):
+    if hasattr(config, "workerinput") or os.environ.get(_CONTROLLER) == str(
+        os.getppid()
+    ):
         return False
     options = known(config)
     count = getattr(options, "numprocesses", None)

@@ -16,9 +16,14 @@ from .distribution import Sums, grown, sizes
 from .stats import StackUse
 from .sweep import Batch, Groups, Work
 
-_LAUNCH, _COPY, _ALLOC, _FREE, _OTHER = map(CALL_KINDS.index, ("launch", "copy", "alloc", "free", "other"))
+_LAUNCH, _COPY, _ALLOC, _FREE, _OTHER = map(
+    CALL_KINDS.index, ("launch", "copy", "alloc", "free", "other")
+)
 # The kind of the call of GPU work whose call was not recorded, by table.
-_KIND_OF_WORK = np.array([_COPY if table in ("memcpys", "memsets") else _LAUNCH for table in GPU_WORK], np.uint8)
+_KIND_OF_WORK = np.array(
+    [_COPY if table in ("memcpys", "memsets") else _LAUNCH for table in GPU_WORK],
+    np.uint8,
+)
 _KIND_OF_OPERATION = np.array([_OTHER, _ALLOC, _FREE, _OTHER], np.uint8)
 _MEASURES = ("calls", "api_ns", "operations", "gpu_ns", "bytes")
 
@@ -29,11 +34,14 @@ class OutermostCalls:
 
     def __init__(self) -> None:
         # The calls that may contain calls of the next batch.
-        self._ids, self._ends = np.zeros(0, np.uint32), np.zeros(0, np.int64)
+        self._ids = np.zeros(0, np.uint32)
+        self._ends = np.zeros(0, np.int64)
 
     def of(self, calls: Columns) -> np.ndarray:
         """The indices of the outermost ones of some calls, which ascend by start."""
-        ids, start, end = calls["correlation"], calls["start"], calls["end"]
+        ids = calls["correlation"]
+        start = calls["start"]
+        end = calls["end"]
         order = np.lexsort((-end, start, ids))
         ordered = ids[order]
         first_of_id = np.append(True, ordered[1:] != ordered[:-1]) | (ordered == 0)
@@ -53,18 +61,21 @@ class StackSums:
     """The sums of calls and GPU work by kind of call and Python stack, over all processes."""
 
     def __init__(self, trace: Trace, stacks: PythonStacks) -> None:
-        self._trace, self._stacks = trace, stacks
+        self._trace = trace
+        self._stacks = stacks
         self._groups = Groups()
         self._sums = {measure: Sums() for measure in _MEASURES}
         self._outermost = OutermostCalls()
 
     def add(self, batch: Batch) -> None:
         """Add the rows of a batch."""
-        if calls := batch.tables.get("api_calls"):
+        calls = batch.tables.get("api_calls")
+        if calls:
             self._add_calls(batch.process, calls)
         if len(batch.work):
             self._add_work(batch)
-        if allocations := batch.tables.get("allocations"):
+        allocations = batch.tables.get("allocations")
+        if allocations:
             kind = _KIND_OF_OPERATION.take(allocations["operation"], mode="clip")
             group = self._group(batch.process, kind, allocations["correlation"])
             self._sums["bytes"].add(group, sizes(allocations["bytes"]))
@@ -77,7 +88,9 @@ class StackSums:
         """The sums of each kind and stack, and of the other calls of the kinds of which some have a stack."""
         with_stack = {kind for kind, stack in self._groups.values if stack}
         size = len(self._groups.values)
-        sums = [grown(self._sums[measure].by_group, size).tolist() for measure in _MEASURES]
+        sums = [
+            grown(self._sums[measure].by_group, size).tolist() for measure in _MEASURES
+        ]
         for (kind, stack), *values in zip(self._groups.values, *sums, strict=True):
             if stack or kind in with_stack:
                 frames = tuple(map(self._stacks.frame, self._stacks.frames(stack)))
@@ -99,12 +112,20 @@ class StackSums:
             rows = batch.tables.get(table)
             if rows and "bytes" in rows:
                 # The work of a table is in the order of its rows.
-                self._sums["bytes"].add(group[work.table == number], sizes(rows["bytes"]))
+                self._sums["bytes"].add(
+                    group[work.table == number], sizes(rows["bytes"])
+                )
 
     def _kinds_of_work(self, work: Work) -> np.ndarray:
-        return np.where(work.calls.known, self._kinds.take(work.calls.function), _KIND_OF_WORK[work.table])
+        return np.where(
+            work.calls.known,
+            self._kinds.take(work.calls.function),
+            _KIND_OF_WORK[work.table],
+        )
 
-    def _group(self, process: int, kind: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+    def _group(
+        self, process: int, kind: np.ndarray, correlation: np.ndarray
+    ) -> np.ndarray:
         stack = self._stacks.alike.take(self._stacks.of(process, correlation))
         return self._groups.of(kind, stack.astype(np.uint32))
 
@@ -122,11 +143,14 @@ class StackPaths:
         self._stacks = stacks
         self._outermost = OutermostCalls()
         self._api_ns = Sums()
-        self._work, self._operations, self._gpu_ns = Groups(), Sums(), Sums()
+        self._work = Groups()
+        self._operations = Sums()
+        self._gpu_ns = Sums()
 
     def add(self, batch: Batch, label: np.ndarray | None) -> None:
         """Add the rows of a batch. ``label`` has a number for each piece of its work."""
-        if calls := batch.tables.get("api_calls"):
+        calls = batch.tables.get("api_calls")
+        if calls:
             at = self._outermost.of(calls)
             stack = self._of(batch.process, calls["correlation"][at])
             self._api_ns.add(stack, (calls["end"] - calls["start"])[at])
@@ -148,9 +172,13 @@ class StackPaths:
     def work(self) -> Iterator[tuple[int, int, int, int]]:
         """Each stack and label with work: its number of pieces and its time (ns)."""
         sums = (self._operations.by_group.tolist(), self._gpu_ns.by_group.tolist())
-        for (stack, label), operations, gpu_ns in zip(self._work.values, *sums, strict=True):
+        for (stack, label), operations, gpu_ns in zip(
+            self._work.values, *sums, strict=True
+        ):
             yield stack, label, operations, gpu_ns
 
     def _of(self, process: int, correlation: np.ndarray) -> np.ndarray:
-        stack: np.ndarray = self._stacks.alike.take(self._stacks.of(process, correlation))
+        stack: np.ndarray = self._stacks.alike.take(
+            self._stacks.of(process, correlation)
+        )
         return stack.astype(np.uint32)

@@ -29,7 +29,9 @@ _BEGINNINGS = {
     "alloc": r"Malloc|HostAlloc|HostRegister|MemAlloc|MemHostAlloc|MemHostRegister|MemCreate|MemMap|MemPoolCreate",
     "free": r"Free|HostUnregister|MemFree|MemHostUnregister|MemRelease|MemUnmap|MemPoolDestroy|MemPoolTrimTo",
 }
-_OF_KIND = {kind: re.compile(f"_*cu(?:da)?(?:{names})") for kind, names in _BEGINNINGS.items()}
+_OF_KIND = {
+    kind: re.compile(f"_*cu(?:da)?(?:{names})") for kind, names in _BEGINNINGS.items()
+}
 
 
 @lru_cache(maxsize=4096)
@@ -41,7 +43,9 @@ def plain_name(name: str) -> str:
 @lru_cache(maxsize=4096)
 def call_kind(name: str) -> str:
     """What calls of this function do: one of :data:`CALL_KINDS`."""
-    return next((kind for kind, beginning in _OF_KIND.items() if beginning.match(name)), "other")
+    return next(
+        (kind for kind, beginning in _OF_KIND.items() if beginning.match(name)), "other"
+    )
 
 
 def launches_graph(name: str) -> bool:
@@ -53,4 +57,7 @@ def synchronizes(name: str) -> bool:
     """Whether calls of this function count as waits for the GPU: functions named ``...Synchronize`` and blocking
     copies."""
     name = plain_name(name)
-    return bool(_WAIT.fullmatch(name) or (_COPY.fullmatch(name) and not _NOT_WAITING.search(name)))
+    return bool(
+        _WAIT.fullmatch(name)
+        or (_COPY.fullmatch(name) and not _NOT_WAITING.search(name))
+    )

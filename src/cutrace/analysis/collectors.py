@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from .._native import BusyParts, GpuTimes, InnerTimes, Levels, MemoryTotals, PathTimes, StreamTimes
+from .._native import (
+    BusyParts,
+    GpuTimes,
+    InnerTimes,
+    Levels,
+    MemoryTotals,
+    PathTimes,
+    StreamTimes,
+)
 from ..errors import CutraceError
 from ..runbin import labels
 from ..runbin.labels import known_label
@@ -35,7 +43,8 @@ from .stats import DEFAULTS, Stats, StatsOptions
 from .sweep import Batch, Groups, Stream, Sweep, Work
 
 _KERNELS = GPU_WORK.index("kernels")
-_ALLOCATE, _RELEASE = 1, 2
+_ALLOCATE = 1
+_RELEASE = 2
 # The end of rows that never end.
 _FOREVER = int(LATEST)
 # More names of ranges than this that differ in numbers only have one path.
@@ -61,7 +70,9 @@ class Numbering:
     @classmethod
     def of(cls, names: Iterable[str]) -> Numbering:
         known: dict[str, int] = {}
-        numbers = np.array([known.setdefault(name, len(known)) for name in names], np.uint32)
+        numbers = np.array(
+            [known.setdefault(name, len(known)) for name in names], np.uint32
+        )
         return cls(numbers, list(known))
 
 
@@ -69,12 +80,16 @@ class CollectorContext:
     """The trace, the options and the tables of names that the collectors of one call share."""
 
     def __init__(self, trace: Trace, options: StatsOptions) -> None:
-        self.trace, self.options, self.text = trace, options, trace.strings.__getitem__
+        self.trace = trace
+        self.options = options
+        self.text = trace.strings.__getitem__
 
     @cached_property
     def kernels(self) -> Numbering:
         """The names of kernels by launch configuration."""
-        names = self.trace.strings.take(self.trace.launches["name"], self.options.names).tolist()
+        names = self.trace.strings.take(
+            self.trace.launches["name"], self.options.names
+        ).tolist()
         return Numbering.of(name or UNKNOWN for name in names)
 
     @cached_property
@@ -90,30 +105,41 @@ class CollectorContext:
     def range_name(self, text: str) -> str:
         """The name of a range, with ``#`` in place of numbers if there are many that differ in them."""
         short = _DIGITS.sub("#", text)
-        return short if self._numbered[short] > _NUMBERED else text or "(unnamed)"
+        if self._numbered[short] > _NUMBERED:
+            return short
+        return text or "(unnamed)"
 
     @cached_property
     def functions(self) -> Numbering:
         """The names of API functions."""
-        names = self.trace.strings.take(self.trace.functions["name"], plain_name).tolist()
+        names = self.trace.strings.take(
+            self.trace.functions["name"], plain_name
+        ).tolist()
         return Numbering.of(name or UNKNOWN_CALL for name in names)
 
     @cached_property
     def configurations(self) -> tuple[np.ndarray, list[stats.Configuration]]:
         """The number of each launch configuration of the trace, and the distinct ones by number."""
-        groups, launches = Groups(self._configuration), self.trace.launches
-        return groups.of(self.kernels.numbers, *(launches[field] for field in _CONFIGURATION)), groups.values
+        groups = Groups(self._configuration)
+        launches = self.trace.launches
+        return groups.of(
+            self.kernels.numbers, *(launches[field] for field in _CONFIGURATION)
+        ), groups.values
 
     def _configuration(self, name: int, *fields: int) -> stats.Configuration:
         gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = fields
         shape = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
-        return stats.Configuration(self.kernels.names[name], *shape, registers, (static, dynamic))
+        return stats.Configuration(
+            self.kernels.names[name], *shape, registers, (static, dynamic)
+        )
 
     def created(self, work: Work) -> np.ndarray | None:
         """The path of the ranges in which the graph node of each piece of work was created (``Trace.origins``); None in
         a trace without origins."""
         origins = self.trace.origins
-        return None if origins is None or work.node is None else origins.path_of.take(work.node)
+        if origins is None or work.node is None:
+            return None
+        return origins.path_of.take(work.node)
 
     @cached_property
     def kinds(self) -> gpu.Kinds:
@@ -174,7 +200,9 @@ class Grouping:
     tables: tuple[str, ...]
     key: Callable[[CollectorContext, Columns], Sequence[np.ndarray]]
     row: Callable[..., Any]
-    values: Callable[[Columns], tuple[np.ndarray, ...]] = lambda rows: (_duration(rows),)
+    values: Callable[[Columns], tuple[np.ndarray, ...]] = lambda rows: (
+        _duration(rows),
+    )
     marked: Callable[[CollectorContext, Columns], np.ndarray] | None = None
     #: A mask of the slices whose GPU work is known: all ranges, and slices that begin and end on one thread.
     projects: Callable[[Columns], np.ndarray] = lambda rows: np.ones(len(rows), bool)
@@ -182,8 +210,11 @@ class Grouping:
     def slices(self, rows: Columns, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
         """Thread, begin, end and number of the slices whose GPU work is known, and whether they are ranges."""
         ranges = are_ranges(self.tables[0], rows)
-        at, columns = self.projects(rows), (rows["thread"], rows["start"], rows["end"], numbers, ranges)
-        return columns if at.all() else tuple(column[at] for column in columns)
+        at = self.projects(rows)
+        columns = (rows["thread"], rows["start"], rows["end"], numbers, ranges)
+        if at.all():
+            return columns
+        return tuple(column[at] for column in columns)
 
 
 class Grouped(StatsCollector):
@@ -191,20 +222,25 @@ class Grouped(StatsCollector):
 
     def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
         super().__init__(context)
-        self.tables, self.grouping = (*grouping.tables, *self.tables), grouping
-        self.groups, self._marked = Groups(), Sums()
+        self.tables = (*grouping.tables, *self.tables)
+        self.grouping = grouping
+        self.groups = Groups()
+        self._marked = Sums()
         self._spreads: tuple[Distributions, ...] = ()
 
     def add(self, batch: Batch) -> None:
         for table in self.grouping.tables:
-            if rows := batch.tables.get(table):
+            rows = batch.tables.get(table)
+            if rows:
                 self.count(self.groups.of(*self.grouping.key(self.context, rows)), rows)
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
         """Add rows, each with its group."""
         self.spread(group, *self.grouping.values(rows))
         if self.grouping.marked:
-            self._marked.add(group.take(np.flatnonzero(self.grouping.marked(self.context, rows))))
+            self._marked.add(
+                group.take(np.flatnonzero(self.grouping.marked(self.context, rows)))
+            )
 
     def spread(self, group: np.ndarray, *values: np.ndarray) -> None:
         """Add values of rows to the spreads of their groups."""
@@ -215,12 +251,16 @@ class Grouped(StatsCollector):
     def result(self) -> Iterator[Any]:
         # The last groups may have no values.
         spreads = (chain(spread.spreads(), repeat(NOTHING)) for spread in self._spreads)
-        for key, *values in zip(self.groups.values, *spreads, *self.more(), strict=False):
+        for key, *values in zip(
+            self.groups.values, *spreads, *self.more(), strict=False
+        ):
             yield self.grouping.row(self.context, key, *values)
 
     def more(self) -> tuple[Iterable[Any], ...]:
         """Further arguments of :attr:`Grouping.row`, each by group."""
-        return (chain(self._marked.by_group.tolist(), repeat(0)),) if self.grouping.marked else ()
+        if self.grouping.marked:
+            return (chain(self._marked.by_group.tolist(), repeat(0)),)
+        return ()
 
 
 def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
@@ -232,19 +272,29 @@ _FILL = 256  # kinds of copies are 0 to 255
 
 def _operations(c: CollectorContext, rows: Columns) -> tuple[np.ndarray]:
     """The kind of each copy or fill."""
-    return (rows["kind"].astype(np.uint16) if "kind" in rows else np.full(len(rows), _FILL, np.uint16),)
+    return (
+        rows["kind"].astype(np.uint16)
+        if "kind" in rows
+        else np.full(len(rows), _FILL, np.uint16),
+    )
 
 
 def _operation_name(kind: int) -> str:
-    return "[CUDA memset]" if kind == _FILL else f"[CUDA memcpy {known_label(labels.COPIES, kind)}]"
+    if kind == _FILL:
+        return "[CUDA memset]"
+    return f"[CUDA memcpy {known_label(labels.COPIES, kind)}]"
 
 
 @lru_cache(maxsize=4096)
 def work_name(table: int, detail: int) -> tuple[str, str]:
     """The kind and the name of GPU work that is no kernel, by its table's index in ``GPU_WORK`` and its
     :attr:`Work.detail`."""
-    kind = {"memcpys": "copy", "memsets": "fill", "graph_launches": "graph"}[GPU_WORK[table]]
-    return kind, f"graph {detail}" if kind == "graph" else _operation_name(_FILL if kind == "fill" else detail)
+    kind = {"memcpys": "copy", "memsets": "fill", "graph_launches": "graph"}[
+        GPU_WORK[table]
+    ]
+    return kind, f"graph {detail}" if kind == "graph" else _operation_name(
+        _FILL if kind == "fill" else detail
+    )
 
 
 def _copy(c: CollectorContext, rows: Columns) -> tuple[np.ndarray, ...]:
@@ -253,13 +303,26 @@ def _copy(c: CollectorContext, rows: Columns) -> tuple[np.ndarray, ...]:
     return rows["kind"], rows["source_memory"], rows["destination_memory"], bits
 
 
-def _copies(c: CollectorContext, key: tuple[int, ...], time: Spread, size: Spread) -> stats.CopyUse:
+def _copies(
+    c: CollectorContext, key: tuple[int, ...], time: Spread, size: Spread
+) -> stats.CopyUse:
     kind, source, destination, bits = key
-    memories = known_label(labels.MEMORY_KINDS, source), known_label(labels.MEMORY_KINDS, destination)
-    return stats.CopyUse(known_label(labels.COPIES, kind), *memories, 1 << (bits - 1) if bits else 0, time, size)
+    memories = (
+        known_label(labels.MEMORY_KINDS, source),
+        known_label(labels.MEMORY_KINDS, destination),
+    )
+    return stats.CopyUse(
+        known_label(labels.COPIES, kind),
+        *memories,
+        1 << (bits - 1) if bits else 0,
+        time,
+        size,
+    )
 
 
-def _unified(c: CollectorContext, key: tuple[int, ...], time: Spread, value: Spread) -> stats.UnifiedMemoryUse:
+def _unified(
+    c: CollectorContext, key: tuple[int, ...], time: Spread, value: Spread
+) -> stats.UnifiedMemoryUse:
     name, in_bytes = labels.UNIFIED_MEMORY.get(key[0], (f"unknown ({key[0]})", False))
     return stats.UnifiedMemoryUse(name, time, value, in_bytes)
 
@@ -270,7 +333,11 @@ def _fields(*names: str) -> Callable[[CollectorContext, Columns], Sequence[np.nd
 
 def _kinds(table: str, field: str, names: dict[int, str]) -> Grouping:
     """Rows by one numeric field whose values have ``names``."""
-    return Grouping((table,), _fields(field), lambda c, key, time: stats.Timed(known_label(names, key[0]), time))
+    return Grouping(
+        (table,),
+        _fields(field),
+        lambda c, key, time: stats.Timed(known_label(names, key[0]), time),
+    )
 
 
 class Sliced(Grouped):
@@ -280,7 +347,8 @@ class Sliced(Grouped):
 
     def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
         super().__init__(context, grouping)
-        self.ranges, self._others = Projection(adopts=True), Projection()
+        self.ranges = Projection(adopts=True)
+        self._others = Projection()
 
     def add(self, batch: Batch) -> None:
         super().add(batch)
@@ -310,8 +378,13 @@ class Sliced(Grouped):
 
     def more(self) -> tuple[Iterable[Any], ...]:
         # A group has ranges or other slices, but not both.
-        both = zip_longest(self.ranges.projected(), self._others.projected(), fillvalue=Projected())
-        projected = (of_ranges if of_ranges.operations else of_others for of_ranges, of_others in both)
+        both = zip_longest(
+            self.ranges.projected(), self._others.projected(), fillvalue=Projected()
+        )
+        projected = (
+            of_ranges if of_ranges.operations else of_others
+            for of_ranges, of_others in both
+        )
         return (chain(projected, repeat(Projected())),)
 
 
@@ -319,25 +392,46 @@ class RangeKernelUses(Sliced):
     """The kernels launched in the slices of each group, by name."""
 
     def launch(self, batch: Batch) -> None:
-        work, names = batch.work, self.context.kernels.numbers
-        name = np.where(work.table == _KERNELS, names.take(work.launch).astype(np.int64), -1)
+        work = batch.work
+        names = self.context.kernels.numbers
+        name = np.where(
+            work.table == _KERNELS, names.take(work.launch).astype(np.int64), -1
+        )
         self.ranges.launch(work, name)
 
     def result(self) -> Iterator[stats.RangeKernels]:
         for group, kernel, time in self.ranges.kernels():
             name, domain, style = _range(self.context, self.groups.values[group])
-            yield stats.RangeKernels(name, domain, style, self.context.kernels.names[kernel], time)
+            yield stats.RangeKernels(
+                name, domain, style, self.context.kernels.names[kernel], time
+            )
 
 
 def _range(c: CollectorContext, key: tuple[int, ...]) -> tuple[str, str, str]:
     return c.text(key[0]), c.text(key[1]), known_label(labels.RANGE_STYLES, key[2])
 
 
-def _nccl(c: CollectorContext, key: tuple[int, ...], time: Spread, size: Spread, call: NcclCall) -> stats.NcclUse:
-    return stats.NcclUse(c.text(key[0]), time, size, call.communicator, call.rank, call.root, call.reduction)
+def _nccl(
+    c: CollectorContext,
+    key: tuple[int, ...],
+    time: Spread,
+    size: Spread,
+    call: NcclCall,
+) -> stats.NcclUse:
+    return stats.NcclUse(
+        c.text(key[0]),
+        time,
+        size,
+        call.communicator,
+        call.rank,
+        call.root,
+        call.reduction,
+    )
 
 
-def _ranges(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected) -> stats.RangeUse:
+def _ranges(
+    c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected
+) -> stats.RangeUse:
     name, domain, style = _range(c, key)
     return stats.RangeUse(name, time, domain, style, projected)
 
@@ -363,9 +457,18 @@ class Host(Sliced):
         return (*super().more(), chain(self._inner.times().tolist(), repeat(0)))
 
 
-def _host(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected, inner: int) -> stats.HostUse:
-    kind, category = known_label(HOST_SLICE_KINDS, key[2]), c.text(key[1])
-    return stats.HostUse(c.text(key[0]), time, kind, category, projected, time.total - inner)
+def _host(
+    c: CollectorContext,
+    key: tuple[int, ...],
+    time: Spread,
+    projected: Projected,
+    inner: int,
+) -> stats.HostUse:
+    kind = known_label(HOST_SLICE_KINDS, key[2])
+    category = c.text(key[1])
+    return stats.HostUse(
+        c.text(key[0]), time, kind, category, projected, time.total - inner
+    )
 
 
 class Paths(StatsCollector):
@@ -381,7 +484,10 @@ class Paths(StatsCollector):
         self._labels: dict[str, int] = {}
         origins = context.trace.origins
         paths = origins.paths if origins else ()
-        self._creations = [[self._label(context.range_name(name)) for name in path[:_DEEPEST]] for path in paths]
+        self._creations = [
+            [self._label(context.range_name(name)) for name in path[:_DEEPEST]]
+            for path in paths
+        ]
 
     def _label(self, text: str) -> int:
         return self._labels.setdefault(text, len(self._labels))
@@ -389,20 +495,35 @@ class Paths(StatsCollector):
     def add(self, batch: Batch) -> None:
         slices = []
         for table, grouping in (("nvtx_ranges", _RANGES), ("host_slices", _HOST)):
-            if rows := batch.tables.get(table):
+            rows = batch.tables.get(table)
+            if rows:
                 # Slices of the host show no category, so it does not divide them.
-                domain = rows["domain"] if table == "nvtx_ranges" else np.zeros(len(rows), np.uint32)
-                group = self._ranges.of(self.context.ranges.numbers.take(rows["name"]), domain)
-                slices.append(grouping.slices(rows, np.array(self._ranges.values, np.uint32).take(group)))
+                if table == "nvtx_ranges":
+                    domain = rows["domain"]
+                else:
+                    domain = np.zeros(len(rows), np.uint32)
+                group = self._ranges.of(
+                    self.context.ranges.numbers.take(rows["name"]), domain
+                )
+                slices.append(
+                    grouping.slices(
+                        rows, np.array(self._ranges.values, np.uint32).take(group)
+                    )
+                )
         if slices:
             self._times.add_ranges(*map(np.concatenate, zip(*slices, strict=True)))
         if len(work := batch.work):
             names = self.context.kernels.numbers.take(work.launch)
-            label = self._work.of(work.table, np.where(work.table == _KERNELS, names, work.detail))
-            calls, created = work.calls, self.context.created(work)
+            label = self._work.of(
+                work.table, np.where(work.table == _KERNELS, names, work.detail)
+            )
+            calls = work.calls
+            created = self.context.created(work)
             called = calls.thread, calls.start, calls.known
             owned = calls.owner, calls.how
-            self._times.add_work(*called, label, work.end - work.start, created, self._creations, *owned)
+            self._times.add_work(
+                *called, label, work.end - work.start, created, self._creations, *owned
+            )
 
     def _range(self, number: int, domain: int) -> int:
         text = self.context.ranges.names[number]
@@ -427,9 +548,13 @@ class Paths(StatsCollector):
                 yield stats.PathUse(paths[-1], kind, *use)
 
 
-def _name_of_work(context: CollectorContext, table: int, number: int) -> tuple[str, str]:
+def _name_of_work(
+    context: CollectorContext, table: int, number: int
+) -> tuple[str, str]:
     """The kind and the name of GPU work, by the number of its name or by its :attr:`Work.detail`."""
-    return ("kernel", context.kernels.names[number]) if table == _KERNELS else work_name(table, number)
+    if table == _KERNELS:
+        return ("kernel", context.kernels.names[number])
+    return work_name(table, number)
 
 
 class Stacks(StatsCollector):
@@ -451,7 +576,9 @@ class Stacks(StatsCollector):
         return ()
 
     def result(self) -> Iterable[stats.StackUse]:
-        return self._sums.uses() if self._sums else ()
+        if self._sums:
+            return self._sums.uses()
+        return ()
 
 
 class PathsOfStacks(StatsCollector):
@@ -470,7 +597,9 @@ class PathsOfStacks(StatsCollector):
         label = None
         if len(work := batch.work):
             names = self.context.kernels.numbers.take(work.launch)
-            label = self._work.of(work.table, np.where(work.table == _KERNELS, names, work.detail))
+            label = self._work.of(
+                work.table, np.where(work.table == _KERNELS, names, work.detail)
+            )
         self._sums.add(batch, label)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
@@ -492,7 +621,9 @@ class PathsOfStacks(StatsCollector):
             yield stats.PathUse((*paths[stack], name), kind, operations, gpu_ns, 0)
 
     def _path(self, stack: int) -> tuple[str, ...]:
-        return tuple(map(self._stacks.place, self._stacks.frames(stack))) if self._stacks else ()
+        if self._stacks:
+            return tuple(map(self._stacks.place, self._stacks.frames(stack)))
+        return ()
 
 
 class GraphRanges(StatsCollector):
@@ -502,7 +633,8 @@ class GraphRanges(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._times, self._runs = Distributions(), Sums()
+        self._times = Distributions()
+        self._runs = Sums()
 
     def add(self, batch: Batch) -> None:
         work = batch.work
@@ -524,8 +656,14 @@ class GraphRanges(StatsCollector):
         np.maximum.at(replays, path_of, runs)
         for path, time in enumerate(self._times.spreads()):
             if time.count:
-                known = (int(nodes[path]), int(replays[path])) if path != UNRECORDED else (None, None)
-                yield stats.GraphRangeUse(origins.text(path), time, origins.paths[path], *known)
+                known: tuple[int | None, int | None]
+                if path != UNRECORDED:
+                    known = (int(nodes[path]), int(replays[path]))
+                else:
+                    known = (None, None)
+                yield stats.GraphRangeUse(
+                    origins.text(path), time, origins.paths[path], *known
+                )
 
 
 class RangeShares(StatsCollector):
@@ -536,7 +674,8 @@ class RangeShares(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._has_ranges = False
-        self._operations, self._gpu_ns = np.zeros(NONE + 1, np.int64), np.zeros(NONE + 1, np.int64)
+        self._operations = np.zeros(NONE + 1, np.int64)
+        self._gpu_ns = np.zeros(NONE + 1, np.int64)
 
     def add(self, batch: Batch) -> None:
         for table in RANGE_TABLES:
@@ -556,7 +695,9 @@ class RangeShares(StatsCollector):
             return
         kinds = {OWN: "own", ADOPTED: "adopted", SEVERAL: "several", NONE: "none"}
         for kind, name in kinds.items():
-            yield stats.RangeShare(name, int(self._operations[kind]), int(self._gpu_ns[kind]))
+            yield stats.RangeShare(
+                name, int(self._operations[kind]), int(self._gpu_ns[kind])
+            )
 
 
 class NcclUses(Grouped):
@@ -573,10 +714,17 @@ class NcclUses(Grouped):
             return
         number = self.context.trace.nccl.of_rows(rows)
         calls = self.context.trace.nccl.calls
-        kinds = [self._kinds.setdefault(call._replace(bytes=None), len(self._kinds)) for call in calls]
-        size = np.array([-1 if call.bytes is None else call.bytes for call in calls])[number]
+        kinds = [
+            self._kinds.setdefault(call._replace(bytes=None), len(self._kinds))
+            for call in calls
+        ]
+        size = np.array([-1 if call.bytes is None else call.bytes for call in calls])[
+            number
+        ]
         sized = (size >= 0) & (rows["end"] != _FOREVER)
-        group = self.groups.of(rows["name"][sized], np.array(kinds, np.uint32)[number[sized]])
+        group = self.groups.of(
+            rows["name"][sized], np.array(kinds, np.uint32)[number[sized]]
+        )
         self.spread(group, _duration(rows)[sized], size[sized])
 
     def more(self) -> tuple[Iterable[Any], ...]:
@@ -584,7 +732,9 @@ class NcclUses(Grouped):
         return ([kinds[kind] for _, kind in self.groups.values],)
 
 
-_ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
+_ASYNCHRONOUS = next(
+    number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous"
+)
 
 
 class StreamUses(StatsCollector):
@@ -594,24 +744,37 @@ class StreamUses(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         options = context.options
-        self._times = StreamTimes(options.consecutive_ns, gpu.RELEASE_NS, options.full_queue, gpu.LONGEST_QUEUE)
+        self._times = StreamTimes(
+            options.consecutive_ns,
+            gpu.RELEASE_NS,
+            options.full_queue,
+            gpu.LONGEST_QUEUE,
+        )
         self._lengths = Distributions()
 
     def add(self, batch: Batch) -> None:
         work, calls = batch.work, batch.work.calls
         called = (calls.known, calls.start, calls.end)
-        queued = self._times.add(work.start, work.end, work.table, work.stream, work.correlation, *called)
+        queued = self._times.add(
+            work.start, work.end, work.table, work.stream, work.correlation, *called
+        )
         self._lengths.add(*queued)
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[gpu.StreamUse]:
         lengths = [*self._lengths.spreads(), *(NOTHING for _ in streams)]
         unrecorded = self.context.trace.unrecorded(process)
-        for stream, at_launch, use in zip(streams, lengths, self._times.uses(), strict=False):
+        for stream, at_launch, use in zip(
+            streams, lengths, self._times.uses(), strict=False
+        ):
             counts, first, last, busy, idle, gaps, (high, low), span, full = use
-            queue = gpu.Queue(at_launch, (high << 64 | low) / span if span > 0 else 0.0, full)
+            queue = gpu.Queue(
+                at_launch, (high << 64 | low) / span if span > 0 else 0.0, full
+            )
             by_table = dict(zip(GPU_WORK, counts, strict=True))
             waits = gpu.Idle(*(*idle, gaps)).without(unrecorded, first, last)
-            yield gpu.StreamUse(process, stream, by_table, first, last, busy, waits, queue)
+            yield gpu.StreamUse(
+                process, stream, by_table, first, last, busy, waits, queue
+            )
 
 
 class GpuUses(StatsCollector):
@@ -625,7 +788,9 @@ class GpuUses(StatsCollector):
     def add(self, batch: Batch) -> None:
         work = batch.work
         kinds = self.context.kinds.of(work.table, work.launch)
-        self._times.add(work.device.astype(np.uint32), work.start, work.end, work.table, kinds)
+        self._times.add(
+            work.device.astype(np.uint32), work.start, work.end, work.table, kinds
+        )
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[gpu.GpuUse]:
         for device, counts, spent, first, last, times in self._times.uses():
@@ -654,13 +819,19 @@ class _Launched:
         self.all = int(np.count_nonzero(kernel))
         kernel &= calls.known
         self._at = None if kernel.all() else np.flatnonzero(kernel)
-        start, end, called, returned = map(self.of, (work.start, work.end, calls.start, calls.end))
-        self.time, self.call = end - start, returned - called
-        self.latency, self.queue = start - called, np.maximum(start - returned, 0)
+        start, end, called, returned = map(
+            self.of, (work.start, work.end, calls.start, calls.end)
+        )
+        self.time = end - start
+        self.call = returned - called
+        self.latency = start - called
+        self.queue = np.maximum(start - returned, 0)
 
     def of(self, column: np.ndarray) -> np.ndarray:
         """The part of a column of :attr:`Batch.work` that belongs to these kernels."""
-        return column if self._at is None else column.take(self._at)
+        if self._at is None:
+            return column
+        return column.take(self._at)
 
 
 class Launches(StatsCollector):
@@ -679,23 +850,38 @@ class Launches(StatsCollector):
             times.add(0, column)
         self._kernels += kernels.all
         self._bound += int(np.count_nonzero(kernels.time < kernels.call))
-        self._short += int(np.count_nonzero(kernels.time < self.context.options.short_ns))
+        self._short += int(
+            np.count_nonzero(kernels.time < self.context.options.short_ns)
+        )
         self._early += int(np.count_nonzero(kernels.latency < 0))
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.LaunchUse]:
         if all(map(len, self._times)):
             call, latency, queue = (times.spreads()[0] for times in self._times)
-            yield stats.LaunchUse(process, self._kernels, call, latency, queue, self._bound, self._short, self._early)
+            yield stats.LaunchUse(
+                process,
+                self._kernels,
+                call,
+                latency,
+                queue,
+                self._bound,
+                self._short,
+                self._early,
+            )
 
 
 class Executions(Grouped):
     tables = ("kernels", "api_calls")
 
     def add(self, batch: Batch) -> None:
-        kernels, c = _Launched(batch), self.context
+        kernels = _Launched(batch)
+        c = self.context
         if len(kernels.time):
-            function, launch = kernels.of(batch.work.calls.function), kernels.of(batch.work.launch)
-            group = self.groups.of(c.functions.numbers.take(function), c.kernels.numbers.take(launch))
+            function = kernels.of(batch.work.calls.function)
+            launch = kernels.of(batch.work.launch)
+            group = self.groups.of(
+                c.functions.numbers.take(function), c.kernels.numbers.take(launch)
+            )
             total = np.maximum(kernels.latency + kernels.time, 0)
             self.spread(group, kernels.call, kernels.queue, kernels.time, total)
 
@@ -710,20 +896,29 @@ class Counters(StatsCollector):
         # By counter: number of samples, sum, minimum, maximum.
         self._values = np.zeros((4, 0))
         # By counter: the time integral (value x ns), and the last value and its time.
-        self._held, self._times = np.zeros((2, 0)), np.zeros(0, np.int64)
+        self._held = np.zeros((2, 0))
+        self._times = np.zeros(0, np.int64)
 
     def add(self, batch: Batch) -> None:
-        if rows := batch.tables.get("counters"):
-            group = self._groups.of(rows["device"], rows["name"], rows["series"], rows["unit"])
+        rows = batch.tables.get("counters")
+        if rows:
+            group = self._groups.of(
+                rows["device"], rows["name"], rows["series"], rows["unit"]
+            )
             value = rows["value"]
             self._hold(group, rows["time"].astype(np.int64), value)
             finite = np.isfinite(value)
-            group, value = group[finite], value[finite]
+            group = group[finite]
+            value = value[finite]
             size = len(self._groups.values)
-            self._values = grown(self._values, size, np.array([[0], [0], [np.inf], [-np.inf]]))
+            self._values = grown(
+                self._values, size, np.array([[0], [0], [np.inf], [-np.inf]])
+            )
             count, total, least, most = self._values
             count += np.bincount(group, minlength=size)
-            with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values may overflow
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # sums of huge values may overflow
                 total += np.bincount(group, weights=value, minlength=size)
             np.minimum.at(least, group, value)
             np.maximum.at(most, group, value)
@@ -735,25 +930,37 @@ class Counters(StatsCollector):
         total, last = self._held
         # Counter by counter: the last sample of earlier batches, then the new ones.
         group = np.append(np.arange(size), group)
-        time, value = np.append(self._times, time), np.append(last, value)
+        time = np.append(self._times, time)
+        value = np.append(last, value)
         order = np.argsort(group, kind="stable")
-        group, time, value = group[order], time[order], value[order]
+        group = group[order]
+        time = time[order]
+        value = value[order]
         ends = np.flatnonzero(np.append(group[1:] != group[:-1], True))
         lasts = np.diff(time, append=time[-1:])
         lasts[ends] = 0
         known = np.isfinite(value)
         with np.errstate(over="ignore", invalid="ignore"):
-            total += np.bincount(group[known], weights=value[known] * lasts[known], minlength=size)
+            total += np.bincount(
+                group[known], weights=value[known] * lasts[known], minlength=size
+            )
         self._times, last[:] = time[ends], value[ends]
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.CounterUse]:
-        for key, values, held in zip(self._groups.values, self._values.T.tolist(), self._held[0].tolist(), strict=True):
+        for key, values, held in zip(
+            self._groups.values,
+            self._values.T.tolist(),
+            self._held[0].tolist(),
+            strict=True,
+        ):
             count, total, least, most = values
             if count:
                 name, series, unit = map(self.context.text, key[1:])
                 amount = held / 1e9 if unit.endswith("/s") else None
                 spread = least, total / count, most
-                yield stats.CounterUse(process, key[0], name, series, unit, int(count), *spread, amount)
+                yield stats.CounterUse(
+                    process, key[0], name, series, unit, int(count), *spread, amount
+                )
 
 
 class Memory(StatsCollector):
@@ -762,16 +969,22 @@ class Memory(StatsCollector):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
-        self._groups, self._totals = Groups(), MemoryTotals()
+        self._groups = Groups()
+        self._totals = MemoryTotals()
 
     def add(self, batch: Batch) -> None:
-        if rows := batch.tables.get("allocations"):
+        rows = batch.tables.get("allocations")
+        if rows:
             group = self._groups.of(rows["device"], rows["memory"])
             self._totals.add(group, rows["operation"], rows["bytes"])
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:
-        for (device, memory), totals in zip(self._groups.values, self._totals.rows(), strict=True):
-            yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *totals)
+        for (device, memory), totals in zip(
+            self._groups.values, self._totals.rows(), strict=True
+        ):
+            yield stats.MemoryUse(
+                process, device, known_label(labels.MEMORY_KINDS, memory), *totals
+            )
 
 
 def _changes(rows: Columns) -> np.ndarray:
@@ -789,7 +1002,8 @@ class Busy(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         span = gpu.work_span(context.trace)
-        self._gpus, self._streams = BusyParts(*span, _PARTS), BusyParts(*span, _PARTS)
+        self._gpus = BusyParts(*span, _PARTS)
+        self._streams = BusyParts(*span, _PARTS)
 
     def add(self, batch: Batch) -> None:
         work = batch.work
@@ -797,7 +1011,9 @@ class Busy(StatsCollector):
         self._streams.add(work.stream, work.start, work.end)
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[stats.BusyUse]:
-        gpus, by_stream = (times.busy().reshape(-1, _PARTS) for times in (self._gpus, self._streams))
+        gpus, by_stream = (
+            times.busy().reshape(-1, _PARTS) for times in (self._gpus, self._streams)
+        )
         width = self._gpus.width
         for device, parts in enumerate(gpus.tolist()):
             if any(stream.device == device for stream in streams):
@@ -816,23 +1032,38 @@ class MemoryOverTime(StatsCollector):
         self._levels = Levels(*gpu.work_span(context.trace), _PARTS.bit_length(), 0)
 
     def add(self, batch: Batch) -> None:
-        if rows := batch.tables.get("allocations"):
+        rows = batch.tables.get("allocations")
+        if rows:
             group = self._groups.of(rows["device"], rows["memory"])
             number = np.arange(len(self._groups.values), dtype=np.uint32)
-            counter = np.where(number < Levels.MOST, number, np.uint32(0xFFFFFFFF))  # no counter
-            self._levels.add(group, counter, np.ones(len(number), np.int64), rows["time"], _changes(rows))
+            counter = np.where(
+                number < Levels.MOST, number, np.uint32(0xFFFFFFFF)
+            )  # no counter
+            self._levels.add(
+                group,
+                counter,
+                np.ones(len(number), np.int64),
+                rows["time"],
+                _changes(rows),
+            )
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[stats.MemoryLevels]:
         for group, (device, memory) in enumerate(self._groups.values[: Levels.MOST]):
             times, _, highest, _ = self._levels.values(group)
             levels = tuple(map(int, highest.tolist()))
             name = known_label(labels.MEMORY_KINDS, memory)
-            yield stats.MemoryLevels(process, device, name, tuple(times.tolist()), levels)
+            yield stats.MemoryLevels(
+                process, device, name, tuple(times.tolist()), levels
+            )
 
 
 def _on_one_thread(rows: Columns) -> np.ndarray:
     """A mask of the ranges, and of the other slices of the host that begin and end on one thread."""
-    others = (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS) & (rows["end"] != _FOREVER)
+    others = (
+        (rows["track"] == 0)
+        & (rows["kind"] != _ASYNCHRONOUS)
+        & (rows["end"] != _FOREVER)
+    )
     mask: np.ndarray = others | are_ranges("host_slices", rows)
     return mask
 
@@ -853,7 +1084,9 @@ _GROUPINGS = {
     "kernels": Grouping(
         ("kernels",),
         lambda c, rows: (c.kernels.numbers.take(rows["launch"]),),
-        lambda c, key, time, short: stats.KernelUse(c.kernels.names[key[0]], time, short),
+        lambda c, key, time, short: stats.KernelUse(
+            c.kernels.names[key[0]], time, short
+        ),
         marked=lambda c, rows: _duration(rows) < c.options.short_ns,
     ),
     "configurations": Grouping(
@@ -864,13 +1097,17 @@ _GROUPINGS = {
     "api": Grouping(
         ("api_calls",),
         lambda c, rows: (c.functions.numbers.take(rows["function"]),),
-        lambda c, key, time, failed: stats.CallUse(c.functions.names[key[0]], time, failed),
+        lambda c, key, time, failed: stats.CallUse(
+            c.functions.names[key[0]], time, failed
+        ),
         marked=lambda c, rows: c.trace.functions["status"].take(rows["function"]) != 0,
     ),
     "memory_operations": Grouping(
         ("memcpys", "memsets"),
         _operations,
-        lambda c, key, time, size: stats.MemoryOperationUse(_operation_name(key[0]), time, size),
+        lambda c, key, time, size: stats.MemoryOperationUse(
+            _operation_name(key[0]), time, size
+        ),
         _times_and_bytes,
     ),
     "copies": Grouping(("memcpys",), _copy, _copies, _times_and_bytes),
@@ -884,16 +1121,24 @@ _GROUPINGS = {
     "synchronizations": _kinds("synchronizations", "type", labels.SYNCHRONIZATIONS),
     "overheads": _kinds("overheads", "kind", labels.OVERHEADS),
     "unified_memory": Grouping(
-        ("unified_memory",), _fields("kind"), _unified, lambda rows: (_duration(rows), sizes(rows["value"]))
+        ("unified_memory",),
+        _fields("kind"),
+        _unified,
+        lambda rows: (_duration(rows), sizes(rows["value"])),
     ),
     "graphs": Grouping(
-        ("graph_launches",), _fields("graph"), lambda c, key, time: stats.Timed(f"graph {key[0]}", time)
+        ("graph_launches",),
+        _fields("graph"),
+        lambda c, key, time: stats.Timed(f"graph {key[0]}", time),
     ),
 }
 
 #: The factory of the collector of each field of :class:`.stats.Stats`.
 COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
-    **{part: partial(Grouped, grouping=grouping) for part, grouping in _GROUPINGS.items()},
+    **{
+        part: partial(Grouped, grouping=grouping)
+        for part, grouping in _GROUPINGS.items()
+    },
     "codes": Codes,
     "ranges": partial(Sliced, grouping=_RANGES),
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
@@ -912,7 +1157,9 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
         grouping=Grouping(
             (),
             _fields(),
-            lambda c, key, *times: stats.ExecutionUse(c.functions.names[key[0]], c.kernels.names[key[1]], *times),
+            lambda c, key, *times: stats.ExecutionUse(
+                c.functions.names[key[0]], c.kernels.names[key[1]], *times
+            ),
         ),
     ),
     "counters": Counters,
@@ -922,17 +1169,26 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
 }
 
 
-def collect(trace: Trace, parts: Iterable[str] | None = None, options: StatsOptions = DEFAULTS) -> Stats:
+def collect(
+    trace: Trace, parts: Iterable[str] | None = None, options: StatsOptions = DEFAULTS
+) -> Stats:
     """Compute the statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill (default: all); only the
     tables that they need are read. Raises :class:`cutrace.CutraceError` for an unknown name."""
     fields = tuple(COLLECTORS) if parts is None else tuple(dict.fromkeys(parts))
     for part in fields:
         if part not in COLLECTORS:
-            raise CutraceError(f"there are no statistics {part!r}: use one of {', '.join(COLLECTORS)}")
+            raise CutraceError(
+                f"there are no statistics {part!r}: use one of {', '.join(COLLECTORS)}"
+            )
     context = CollectorContext(trace, options)
     collectors = {part: COLLECTORS[part](context) for part in fields}
-    tables = tuple(dict.fromkeys(table for c in collectors.values() for table in c.tables))
-    joins = any("api_calls" in c.tables and not set(GPU_WORK).isdisjoint(c.tables) for c in collectors.values())
+    tables = tuple(
+        dict.fromkeys(table for c in collectors.values() for table in c.tables)
+    )
+    joins = any(
+        "api_calls" in c.tables and not set(GPU_WORK).isdisjoint(c.tables)
+        for c in collectors.values()
+    )
     rows: dict[str, list[Any]] = {part: [] for part in fields}
     for process, infos in enumerate(trace.infos_by_process(tables)):
         sweep = Sweep(trace, infos, joins=joins, ranges=options.ranges)
@@ -945,4 +1201,9 @@ def collect(trace: Trace, parts: Iterable[str] | None = None, options: StatsOpti
                 collectors[part] = COLLECTORS[part](context)
     for part, collector in collectors.items():
         rows[part] += collector.result()
-    return Stats(trace.start, trace.end, options, **{part: tuple(uses) for part, uses in rows.items()})
+    return Stats(
+        trace.start,
+        trace.end,
+        options,
+        **{part: tuple(uses) for part, uses in rows.items()},
+    )

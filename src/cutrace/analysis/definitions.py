@@ -62,7 +62,10 @@ COPY_KINDS: dict[str, str] = {
 }
 
 
-_WORK, _STATE, _TIME, _INFO = MetricClass.WORK, MetricClass.STATE, MetricClass.TIME, MetricClass.INFO
+_WORK = MetricClass.WORK
+_STATE = MetricClass.STATE
+_TIME = MetricClass.TIME
+_INFO = MetricClass.INFO
 _BYTES_TOLERANCE = 0.02
 #: Bytes: the L2 cache keeps and writes back data of this and of other work as it sees fit.
 _DRAM_FLOOR = 8 << 20
@@ -71,9 +74,15 @@ _FULL_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+\.(?:sum|min|max)")
 
 def _copies() -> Iterator[Metric]:
     for kind, direction in COPY_KINDS.items():
-        for what, unit, doc in (("count", "", "copies"), ("bytes", "bytes", "bytes copied")):
-            name, total = f"memcpy_{kind}_{what}", f"memcpy_{what}"
-            yield Metric(name, _WORK, unit, f"{doc} {direction}", always=False, total=total)
+        for what, unit, doc in (
+            ("count", "", "copies"),
+            ("bytes", "bytes", "bytes copied"),
+        ):
+            name = f"memcpy_{kind}_{what}"
+            total = f"memcpy_{what}"
+            yield Metric(
+                name, _WORK, unit, f"{doc} {direction}", always=False, total=total
+            )
 
 
 def hardware(name: str, doc: str) -> Metric:
@@ -81,7 +90,9 @@ def hardware(name: str, doc: str) -> Metric:
     unit = "bytes" if "bytes" in name else ""
     floor = _DRAM_FLOOR if unit and name.startswith("dram") else 0
     tolerance = _BYTES_TOLERANCE if unit else 0.0
-    return Metric(name, MetricClass.COUNTER, unit, doc, False, False, "", True, tolerance, floor)
+    return Metric(
+        name, MetricClass.COUNTER, unit, doc, False, False, "", True, tolerance, floor
+    )
 
 
 def is_full_name(name: str) -> bool:
@@ -93,27 +104,60 @@ def is_full_name(name: str) -> bool:
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("kernel_launches", _WORK, "", "kernels that ran, those of graphs included"),
-        Metric("kernels", _WORK, "", "kernels that ran, by normalised name", counts=True, total="kernel_launches"),
+        Metric(
+            "kernel_launches", _WORK, "", "kernels that ran, those of graphs included"
+        ),
+        Metric(
+            "kernels",
+            _WORK,
+            "",
+            "kernels that ran, by normalised name",
+            counts=True,
+            total="kernel_launches",
+        ),
         Metric("graph_launches", _WORK, "", "launches of CUDA graphs"),
         Metric("memcpy_count", _WORK, "", "copies in all directions"),
         Metric("memcpy_bytes", _WORK, "bytes", "bytes copied in all directions"),
         *_copies(),
         Metric("memset_count", _WORK, "", "memory fills"),
         Metric("memset_bytes", _WORK, "bytes", "bytes filled"),
-        Metric("sync_calls", _WORK, "", "calls that make their thread wait for the GPU"),
-        Metric("syncs", _WORK, "", "the same, by function", counts=True, total="sync_calls"),
+        Metric(
+            "sync_calls", _WORK, "", "calls that make their thread wait for the GPU"
+        ),
+        Metric(
+            "syncs", _WORK, "", "the same, by function", counts=True, total="sync_calls"
+        ),
         Metric("allocations", _STATE, "", "allocations of device memory"),
-        Metric("allocators", _STATE, "", "the same, by function", counts=True, total="allocations"),
+        Metric(
+            "allocators",
+            _STATE,
+            "",
+            "the same, by function",
+            counts=True,
+            total="allocations",
+        ),
         Metric("frees", _STATE, "", "releases of device memory"),
         Metric("pinned_allocations", _STATE, "", "allocations of pinned host memory"),
         Metric("pinned_frees", _STATE, "", "releases of pinned host memory"),
         Metric("streams_used", _STATE, "", "streams on which GPU work ran"),
-        Metric("peak_memory_bytes", _STATE, "bytes", "most device memory above that at the begin"),
-        Metric("net_memory_bytes", _STATE, "bytes", "device memory taken and not given back"),
+        Metric(
+            "peak_memory_bytes",
+            _STATE,
+            "bytes",
+            "most device memory above that at the begin",
+        ),
+        Metric(
+            "net_memory_bytes",
+            _STATE,
+            "bytes",
+            "device memory taken and not given back",
+        ),
         hardware("instructions", "instructions that warps executed"),
         hardware("tensor_instructions", "those of them that ran on tensor cores"),
-        hardware("fp32_fma", "fused multiplications and additions of 32 bits that threads executed"),
+        hardware(
+            "fp32_fma",
+            "fused multiplications and additions of 32 bits that threads executed",
+        ),
         hardware("fp32_add", "additions of 32 bits that threads executed"),
         hardware("fp32_mul", "multiplications of 32 bits that threads executed"),
         hardware("dram_bytes", "bytes read from DRAM and written to it"),
@@ -122,11 +166,40 @@ METRICS: dict[str, Metric] = {
         hardware("l2_bytes", "bytes that the L2 cache was asked for"),
         Metric("kernel_time_ns", _TIME, "ns", "times of all kernels, added"),
         Metric("busy_ns", _TIME, "ns", "time in which GPU work ran"),
-        Metric("api_time_ns", _TIME, "ns", "time that threads spent in calls of the CUDA API"),
-        Metric("gpu_span_ns", _INFO, "ns", "from the first begin of GPU work to the last end", always=False),
-        Metric("idle_share", _INFO, "1", "part of gpu_span_ns in which no GPU work ran", always=False),
-        Metric("launch_latency_ns", _INFO, "ns", "median time from launch to start of a kernel", always=False),
-        Metric("copy_bandwidth", _INFO, "bytes/s", "bytes copied over the time that copies took", always=False),
+        Metric(
+            "api_time_ns",
+            _TIME,
+            "ns",
+            "time that threads spent in calls of the CUDA API",
+        ),
+        Metric(
+            "gpu_span_ns",
+            _INFO,
+            "ns",
+            "from the first begin of GPU work to the last end",
+            always=False,
+        ),
+        Metric(
+            "idle_share",
+            _INFO,
+            "1",
+            "part of gpu_span_ns in which no GPU work ran",
+            always=False,
+        ),
+        Metric(
+            "launch_latency_ns",
+            _INFO,
+            "ns",
+            "median time from launch to start of a kernel",
+            always=False,
+        ),
+        Metric(
+            "copy_bandwidth",
+            _INFO,
+            "bytes/s",
+            "bytes copied over the time that copies took",
+            always=False,
+        ),
     )
 }
 

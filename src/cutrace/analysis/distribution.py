@@ -40,7 +40,9 @@ NOTHING = Spread()
 def sizes(numbers: np.ndarray) -> np.ndarray:
     """Numbers of bytes as signed integers, capped at 2^63 - 1."""
     most = np.uint64(np.iinfo(np.int64).max)
-    return (np.minimum(numbers, most) if (numbers > most).any() else numbers).view(np.int64)
+    return (np.minimum(numbers, most) if (numbers > most).any() else numbers).view(
+        np.int64
+    )
 
 
 def grown(array: np.ndarray, size: int, fill: np.ndarray | int = 0) -> np.ndarray:
@@ -60,7 +62,9 @@ class Sums:
         if len(groups):
             self.by_group = grown(self.by_group, int(groups.max()) + 1)
             if isinstance(values, int):
-                self.by_group += values * np.bincount(groups, minlength=len(self.by_group))
+                self.by_group += values * np.bincount(
+                    groups, minlength=len(self.by_group)
+                )
             else:
                 np.add.at(self.by_group, groups, values)
 
@@ -86,9 +90,26 @@ class Distributions:
 
 
 def _spread(
-    count: int, high: int, low: int, median: float, third: float, squares: float, least: int, greatest: int
+    count: int,
+    high: int,
+    low: int,
+    median: float,
+    third: float,
+    squares: float,
+    least: int,
+    greatest: int,
 ) -> Spread:
     if not count:
         return NOTHING
-    total, deviation = high << 64 | low, math.sqrt(squares / max(count - 1, 1))
-    return Spread(count, total, total / count, median, least, greatest, deviation if count > 1 else 0.0, third)
+    total = high << 64 | low
+    deviation = math.sqrt(squares / max(count - 1, 1))
+    return Spread(
+        count,
+        total,
+        total / count,
+        median,
+        least,
+        greatest,
+        deviation if count > 1 else 0.0,
+        third,
+    )

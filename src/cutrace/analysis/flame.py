@@ -58,7 +58,9 @@ class Frame:
             stack += [(*here, child) for child in reversed(here[-1].children.values())]
 
 
-def flame(trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range") -> Frame:
+def flame(
+    trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range"
+) -> Frame:
     """The root of the flame graph of a trace, ``by`` range or Python stack. Its ``gpu_ns`` is the sum of the times of
     all kernels, copies, fills and whole graphs, as in the reports of ``cutrace stats``; its ``cpu_ns`` is the time of
     threads in any range, or of API calls with a stack. Raises :class:`cutrace.CutraceError` for stacks of a trace that
@@ -68,7 +70,9 @@ def flame(trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range"
     if by != "stack":
         raise CutraceError(f"there is no flame graph by {by!r}: choose range or stack")
     if trace.python_stacks is None:
-        raise CutraceError("no call of the trace has a Python stack: record it with --stacks launch,sync or others")
+        raise CutraceError(
+            "no call of the trace has a Python stack: record it with --stacks launch,sync or others"
+        )
     return frames(collect(trace, ["stack_paths"], options).stack_paths)
 
 

@@ -32,7 +32,12 @@ LONGEST_QUEUE = 4096
 
 def work_span(trace: Trace) -> tuple[int, int]:
     """The first begin and the last end (ns) of GPU work by the headers of blocks; those of the trace without work."""
-    infos = [info for table in GPU_WORK for info in trace.block_infos(table) if info.first_time]
+    infos = [
+        info
+        for table in GPU_WORK
+        for info in trace.block_infos(table)
+        if info.first_time
+    ]
     if not infos:
         return trace.start, trace.end
     # A damaged header may have any times.
@@ -57,7 +62,9 @@ class Idle:
     def without(self, unrecorded: list[tuple[int, int]], first: int, last: int) -> Idle:
         """Leave out the unrecorded times of a stream whose work lasts from ``first`` to ``last``. What follows one was
         launched after it, so the gap seems to wait for the host, or for an unknown launch."""
-        inside = [(start, end) for start, end in unrecorded if first <= start and end <= last]
+        inside = [
+            (start, end) for start, end in unrecorded if first <= start and end <= last
+        ]
         time = time_within(inside, first, last)
         of_host = min(time, self.host)
         of_other = min(time - of_host, self.other)
@@ -91,11 +98,21 @@ class StreamUse:
 
 
 #: The kinds of GPU work, as bits; :class:`cutrace._native.GpuTimes` has the time of each set of them.
-COMPUTE, COMMUNICATE, COPY, FILL = 1, 2, 4, 8
+COMPUTE = 1
+COMMUNICATE = 2
+COPY = 4
+FILL = 8
 ANY_WORK = COMPUTE | COMMUNICATE | COPY | FILL
-_BY_TABLE = {"kernels": COMPUTE, "memcpys": COPY, "memsets": FILL, "graph_launches": COMPUTE}
+_BY_TABLE = {
+    "kernels": COMPUTE,
+    "memcpys": COPY,
+    "memsets": FILL,
+    "graph_launches": COMPUTE,
+}
 _KINDS = np.array([_BY_TABLE[table] for table in GPU_WORK], np.uint8)
-_COMMUNICATION = re.compile(r"nccl|rccl|nvshmem|oneshot_all|two_?shot_all|cross_device_reduce", re.IGNORECASE)
+_COMMUNICATION = re.compile(
+    r"nccl|rccl|nvshmem|oneshot_all|two_?shot_all|cross_device_reduce", re.IGNORECASE
+)
 
 
 def communicates(name: str) -> bool:
@@ -108,8 +125,12 @@ class Kinds:
     """The kinds of a trace's GPU work."""
 
     def __init__(self, trace: Trace) -> None:
-        communication = trace.strings.take(trace.launches["name"], communicates).astype(bool)
-        self._of_launch = np.where(communication, np.uint8(COMMUNICATE), np.uint8(COMPUTE))
+        communication = trace.strings.take(trace.launches["name"], communicates).astype(
+            bool
+        )
+        self._of_launch = np.where(
+            communication, np.uint8(COMMUNICATE), np.uint8(COMPUTE)
+        )
 
     def of(self, table: np.ndarray, launch: np.ndarray) -> np.ndarray:
         """The kind of each piece of work, by its table's index in ``GPU_WORK`` and its launch configuration."""

@@ -49,7 +49,9 @@ class GpuEvent:
 
 def gpu_events(trace: Trace, options: StatsOptions) -> Iterator[GpuEvent]:
     """All GPU work, in the order of begin."""
-    return _in_order(CollectorContext(trace, options), (*GPU_WORK, "api_calls"), _gpu_events)
+    return _in_order(
+        CollectorContext(trace, options), (*GPU_WORK, "api_calls"), _gpu_events
+    )
 
 
 def calls(trace: Trace) -> Iterator[ApiCall]:
@@ -61,49 +63,108 @@ _Event = TypeVar("_Event", ApiCall, GpuEvent)
 
 
 def _in_order(
-    c: CollectorContext, tables: tuple[str, ...], events: Callable[[CollectorContext, int, Sweep], Iterator[_Event]]
+    c: CollectorContext,
+    tables: tuple[str, ...],
+    events: Callable[[CollectorContext, int, Sweep], Iterator[_Event]],
 ) -> Iterator[_Event]:
-    sweeps = [Sweep(c.trace, infos, joins=len(tables) > 1) for infos in c.trace.infos_by_process(tables)]
-    return heapq.merge(*(events(c, *each) for each in enumerate(sweeps)), key=lambda event: event.start)
+    sweeps = [
+        Sweep(c.trace, infos, joins=len(tables) > 1)
+        for infos in c.trace.infos_by_process(tables)
+    ]
+    return heapq.merge(
+        *(events(c, *each) for each in enumerate(sweeps)), key=lambda event: event.start
+    )
 
 
 def _functions(c: CollectorContext) -> tuple[list[str], list[int]]:
     """The names and the returned values of API functions."""
-    return [c.functions.names[n] for n in c.functions.numbers.tolist()], c.trace.functions["status"].tolist()
+    return [
+        c.functions.names[n] for n in c.functions.numbers.tolist()
+    ], c.trace.functions["status"].tolist()
 
 
 def _calls(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[ApiCall]:
     names, status = _functions(c)
     for batch in sweep:
         rows = batch.tables["api_calls"]
-        columns = (rows[field].tolist() for field in ("start", "end", "correlation", "function", "thread"))
+        columns = (
+            rows[field].tolist()
+            for field in ("start", "end", "correlation", "function", "thread")
+        )
         for start, end, correlation, function, thread in zip(*columns, strict=True):
-            yield ApiCall(start, end, correlation, status[function], process, thread, names[function])
+            yield ApiCall(
+                start,
+                end,
+                correlation,
+                status[function],
+                process,
+                thread,
+                names[function],
+            )
 
 
 def _gpu_events(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[GpuEvent]:
     names, status = _functions(c)
     origins = c.trace.origins
-    paths = [origins.text(path) for path in range(len(origins.paths))] if origins else [""]
+    if origins:
+        paths = [origins.text(path) for path in range(len(origins.paths))]
+    else:
+        paths = [""]
     number_of, shapes = c.configurations
     for batch in sweep:
         work, calls = batch.work, batch.work.calls
-        created, tables = c.created(work), ((table, batch.tables.get(name)) for table, name in enumerate(GPU_WORK))
+        created = c.created(work)
+        tables = (
+            (table, batch.tables.get(name)) for table, name in enumerate(GPU_WORK)
+        )
         path = np.zeros(len(work), np.uint32) if created is None else created
-        sizes = {table: iter(rows["bytes"].tolist()) for table, rows in tables if rows and "bytes" in rows}
+        sizes = {
+            table: iter(rows["bytes"].tolist())
+            for table, rows in tables
+            if rows and "bytes" in rows
+        }
         columns = (
             work.start, work.end, work.table, work.detail, work.stream, work.correlation, work.launch, path,
             calls.known, calls.start, calls.end, calls.thread, calls.function,
         )  # fmt: skip
-        for start, end, table, detail, stream, correlation, launch, number, known, *called in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
+        for (
+            start,
+            end,
+            table,
+            detail,
+            stream,
+            correlation,
+            launch,
+            number,
+            known,
+            *called,
+        ) in zip(*(column.tolist() for column in columns), strict=True):
             call = shape = None
             if known:
                 begin, until, thread, function = called
-                call = ApiCall(begin, until, correlation, status[function], process, thread, names[function])
+                call = ApiCall(
+                    begin,
+                    until,
+                    correlation,
+                    status[function],
+                    process,
+                    thread,
+                    names[function],
+                )
             if not table:
                 shape = shapes[number_of[launch]]
             name = shape.name if shape else work_name(table, detail)[1]
-            where, size = sweep.streams[stream], next(sizes[table]) if table in sizes else None
-            yield GpuEvent(start, end, correlation, process, where, name, call, shape, size, paths[number])
+            where = sweep.streams[stream]
+            size = next(sizes[table]) if table in sizes else None
+            yield GpuEvent(
+                start,
+                end,
+                correlation,
+                process,
+                where,
+                name,
+                call,
+                shape,
+                size,
+                paths[number],
+            )

@@ -22,7 +22,8 @@ _FIRST_WORD = "cutrace"
 # A mark is a C string in UTF-8. Characters that it cannot hold are escaped.
 _NO_TEXT = re.compile(r"[\0\\\ud800-\udfff]")
 # Bytes of UTF-8. An escaped byte takes at most six.
-_LONGEST_NAME, _KEPT = 640, 600
+_LONGEST_NAME = 640
+_KEPT = 600
 _WRITTEN_OUT = re.compile(r"\\u([0-9a-f]{4})")
 _MARK = re.compile(rf"{_FIRST_WORD} (begin|end) ({'|'.join(KINDS)}): (.*)", re.DOTALL)
 
@@ -63,7 +64,9 @@ def shortened(name: str) -> str:
     plain = name.encode("utf-8", "surrogatepass")
     if len(plain) <= _LONGEST_NAME:
         return name
-    return f"{plain[:_KEPT].decode('utf-8', 'ignore')}... {sha256(plain).hexdigest()[:16]}"
+    return (
+        f"{plain[:_KEPT].decode('utf-8', 'ignore')}... {sha256(plain).hexdigest()[:16]}"
+    )
 
 
 def parsed(text: str) -> tuple[bool, str, str] | None:
@@ -71,12 +74,18 @@ def parsed(text: str) -> tuple[bool, str, str] | None:
     match = _MARK.fullmatch(text)
     if match is None:
         return None
-    return match[1] == "begin", match[2], _WRITTEN_OUT.sub(lambda m: chr(int(m[1], 16)), match[3])
+    return (
+        match[1] == "begin",
+        match[2],
+        _WRITTEN_OUT.sub(lambda m: chr(int(m[1], 16)), match[3]),
+    )
 
 
 def _text(what: str, kind: str, name: str) -> str:
     if kind not in KINDS:
-        raise CutraceError(f"a mark cannot begin or end {kind!r}; use one of {', '.join(KINDS)}")
+        raise CutraceError(
+            f"a mark cannot begin or end {kind!r}; use one of {', '.join(KINDS)}"
+        )
     return f"{_FIRST_WORD} {what} {kind}: " + _NO_TEXT.sub(_written, shortened(name))
 
 

@@ -20,15 +20,29 @@ from .names import normalize_kernel
 from .work import TABLES_WITH_CALLS, Index, WorkRows, WorkSelection, index_of
 
 #: The direction of each CUpti_ActivityMemcpyKind; any other is "other".
-DIRECTIONS = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
-_DIRECTION_NUMBERS = np.array([list(COPY_KINDS).index(DIRECTIONS.get(kind, "other")) for kind in range(256)])
+DIRECTIONS = {
+    1: "h2d",
+    2: "d2h",
+    3: "h2d",
+    4: "d2h",
+    5: "d2d",
+    6: "d2d",
+    7: "d2d",
+    8: "d2d",
+    9: "h2h",
+    10: "p2p",
+}
+_DIRECTION_NUMBERS = np.array(
+    [list(COPY_KINDS).index(DIRECTIONS.get(kind, "other")) for kind in range(256)]
+)
 
 
 # CUpti_ActivityMemoryKind of device memory, arrays and managed memory. The variables of modules (6, 7) are allocated by
 # the driver, so they do not count.
 _DEVICE_MEMORY = (3, 4, 5)
 _PINNED_MEMORY = 2
-_ALLOCATE, _RELEASE = 1, 2
+_ALLOCATE = 1
+_RELEASE = 2
 
 # Losses that make metrics wrong. NVTX losses do not: a window with a lost mark is incomplete, which is reported.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit",
@@ -58,14 +72,21 @@ def measure(
     for region in window.regions:
         spans.setdefault(region.name, []).append((region.start, region.end))
     origins = trace.origins
-    nodes = {table: origins.of_rows(table, work[table].rows) for table in NODE_FIELDS} if origins else {}
+    if origins:
+        nodes = {
+            table: origins.of_rows(table, work[table].rows) for table in NODE_FIELDS
+        }
+    else:
+        nodes = {}
     gpus, facts = _hardware(trace, work, window)
     gpu_work = [work[t] for t in GPU_WORK]
     return Metrics(
         values=_values(index, work, names),
         # Regions of the same name may be nested; their work counts once.
         regions={
-            name: _values(index, _of_region(work, name, united(parts), origins, nodes), names)
+            name: _values(
+                index, _of_region(work, name, united(parts), origins, nodes), names
+            )
             for name, parts in spans.items()
         },
         problems=tuple(_problems(trace, index, work, window, processes)),
@@ -81,7 +102,10 @@ def measure(
 
 def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelection]:
     """The processes whose work can belong to a window (None: all), and the calls and the work of the window."""
-    processes = None if window.process == ALL_PROCESSES else index.processes_of(window.process)
+    if window.process == ALL_PROCESSES:
+        processes = None
+    else:
+        processes = index.processes_of(window.process)
     work = index.everything.within([(window.start, window.end)])
     if processes is not None and len(processes) < len(index.owner):
         work = work.of_processes(processes)
@@ -107,14 +131,20 @@ def _of_region(
     tables = dict(inside.tables)
     for table, node in nodes.items():
         times = np.stack([work[table].when, origins.created[node]])
-        open_then = np.searchsorted(begins, times, "right") > np.searchsorted(ends, times, "right")
-        tables[table] = work[table][open_then.any(axis=0) | paths[origins.path_of[node]]]
+        open_then = np.searchsorted(begins, times, "right") > np.searchsorted(
+            ends, times, "right"
+        )
+        tables[table] = work[table][
+            open_then.any(axis=0) | paths[origins.path_of[node]]
+        ]
     return WorkSelection(inside.calls, tables)
 
 
 def _made_by_tool(index: Index, window: Window) -> np.ndarray:
     calls = index.everything.calls
-    mine: np.ndarray = (calls.rows["thread"] == window.thread) & (calls.rows["process"] == window.process)
+    mine: np.ndarray = (calls.rows["thread"] == window.thread) & (
+        calls.rows["process"] == window.process
+    )
     edges = np.searchsorted(calls.when, np.asarray(window.tool, np.int64))
     inside = np.zeros(len(calls), bool)
     for first, last in edges.tolist():
@@ -123,12 +153,19 @@ def _made_by_tool(index: Index, window: Window) -> np.ndarray:
     return mine
 
 
-def _stable_names(index: Index, kernels: WorkRows, normalize: Callable[[str], str]) -> dict[int, str]:
+def _stable_names(
+    index: Index, kernels: WorkRows, normalize: Callable[[str], str]
+) -> dict[int, str]:
     """The stable names of these kernels, by string id of the recorded name."""
-    return {i: normalize(index.strings[i]) for i in np.unique(index.launch_name[kernels.rows["launch"]]).tolist()}
+    return {
+        i: normalize(index.strings[i])
+        for i in np.unique(index.launch_name[kernels.rows["launch"]]).tolist()
+    }
 
 
-def _without_ignored(index: Index, work: WorkSelection, names: dict[int, str], ignore: Sequence[str]) -> WorkSelection:
+def _without_ignored(
+    index: Index, work: WorkSelection, names: dict[int, str], ignore: Sequence[str]
+) -> WorkSelection:
     matches = any_matcher(ignore)
     ignored = [i for i, name in names.items() if matches(name)]
     if not ignored:
@@ -141,7 +178,9 @@ def _without_ignored(index: Index, work: WorkSelection, names: dict[int, str], i
 # The values
 
 
-def _values(index: Index, work: WorkSelection, names: dict[int, str]) -> dict[str, Value]:
+def _values(
+    index: Index, work: WorkSelection, names: dict[int, str]
+) -> dict[str, Value]:
     values = (
         _launches(index, work, names)
         | _copied(work)
@@ -153,18 +192,27 @@ def _values(index: Index, work: WorkSelection, names: dict[int, str]) -> dict[st
     return {name: values[name] for name in METRICS if name in values}
 
 
-def _launches(index: Index, work: WorkSelection, names: dict[int, str]) -> dict[str, Value]:
+def _launches(
+    index: Index, work: WorkSelection, names: dict[int, str]
+) -> dict[str, Value]:
     kernels = work["kernels"].rows
     calls = index.functions.launches_graph[work.calls.rows["function"]]
-    graphs = int((calls & (index.functions.status[work.calls.rows["function"]] == 0)).sum())
+    graphs = int(
+        (calls & (index.functions.status[work.calls.rows["function"]] == 0)).sum()
+    )
     # Where graphs are traced as a whole, their rows replace launching calls that were not recorded.
     graphs += int((work["graph_launches"].call < 0).sum())
     by_name = _counts(index.launch_name[kernels["launch"]], names.__getitem__)
-    return {"kernel_launches": len(kernels), "kernels": by_name, "graph_launches": graphs}
+    return {
+        "kernel_launches": len(kernels),
+        "kernels": by_name,
+        "graph_launches": graphs,
+    }
 
 
 def _copied(work: WorkSelection) -> dict[str, Value]:
-    copies, fills = work["memcpys"].rows, work["memsets"].rows
+    copies = work["memcpys"].rows
+    fills = work["memsets"].rows
     values: dict[str, Value] = {
         "memcpy_count": len(copies),
         "memcpy_bytes": int(copies["bytes"].sum()),
@@ -182,14 +230,18 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
 
 def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
     functions = work.calls.rows["function"]
-    by_name = _counts(functions[index.functions.synchronizes[functions]], index.function_name)
+    by_name = _counts(
+        functions[index.functions.synchronizes[functions]], index.function_name
+    )
     return {"sync_calls": sum(by_name.values()), "syncs": by_name}
 
 
 def _counts(numbers: np.ndarray, name: Callable[[int], str]) -> dict[str, int]:
     """How often each name occurs; ``name`` returns that of a number."""
     by_name = Counter[str]()
-    for i, count in zip(*(part.tolist() for part in np.unique(numbers, return_counts=True)), strict=True):
+    for i, count in zip(
+        *(part.tolist() for part in np.unique(numbers, return_counts=True)), strict=True
+    ):
         by_name[name(i)] += count
     return dict(sorted(by_name.items()))
 
@@ -204,8 +256,11 @@ def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     functions = np.append(index.calls["function"], 0)[calls]
     # At equal times releases come first, so that the result does not depend on the order of processes.
     device = device[np.lexsort((device["operation"] == _ALLOCATE, device["time"]))]
-    taken, given = device["operation"] == _ALLOCATE, device["operation"] == _RELEASE
-    level = np.cumsum(device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given))
+    taken = device["operation"] == _ALLOCATE
+    given = device["operation"] == _RELEASE
+    level = np.cumsum(
+        device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given)
+    )
     return {
         "allocations": int(taken.sum()),
         "allocators": _counts(functions, index.function_name),
@@ -225,11 +280,14 @@ def _streams(work: WorkSelection) -> int:
         for rows in (work[t].rows for t in GPU_WORK)
         if len(rows)
     ]
-    return len(np.unique(np.concatenate(keys))) if keys else 0
+    if keys:
+        return len(np.unique(np.concatenate(keys)))
+    return 0
 
 
 def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
-    kernels, copies = work["kernels"].with_times, work["memcpys"].with_times
+    kernels = work["kernels"].with_times
+    copies = work["memcpys"].with_times
     spans = np.concatenate([_intervals(work[t].with_times) for t in GPU_WORK], axis=1)
     busy = union(spans)
     values: dict[str, Value] = {
@@ -243,8 +301,11 @@ def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
         values["idle_share"] = 1.0 - busy / span if span else 0.0
     if len(latency := _latencies(index, work["kernels"])):
         values["launch_latency_ns"] = int(np.median(latency))
-    if copying := int((copies["end"] - copies["start"]).sum()):
-        values["copy_bandwidth"] = round(int(copies["bytes"].sum()) * 1_000_000_000 / copying)
+    copying = int((copies["end"] - copies["start"]).sum())
+    if copying:
+        values["copy_bandwidth"] = round(
+            int(copies["bytes"].sum()) * 1_000_000_000 / copying
+        )
     return values
 
 
@@ -271,7 +332,9 @@ def _api_time(calls: np.ndarray) -> int:
     _, number = np.unique(thread, return_inverse=True)
     first = int(calls["start"].min())
     # Shift the threads one after another on a single axis, so that one union computes all.
-    shift = number.reshape(-1).astype(np.uint64) * np.uint64(int(calls["end"].max()) - first + 1)
+    shift = number.reshape(-1).astype(np.uint64) * np.uint64(
+        int(calls["end"].max()) - first + 1
+    )
     return union(_intervals(calls) - np.uint64(first) + shift)
 
 
@@ -289,7 +352,9 @@ def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
 # Hardware and problems
 
 
-def _hardware(trace: Trace, work: WorkSelection, window: Window) -> tuple[tuple[str, ...], dict[str, str]]:
+def _hardware(
+    trace: Trace, work: WorkSelection, window: Window
+) -> tuple[tuple[str, ...], dict[str, str]]:
     used: set[tuple[int, int]] = set()
     for table in TABLES_WITH_CALLS:
         rows = work[table].rows
@@ -297,13 +362,17 @@ def _hardware(trace: Trace, work: WorkSelection, window: Window) -> tuple[tuple[
             continue
         if table == "allocations":
             rows = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
-        pairs = np.unique(rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"])
+        pairs = np.unique(
+            rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
+        )
         used |= {(pair >> 16, pair & 0xFFFF) for pair in pairs.tolist()}
     names: dict[bytes, str] = {}
     facts: dict[str, str] = {}
     capabilities: set[str] = set()
     for row in trace.devices:
-        if (int(row["process"]), int(row["device"])) in used and bytes(row["uuid"]) not in names:
+        if (int(row["process"]), int(row["device"])) in used and bytes(
+            row["uuid"]
+        ) not in names:
             names[bytes(row["uuid"])] = trace.strings[int(row["name"])]
             capabilities.add(f"{row['compute_major']}.{row['compute_minor']}")
             facts.setdefault("clock", f"{round(int(row['core_clock']) / 1000)} MHz")
@@ -319,13 +388,21 @@ def _software(info: dict[str, Any]) -> dict[str, str]:
     if isinstance(driver := info.get("driver"), str):
         facts["driver"] = driver
     for key in ("runtime_version", "driver_version"):
-        if isinstance(version := info.get(key), int) and version and "cuda" not in facts:
+        if (
+            isinstance(version := info.get(key), int)
+            and version
+            and "cuda" not in facts
+        ):
             facts["cuda"] = f"{version // 1000}.{version % 1000 // 10}"
     return facts
 
 
 def _problems(
-    trace: Trace, index: Index, work: WorkSelection, window: Window, processes: list[int] | None
+    trace: Trace,
+    index: Index,
+    work: WorkSelection,
+    window: Window,
+    processes: list[int] | None,
 ) -> Iterator[str]:
     chosen = [p for p in trace.processes if processes is None or p.index in processes]
     if not window.complete:
@@ -334,17 +411,25 @@ def _problems(
         yield f"region {name!r} was not ended in the test that began it, or a mark of it is missing"
     yield from _losses(trace, window, {p.index for p in chosen})
     for table in TABLES_WITH_CALLS:
-        if count := int((~work[table].timed).sum()):
+        count = int((~work[table].timed).sum())
+        if count:
             yield f"{count:,} {table} have no known times"
     if index.lost:
         yield f"{index.lost:,} records of GPU work have neither a time nor a launch: they may belong to any test"
     for damage in trace.damage:
         yield f"the capture is damaged: {damage.reason}"
     for p in chosen:
-        if isinstance(kinds := p.info.get("kinds"), list) and (lacking := _NEEDED_KINDS.keys() - set(kinds)):
-            what = ", ".join(name for kind, name in _NEEDED_KINDS.items() if kind in lacking)
+        if isinstance(kinds := p.info.get("kinds"), list) and (
+            lacking := _NEEDED_KINDS.keys() - set(kinds)
+        ):
+            what = ", ".join(
+                name for kind, name in _NEEDED_KINDS.items() if kind in lacking
+            )
             notes = p.info.get("notes")
-            why = f": {'; '.join(map(str, notes))}" if isinstance(notes, list) and notes else ""
+            if isinstance(notes, list) and notes:
+                why = f": {'; '.join(map(str, notes))}"
+            else:
+                why = ""
             yield f"process {p.pid} ({p.name}) recorded no {what}{why}"
     for loss in unfinished(chosen):
         yield f"{loss.meaning} ({loss.detail})"
@@ -355,8 +440,12 @@ def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
     rows = trace.losses
     if not len(rows):
         return
-    rows = rows[np.isin(rows["process"], list(processes)) & (rows["time"] >= window.start)]
-    fatal = [number for number, (name, _) in LOSS_REASONS.items() if name in _FATAL_LOSSES]
+    rows = rows[
+        np.isin(rows["process"], list(processes)) & (rows["time"] >= window.start)
+    ]
+    fatal = [
+        number for number, (name, _) in LOSS_REASONS.items() if name in _FATAL_LOSSES
+    ]
     rows = rows[np.isin(rows["reason"], fatal)]
     for reason, detail in dict.fromkeys(rows[["reason", "detail"]].tolist()):
         same = (rows["reason"] == reason) & (rows["detail"] == detail)

@@ -27,16 +27,22 @@ _ARGUMENT = re.compile(_OPERATOR + r"|[(\[{<,]")
 _QUALIFIERS = re.compile(r"(?:\s*(?:const|volatile|noexcept|&&?)(?!\w))+")
 
 #: Functions that only run the one named by their first template argument, so the argument is kept.
-_WRAPPER = re.compile(r"(?:^|::)(?:cutlass\w*::(?:Kernel\d?|device_kernel)|_kernel_agent|enable_sm\d\w*)$")
+_WRAPPER = re.compile(
+    r"(?:^|::)(?:cutlass\w*::(?:Kernel\d?|device_kernel)|_kernel_agent|enable_sm\d\w*)$"
+)
 
 # Namespaces that depend on the build: nvcc's for one file, and those of library releases.
-_BUILD_NAMESPACE = re.compile(r"_GLOBAL__N_\w*|_INTERNAL_\w+|(?:CUB|THRUST|CCCL)_\d\w*|_V_\d\w*|__\d+")
+_BUILD_NAMESPACE = re.compile(
+    r"_GLOBAL__N_\w*|_INTERNAL_\w+|(?:CUB|THRUST|CCCL)_\d\w*|_V_\d\w*|__\d+"
+)
 
 # Kernels return void; some spell it as a type that is void only if a condition holds.
 _RETURNED = re.compile(r"^(?:void|auto|decltype|[\w:]+::type) +(?=[\w:{])")
 
 _NV_STATIC = re.compile(r"__nv_static_(\d+)_")
-_CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|llvm|lto_priv|clone)(?:\.\d+)*|\$\d+)+$")
+_CLONE = re.compile(
+    r"(?:\.(?:constprop|isra|part|cold|llvm|lto_priv|clone)(?:\.\d+)*|\$\d+)+$"
+)
 
 _DTYPE = r"(?:bool|u?int\d*|float\d*|bfloat16|complex\d*)"
 
@@ -83,53 +89,73 @@ def _readable(name: str) -> str:
         if len(rest) > 1 and rest[0] == "_":
             name = rest[1:]
     # The demangler reads other names as types: the C kernel "f" would become "float".
-    return demangle(name) if name.startswith("_Z") else name
+    if name.startswith("_Z"):
+        return demangle(name)
+    return name
 
 
 def _qualified(name: str) -> str:
     """The namespaces and the function of a C++ name, without return type, template arguments, parameters and tags."""
     parts: list[str] = []
-    part, at = "", 0
+    part = ""
+    at = 0
     name = name.removeprefix("void ").lstrip()
     while token := _TOKEN.search(name, at):
-        part, at, text = part + name[at : token.start()], token.end(), token[0]
+        part = part + name[at : token.start()]
+        at = token.end()
+        text = token[0]
         if text == "::":
-            parts, part = [*parts, part], ""
+            parts = [*parts, part]
+            part = ""
         elif text not in _CLOSES:  # an operator's name
             part += text
-        elif text == "(" and not part.strip() and name.startswith(_ANONYMOUS, token.start()):
+        elif (
+            text == "("
+            and not part.strip()
+            and name.startswith(_ANONYMOUS, token.start())
+        ):
             at = token.start() + len(_ANONYMOUS)
         else:
             end = _closing(name, token.start())
             if end is None:  # truncated, or not C++: keep the rest
-                part, at = part + name[token.start() :], len(name)
+                part = part + name[token.start() :]
+                at = len(name)
             elif text == "{":  # lambdas and unnamed types have no other name
-                part, at = part + name[token.start() : end], end
+                part = part + name[token.start() : end]
+                at = end
             else:
                 if text == "<" and _WRAPPER.search("::".join(_named([*parts, part]))):
                     inner = _first(name[at : end - 1])
                     part += f"<{inner}>" if inner else ""
-                at = m.end() if text == "(" and (m := _QUALIFIERS.match(name, end)) else end
+                if text == "(" and (m := _QUALIFIERS.match(name, end)):
+                    at = m.end()
+                else:
+                    at = end
     return _RETURNED.sub("", "::".join(_named([*parts, part + name[at:]])))
 
 
 def _named(parts: list[str]) -> list[str]:
     """The parts of a qualified name that are the same in every build."""
     stripped = [part.strip() for part in parts]
-    spaces = [part for part in stripped[:-1] if part and not _BUILD_NAMESPACE.fullmatch(part)]
+    spaces = [
+        part for part in stripped[:-1] if part and not _BUILD_NAMESPACE.fullmatch(part)
+    ]
     return [*spaces, *filter(None, stripped[-1:])]
 
 
 def _first(arguments: str) -> str:
     """The first template argument, folded; "" if it is not a name."""
-    depth_zero, at = len(arguments), 0
+    depth_zero = len(arguments)
+    at = 0
     while token := _ARGUMENT.search(arguments, at):
         if token[0] == ",":
             depth_zero = token.start()
             break
         at = (token[0] in _CLOSES and _closing(arguments, token.start())) or token.end()
     first = arguments[:depth_zero].strip()
-    return normalize_kernel(first) if re.match(r"[A-Za-z_]", first) else ""
+    if re.match(r"[A-Za-z_]", first):
+        return normalize_kernel(first)
+    return ""
 
 
 def _closing(name: str, at: int) -> int | None:
@@ -158,7 +184,8 @@ def _generated(name: str) -> str:
     last = _CLONE.sub("", last) or last
     for pattern, kept in _GENERATED:
         last = pattern.sub(kept, last)
-    if (suffix := _TRITON_ARGUMENTS.search(last)) and suffix.start() and _counts_arguments(suffix[1]):
+    suffix = _TRITON_ARGUMENTS.search(last)
+    if suffix and suffix.start() and _counts_arguments(suffix[1]):
         last = last[: suffix.start()]
     return head + separator + last
 
@@ -170,7 +197,8 @@ def _counts_arguments(suffix: str) -> bool:
         digits = str(number)
         if not suffix.startswith(digits, at):
             return False
-        at, number = at + len(digits), number + 1
+        at = at + len(digits)
+        number = number + 1
         while at < len(suffix) and suffix[at] in "cde":
             at += 1
     return number > 1 and not suffix.isdigit()

@@ -54,13 +54,22 @@ def volume(launches: np.ndarray, of: str) -> np.ndarray:
 def occupancy(device: np.void, launches: np.ndarray) -> Occupancy | None:
     """Theoretical occupancy of rows of ``launches`` on a device, a row of ``devices``. Returns None if a needed
     attribute of the device is 0, which means unknown."""
-    warp_size, max_warps = int(device["warp_size"]), int(device["max_warps_per_multiprocessor"])
-    max_blocks, multiprocessors = int(device["max_blocks_per_multiprocessor"]), int(device["multiprocessors"])
+    warp_size = int(device["warp_size"])
+    max_warps = int(device["max_warps_per_multiprocessor"])
+    max_blocks = int(device["max_blocks_per_multiprocessor"])
+    multiprocessors = int(device["multiprocessors"])
     registers_per_multiprocessor = int(device["registers_per_multiprocessor"])
     shared_per_multiprocessor = int(device["shared_per_multiprocessor"])
-    if not (warp_size and max_warps and max_blocks and multiprocessors and registers_per_multiprocessor):
+    if not (
+        warp_size
+        and max_warps
+        and max_blocks
+        and multiprocessors
+        and registers_per_multiprocessor
+    ):
         return None
-    threads, registers = volume(launches, "block").astype(np.int64), launches["registers"].astype(np.int64)
+    threads = volume(launches, "block").astype(np.int64)
+    registers = launches["registers"].astype(np.int64)
     known = threads > 0
     warps = np.maximum(-(-threads // warp_size), 1)
     limit_warps = max_warps // warps
@@ -74,7 +83,9 @@ def occupancy(device: np.void, launches: np.ndarray) -> Occupancy | None:
     unit = 128 if device["compute_major"] >= 8 else 256
     needed = _round_up(shared + int(device["shared_reserved_per_block"]), unit)
     limited = (needed > 0) & (shared_per_multiprocessor > 0)
-    limit_shared = np.where(limited, shared_per_multiprocessor // np.maximum(needed, 1), UNLIMITED)
+    limit_shared = np.where(
+        limited, shared_per_multiprocessor // np.maximum(needed, 1), UNLIMITED
+    )
 
     blocks = np.minimum(limit_warps, max_blocks)
     for limit in (limit_registers, limit_shared):
@@ -89,5 +100,7 @@ def occupancy(device: np.void, launches: np.ndarray) -> Occupancy | None:
         blocks=blocks,
         warps=blocks * warps,
         percent=100.0 * (blocks * warps) / max_warps,
-        waves=np.where(blocks > 0, volume(launches, "grid") / np.maximum(filled, 1), 0.0),
+        waves=np.where(
+            blocks > 0, volume(launches, "grid") / np.maximum(filled, 1), 0.0
+        ),
     )

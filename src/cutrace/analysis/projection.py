@@ -22,7 +22,8 @@ from .sweep import Groups, Work
 # The latest slices of a thread that are kept after they end. Work that begins later than this many slices after its
 # launch is not matched.
 _KEPT = 1 << 16
-_LATE, _EARLY = np.iinfo(np.int64).max, -1
+_LATE = np.iinfo(np.int64).max
+_EARLY = -1
 
 
 @dataclass(frozen=True)
@@ -42,23 +43,32 @@ class Projection:
     def __init__(self, adopts: bool = False) -> None:
         self._adopts = adopts
         self._threads: dict[int, _Slices] = {}
-        self._slice_threads, self._work_threads = Keys(1), Keys(1)
+        self._slice_threads = Keys(1)
+        self._work_threads = Keys(1)
         self._times = Distributions()
-        self._operations, self._gpu_ns = Sums(), Sums()
-        self._pairs, self._kernels = Groups(), Distributions()
+        self._operations = Sums()
+        self._gpu_ns = Sums()
+        self._pairs = Groups()
+        self._kernels = Distributions()
 
-    def add(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
+    def add(
+        self, thread: np.ndarray, start: np.ndarray, end: np.ndarray, group: np.ndarray
+    ) -> None:
         """Add slices: parallel arrays."""
         for number, at in _by(self._slice_threads, thread):
-            self._threads.setdefault(number, _Slices()).add(start[at], end[at], group[at])
+            self._threads.setdefault(number, _Slices()).add(
+                start[at], end[at], group[at]
+            )
 
     def launch(self, work: Work, name: np.ndarray | None = None) -> None:
         """Add GPU work, after its slices. ``name`` is the number of each kernel's name, negative for other work; with
         it, :meth:`kernels` has the kernels by group of slices."""
         calls = work.calls
-        thread, placed = calls.thread, calls.known
+        thread = calls.thread
+        placed = calls.known
         if self._adopts:
-            thread, placed = calls.owner, calls.known & (calls.how <= ADOPTED)
+            thread = calls.owner
+            placed = calls.known & (calls.how <= ADOPTED)
         columns = (thread, calls.start, work.start, work.end)
         if not placed.all():
             columns = tuple(column[placed] for column in columns)
@@ -70,7 +80,9 @@ class Projection:
             called, start, end = (column[at] for column in columns[1:])
             order = time_order(called)
             if order is not None:
-                called, start, end = (column.take(order) for column in (called, start, end))
+                called, start, end = (
+                    column.take(order) for column in (called, start, end)
+                )
             pairs = slices.project(called, start, end, pairs=name is not None)
             if name is not None and pairs is not None:
                 group, place = pairs
@@ -81,7 +93,9 @@ class Projection:
 
     def _pair(self, group: np.ndarray, name: np.ndarray, duration: np.ndarray) -> None:
         kernels = name >= 0
-        pairs = self._pairs.of(group[kernels].astype(np.uint32), name[kernels].astype(np.uint32))
+        pairs = self._pairs.of(
+            group[kernels].astype(np.uint32), name[kernels].astype(np.uint32)
+        )
         self._kernels.add(pairs, duration[kernels])
 
     def _retire(self, slices: _Slices, time: int = _LATE) -> None:
@@ -101,11 +115,19 @@ class Projection:
     def projected(self) -> list[Projected]:
         """The projections by group, up to the last group with work."""
         sums = self._operations.by_group.tolist(), self._gpu_ns.by_group.tolist()
-        return [Projected(*values) for values in zip(self._times.spreads(), *sums, strict=True)]
+        return [
+            Projected(*values)
+            for values in zip(self._times.spreads(), *sums, strict=True)
+        ]
 
     def kernels(self) -> list[tuple[int, int, Spread]]:
         """For each group and kernel name in it, the spread of the kernel times (ns)."""
-        return [(*pair, spread) for pair, spread in zip(self._pairs.values, self._kernels.spreads(), strict=True)]
+        return [
+            (*pair, spread)
+            for pair, spread in zip(
+                self._pairs.values, self._kernels.spreads(), strict=True
+            )
+        ]
 
 
 class _Slices:
@@ -123,7 +145,8 @@ class _Slices:
         same = (np.full(len(start), value, np.int64) for value in (_LATE, _EARLY, 0, 0))
         more = (start, end, group, *same)
         self._columns = [
-            np.append(column, new.astype(np.int64)) for column, new in zip(self._columns, more, strict=True)
+            np.append(column, new.astype(np.int64))
+            for column, new in zip(self._columns, more, strict=True)
         ]
 
     def project(
@@ -138,15 +161,21 @@ class _Slices:
         if not len(near):
             return None
         edges = np.stack([low, high], axis=1).reshape(-1)
-        first[near] = np.minimum(first[near], np.minimum.reduceat(np.append(start, _LATE), edges)[::2])
-        last[near] = np.maximum(last[near], np.maximum.reduceat(np.append(end, _EARLY), edges)[::2])
+        first[near] = np.minimum(
+            first[near], np.minimum.reduceat(np.append(start, _LATE), edges)[::2]
+        )
+        last[near] = np.maximum(
+            last[near], np.maximum.reduceat(np.append(end, _EARLY), edges)[::2]
+        )
         sizes = high - low
         operations[near] += sizes
         spent = np.append(0, np.cumsum(end - start))
         gpu_ns[near] += spent[high] - spent[low]
         if not pairs:
             return None
-        place = np.arange(int(sizes.sum())) + np.repeat(low - np.append(0, np.cumsum(sizes)[:-1]), sizes)
+        place = np.arange(int(sizes.sum())) + np.repeat(
+            low - np.append(0, np.cumsum(sizes)[:-1]), sizes
+        )
         return np.repeat(group[near], sizes), place
 
     def remove_ended(self, time: int) -> list[np.ndarray]:

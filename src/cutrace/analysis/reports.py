@@ -23,10 +23,16 @@ from .stats import DEFAULTS, HostUse, RangeKernels, StackUse, Stats, StatsOption
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
 
-_STREAM, _DEVICE = 1, 3
+_STREAM = 1
+_DEVICE = 3
 _NO_STACK = "(no Python stack)"
 # The options of users by field of StatsOptions.
-_OPTIONS = {"names": "names", "short_ns": "short", "consecutive_ns": "kernel-wait", "ranges": "ranges"}
+_OPTIONS = {
+    "names": "names",
+    "short_ns": "short",
+    "consecutive_ns": "kernel-wait",
+    "ranges": "ranges",
+}
 
 
 @dataclass(frozen=True)
@@ -60,17 +66,38 @@ class ReportSpec:
         """The table of the report."""
         spreads = _spread(self.unit) if self.spread else ()
         columns = (*spreads, *(field.column for field in self.fields))
-        uses = ((use, tuple(field.cell(view, use) for field in self.fields)) for use in self.rows(view))
+        uses = (
+            (use, tuple(field.cell(view, use) for field in self.fields))
+            for use in self.rows(view)
+        )
         rows: Iterable[tuple[Cell, ...]] = (cells for _, cells in uses)
         if self.spread:
-            listed = [(self.weight(use), self.spread(use), cells) for use, cells in uses]
+            listed = [
+                (self.weight(use), self.spread(use), cells) for use, cells in uses
+            ]
             listed.sort(key=lambda row: (-row[0], -row[1].count, _sort_key(row[2])))
             whole = sum(weight for weight, _, _ in listed)
             rows = (
-                (_share(weight, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
+                (
+                    _share(weight, whole),
+                    s.total,
+                    s.count,
+                    s.mean,
+                    s.median,
+                    s.min,
+                    s.max,
+                    s.std,
+                    *cells,
+                )
                 for weight, s, cells in listed
             )
-        return Table(self.name, self.title, columns, rows if self.listing else list(rows), self.listing)
+        return Table(
+            self.name,
+            self.title,
+            columns,
+            rows if self.listing else list(rows),
+            self.listing,
+        )
 
 
 def _sort_key(cells: tuple[Cell, ...]) -> tuple[tuple[bool, Cell], ...]:
@@ -82,18 +109,27 @@ class View:
     """Statistics, with the names of processes, GPUs and streams."""
 
     def __init__(self, trace: Trace, stats: Stats) -> None:
-        self.trace, self.stats = trace, stats
-        rows = trace.resource_names[["process", "kind", "context", "object", "name"]].tolist()
+        self.trace = trace
+        self.stats = stats
+        rows = trace.resource_names[
+            ["process", "kind", "context", "object", "name"]
+        ].tolist()
         self._named = {
-            (process, kind, 0 if kind == _DEVICE else context, number): trace.strings[name]
+            (process, kind, 0 if kind == _DEVICE else context, number): trace.strings[
+                name
+            ]
             for process, kind, context, number, name in rows
         }
         devices = trace.devices[["process", "device", "name"]].tolist()
-        self._devices = {(process, device): trace.strings[name] for process, device, name in devices}
+        self._devices = {
+            (process, device): trace.strings[name] for process, device, name in devices
+        }
         contexts: dict[int, set[int]] = {}
         for use in stats.streams:
             contexts.setdefault(use.process, set()).add(use.stream.context)
-        self._several_contexts = {process for process, numbers in contexts.items() if len(numbers) > 1}
+        self._several_contexts = {
+            process for process, numbers in contexts.items() if len(numbers) > 1
+        }
 
     @property
     def span(self) -> int:
@@ -107,7 +143,9 @@ class View:
 
     def gpu(self, process: int, device: int) -> str:
         """The number of a GPU in the process, and its name: ``0 NVIDIA H200``."""
-        name = self._named.get((process, _DEVICE, 0, device)) or self._devices.get((process, device), "")
+        name = self._named.get((process, _DEVICE, 0, device)) or self._devices.get(
+            (process, device), ""
+        )
         return f"{device} {name}".strip()
 
     def stream(self, process: int, stream: Stream) -> str:
@@ -120,14 +158,19 @@ class View:
 @cache
 def statistics() -> dict[str, ReportSpec]:
     """All statistics by name: those of the core, of the extras and of other packages."""
-    added = (*plugins.of_extras("cutrace_statistics"), *plugins.others("cutrace_statistics"))
+    added = (
+        *plugins.of_extras("cutrace_statistics"),
+        *plugins.others("cutrace_statistics"),
+    )
     by_name: dict[str, ReportSpec] = {}
     for one in (*STATISTICS, *added):
         by_name.setdefault(one.name, one)
     return by_name
 
 
-def tables(trace: Trace, names: Sequence[str] | None = None, options: StatsOptions = DEFAULTS) -> list[Table]:
+def tables(
+    trace: Trace, names: Sequence[str] | None = None, options: StatsOptions = DEFAULTS
+) -> list[Table]:
     """The tables of these reports; by default of the usual ones that have rows. Raises :class:`cutrace.CutraceError`
     for an unknown report."""
     if names is not None:
@@ -146,15 +189,21 @@ def refuse_unused(names: Sequence[str], options: StatsOptions) -> None:
     used = {field for name in names for field in report(name).options}
     for field, option in _OPTIONS.items():
         if field not in used and getattr(options, field) != getattr(DEFAULTS, field):
-            users = ", ".join(r.name for r in statistics().values() if field in r.options)
-            raise CutraceError(f"{', '.join(names)} does not use --{option}: leave it out, or ask for one of {users}")
+            users = ", ".join(
+                r.name for r in statistics().values() if field in r.options
+            )
+            raise CutraceError(
+                f"{', '.join(names)} does not use --{option}: leave it out, or ask for one of {users}"
+            )
 
 
 def report(name: str) -> ReportSpec:
     """The report of this name. Raises :class:`cutrace.CutraceError` if there is none."""
     known = statistics().get(name)
     if known is None:
-        hint = did_you_mean(name, statistics(), "`cutrace stats --list-reports` lists all.")
+        hint = did_you_mean(
+            name, statistics(), "`cutrace stats --list-reports` lists all."
+        )
         raise CutraceError(f"there is no report {name!r}: {hint}")
     return known
 
@@ -163,16 +212,30 @@ def report(name: str) -> ReportSpec:
 
 
 def _spread(unit: Unit) -> tuple[Column, ...]:
-    spare = (Column(name, unit, spare=True) for name in ("median", "min", "max", "stddev"))
-    return (Column("share", "1"), Column("total", unit), Column("count"), Column("mean", unit), *spare)
+    spare = (
+        Column(name, unit, spare=True) for name in ("median", "min", "max", "stddev")
+    )
+    return (
+        Column("share", "1"),
+        Column("total", unit),
+        Column("count"),
+        Column("mean", unit),
+        *spare,
+    )
 
 
 def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+    if whole:
+        return part / whole
+    return 0.0
 
 
 def column_of(
-    name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False, *, unit: Unit = "text"
+    name: str,
+    cell: str | Callable[[View, Any], Cell] = "",
+    spare: bool = False,
+    *,
+    unit: Unit = "text",
 ) -> ReportField:
     """A column whose cell is an attribute of the row's object (default: the one named like the column), or the result
     of a function of it."""
@@ -183,18 +246,30 @@ def column_of(
 
 
 text_column = column_of
-count_column, time_column, size_column = (
-    partial(column_of, unit=""),
-    partial(column_of, unit="ns"),
-    partial(column_of, unit="bytes"),
-)
-number_column, moment_column = partial(column_of, unit="number"), partial(column_of, unit="moment")
+count_column = partial(column_of, unit="")
+time_column = partial(column_of, unit="ns")
+size_column = partial(column_of, unit="bytes")
+number_column = partial(column_of, unit="number")
+moment_column = partial(column_of, unit="moment")
 
 
-def _part(name: str, part: str, whole: str | Callable[[View, Any], float], spare: bool = False) -> ReportField:
+def _part(
+    name: str, part: str, whole: str | Callable[[View, Any], float], spare: bool = False
+) -> ReportField:
     """The share of an attribute in another one."""
-    of, get = attrgetter(part), attrgetter(whole) if isinstance(whole, str) else None
-    return column_of(name, lambda v, x: _share(of(x), get(x) if get else whole(v, x)), spare, unit="1")  # type: ignore[operator]
+    part_of = attrgetter(part)
+    whole_of: Callable[[View, Any], float]
+    if isinstance(whole, str):
+        attribute = attrgetter(whole)
+        whole_of = lambda view, use: attribute(use)  # noqa: E731
+    else:
+        whole_of = whole
+    return column_of(
+        name,
+        lambda view, use: _share(part_of(use), whole_of(view, use)),
+        spare,
+        unit="1",
+    )
 
 
 def statistic(
@@ -214,12 +289,21 @@ def statistic(
 
     def chosen(view: View) -> list[Any]:
         uses = [use for use in getattr(view.stats, str(part)) if where(use)]
-        return sorted(uses, key=order) if order else uses
+        if order:
+            return sorted(uses, key=order)
+        return uses
 
     parts = part if isinstance(part, tuple) else (part,)
     get = attrgetter(spread) if spread else None
     return ReportSpec(
-        name, title, parts, rows or chosen, fields, spread=get, weight=attrgetter(weight or f"{spread}.total"), **more
+        name,
+        title,
+        parts,
+        rows or chosen,
+        fields,
+        spread=get,
+        weight=attrgetter(weight or f"{spread}.total"),
+        **more,
     )
 
 
@@ -246,30 +330,44 @@ class _StackRow(NamedTuple):
     @property
     def line(self) -> str:
         """The innermost frame."""
-        return self.use.frames[-1].place if self.use.frames else _NO_STACK
+        if self.use.frames:
+            return self.use.frames[-1].place
+        return _NO_STACK
 
     @property
     def stack(self) -> str:
         """All frames, outermost first, with whole file names."""
-        frames = (f"{frame.function} ({frame.file}:{frame.line})" for frame in self.use.frames)
+        frames = (
+            f"{frame.function} ({frame.file}:{frame.line})" for frame in self.use.frames
+        )
         return ";".join(frame.replace(";", ":") for frame in frames)
 
 
 def _stack_rows(view: View) -> Iterator[_StackRow]:
-    uses = sorted(view.stats.stacks, key=lambda use: (-use.time, -use.calls, use.kind, use.frames))
+    uses = sorted(
+        view.stats.stacks, key=lambda use: (-use.time, -use.calls, use.kind, use.frames)
+    )
     whole = sum(use.time for use in uses)
     yield from (_StackRow(use, _share(use.time, whole)) for use in uses)
 
 
 _BANDWIDTH = column_of(
-    "bandwidth", lambda v, x: x.bytes.total * 1_000_000_000 / x.time.total if x.time.total else None, unit="bytes/s"
+    "bandwidth",
+    lambda v, x: x.bytes.total * 1_000_000_000 / x.time.total if x.time.total else None,
+    unit="bytes/s",
 )
 _PROCESS = text_column("process", lambda v, x: v.process(x.process))
 _ANY_PROCESS = text_column("process", lambda v, x: v.process(x.process), spare=True)
 _GPU = text_column("GPU", lambda v, x: v.gpu(x.process, x.device))
 _ANY_GPU = text_column("GPU", lambda v, x: v.gpu(x.process, x.device), spare=True)
-_GPU_OF_STREAM = text_column("GPU", lambda v, x: v.gpu(x.process, x.stream.device), spare=True)
-_STREAM_FIELDS = (_ANY_PROCESS, _GPU_OF_STREAM, text_column("stream", lambda v, x: v.stream(x.process, x.stream)))
+_GPU_OF_STREAM = text_column(
+    "GPU", lambda v, x: v.gpu(x.process, x.stream.device), spare=True
+)
+_STREAM_FIELDS = (
+    _ANY_PROCESS,
+    _GPU_OF_STREAM,
+    text_column("stream", lambda v, x: v.stream(x.process, x.stream)),
+)
 
 
 def _of_system(use: HostUse) -> bool:
@@ -284,7 +382,11 @@ class _CategorizedWork(NamedTuple):
 
 def _gpu_work(view: View) -> Iterator[_CategorizedWork]:
     s = view.stats
-    for category, uses in (("kernel", s.kernels), ("memory", s.memory_operations), ("graph", s.graphs)):
+    for category, uses in (
+        ("kernel", s.kernels),
+        ("memory", s.memory_operations),
+        ("graph", s.graphs),
+    ):
         yield from (_CategorizedWork(category, use.name, use.time) for use in uses)
 
 
@@ -302,12 +404,20 @@ def _communication(view: View) -> Iterator[_Communication]:
         parts = {"kernels": g.communication, "copies": g.copies}
         if all(part.time for part in parts.values()):
             parts["both"] = g.both
-        yield from (_Communication(g.process, g.device, k, p.time, p.hidden) for k, p in parts.items() if p.time)
+        yield from (
+            _Communication(g.process, g.device, k, p.time, p.hidden)
+            for k, p in parts.items()
+            if p.time
+        )
 
 
 def _span(view: View, use: GpuUse | StreamUse) -> int:
     """The time (ns) from the first work to the last, without the time between the windows of a capture range."""
-    return use.last - use.first - time_within(view.trace.unrecorded(use.process), use.first, use.last)
+    return (
+        use.last
+        - use.first
+        - time_within(view.trace.unrecorded(use.process), use.first, use.last)
+    )
 
 
 _DURATION = time_column("duration", lambda v, e: e.end - e.start)
@@ -321,10 +431,18 @@ _GPU_TRACE = (
     moment_column("start"),
     _DURATION,
     count_column("correlation"),
-    text_column("grid", lambda v, e: _size(e.shape.grid) if e.shape else "", spare=True),
-    text_column("block", lambda v, e: _size(e.shape.block) if e.shape else "", spare=True),
-    count_column("registers", lambda v, e: e.shape.registers if e.shape else None, spare=True),
-    size_column("shared", lambda v, e: sum(e.shape.shared) if e.shape else None, spare=True),
+    text_column(
+        "grid", lambda v, e: _size(e.shape.grid) if e.shape else "", spare=True
+    ),
+    text_column(
+        "block", lambda v, e: _size(e.shape.block) if e.shape else "", spare=True
+    ),
+    count_column(
+        "registers", lambda v, e: e.shape.registers if e.shape else None, spare=True
+    ),
+    size_column(
+        "shared", lambda v, e: sum(e.shape.shared) if e.shape else None, spare=True
+    ),
     size_column("bytes"),
     *_ON_STREAM,
     text_column("created in", "created_in", spare=True),
@@ -354,9 +472,22 @@ _EXECUTION_TRACE = (
 )
 # The spreads of each time of a launch.
 _EXECUTIONS = tuple(
-    time_column(f"{kind} {what}", f"{time}.{attribute}", what != "mean" or kind == "total")
-    for kind, time in (("total", "total"), ("call", "call"), ("queue", "queue"), ("kernel", "time"))
-    for what, attribute in {"mean": "mean", "median": "median", "min": "min", "max": "max", "stddev": "std"}.items()
+    time_column(
+        f"{kind} {what}", f"{time}.{attribute}", what != "mean" or kind == "total"
+    )
+    for kind, time in (
+        ("total", "total"),
+        ("call", "call"),
+        ("queue", "queue"),
+        ("kernel", "time"),
+    )
+    for what, attribute in {
+        "mean": "mean",
+        "median": "median",
+        "min": "min",
+        "max": "max",
+        "stddev": "std",
+    }.items()
 )
 
 
@@ -374,7 +505,9 @@ STATISTICS: tuple[ReportSpec, ...] = (
         "gpus",
         _PROCESS,
         _GPU,
-        count_column("kernels", lambda v, g: g.counts["kernels"] + g.counts["graph_launches"]),
+        count_column(
+            "kernels", lambda v, g: g.counts["kernels"] + g.counts["graph_launches"]
+        ),
         time_column("kernel time", "kernel_ns"),
         time_column("compute", spare=True),
         time_column("busy"),
@@ -404,7 +537,10 @@ STATISTICS: tuple[ReportSpec, ...] = (
         *_STREAM_FIELDS,
         count_column("gaps", "idle.gaps", spare=True),
         time_column("idle", "idle.total"),
-        *(time_column(reason, f"idle.{reason}") for reason in ("host", "kernel", "dependency", "other")),
+        *(
+            time_column(reason, f"idle.{reason}")
+            for reason in ("host", "kernel", "dependency", "other")
+        ),
         _part("host share", "idle.host", "idle.total", spare=True),
         options=("consecutive_ns",),
     ),
@@ -443,14 +579,19 @@ STATISTICS: tuple[ReportSpec, ...] = (
         _PROCESS,
         count_column("launches", "call.count"),
         *(time_column(time, f"{time}.median") for time in ("call", "latency", "queue")),
-        *(time_column(f"max {time}", f"{time}.max", spare=True) for time in ("call", "latency", "queue")),
+        *(
+            time_column(f"max {time}", f"{time}.max", spare=True)
+            for time in ("call", "latency", "queue")
+        ),
         _part("short", "short", "call.count"),
         _part("bound", "bound", "call.count"),
         count_column("kernels", spare=True),
         count_column("early", spare=True),
         options=("short_ns",),
     ),
-    summed("cuda_gpu_kern_sum", "Kernels", "kernels", text_column("name"), options=_NAMES),
+    summed(
+        "cuda_gpu_kern_sum", "Kernels", "kernels", text_column("name"), options=_NAMES
+    ),
     summed(
         "cuda_gpu_kern_gb_sum",
         "Kernels by launch configuration",
@@ -458,7 +599,11 @@ STATISTICS: tuple[ReportSpec, ...] = (
         text_column("grid", lambda v, x: _size(x.configuration.grid)),
         text_column("block", lambda v, x: _size(x.configuration.block)),
         text_column(
-            "cluster", lambda v, x: _size(x.configuration.cluster) if any(x.configuration.cluster) else "", True
+            "cluster",
+            lambda v, x: (
+                _size(x.configuration.cluster) if any(x.configuration.cluster) else ""
+            ),
+            True,
         ),
         count_column("registers", "configuration.registers", spare=True),
         size_column("shared", lambda v, x: sum(x.configuration.shared), spare=True),
@@ -482,7 +627,13 @@ STATISTICS: tuple[ReportSpec, ...] = (
         usual=False,
         options=(*_NAMES, "short_ns"),
     ),
-    summed("cuda_api_sum", "API calls", "api", count_column("failed", spare=True), text_column("name")),
+    summed(
+        "cuda_api_sum",
+        "API calls",
+        "api",
+        count_column("failed", spare=True),
+        text_column("name"),
+    ),
     statistic(
         "cuda_kern_exec_sum",
         "Launch, queue and run of kernels",
@@ -495,7 +646,13 @@ STATISTICS: tuple[ReportSpec, ...] = (
         usual=False,
         options=_NAMES,
     ),
-    summed("cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations", _BANDWIDTH, text_column("name")),
+    summed(
+        "cuda_gpu_mem_time_sum",
+        "Copies and fills by time",
+        "memory_operations",
+        _BANDWIDTH,
+        text_column("name"),
+    ),
     statistic(
         "cuda_gpu_mem_size_sum",
         "Copies and fills by size",
@@ -530,7 +687,12 @@ STATISTICS: tuple[ReportSpec, ...] = (
         usual=False,
         options=_NAMES,
     ),
-    summed("graph_sum", "CUDA graphs, traced as a whole", "graphs", text_column("graph", "name")),
+    summed(
+        "graph_sum",
+        "CUDA graphs, traced as a whole",
+        "graphs",
+        text_column("graph", "name"),
+    ),
     summed(
         "graph_range_sum",
         "Work of CUDA graphs by the NVTX ranges in which it was created",
@@ -554,7 +716,9 @@ STATISTICS: tuple[ReportSpec, ...] = (
         text_column("line"),
         rows=_stack_rows,
     ),
-    summed("sync_sum", "Synchronisations", "synchronizations", text_column("kind", "name")),
+    summed(
+        "sync_sum", "Synchronisations", "synchronizations", text_column("kind", "name")
+    ),
     summed(
         "nvtx_sum",
         "NVTX ranges",
@@ -601,7 +765,10 @@ STATISTICS: tuple[ReportSpec, ...] = (
         "Calls of NCCL by size",
         "nccl",
         time_column("CPU time", "time.total", spare=True),
-        text_column("communicator", lambda v, use: "" if use.communicator is None else str(use.communicator)),
+        text_column(
+            "communicator",
+            lambda v, use: "" if use.communicator is None else str(use.communicator),
+        ),
         count_column("rank"),
         count_column("root", spare=True),
         text_column("reduction", spare=True),
@@ -620,8 +787,20 @@ STATISTICS: tuple[ReportSpec, ...] = (
         where=lambda h: not _of_system(h),
         weight="self_ns",
     ),
-    summed("osrt_sum", "Calls of the operating system", "host", text_column("name"), where=_of_system),
-    summed("gpu_slice_sum", "Annotations on the GPU", "gpu_slices", text_column("kind"), text_column("name")),
+    summed(
+        "osrt_sum",
+        "Calls of the operating system",
+        "host",
+        text_column("name"),
+        where=_of_system,
+    ),
+    summed(
+        "gpu_slice_sum",
+        "Annotations on the GPU",
+        "gpu_slices",
+        text_column("kind"),
+        text_column("name"),
+    ),
     statistic(
         "um_sum",
         "Unified memory",
@@ -652,15 +831,25 @@ STATISTICS: tuple[ReportSpec, ...] = (
         "Counters",
         "counters",
         _ANY_PROCESS,
-        text_column("GPU", lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device), spare=True),
-        text_column("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
+        text_column(
+            "GPU",
+            lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device),
+            spare=True,
+        ),
+        text_column(
+            "counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name
+        ),
         text_column("unit"),
         count_column("samples"),
         *(number_column(name) for name in ("min", "mean", "max", "total")),
         order=attrgetter("process", "name", "series", "device"),
     ),
     summed(
-        "overhead_sum", "Overheads of the driver and of tracing", "overheads", text_column("kind", "name"), usual=False
+        "overhead_sum",
+        "Overheads of the driver and of tracing",
+        "overheads",
+        text_column("kind", "name"),
+        usual=False,
     ),
     statistic(
         "cuda_gpu_trace",

@@ -82,23 +82,49 @@ def summarize(trace: Trace) -> Summary:
 
 def _gpus(trace: Trace) -> tuple[Gpu, ...]:
     gpus, number = _devices(trace)
-    kinds, times = Kinds(trace), GpuTimes()
-    ordered = Ordered(trace, {name: trace.block_infos(name) for name in GPU_WORK}, _WINDOW_BYTES)
+    kinds = Kinds(trace)
+    times = GpuTimes()
+    ordered = Ordered(
+        trace, {name: trace.block_infos(name) for name in GPU_WORK}, _WINDOW_BYTES
+    )
     for tables in ordered.windows():
         parts = []
         for table, rows in enumerate(tables.values()):
             numbers = _numbers(rows, number, gpus)
             table_of = np.full(len(rows), table, np.uint8)
-            launches = rows["launch"] if "launch" in rows else np.zeros(len(rows), np.uint32)
-            parts.append((numbers, rows["start"], rows["end"], table_of, kinds.of(table_of, launches)))
+            if "launch" in rows:
+                launches = rows["launch"]
+            else:
+                launches = np.zeros(len(rows), np.uint32)
+            parts.append(
+                (
+                    numbers,
+                    rows["start"],
+                    rows["end"],
+                    table_of,
+                    kinds.of(table_of, launches),
+                )
+            )
         merge = MergeByTime([start for _, start, *_ in parts])
-        times.add(*(merge.column(column[0].dtype, column) for column in zip(*parts, strict=True)))
-    span = trace.end - trace.start - time_within(trace.unrecorded(), trace.start, trace.end)
-    kernels, graphs = GPU_WORK.index("kernels"), GPU_WORK.index("graph_launches")
+        times.add(
+            *(
+                merge.column(column[0].dtype, column)
+                for column in zip(*parts, strict=True)
+            )
+        )
+    span = (
+        trace.end
+        - trace.start
+        - time_within(trace.unrecorded(), trace.start, trace.end)
+    )
+    kernels = GPU_WORK.index("kernels")
+    graphs = GPU_WORK.index("graph_launches")
     for index, counts, spent, _, _, union in times.uses():
         gpu = gpus[index]
-        gpu.kernels, gpu.kernel_ns = counts[kernels], spent[kernels] + spent[graphs]
-        gpu.busy_ns, gpu.compute_ns = union[ANY_WORK], union[COMPUTE]
+        gpu.kernels = counts[kernels]
+        gpu.kernel_ns = spent[kernels] + spent[graphs]
+        gpu.busy_ns = union[ANY_WORK]
+        gpu.compute_ns = union[COMPUTE]
         gpu.utilization = gpu.busy_ns / span if span else 0.0
     return tuple(gpus)
 
@@ -112,7 +138,11 @@ def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
         uuid = uuid_text(bytes(row["uuid"]))
         if uuid not in known:
             known[uuid] = len(gpus)
-            gpus.append(Gpu(trace.strings[int(row["name"])] or f"GPU {int(row['device'])}", uuid))
+            gpus.append(
+                Gpu(
+                    trace.strings[int(row["name"])] or f"GPU {int(row['device'])}", uuid
+                )
+            )
         number[int(row["process"]), int(row["device"])] = known[uuid]
     return gpus, number
 
@@ -123,13 +153,18 @@ def uuid_text(raw: bytes) -> str:
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _numbers(rows: Columns, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> np.ndarray:
+def _numbers(
+    rows: Columns, number: dict[tuple[int, int], int], gpus: list[Gpu]
+) -> np.ndarray:
     """The index of the GPU of each row. GPUs that the capture does not describe are added to ``gpus``."""
     key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
     values, which = np.unique(key, return_inverse=True)
     for value in values.tolist():
-        process, device = value >> 16, value & 0xFFFF
+        process = value >> 16
+        device = value & 0xFFFF
         if (process, device) not in number:
             number[process, device] = len(gpus)
             gpus.append(Gpu(f"GPU {device} of process {process}", ""))
-    return np.array([number[v >> 16, v & 0xFFFF] for v in values.tolist()], np.uint32)[which.reshape(-1)]
+    return np.array([number[v >> 16, v & 0xFFFF] for v in values.tolist()], np.uint32)[
+        which.reshape(-1)
+    ]

@@ -93,8 +93,15 @@ class Batch:
     ahead of those of the GPU, so a call comes before its work in spite of clock errors. Use a batch before the next one
     is taken."""
 
-    def __init__(self, process: int, tables: dict[str, Columns], work: Callable[[dict[str, Columns]], Work]) -> None:
-        self.process, self.tables, self._make = process, tables, work
+    def __init__(
+        self,
+        process: int,
+        tables: dict[str, Columns],
+        work: Callable[[dict[str, Columns]], Work],
+    ) -> None:
+        self.process = process
+        self.tables = tables
+        self._make = work
 
     @cached_property
     def work(self) -> Work:
@@ -125,11 +132,18 @@ class Sweep:
         joins: bool = True,
         ranges: RangesBy = "adopted",
     ) -> None:
-        self._infos, self._joins = infos, joins
+        self._infos = infos
+        self._joins = joins
         self._origins = trace.origins
-        self._process = next((info.process for blocks in infos.values() for info in blocks), 0)
-        self._gpu = Ordered(trace, {name: blocks for name, blocks in infos.items() if name in GPU_WORK})
-        of_host = {name: blocks for name, blocks in infos.items() if name not in GPU_WORK}
+        self._process = next(
+            (info.process for blocks in infos.values() for info in blocks), 0
+        )
+        self._gpu = Ordered(
+            trace, {name: blocks for name, blocks in infos.items() if name in GPU_WORK}
+        )
+        of_host = {
+            name: blocks for name, blocks in infos.items() if name not in GPU_WORK
+        }
         self._host = Ordered(trace, of_host, open_rows=True)
         self._calls = Calls(_REMEMBERED_BITS)
         self._ranges = Ranges(ranges)
@@ -138,14 +152,19 @@ class Sweep:
 
     def __iter__(self) -> Iterator[Batch]:
         for until in self._edges():
-            tables = self._gpu.take(until) | self._host.take(min(until + _CLOCK_ERROR, NEVER))
+            tables = self._gpu.take(until) | self._host.take(
+                min(until + _CLOCK_ERROR, NEVER)
+            )
             if self._joins and "api_calls" in tables:
                 self._add_calls(tables)
             yield Batch(self._process, tables, self._work)
 
     def _add_calls(self, tables: dict[str, Columns]) -> None:
         calls = tables["api_calls"]
-        columns = [calls[field] for field in ("correlation", "start", "thread", "end", "function")]
+        columns = [
+            calls[field]
+            for field in ("correlation", "start", "thread", "end", "function")
+        ]
         ranges = [table for table in RANGE_TABLES if table in tables]
         for table in ranges:
             self._ranges.add(table, tables[table])
@@ -155,7 +174,11 @@ class Sweep:
 
     def _edges(self) -> list[int]:
         """The ends of batches, at begins of blocks, so that batches have about the same number of rows."""
-        infos = sorted((info.first_time, info.rows) for infos in self._infos.values() for info in infos)
+        infos = sorted(
+            (info.first_time, info.rows)
+            for infos in self._infos.values()
+            for info in infos
+        )
         edges: list[int] = []
         rows = 0
         for time, more in infos:
@@ -163,35 +186,63 @@ class Sweep:
                 edges.append(time)
                 rows = 0
             rows += more
-        return [*edges, NEVER] if infos else []
+        if infos:
+            return [*edges, NEVER]
+        return []
 
     def _work(self, tables: dict[str, Columns]) -> Work:
-        parts = [(number, tables[name]) for number, name in enumerate(GPU_WORK) if tables.get(name)]
+        parts = [
+            (number, tables[name])
+            for number, name in enumerate(GPU_WORK)
+            if tables.get(name)
+        ]
         merge = MergeByTime([rows["start"] for _, rows in parts])
 
         def column(rows: Columns, field: str, dtype: type) -> np.ndarray:
-            return rows[field] if field in rows else np.zeros(len(rows), dtype)
+            if field in rows:
+                return rows[field]
+            return np.zeros(len(rows), dtype)
 
         def merged(dtype: type, columns: list[np.ndarray]) -> np.ndarray:
-            return columns[0] if len(columns) == 1 else merge.column(dtype, columns)
+            if len(columns) == 1:
+                return columns[0]
+            return merge.column(dtype, columns)
 
         def joined(field: str, dtype: type) -> np.ndarray:
             return merged(dtype, [column(rows, field, dtype) for _, rows in parts])
 
         node = None
         if self._origins:
-            nodes = [self._origins.of(self._process, GPU_WORK[number], rows) for number, rows in parts]
+            nodes = [
+                self._origins.of(self._process, GPU_WORK[number], rows)
+                for number, rows in parts
+            ]
             node = merged(np.uint32, nodes)
         correlation = joined("correlation", np.uint32)
         return Work(
             start=merge.start,
             end=joined("end", np.int64),
-            table=merged(np.uint8, [np.full(len(rows), number, np.uint8) for number, rows in parts]),
-            stream=merged(np.uint32, [self._numbers.of(*(column(rows, *f) for f in _STREAM)) for _, rows in parts]),
+            table=merged(
+                np.uint8,
+                [np.full(len(rows), number, np.uint8) for number, rows in parts],
+            ),
+            stream=merged(
+                np.uint32,
+                [
+                    self._numbers.of(*(column(rows, *f) for f in _STREAM))
+                    for _, rows in parts
+                ],
+            ),
             device=joined("device", np.uint16),
             correlation=correlation,
             launch=joined("launch", np.uint32),
-            detail=merged(np.uint32, [column(rows, _DETAILS.get(GPU_WORK[n], ""), np.uint32) for n, rows in parts]),
+            detail=merged(
+                np.uint32,
+                [
+                    column(rows, _DETAILS.get(GPU_WORK[n], ""), np.uint32)
+                    for n, rows in parts
+                ],
+            ),
             node=node,
             calls=LaunchCalls(*self._calls.find(correlation)),
         )

@@ -48,13 +48,17 @@ class Table:
     def place(self, column: str) -> int | None:
         """The index of the column of this name, None if there is none."""
         names = [c.name for c in self.columns]
-        return names.index(column) if column in names else None
+        if column in names:
+            return names.index(column)
+        return None
 
     def sorted(self, column: str) -> Table:
         """Sort the rows by a column: numbers descending, texts ascending, empty cells last. Raises
         :class:`cutrace.CutraceError` for a listing, which is in the order of time."""
         if self.listing:
-            raise CutraceError(f"{self.name} has a row for each event, in the order of time: leave out --sort")
+            raise CutraceError(
+                f"{self.name} has a row for each event, in the order of time: leave out --sort"
+            )
         place = self.place(column)
         if place is None:
             return self
@@ -62,4 +66,6 @@ class Table:
         filled = [row for row in rows if row[place] is not None]
         text = self.columns[place].unit == "text"
         filled.sort(key=lambda row: row[place], reverse=not text)  # type: ignore[arg-type, return-value]
-        return replace(self, rows=[*filled, *(row for row in rows if row[place] is None)])
+        return replace(
+            self, rows=[*filled, *(row for row in rows if row[place] is None)]
+        )

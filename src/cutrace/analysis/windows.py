@@ -26,9 +26,13 @@ def windows(trace: Trace) -> tuple[Window, ...]:
     A test without an end mark ends where the next test of its process begins, or with the capture; it is not complete.
     Raises :class:`cutrace.CutraceError` if tests overlap too much.
     """
-    marks, span = _marks(trace), _span(trace)
+    marks = _marks(trace)
+    span = _span(trace)
     owner = owners(trace, marks)
-    parts = sorted(_pairs(marks, "region", span) + _pairs(marks, "tool", span), key=lambda p: p.seen)
+    parts = sorted(
+        _pairs(marks, "region", span) + _pairs(marks, "tool", span),
+        key=lambda p: p.seen,
+    )
     seen = [p.seen for p in parts]
     tests = []
     left = _MOST_PARTS
@@ -47,8 +51,11 @@ def windows(trace: Trace) -> tuple[Window, ...]:
 
 def whole(trace: Trace) -> Window:
     """The whole capture as one window, with all of its regions."""
-    marks, span = _marks(trace), _span(trace)
-    return _with_parts(Window("", *span), _pairs(marks, "region", span) + _pairs(marks, "tool", span))
+    marks = _marks(trace)
+    span = _span(trace)
+    return _with_parts(
+        Window("", *span), _pairs(marks, "region", span) + _pairs(marks, "tool", span)
+    )
 
 
 def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int | None]:
@@ -57,20 +64,28 @@ def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int 
     A process with tests owns itself and its descendants. The owner is None, which stands for every process with tests,
     if the capture shows no descent from one of them, for example because a shell is in between.
     """
-    testing = {m.process for m in (_marks(trace) if marks is None else marks) if m.kind == "test"}
+    testing = {
+        m.process
+        for m in (_marks(trace) if marks is None else marks)
+        if m.kind == "test"
+    }
     by_pid = {(p.boot_id, p.pid): p.index for p in trace.processes}
     known: dict[int, int | None] = {index: index for index in testing}
 
     def parent(index: int) -> int | None:
         process = trace.processes[index]
         pid = process.info.get("parent_pid")
-        return by_pid.get((process.boot_id, pid)) if isinstance(pid, int) else None
+        if isinstance(pid, int):
+            return by_pid.get((process.boot_id, pid))
+        return None
 
     for process in trace.processes:
         line: list[int] = []
         at: int | None = process.index
         while at is not None and at not in known:
-            known[at] = None  # ends the search if process ids were reused and the line is a cycle
+            known[at] = (
+                None  # ends the search if process ids were reused and the line is a cycle
+            )
             line.append(at)
             at = parent(at)
         if at is not None:
@@ -108,8 +123,11 @@ def _marks(trace: Trace) -> list[_Mark]:
     rows = rows[np.argsort(rows["time"], kind="stable")]
     texts = {i: parsed(trace.strings[i]) for i in np.unique(rows["name"]).tolist()}
     marks = []
-    for name, time, process, thread in rows[["name", "time", "process", "thread"]].tolist():
-        if mark := texts[name]:
+    for name, time, process, thread in rows[
+        ["name", "time", "process", "thread"]
+    ].tolist():
+        mark = texts[name]
+        if mark:
             begins, kind, plain = mark
             marks.append(_Mark(time, begins, kind, plain, process, thread))
     return marks
@@ -118,7 +136,11 @@ def _marks(trace: Trace) -> list[_Mark]:
 def _pairs(marks: Iterable[_Mark], kind: str, span: tuple[int, int]) -> list[_Pair]:
     """The windows of one kind, process by process. ``span`` has the edges of windows that lack a mark."""
     mine = sorted((m for m in marks if m.kind == kind), key=lambda m: m.process)
-    return [p for _, group in groupby(mine, lambda m: m.process) for p in _paired(list(group), kind, span)]
+    return [
+        p
+        for _, group in groupby(mine, lambda m: m.process)
+        for p in _paired(list(group), kind, span)
+    ]
 
 
 def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_Pair]:
@@ -132,15 +154,22 @@ def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_P
         else:
             yield _pair(mark, before, mark.time)
         before = mark.time
-    begins = [m.time for m in marks if m.begins] if kind == "test" else []
+    if kind == "test":
+        begins = [m.time for m in marks if m.begins]
+    else:
+        begins = []
     for mark in begun.left():
         following = bisect_right(begins, mark.time)
-        yield _pair(mark, mark.time, begins[following] if following < len(begins) else span[1])
+        yield _pair(
+            mark, mark.time, begins[following] if following < len(begins) else span[1]
+        )
 
 
 def _pair(mark: _Mark, start: int, end: int, *, complete: bool = False) -> _Pair:
     """The window whose first mark is ``mark``."""
-    window = Window(mark.name, start, end, mark.process, complete=complete, thread=mark.thread)
+    window = Window(
+        mark.name, start, end, mark.process, complete=complete, thread=mark.thread
+    )
     return _Pair(mark.kind, window, mark.time)
 
 
@@ -176,22 +205,40 @@ class _Begun:
 
 def _with_parts(window: Window, parts: Iterable[_Pair]) -> Window:
     """The window with its regions and tool spans, cut at its edges."""
-    ordered = sorted((replace(p, window=_cut(p.window, window)) for p in parts), key=lambda p: p.seen)
+    ordered = sorted(
+        (replace(p, window=_cut(p.window, window)) for p in parts), key=lambda p: p.seen
+    )
     spans: dict[tuple[int, int], list[Window]] = {}
     for part in ordered:
         if part.kind == "tool":
-            spans.setdefault((part.window.process, part.window.thread), []).append(part.window)
+            spans.setdefault((part.window.process, part.window.thread), []).append(
+                part.window
+            )
 
     def with_tool(w: Window) -> Window:
         mine = spans.get((w.process, w.thread), ())
-        return replace(w, tool=tuple((s.start, s.end) for s in mine if s.start < w.end and s.end > w.start))
+        return replace(
+            w,
+            tool=tuple(
+                (s.start, s.end) for s in mine if s.start < w.end and s.end > w.start
+            ),
+        )
 
-    return replace(with_tool(window), regions=tuple(with_tool(p.window) for p in ordered if p.kind == "region"))
+    return replace(
+        with_tool(window),
+        regions=tuple(with_tool(p.window) for p in ordered if p.kind == "region"),
+    )
 
 
 def _cut(part: Window, window: Window) -> Window:
-    start, end = max(part.start, window.start), min(part.end, window.end)
-    return replace(part, start=start, end=end, complete=part.complete and (start, end) == (part.start, part.end))
+    start = max(part.start, window.start)
+    end = min(part.end, window.end)
+    return replace(
+        part,
+        start=start,
+        end=end,
+        complete=part.complete and (start, end) == (part.start, part.end),
+    )
 
 
 def _span(trace: Trace) -> tuple[int, int]:

@@ -45,7 +45,10 @@ class WorkRows:
     @property
     def with_times(self) -> np.ndarray:
         """The rows whose times are known."""
-        return self.rows if self.timed.all() else self.rows[self.timed]
+        if self.timed.all():
+            return self.rows
+        timed: np.ndarray = self.rows[self.timed]
+        return timed
 
 
 @dataclass(frozen=True)
@@ -65,26 +68,42 @@ class WorkSelection:
         def cut(part: WorkRows) -> WorkRows:
             if not len(part):
                 return part
-            edges = np.searchsorted(part.when, np.asarray(intervals, np.int64).reshape(-1, 2))
+            edges = np.searchsorted(
+                part.when, np.asarray(intervals, np.int64).reshape(-1, 2)
+            )
             if len(edges) == 1:
                 return part[slice(*edges[0].tolist())]
-            return part[np.concatenate([np.arange(a, b) for a, b in edges.tolist()] or [np.zeros(0, np.int64)])]
+            return part[
+                np.concatenate(
+                    [np.arange(a, b) for a, b in edges.tolist()]
+                    or [np.zeros(0, np.int64)]
+                )
+            ]
 
         return self._each(cut)
 
     def of_processes(self, processes: Iterable[int]) -> WorkSelection:
         """The calls and the work of these processes."""
         indices = np.fromiter(processes, np.int64)
-        return self._each(lambda part: part[np.isin(part.rows["process"], indices)] if len(part) else part)
+        return self._each(
+            lambda part: (
+                part[np.isin(part.rows["process"], indices)] if len(part) else part
+            )
+        )
 
     def without_calls(self, excluded: np.ndarray) -> WorkSelection:
         """The selection without the calls of a mask over :attr:`Index.calls` and without the work that they
         launched."""
-        kept = np.append(~excluded, True)  # the last entry is for index -1: work without a call stays
+        kept = np.append(
+            ~excluded, True
+        )  # the last entry is for index -1: work without a call stays
         return self._each(lambda part: part[kept[part.call]])
 
     def _each(self, change: Callable[[WorkRows], WorkRows]) -> WorkSelection:
-        return WorkSelection(change(self.calls), {name: change(part) for name, part in self.tables.items()})
+        return WorkSelection(
+            change(self.calls),
+            {name: change(part) for name, part in self.tables.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +139,11 @@ class Index:
 
     def processes_of(self, process: int) -> list[int]:
         """The processes whose work can belong to a window of this process."""
-        return [p for p, owner in self.owner.items() if p == process or owner in (process, None)]
+        return [
+            p
+            for p, owner in self.owner.items()
+            if p == process or owner in (process, None)
+        ]
 
 
 # An index refers to tables but not to their trace, so that this cache does not keep traces alive.
@@ -139,12 +162,16 @@ def _index(trace: Trace) -> Index:
     calls = _outermost(trace)
     starts = calls["start"].astype(np.int64)
     keys, at = np.unique(_key(calls), return_index=True)
-    tables, lost = {}, 0
+    tables = {}
+    lost = 0
     for name in TABLES_WITH_CALLS:
-        known, unknown = trace.table(name), trace.unknown(name)
+        known = trace.table(name)
+        unknown = trace.unknown(name)
         if not len(known) and not len(unknown):
             # A test suite has thousands of windows, most with rows in one or two tables only.
-            tables[name] = WorkRows(known, *(np.empty(0, dtype) for dtype in (np.int64, np.int64, bool)))
+            tables[name] = WorkRows(
+                known, *(np.empty(0, dtype) for dtype in (np.int64, np.int64, bool))
+            )
             continue
         rows = known if not len(unknown) else np.concatenate([known, unknown])
         timed = np.ones(len(rows), bool)
@@ -155,7 +182,10 @@ def _index(trace: Trace) -> Index:
         order = time_order(when)
         tables[name] = part if order is None else part[order]
     return Index(
-        WorkSelection(WorkRows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)), tables),
+        WorkSelection(
+            WorkRows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)),
+            tables,
+        ),
         _functions(trace),
         trace.launches["name"],
         trace.strings,
@@ -166,7 +196,11 @@ def _index(trace: Trace) -> Index:
 
 
 def _launched(
-    rows: np.ndarray, start_field: str, keys: np.ndarray, at: np.ndarray, starts: np.ndarray
+    rows: np.ndarray,
+    start_field: str,
+    keys: np.ndarray,
+    at: np.ndarray,
+    starts: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The index of the call of each row (-1 if unknown), and the time of its launch (ns)."""
     own = rows[start_field]
@@ -183,15 +217,20 @@ def _launched(
 def _outermost(trace: Trace) -> np.ndarray:
     """The outermost API calls of a capture, by start. If a runtime call and driver calls inside it share a correlation
     id, only the runtime call is kept."""
-    calls = trace.api_calls
-    start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
-    key, correlated = _key(calls), calls["correlation"] != 0
+    calls: np.ndarray = trace.api_calls
+    start = calls["start"].astype(np.int64)
+    end = calls["end"].astype(np.int64)
+    key = _key(calls)
+    correlated = calls["correlation"] != 0
     if len(np.unique(key[correlated])) == int(correlated.sum()):
         by_start = time_order(start)
-        return calls if by_start is None else chosen(calls, by_start)
+        if by_start is None:
+            return calls
+        return chosen(calls, by_start)
     domain = trace.functions[calls["function"]]["domain"].astype(np.int64)
     order = np.lexsort((-domain, -end, start))
-    key, correlated = key[order], correlated[order]
+    key = key[order]
+    correlated = correlated[order]
     _, first = np.unique(key, return_index=True)
     outer = ~correlated
     outer[first] = True
@@ -199,7 +238,9 @@ def _outermost(trace: Trace) -> np.ndarray:
 
 
 def _key(rows: np.ndarray) -> np.ndarray:
-    key: np.ndarray = rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"]
+    key: np.ndarray = (
+        rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"]
+    )
     return key
 
 

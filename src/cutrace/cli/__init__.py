@@ -43,7 +43,9 @@ VERBS = {
 
 
 def _own_verbs() -> list[Verb]:
-    core = [Verb(name, line, f"{__name__}.{name}:{name}") for name, line in VERBS.items()]
+    core = [
+        Verb(name, line, f"{__name__}.{name}:{name}") for name, line in VERBS.items()
+    ]
     return [*core, *plugins.of_extras("cutrace_verbs")]
 
 
@@ -71,11 +73,15 @@ class _Verbs(Group):
         except (ImportError, AttributeError) as error:
             if module.startswith(f"{__package__.partition('.')[0]}."):
                 raise
-            raise CutraceError(f"the verb {verb.name} cannot be loaded: {error}. Update its package.") from error
+            raise CutraceError(
+                f"the verb {verb.name} cannot be loaded: {error}. Update its package."
+            ) from error
         command.short_help = verb.help
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb.name, verb.help) for verb in _all_verbs()])
 
@@ -86,7 +92,12 @@ def _named(verbs: Iterable[Verb], name: str) -> Verb | None:
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(
-    None, "-V", "--version", package_name="cutrace", message="cutrace %(version)s", help="Show the version."
+    None,
+    "-V",
+    "--version",
+    package_name="cutrace",
+    message="cutrace %(version)s",
+    help="Show the version.",
 )
 def cli() -> None:
     """Record what a program does on NVIDIA GPUs and view it in Perfetto.
@@ -102,7 +113,9 @@ def main(arguments: list[str] | None = None) -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # Python sets a closed stream to None
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
-    for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):
+    for number in (
+        getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+    ):
         # An exception lets half-written files be removed. A signal that the caller ignores (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
@@ -115,20 +128,34 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def _status(arguments: list[str] | None) -> int:
     # click.echo() removes colours unless the output is a terminal; these remove them on a terminal too.
-    color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        color = False
+    else:
+        color = None
 
     def complain(message: object, *_: object, **__: object) -> int:
-        click.echo(f"{click.style('cutrace:', fg='red')} {shown(str(message))}", err=True, color=color)
+        click.echo(
+            f"{click.style('cutrace:', fg='red')} {shown(str(message))}",
+            err=True,
+            color=color,
+        )
         return 2
 
     with warnings.catch_warnings():
         warnings.showwarning = complain  # type: ignore[assignment]
         try:
-            return cli.main(arguments, prog_name="cutrace", standalone_mode=False, color=color) or 0
+            return (
+                cli.main(
+                    arguments, prog_name="cutrace", standalone_mode=False, color=color
+                )
+                or 0
+            )
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "cutrace"
             message = error.format_message()
-            return complain(f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`.")
+            return complain(
+                f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`."
+            )
         except click.ClickException as error:
             return complain(error.format_message())
         except (CutraceError, MemoryError, ImportError, OSError) as error:
@@ -144,7 +171,11 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, CutraceError):
         return text
     # The messages of a library that finds no memory while it is loaded.
-    if isinstance(error, MemoryError) or "failed to map segment" in text or "Cannot allocate memory" in text:
+    if (
+        isinstance(error, MemoryError)
+        or "failed to map segment" in text
+        or "Cannot allocate memory" in text
+    ):
         return "there is not enough memory: raise its limit (ulimit -v), or take a part of the trace (cutrace slice)"
     if not isinstance(error, OSError):
         raise error

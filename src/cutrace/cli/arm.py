@@ -32,8 +32,12 @@ def arm(command: tuple[str, ...], **given: Any) -> None:
     variables = environment.injection(completed(Options.of(**given)), None)
     warn_of_others()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the command would inherit that
+        signal.signal(
+            number, signal.SIG_DFL
+        )  # Python ignores them, and the command would inherit that
     try:
         os.execve(executable, command, {**os.environ, **variables})
     except OSError as error:
-        raise CutraceError(f"cannot run {command[0]}: {error.strerror}. Check that it runs without cutrace.") from None
+        raise CutraceError(
+            f"cannot run {command[0]}: {error.strerror}. Check that it runs without cutrace."
+        ) from None

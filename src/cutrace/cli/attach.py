@@ -27,7 +27,12 @@ from .record import KINDS_OF_ACTIVITY, check_name, summarize
     "Capture to write (.bin), or a trace in any format of `cutrace convert`, as for `cutrace record`.",
     default="run.bin",
 )
-@click.option("--for", "duration", metavar="TIME", help="Stop after this time, e.g. 10s.  [default: until Ctrl-C]")
+@click.option(
+    "--for",
+    "duration",
+    metavar="TIME",
+    help="Stop after this time, e.g. 10s.  [default: until Ctrl-C]",
+)
 @click.option(
     "--every",
     metavar="TIME",
@@ -35,7 +40,9 @@ from .record import KINDS_OF_ACTIVITY, check_name, summarize
 )
 @options.recording("attach")
 @click.argument("pid", type=click.IntRange(min=1))
-def attach(pid: int, output: Path, duration: str | None, every: str | None, **given: Any) -> None:
+def attach(
+    pid: int, output: Path, duration: str | None, every: str | None, **given: Any
+) -> None:
     """Record the CUDA and NVTX activity of process PID, which `cutrace arm` has started, until Ctrl-C or its end.
 
     The process goes on afterwards, and can be recorded again. Options that are not given are those of `cutrace arm`.
@@ -48,7 +55,9 @@ def attach(pid: int, output: Path, duration: str | None, every: str | None, **gi
             "--every repeats a recording of a certain length: give that length with --for, e.g. --for 2s"
         )
     if interval is not None and seconds is not None and interval <= seconds:
-        raise CutraceError(f"--every {every} leaves no time between recordings of {duration}: give a longer --every")
+        raise CutraceError(
+            f"--every {every} leaves no time between recordings of {duration}: give a longer --every"
+        )
     recorder = _Recorder(pid, Options.of(**given), duration)
     check_name(output)
     begin = f"recording process {pid}:"
@@ -57,11 +66,17 @@ def attach(pid: int, output: Path, duration: str | None, every: str | None, **gi
     elif interval is None:
         recorder.record(output, f"{begin} for {duration}, or until Ctrl-C")
     else:
-        recorder.repeat(output, interval, f"{begin} for {duration} every {every}, until Ctrl-C")
+        recorder.repeat(
+            output, interval, f"{begin} for {duration} every {every}, until Ctrl-C"
+        )
 
 
 # Signals that end `attach`. Windows lacks one.
-_ENDING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
+_ENDING = {
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)
+}
 
 
 class _Recorder:
@@ -104,11 +119,17 @@ class _Recorder:
         try:
             with signals_blocked({signal.SIGUSR2}):  # its handler prints, too
                 say(begin)
-            self.ended = attachment.wait() if self._duration is None else attachment.record_for(self._duration)
+            if self._duration is None:
+                self.ended = attachment.wait()
+            else:
+                self.ended = attachment.record_for(self._duration)
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             if self.ended:
                 say(f"process {self._pid} has ended")
-        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM, SIGHUP: the capture is written all the same
+        except (
+            KeyboardInterrupt,
+            SystemExit,
+        ):  # Ctrl-C, SIGTERM, SIGHUP: the capture is written all the same
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             self.ended = True
             click.echo(err=True)
@@ -118,7 +139,9 @@ class _Recorder:
     def _finish(self, attachment: Attachment) -> None:
         recording = attachment.stop()
         for running in recording.running:
-            say(f"process {running} still writes: {attachment.path} has what it had written by now")
+            say(
+                f"process {running} still writes: {attachment.path} has what it had written by now"
+            )
         if recording.trouble:
             say(recording.trouble)
         if recording.output is None:
@@ -138,9 +161,15 @@ def _dump(attachment: Attachment) -> None:
     """Write a dump to the first free name of ``run-1.bin``, ``run-2.bin``, ..."""
     path = attachment.path.with_suffix(".bin")
     name = next(
-        name for n in itertools.count(1) if not (name := path.with_name(f"{path.stem}-{n}{path.suffix}")).exists()
+        name
+        for n in itertools.count(1)
+        if not (name := path.with_name(f"{path.stem}-{n}{path.suffix}")).exists()
     )
     try:
-        say(f"{name} holds the newest rows" if attachment.dump(name) else "there is nothing to dump yet")
+        say(
+            f"{name} holds the newest rows"
+            if attachment.dump(name)
+            else "there is nothing to dump yet"
+        )
     except CutraceError as error:
         say(str(error))

@@ -22,15 +22,58 @@ _NAMES = 5
 
 @click.command()
 @options.sources("CAPTURE...")
-@click.option("--golden", "golden_file", type=options.FILE, required=True, help="Golden file to compare with.")
-@click.option("--test", metavar="NODEID", help="Test to compare; else all tests that the captures mark.")
-@click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes that fail, or none.")
-@click.option("--tolerance", multiple=True, metavar="METRIC=SHARE", help="E.g. kernels=5% or kernel_time=10%.")
-@click.option("--ignore", multiple=True, metavar="WORD", help="Metric or class to leave out, or METRIC:PATTERN.")
-@click.option("--own", multiple=True, metavar="PATTERN", help="Kernels that apply in every environment: 'mylib::*'.")
-@click.option("--environment", metavar="NAME", help="Environment to compare with, e.g. sm_90; else the capture's.")
-@click.option("--variant", default="", metavar="TEMPLATE", help="Variant of the environment, e.g. cuda{cuda}.")
-@click.option("--strict", is_flag=True, help="Also fail for less work, and for metrics without a golden value.")
+@click.option(
+    "--golden",
+    "golden_file",
+    type=options.FILE,
+    required=True,
+    help="Golden file to compare with.",
+)
+@click.option(
+    "--test",
+    metavar="NODEID",
+    help="Test to compare; else all tests that the captures mark.",
+)
+@click.option(
+    "--gate",
+    default="work,counter",
+    show_default=True,
+    help="Metrics and classes that fail, or none.",
+)
+@click.option(
+    "--tolerance",
+    multiple=True,
+    metavar="METRIC=SHARE",
+    help="E.g. kernels=5% or kernel_time=10%.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="WORD",
+    help="Metric or class to leave out, or METRIC:PATTERN.",
+)
+@click.option(
+    "--own",
+    multiple=True,
+    metavar="PATTERN",
+    help="Kernels that apply in every environment: 'mylib::*'.",
+)
+@click.option(
+    "--environment",
+    metavar="NAME",
+    help="Environment to compare with, e.g. sm_90; else the capture's.",
+)
+@click.option(
+    "--variant",
+    default="",
+    metavar="TEMPLATE",
+    help="Variant of the environment, e.g. cuda{cuda}.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Also fail for less work, and for metrics without a golden value.",
+)
 def check(
     sources: tuple[Path, ...],
     golden_file: Path,
@@ -50,32 +93,58 @@ def check(
     """
     from .. import golden as gold
 
-    shares, ignored = gold.parse_tolerance(tolerance), gold.parse_ignore(ignore)
-    rules = gold.Rules(gold.parse_gate(gate), shares, ignored, gold.parse_own(own), strict, strict)
+    shares = gold.parse_tolerance(tolerance)
+    ignored = gold.parse_ignore(ignore)
+    rules = gold.Rules(
+        gold.parse_gate(gate), shares, ignored, gold.parse_own(own), strict, strict
+    )
     golden = gold.read(golden_file)
-    known = {gold.joined(golden.path, name): entry for name, entry in golden.tests.items()}
+    known = {
+        gold.joined(golden.path, name): entry for name, entry in golden.tests.items()
+    }
     if test is not None and test not in known:
-        raise CutraceError(f"{golden_file} has no test {printable(test)}: it has {_some(known)}")
+        raise CutraceError(
+            f"{golden_file} has no test {printable(test)}: it has {_some(known)}"
+        )
     if environment and not any(environment in entry for entry in known.values()):
-        seen = ", ".join(sorted({name for entry in known.values() for name in entry})) or "none"
-        raise CutraceError(f"{golden_file} knows no environment {environment}: it knows {seen}")
+        seen = (
+            ", ".join(sorted({name for entry in known.values() for name in entry}))
+            or "none"
+        )
+        raise CutraceError(
+            f"{golden_file} knows no environment {environment}: it knows {seen}"
+        )
     default = test or (next(iter(known)) if len(known) == 1 else None)
-    counters = sorted({name for entry in known.values() for name in gold.counters_in(entry)})
+    counters = sorted(
+        {name for entry in known.values() for name in gold.counters_in(entry)}
+    )
     if counters:
         rules = replace(rules, ignore=(*rules.ignore, *counters))
-        click.echo(f"not compared: {', '.join(map(printable, counters))}: only tests count them, no capture holds them")
+        click.echo(
+            f"not compared: {', '.join(map(printable, counters))}: only tests count them, no capture holds them"
+        )
     wrong = False
     for nodeid, runs in measured_runs(sources, test, default).items():
         if nodeid not in known:
-            raise CutraceError(f"{golden_file} has no test {printable(nodeid)}: it has {_some(known)}")
-        chosen = environment or gold.environment(runs[0], gold.variant(variant, runs[0].facts))
+            raise CutraceError(
+                f"{golden_file} has no test {printable(nodeid)}: it has {_some(known)}"
+            )
+        chosen = environment or gold.environment(
+            runs[0], gold.variant(variant, runs[0].facts)
+        )
         comparison = gold.compare(known[nodeid], runs, environment=chosen, rules=rules)
         _print(gold.split(nodeid)[1], comparison, chosen, len(runs))
-        wrong |= comparison.failed or bool(comparison.unverified) or comparison.unconfirmed
-    return 1 if wrong else 0
+        wrong |= (
+            comparison.failed or bool(comparison.unverified) or comparison.unconfirmed
+        )
+    if wrong:
+        return 1
+    return 0
 
 
-def measured_runs(sources: Sequence[Path], test: str | None, default: str | None = None) -> dict[str, list[Metrics]]:
+def measured_runs(
+    sources: Sequence[Path], test: str | None, default: str | None = None
+) -> dict[str, list[Metrics]]:
     """Return the runs of each marked test, or of ``test`` alone. A capture without marks counts as a run of
     ``default``."""
     from ..analysis.metrics import measure
@@ -91,11 +160,15 @@ def measured_runs(sources: Sequence[Path], test: str | None, default: str | None
             unmarked = test or default
             if not marked and unmarked is None:
                 raise CutraceError(f"{source} marks no test: name it with --test")
-            for window in windows(trace) or (replace(whole(trace), name=unmarked or ""),):
+            for window in windows(trace) or (
+                replace(whole(trace), name=unmarked or ""),
+            ):
                 if test in (None, window.name):
                     runs.setdefault(window.name, []).append(measure(trace, window))
     if not runs:
-        raise CutraceError(f"the captures have no run of {printable(test or '')}: they have {_some(names)}")
+        raise CutraceError(
+            f"the captures have no run of {printable(test or '')}: they have {_some(names)}"
+        )
     return runs
 
 
@@ -110,7 +183,10 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     from ..reports.text import styled, table_lines
 
     many = f", {count_of(runs, 'run')}" if runs > 1 else ""
-    click.secho(f"cutrace: {printable(name)}  on {printable(environment) or 'no GPU'}{many}", bold=True)
+    click.secho(
+        f"cutrace: {printable(name)}  on {printable(environment) or 'no GPU'}{many}",
+        bold=True,
+    )
     for sentence in (*comparison.problems, *comparison.notes):
         click.echo(f"  {printable(sentence)}")
     # Equal metrics are only counted; a difference gets a line even if it is not gated.
@@ -118,12 +194,16 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     for line, style in table_lines(different) if different else ():
         click.echo(styled((f"  {line}", style)))
     same = len(comparison.rows) - len(different)
-    verdict, colour = "passed", "green"
+    verdict = "passed"
+    colour = "green"
     if comparison.failed:
-        verdict, colour = "failed", "red"
+        verdict = "failed"
+        colour = "red"
     elif comparison.unconfirmed:
-        verdict, colour = "not confirmed: the golden values are those of one run", "yellow"
+        verdict = "not confirmed: the golden values are those of one run"
+        colour = "yellow"
     elif reason := comparison.unverified:
-        verdict, colour = f"not verified: {reason}", "yellow"
+        verdict = f"not verified: {reason}"
+        colour = "yellow"
     as_before = f"{count_of(same, 'metric')} of {len(comparison.rows):,} as before"
     click.echo(f"  {click.style(verdict, fg=colour)}: {as_before}")

@@ -21,11 +21,21 @@ if TYPE_CHECKING:
     ".speedscope.json or .bin."
 )
 @options.format
-@click.option("--start", metavar="TIME", help="Leave out rows that end before: 1.5s after the begin, or @ns.")
-@click.option("--end", metavar="TIME", help="Leave out rows that start at this time or later.")
+@click.option(
+    "--start",
+    metavar="TIME",
+    help="Leave out rows that end before: 1.5s after the begin, or @ns.",
+)
+@click.option(
+    "--end", metavar="TIME", help="Leave out rows that start at this time or later."
+)
 @options.compress
 @options.ranges
-@click.option("--derived/--no-derived", default=True, help="Include derived data: NVTX on streams, counters, waits.")
+@click.option(
+    "--derived/--no-derived",
+    default=True,
+    help="Include derived data: NVTX on streams, counters, waits.",
+)
 @options.table
 @click.option(
     "--by",
@@ -39,7 +49,11 @@ if TYPE_CHECKING:
     default=None,
     help="Carry the capture in the file, so that it opens again as that capture; the default for .pftrace and .sqlite.",
 )
-@click.option("--lenient", is_flag=True, help="End with status 0 even if parts of a source could not be used.")
+@click.option(
+    "--lenient",
+    is_flag=True,
+    help="End with status 0 even if parts of a source could not be used.",
+)
 @options.clock
 @options.redact
 @options.quiet
@@ -69,11 +83,18 @@ def convert(
 
     with target(output, request["format"], "perfetto") as path:
         check_destination(path, sources, request["format"])
-        with opened(sources, redacted=redact, clock=clock, select=lambda trace: window(trace, start, end)) as trace:
+        with opened(
+            sources,
+            redacted=redact,
+            clock=clock,
+            select=lambda trace: window(trace, start, end),
+        ) as trace:
             with progress(enabled=not quiet) as advance:
                 write(trace, path, Request(**request, progress=advance))
             if not quiet:
                 if output != STDOUT:
                     say_written(output)
                 say(*trace.quality.sentences())
-            return 1 if not lenient and any(file.lost for file in trace.imports) else 0
+            if not lenient and any(file.lost for file in trace.imports):
+                return 1
+            return 0

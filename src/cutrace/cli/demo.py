@@ -34,14 +34,20 @@ def demo(output: Path) -> None:
             "source tree: cutrace convert tests/data/cuda_core.bin -o demo.pftrace"
         )
     if missing:
-        raise CutraceError(f"the demo needs {' and '.join(missing)}: pip install 'cutrace[demo]'")
+        raise CutraceError(
+            f"the demo needs {' and '.join(missing)}: pip install 'cutrace[demo]'"
+        )
     recording = record_command(_COMMAND, output, completed(Options()))
     if recording.status:
-        raise CutraceError(f"the demo's workload ended with status {recording.status}: run `cutrace doctor`")
+        raise CutraceError(
+            f"the demo's workload ended with status {recording.status}: run `cutrace doctor`"
+        )
     if recording.output is None:
         raise CutraceError("the demo's workload left no capture: run `cutrace doctor`")
     capture = recording.capture
-    click.echo(f"{output}  {format_size(size_of(output))}: the trace; `cutrace open {output}` shows it")
+    click.echo(
+        f"{output}  {format_size(size_of(output))}: the trace; `cutrace open {output}` shows it"
+    )
     click.echo(f"`cutrace info {capture}` shows the recording")
 
 

@@ -37,11 +37,15 @@ extern "C" __global__ void block_sums(const float* x, float* sums, unsigned n) {
 def main() -> None:
     device = Device()
     device.set_current()
-    compute, copies = device.create_stream(), device.create_stream()
+    compute = device.create_stream()
+    copies = device.create_stream()
     with nvtx.annotate("compile", color="orange"):
         options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
-        module = Program(_SOURCE, code_type="c++", options=options).compile("cubin", name_expressions=())
-        saxpy, block_sums = module.get_kernel("saxpy"), module.get_kernel("block_sums")
+        module = Program(_SOURCE, code_type="c++", options=options).compile(
+            "cubin", name_expressions=()
+        )
+        saxpy = module.get_kernel("saxpy")
+        block_sums = module.get_kernel("block_sums")
     blocks = 4 * device.properties.multiprocessor_count
     size = _ELEMENTS * 4
     with nvtx.annotate("allocate", color="gray"):
@@ -55,9 +59,22 @@ def main() -> None:
         with nvtx.annotate(f"step {step}", color="green"):
             with nvtx.annotate("compute", color="blue"):
                 launch(
-                    compute, config, saxpy, ctypes.c_float(0.5), _pointer(x), _pointer(y), ctypes.c_uint32(_ELEMENTS)
+                    compute,
+                    config,
+                    saxpy,
+                    ctypes.c_float(0.5),
+                    _pointer(x),
+                    _pointer(y),
+                    ctypes.c_uint32(_ELEMENTS),
                 )
-                launch(compute, config, block_sums, _pointer(y), _pointer(sums), ctypes.c_uint32(_ELEMENTS))
+                launch(
+                    compute,
+                    config,
+                    block_sums,
+                    _pointer(y),
+                    _pointer(sums),
+                    ctypes.c_uint32(_ELEMENTS),
+                )
             with nvtx.annotate("copy", color="purple"):
                 spare.copy_from(x, stream=copies)
             nvtx.mark(f"step {step} submitted")

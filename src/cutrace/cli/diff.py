@@ -17,8 +17,20 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("a", metavar="A", type=options.SOURCE)
 @click.argument("b", metavar="B", type=options.SOURCE)
-@click.option("--with-a", multiple=True, type=options.FILE, metavar="FILE", help="Another file of A; may be repeated.")
-@click.option("--with-b", multiple=True, type=options.FILE, metavar="FILE", help="Another file of B; may be repeated.")
+@click.option(
+    "--with-a",
+    multiple=True,
+    type=options.FILE,
+    metavar="FILE",
+    help="Another file of A; may be repeated.",
+)
+@click.option(
+    "--with-b",
+    multiple=True,
+    type=options.FILE,
+    metavar="FILE",
+    help="Another file of B; may be repeated.",
+)
 @options.form(["text", "json", "markdown"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
 @click.option(
@@ -67,9 +79,22 @@ def diff(
     def style(table: Table, row: tuple[Cell, ...]) -> str:
         column = table.place("differs")
         differs = str(row[column] or "").split(", ") if column is not None else []
-        return "bad" if failing & set(differs) else "warn" if any(differs) else ""
+        if failing & set(differs):
+            return "bad"
+        if any(differs):
+            return "warn"
+        return ""
 
     tables = comparison.reports(everything=everything)
     about: dict[str, Any] = {"a": str(a), "b": str(b), "failed": comparison.failed}
-    put_tables("cutrace diff", tables, form, output, limit=limit, style=style, verdict=comparison.verdict, **about)
+    put_tables(
+        "cutrace diff",
+        tables,
+        form,
+        output,
+        limit=limit,
+        style=style,
+        verdict=comparison.verdict,
+        **about,
+    )
     return int(comparison.failed)

@@ -29,7 +29,9 @@ def doctor(form: str, as_json: bool) -> int:
         put_json("cutrace doctor", can_record=able, checks=list(map(asdict, checks)))
     else:
         _print(checks, able)
-    return 0 if able else 1
+    if able:
+        return 0
+    return 1
 
 
 def _print(checks: tuple[Check, ...], able: bool) -> None:
@@ -37,8 +39,13 @@ def _print(checks: tuple[Check, ...], able: bool) -> None:
     # Wrapped here: a terminal gets an indented column, a file whole lines.
     room = max((terminal_width() or sys.maxsize) - column - 11, 40)
     for check in checks:
-        wrap = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False).wrap
-        texts = [*wrap(check.finding), *(wrap(f"-> {check.advice}") if check.advice else ())]
+        wrap = textwrap.TextWrapper(
+            room, break_long_words=False, break_on_hyphens=False
+        ).wrap
+        texts = [
+            *wrap(check.finding),
+            *(wrap(f"-> {check.advice}") if check.advice else ()),
+        ]
         mark = click.style(f"{check.status:7}", fg=_COLOURS[check.status])
         click.echo(f"{mark}  {check.name:{column}}  {texts[0]}")
         for text in texts[1:]:
@@ -47,5 +54,8 @@ def _print(checks: tuple[Check, ...], able: bool) -> None:
     if able:
         click.echo("GPU work can be recorded here.")
     else:
-        what = "GPU work cannot be recorded here, NVTX can" if nvtx else "Nothing can be recorded here"
+        if nvtx:
+            what = "GPU work cannot be recorded here, NVTX can"
+        else:
+            what = "Nothing can be recorded here"
         click.echo(f"{what}. Captures can be converted and inspected anywhere.")

@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from ..golden import Difference, StaleCheck
 
 _folder = functools.partial(click.option, type=options.FILE, show_default=True)
-_golden_dir = _folder("--golden-dir", "root", default="golden", help="Folder of the golden files.")
-_tests = _folder("--rootdir", "tests", default=".", help="Folder that the ids of tests are relative to.")
+_golden_dir = _folder(
+    "--golden-dir", "root", default="golden", help="Folder of the golden files."
+)
+_tests = _folder(
+    "--rootdir",
+    "tests",
+    default=".",
+    help="Folder that the ids of tests are relative to.",
+)
 _collected = click.option(
     "--collected",
     metavar="FILE",
@@ -36,12 +43,36 @@ def golden() -> None:
 
 @golden.command(short_help="Make a golden file from captures.")
 @options.sources("CAPTURE...")
-@click.option("-o", "--output", type=options.FILE, help="Golden file; else that of the test in --golden-dir.")
+@click.option(
+    "-o",
+    "--output",
+    type=options.FILE,
+    help="Golden file; else that of the test in --golden-dir.",
+)
 @_golden_dir
-@click.option("--test", metavar="NODEID", help="Id of the test; else those of the tests that the captures mark.")
-@click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes to gate.")
-@click.option("--ignore", multiple=True, metavar="WORD", help="Metric or class to leave out, or METRIC:PATTERN.")
-@click.option("--variant", default="", metavar="TEMPLATE", help="Variant of the environment, e.g. cuda{cuda}.")
+@click.option(
+    "--test",
+    metavar="NODEID",
+    help="Id of the test; else those of the tests that the captures mark.",
+)
+@click.option(
+    "--gate",
+    default="work,counter",
+    show_default=True,
+    help="Metrics and classes to gate.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="WORD",
+    help="Metric or class to leave out, or METRIC:PATTERN.",
+)
+@click.option(
+    "--variant",
+    default="",
+    metavar="TEMPLATE",
+    help="Variant of the environment, e.g. cuda{cuda}.",
+)
 @click.option(
     "--update",
     metavar="WORDS",
@@ -74,19 +105,29 @@ def create(
     for nodeid, runs in measured_runs(sources, test).items():
         environment = gold.environment(runs[0], gold.variant(variant, runs[0].facts))
         if not environment:
-            raise CutraceError(f"the capture of {nodeid} names no GPU on which work ran: a golden file needs one")
+            raise CutraceError(
+                f"the capture of {nodeid} names no GPU on which work ran: a golden file needs one"
+            )
         path = output or gold.golden_path(root, nodeid)
         file, name = gold.split(nodeid)
         old = gold.existing(path, file).tests.get(name)
         # A capture holds no hardware counters: their golden values are kept.
         kept = replace(rules, ignore=(*rules.ignore, *gold.counters_in(old or {})))
-        entry, notes = gold.merged(old, gold.observed(runs, rules), environment=environment, update=mode, rules=kept)
+        entry, notes = gold.merged(
+            old,
+            gold.observed(runs, rules),
+            environment=environment,
+            update=mode,
+            rules=kept,
+        )
         _print(gold.difference(nodeid, old, entry))
         for note in notes:
             click.echo(f"  {printable(note)}")
         changes.append(gold.Change(nodeid, path, environment, entry[environment]))
     written = gold.write_changes(changes)
-    click.echo(f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written")
+    click.echo(
+        f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written"
+    )
 
 
 @golden.command(short_help="Find golden values whose test is gone, and damaged files.")
@@ -106,7 +147,11 @@ def check(root: Path, tests: Path, collected: str | None) -> int:
     )
     if result.stale:
         click.echo("`cutrace golden prune` deletes the stale ones.", err=True)
-    return 2 if result.damaged else 1 if result.stale else 0
+    if result.damaged:
+        return 2
+    if result.stale:
+        return 1
+    return 0
 
 
 @golden.command(short_help="Delete golden values whose test is gone.")
@@ -119,7 +164,9 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
     from ..golden import prune as delete
 
     if collected == "-" and not yes:
-        raise click.UsageError("--collected - takes stdin, where the answer would come from: add --yes")
+        raise click.UsageError(
+            "--collected - takes stdin, where the answer would come from: add --yes"
+        )
     result = _checked(root, tests, collected)
     many = f"values of {count_of(len(result.stale), 'test')}"
     if result.stale and not yes:
@@ -128,20 +175,26 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
         except click.Abort:
             if sys.stdin.isatty():
                 raise
-            raise CutraceError("nobody answered whether to delete: nothing was deleted. Add --yes") from None
+            raise CutraceError(
+                "nobody answered whether to delete: nothing was deleted. Add --yes"
+            ) from None
         if not confirmed:
             click.echo("Nothing was deleted.")
             return 1
     delete(result.stale, root)
     click.echo(f"{many} deleted" if result.stale else "no golden value is stale")
-    return 2 if result.damaged else 0
+    if result.damaged:
+        return 2
+    return 0
 
 
 @golden.command(short_help="Apply the candidates that a run of the tests left.")
 @click.argument("folder", metavar="DIR", type=options.FILE)
 @click.argument("select", metavar="[TEST]...", nargs=-1)
 @_golden_dir
-@click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and write nothing."
+)
 def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> None:
     """Apply the candidates in DIR, such as .cutrace/proposed. Tests that failed or had no golden value left them.
 
@@ -155,7 +208,9 @@ def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> 
         _print(gold.difference(one.nodeid, one.old or None, one.new))
     changed = sum(one.changed for one in accepted)
     done = "would change" if dry_run else "changed"
-    click.echo(f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}")
+    click.echo(
+        f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}"
+    )
 
 
 @golden.command(short_help="Show what changed between golden files.")
@@ -168,22 +223,33 @@ def diff(a: Path, b: Path) -> int:
     changed = differences(a, b)
     for one in changed:
         _print(one)
-    return 1 if changed else 0
+    if changed:
+        return 1
+    return 0
 
 
 def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
     from .. import golden as gold
 
     if not tests.is_dir():
-        raise CutraceError(f"there is no folder {tests}: name the root folder of the tests with --rootdir")
+        raise CutraceError(
+            f"there is no folder {tests}: name the root folder of the tests with --rootdir"
+        )
     listed = None
     try:
         if collected is not None:
-            listed = sys.stdin.read() if collected == "-" else Path(collected).read_text("utf-8", "surrogateescape")
+            if collected == "-":
+                listed = sys.stdin.read()
+            else:
+                listed = Path(collected).read_text("utf-8", "surrogateescape")
     except OSError as error:
         reason = f"{error.strerror}. Check its name and permissions."
-        raise CutraceError(f"cannot read the list of tests {collected}: {reason}") from None
-    result = gold.check(root, tests, None if listed is None else gold.collected_ids(listed))
+        raise CutraceError(
+            f"cannot read the list of tests {collected}: {reason}"
+        ) from None
+    result = gold.check(
+        root, tests, None if listed is None else gold.collected_ids(listed)
+    )
     say(*result.damaged)
     for one in result.stale:
         click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
@@ -196,8 +262,13 @@ def _print(difference: Difference) -> None:
 
     if not difference:
         return
-    name, notes = click.style(printable(difference.nodeid), bold=True), difference.notes
-    click.echo(f"{name} {notes[0]}" if not difference.environments and len(notes) == 1 else name)
+    name = click.style(printable(difference.nodeid), bold=True)
+    notes = difference.notes
+    click.echo(
+        f"{name} {notes[0]}"
+        if not difference.environments and len(notes) == 1
+        else name
+    )
     for note in notes if difference.environments or len(notes) > 1 else ():
         click.echo(f"  {printable(note)}")
     for environment, rows in difference.environments.items():

@@ -43,7 +43,9 @@ def info(sources: tuple[Path, ...], form: str, as_json: bool, clock: Clock) -> N
             _print(summary, trace, sources, size)
 
 
-def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> dict[str, Any]:
+def _object(
+    summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
+) -> dict[str, Any]:
     quality = summary.quality
     return {
         "captures": [str(source) for source in sources],
@@ -58,26 +60,48 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
                 "host": p.host,
                 "command": list(p.command),
                 "complete": p.complete,
-                **({"dumped_because": list(p.dumped_because)} if p.dumped_because else {}),
+                **(
+                    {"dumped_because": list(p.dumped_because)}
+                    if p.dumped_because
+                    else {}
+                ),
                 **_windows(p),
                 **{key: p.info.get(key) for key in _VERSIONS},
-                **{key: p.info[key] for key in ("sampled", "sample_interval") if key in p.info},
+                **{
+                    key: p.info[key]
+                    for key in ("sampled", "sample_interval")
+                    if key in p.info
+                },
                 "rows": rows,
             }
             for p, rows in zip(summary.processes, summary.process_counts, strict=True)
         ],
         "gpus": [
-            {name: round(value, 6) if name == "utilization" else value for name, value in asdict(gpu).items()}
+            {
+                name: round(value, 6) if name == "utilization" else value
+                for name, value in asdict(gpu).items()
+            }
             for gpu in summary.gpus
         ],
         "rows": summary.counts,
         "lossless": quality.lossless,
         "losses": [
-            {"reason": x.reason, "count": x.count, "detail": x.detail, "process": x.process} for x in quality.losses
+            {
+                "reason": x.reason,
+                "count": x.count,
+                "detail": x.detail,
+                "process": x.process,
+            }
+            for x in quality.losses
         ],
         "unknown_times": quality.unknown,
-        "damage": [{"offset": d.offset, "bytes": d.size, "rows": d.rows, "reason": d.reason} for d in quality.damage],
-        "early_starts": {table: asdict(early) for table, early in summary.early_starts.items()},
+        "damage": [
+            {"offset": d.offset, "bytes": d.size, "rows": d.rows, "reason": d.reason}
+            for d in quality.damage
+        ],
+        "early_starts": {
+            table: asdict(early) for table, early in summary.early_starts.items()
+        },
         **({"codes": _code_object(trace.codes)} if trace.codes else {}),
         "notes": [*quality.notes, *not_annotated(trace)],
         "imports": [asdict(file) for file in trace.imports],
@@ -87,7 +111,9 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
 def _code_object(codes: KernelCodes) -> dict[str, Any]:
     return {
         name: {
-            "codes": [{**asdict(code), "hash": code.text} for code in sorted(kernel.codes)],
+            "codes": [
+                {**asdict(code), "hash": code.text} for code in sorted(kernel.codes)
+            ],
             "candidates": [code.text for code in sorted(kernel.candidates)],
             "unknown": kernel.unknown,
         }
@@ -99,30 +125,63 @@ def _windows(process: Process) -> dict[str, Any]:
     """What a process with a capture range recorded."""
     if not process.capture_range:
         return {}
-    windows = [{"start_ns": window.start, "end_ns": window.end} for window in process.windows]
+    windows = [
+        {"start_ns": window.start, "end_ns": window.end} for window in process.windows
+    ]
     return {"capture_range": process.capture_range, "windows": windows}
 
 
 _SHORT_UUID = len("GPU-01234567")
-_VERSIONS = ("producer", "driver_version", "runtime_version", "cupti_version", "cupti_path")
+_VERSIONS = (
+    "producer",
+    "driver_version",
+    "runtime_version",
+    "cupti_version",
+    "cupti_path",
+)
 
 
-def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> None:
+def _print(
+    summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
+) -> None:
     """Print the page for people. Outside a terminal, lines are not shortened."""
-    title = options.shown(str(sources[0])) if len(sources) == 1 else f"{len(sources)} captures"
+    if len(sources) == 1:
+        title = options.shown(str(sources[0]))
+    else:
+        title = f"{len(sources)} captures"
     span = f"{format_size(size)}, {format_duration(summary.span)}{_when(trace)}"
-    reasons = [f"Dumped because: {printable(reason)}\n" for p in summary.processes for reason in p.dumped_because]
-    put([f"{click.style(printable(title), bold=True)}  {span}\n\n", *reasons, "\n" * bool(reasons)])
+    reasons = [
+        f"Dumped because: {printable(reason)}\n"
+        for p in summary.processes
+        for reason in p.dumped_because
+    ]
+    put(
+        [
+            f"{click.style(printable(title), bold=True)}  {span}\n\n",
+            *reasons,
+            "\n" * bool(reasons),
+        ]
+    )
     put_tables("cutrace info", _tables(summary), "table")
     if summary.counts.get("call_stacks"):
         put([f"\n{_stacks(summary)}\n"])
     if trace.codes:
         put([f"\n{_codes(trace.codes)}\n"])
     sentences = [*summary.quality.sentences(), *not_annotated(trace), *_early(summary)]
-    put(["\n", *(f"{click.style('!', fg='yellow')} {printable(sentence)}\n" for sentence in sentences)])
+    put(
+        [
+            "\n",
+            *(
+                f"{click.style('!', fg='yellow')} {printable(sentence)}\n"
+                for sentence in sentences
+            ),
+        ]
+    )
     if not sentences:
         put(["Nothing is known to be missing.\n"])
-    leftovers = (f"{file.source}: {line}" for file in trace.imports for line in file.leftovers())
+    leftovers = (
+        f"{file.source}: {line}" for file in trace.imports for line in file.leftovers()
+    )
     put(f"{click.style(printable(line), dim=True)}\n" for line in leftovers)
 
 
@@ -138,7 +197,15 @@ def _tables(summary: Summary) -> list[Table]:
     ]  # fmt: skip
     # The begin of the UUID distinguishes GPUs; JSON has all of it.
     gpus = [
-        (g.name, g.uuid[:_SHORT_UUID], g.kernels, g.kernel_ns, g.compute_ns, g.busy_ns, g.utilization)
+        (
+            g.name,
+            g.uuid[:_SHORT_UUID],
+            g.kernels,
+            g.kernel_ns,
+            g.compute_ns,
+            g.busy_ns,
+            g.utilization,
+        )
         for g in summary.gpus
     ]
     of_process = "process: text, host: text, driver: text, CUPTI: text, pid: text, kernels, API calls, NVTX"
@@ -146,7 +213,12 @@ def _tables(summary: Summary) -> list[Table]:
     tables = [
         Table("processes", "Processes", columns_of(of_process), processes),
         Table("gpus", "GPUs", columns_of(of_gpu), gpus),
-        Table("rows", "Rows", columns_of("table: text, rows"), list(summary.counts.items())),
+        Table(
+            "rows",
+            "Rows",
+            columns_of("table: text, rows"),
+            list(summary.counts.items()),
+        ),
     ]
     tables += _samples(summary.processes)
     return [table for table in tables if table.rows or table.name != "gpus"]
@@ -154,7 +226,9 @@ def _tables(summary: Summary) -> list[Table]:
 
 def _stacks(summary: Summary) -> str:
     """Return a line about the Python stacks of calls."""
-    stacks, calls = (summary.counts.get(table, 0) for table in ("call_stacks", "api_calls"))
+    stacks, calls = (
+        summary.counts.get(table, 0) for table in ("call_stacks", "api_calls")
+    )
     return f"Python stacks: {stacks:,} of {count_of(calls, 'API call')}; `cutrace stats --report stack_sum` sums them"
 
 
@@ -164,7 +238,9 @@ def _codes(codes: KernelCodes) -> str:
     hashes = {code.hash for kernel in kernels for code in kernel.codes}
     several = sum(len(kernel.codes) > 1 for kernel in kernels)
     unknown = sum(kernel.unknown for kernel in kernels)
-    parts = [f"{count_of(len(hashes), 'code')} of {count_of(len(kernels), 'kernel name')}"]
+    parts = [
+        f"{count_of(len(hashes), 'code')} of {count_of(len(kernels), 'kernel name')}"
+    ]
     parts += [f"{several:,} with several codes"] if several else []
     parts += [f"{unknown:,} with launches whose code is not known"] if unknown else []
     return f"Machine code: {', '.join(parts)}"
@@ -175,11 +251,17 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
     from ..analysis.tables import Table, columns_of
 
     for process in processes:
-        sampled, interval = process.info.get("sampled"), process.info.get("sample_interval")
+        sampled = process.info.get("sampled")
+        interval = process.info.get("sample_interval")
         if isinstance(sampled, dict) and isinstance(interval, int):
             title = f"Hardware counters, every {format_duration(interval)}"
             columns = columns_of("counter: text, description: text")
-            yield Table("sampled", title, columns, [(name, str(meaning)) for name, meaning in sampled.items()])
+            yield Table(
+                "sampled",
+                title,
+                columns,
+                [(name, str(meaning)) for name, meaning in sampled.items()],
+            )
 
 
 def _when(trace: Trace) -> str:
@@ -187,13 +269,17 @@ def _when(trace: Trace) -> str:
     clocks = trace.clocks
     if not len(clocks):
         return ""
-    realtime = (int(clocks[0]["realtime"]) - int(clocks[0]["boottime"]) + trace.start) / 1e9
+    realtime = (
+        int(clocks[0]["realtime"]) - int(clocks[0]["boottime"]) + trace.start
+    ) / 1e9
     return datetime.fromtimestamp(realtime).strftime(", recorded %Y-%m-%d %H:%M:%S")
 
 
 def _version(process: Process, key: str, text: Callable[[int], str]) -> str:
     version = process.info.get(key)
-    return text(version) if isinstance(version, int) and version else "-"
+    if isinstance(version, int) and version:
+        return text(version)
+    return "-"
 
 
 def _early(summary: Summary) -> list[str]:

@@ -27,11 +27,15 @@ FILE = click.Path(path_type=Path, readable=False)
 class _Source(click.Path):
     """A file to read; ``-`` is a temporary copy of stdin."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
         if value != "-" or ctx is None:
             return super().convert(value, param, ctx)
         if "cutrace.stdin" in ctx.meta:
-            raise click.UsageError("- is stdin, which can be read once: name it once", ctx)
+            raise click.UsageError(
+                "- is stdin, which can be read once: name it once", ctx
+            )
         ctx.meta["cutrace.stdin"] = True
         if sys.stdin.isatty():
             raise click.UsageError("- is stdin: pipe a file into it", ctx)
@@ -80,15 +84,25 @@ class Group(click.Group):
 
 def sources(metavar: str = "FILE...", *, required: bool = True) -> Decorator[Any]:
     """Return an argument of one file or several, to be opened as one trace."""
-    return click.argument("sources", nargs=-1, required=required, metavar=metavar, type=SOURCE)
+    return click.argument(
+        "sources", nargs=-1, required=required, metavar=metavar, type=SOURCE
+    )
 
 
-def output(help: str, *, required: bool = True, default: str | None = None) -> Decorator[Any]:
+def output(
+    help: str, *, required: bool = True, default: str | None = None
+) -> Decorator[Any]:
     """Return the option of the file to write."""
     # A default of None would count as a default: the option would not be required.
-    optional = {"required": required} if default is None else {"default": default, "show_default": True}
+    optional: dict[str, Any]
+    if default is None:
+        optional = {"required": required}
+    else:
+        optional = {"default": default, "show_default": True}
     # Eager: the option of a format looks at it.
-    return click.option("-o", "--output", type=FILE, help=help, is_eager=True, **optional)
+    return click.option(
+        "-o", "--output", type=FILE, help=help, is_eager=True, **optional
+    )
 
 
 def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
@@ -99,16 +113,25 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
         output: Path = ctx.params["output"] or Path()
         chosen = value or _ENDINGS.get(output.suffix.lower(), choice[0])
         if chosen not in choice:
-            ctx.fail(f"No table can be written to {output}: name a file that ends in {endings}, or give --format")
+            ctx.fail(
+                f"No table can be written to {output}: name a file that ends in {endings}, or give --format"
+            )
         return chosen
 
     if not by_ending:
         return click.option(
-            "--format", "form", type=click.Choice(choice), default=choice[0], show_default=True, help="What to write."
+            "--format",
+            "form",
+            type=click.Choice(choice),
+            default=choice[0],
+            show_default=True,
+            help="What to write.",
         )
     endings = " or ".join(ending for ending, name in _ENDINGS.items() if name in choice)
     help = f"What to write; else the ending of -o decides: {endings}.  [default: {choice[0]}]"
-    return click.option("--format", "form", type=click.Choice(choice), callback=default, help=help)
+    return click.option(
+        "--format", "form", type=click.Choice(choice), callback=default, help=help
+    )
 
 
 #: Formats of tables by the ending of a file.
@@ -122,8 +145,17 @@ as_json = click.option("--json", "as_json", is_flag=True, hidden=True)
 def limit(default: int | None = None) -> Decorator[Any]:
     """Return the option of the number of rows to print. Without a default, it depends on the format."""
     has_default = default is not None
-    help = "Rows of a table; 0 for all" + ("." if has_default else f" ({ROWS} for people, all for programs).")
-    return click.option("--limit", type=COUNT, metavar="N", default=default, show_default=has_default, help=help)
+    help = "Rows of a table; 0 for all" + (
+        "." if has_default else f" ({ROWS} for people, all for programs)."
+    )
+    return click.option(
+        "--limit",
+        type=COUNT,
+        metavar="N",
+        default=default,
+        show_default=has_default,
+        help=help,
+    )
 
 
 def recording(verb: str, declared: type[Options] | None = None) -> Decorator[Any]:
@@ -131,7 +163,9 @@ def recording(verb: str, declared: type[Options] | None = None) -> Decorator[Any
     it is given."""
     from ..collect.options import Options
 
-    rows = [row for row in (declared or Options).declared().values() if verb in row.verbs]
+    rows = [
+        row for row in (declared or Options).declared().values() if verb in row.verbs
+    ]
 
     def add(function: _Function) -> _Function:
         for row in reversed(rows):
@@ -145,7 +179,11 @@ def _option_of_recording(row: Option, verb: str) -> Decorator[Any]:
     help = row.help.replace("`'", "'").replace("'`", "'").replace("`", "")
     if row.switch is not None:
         return click.option(
-            row.flag, row.keyword, is_flag=True, callback=lambda *given: row.switch if given[2] else None, help=help
+            row.flag,
+            row.keyword,
+            is_flag=True,
+            callback=lambda *given: row.switch if given[2] else None,
+            help=help,
         )
     # `cutrace attach` has no defaults of its own for the options of `cutrace arm`.
     if row.default and not (verb == "attach" and "arm" in row.verbs):
@@ -155,7 +193,14 @@ def _option_of_recording(row: Option, verb: str) -> Decorator[Any]:
         kind = click.Choice(row.choices)
     elif row.number:
         kind = int
-    return click.option(row.flag, row.keyword, type=kind, multiple=row.repeated, metavar=row.metavar, help=help)
+    return click.option(
+        row.flag,
+        row.keyword,
+        type=kind,
+        multiple=row.repeated,
+        metavar=row.metavar,
+        help=help,
+    )
 
 
 def list_reports(lines: Callable[[], Iterable[str]]) -> Decorator[Any]:
@@ -167,17 +212,28 @@ def list_reports(lines: Callable[[], Iterable[str]]) -> Decorator[Any]:
             ctx.exit()
 
     return click.option(
-        "--list-reports", is_flag=True, is_eager=True, expose_value=False, callback=show, help="List all reports."
+        "--list-reports",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="List all reports.",
     )
 
 
 format = click.option(
-    "--format", metavar="NAME", help="The format, if the output's name does not give it: pftrace, json, sqlite, ..."
+    "--format",
+    metavar="NAME",
+    help="The format, if the output's name does not give it: pftrace, json, sqlite, ...",
 )
 compress = click.option(
-    "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."
+    "--compress",
+    type=click.Choice(["zstd", "deflate"]),
+    help="Compress groups of packets of a trace for Perfetto.",
 )
-table = click.option("--table", metavar="NAME", help="The table to write, for formats that hold one.")
+table = click.option(
+    "--table", metavar="NAME", help="The table to write, for formats that hold one."
+)
 clock = click.option(
     "--clock",
     type=click.Choice(["align", "keep"]),
@@ -193,4 +249,6 @@ ranges = click.option(
     help="The work in an NVTX range: also that of threads without ranges, or that of its own thread only.",
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-redact = click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
+redact = click.option(
+    "--redact", is_flag=True, help="Leave out command lines, host names and paths."
+)

@@ -51,7 +51,9 @@ def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
 
     chosen = exporter(output, format or default)
     if chosen.folder:
-        raise click.UsageError(f"{chosen.description} cannot go to stdout: name a folder")
+        raise click.UsageError(
+            f"{chosen.description} cannot go to stdout: name a folder"
+        )
     if sys.stdout.isatty() and chosen.name not in _TEXT:
         raise click.UsageError("- is stdout: redirect it to a file or a program")
     with scratch() as folder:
@@ -63,15 +65,28 @@ def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
 
 
 @contextmanager
-def progress(doing: str = "converting", *, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress(
+    doing: str = "converting", *, enabled: bool
+) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on the terminal."""
     if not enabled or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn(doing),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(doing, total=None)
 
@@ -119,7 +134,14 @@ def put_tables(
     if limit is None:
         limit = 0 if form in ("csv", "json") else ROWS
     width, style = (terminal_width(), style or no_style) if to_stdout else (None, None)
-    pieces = render(tables, form, limit=limit, width=width, about={"kind": kind, **about}, style=style)
+    pieces = render(
+        tables,
+        form,
+        limit=limit,
+        width=width,
+        about={"kind": kind, **about},
+        style=style,
+    )
     if verdict and form != "json":
         pieces = chain(pieces, ["\n" * bool(tables), f"{verdict}\n"])
     if not (whole and to_stdout):
@@ -142,9 +164,13 @@ def _to_stdout() -> Iterator[None]:
         # Otherwise Python would report the error again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            raise CutraceError(f"cannot write to stdout: {error.strerror}. Redirect it to another place.") from None
+            raise CutraceError(
+                f"cannot write to stdout: {error.strerror}. Redirect it to another place."
+            ) from None
 
 
 def terminal_width() -> int | None:
     """Return the width of the terminal on stdout, None without a terminal: then lines may have any length."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return None

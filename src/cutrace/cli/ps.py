@@ -24,19 +24,34 @@ def ps(form: str) -> None:
         return put(["no process is on standby: `cutrace arm -- command` starts one\n"])
     from ..analysis.tables import Table, columns_of
 
-    columns = columns_of("pid: text, standby for: text, CUDA: text, doing: text, command: text")
-    rows = [(str(p.pid), _age(p.since), "used" if p.cuda else "", _doing(p), " ".join(p.command)) for p in found]
+    columns = columns_of(
+        "pid: text, standby for: text, CUDA: text, doing: text, command: text"
+    )
+    rows = [
+        (
+            str(p.pid),
+            _age(p.since),
+            "used" if p.cuda else "",
+            _doing(p),
+            " ".join(p.command),
+        )
+        for p in found
+    ]
     title = f"{count_of(len(found), 'process')} on standby"
     put_tables("cutrace ps", [Table("processes", title, columns, rows)], form)
 
 
 def _age(since: float | None) -> str:
-    return "" if since is None else format_duration(int(max(time.time() - since, 0) * 1e9))
+    if since is None:
+        return ""
+    return format_duration(int(max(time.time() - since, 0) * 1e9))
 
 
 def _doing(process: StandbyProcess) -> str:
     if process.state != "recording":
-        return "does not answer" if process.state == "silent" else "asleep"
+        if process.state == "silent":
+            return "does not answer"
+        return "asleep"
     written = f"{count_of(process.rows, 'row')}, {format_size(process.bytes)}"
     if process.recorded_by == "program":
         return f"records itself, {written}"

@@ -48,13 +48,20 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     check_name(output)
     warn_of_others()
     recording = record_command(command, output, chosen)
-    say(*(f"process {pid} still runs: {output} has what it had written by now" for pid in recording.running))
+    say(
+        *(
+            f"process {pid} still runs: {output} has what it had written by now"
+            for pid in recording.running
+        )
+    )
     if recording.trouble:
         say(recording.trouble)
     if recording.output is None:
         left = f" {output} is that of an earlier run." if output.exists() else ""
         if chosen.records_windows:
-            say(f"nothing was recorded: {chosen.never_opened} in a process of the command.{left}")
+            say(
+                f"nothing was recorded: {chosen.never_opened} in a process of the command.{left}"
+            )
         else:
             say(
                 f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
@@ -62,7 +69,9 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
             )
     else:
         if not recording.processes:
-            say("the command made no CUDA or NVTX call that could be seen: there are only samples")
+            say(
+                "the command made no CUDA or NVTX call that could be seen: there are only samples"
+            )
         summarize(recording, recording.output)
     return recording.status
 
@@ -73,14 +82,17 @@ def check_name(output: Path) -> None:
 
     if output == STDOUT:
         raise click.UsageError("A recording cannot go to stdout: name a file with -o")
-    if hint := misspelt(output):
+    hint = misspelt(output)
+    if hint:
         say(f"{output} will be a capture: {hint}")
 
 
 def warn_of_others() -> None:
     """Say which other tools are replaced for the command."""
     for name, library in environment.others(os.environ).items():
-        say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
+        say(
+            f"{name} was set to {library} by another tool: cutrace replaces it for this command"
+        )
 
 
 def summarize(recording: Recording, output: Path) -> None:
@@ -92,12 +104,21 @@ def summarize(recording: Recording, output: Path) -> None:
         counts = [
             count_of(recording.processes, "process"),
             count_of(trace.count("kernels"), "kernel"),
-            *(count_of(n, noun) for table, noun in _NOUNS.items() if (n := trace.count(table))),
+            *(
+                count_of(n, noun)
+                for table, noun in _NOUNS.items()
+                if (n := trace.count(table))
+            ),
             format_size(size_of(recording.capture)),
         ]
         say(f"{recording.capture}: {', '.join(counts)}")
         # Headers and a few rows suffice for these; `cutrace info` reads the whole capture.
-        say(*(f"not recorded: {count:,} {text}" for text, count in summed(trace.named_losses, trace.notes).items()))
+        say(
+            *(
+                f"not recorded: {count:,} {text}"
+                for text, count in summed(trace.named_losses, trace.notes).items()
+            )
+        )
         say(*trace.notes)
         say(*not_annotated(trace))
     if output != recording.capture:
@@ -109,16 +130,32 @@ def summarize(recording: Recording, output: Path) -> None:
 
 def not_annotated(trace: Trace) -> Iterator[str]:
     """Sentences on the names of ``--annotate`` that had a range in no process. None when a process was killed."""
-    options = ((process.info, process.info.get("options")) for process in trace.processes)
-    asked = [info for info, given in options if isinstance(given, dict) and isinstance(given.get("annotate"), str)]
-    in_place = [info["annotated"] for info in asked if isinstance(info.get("annotated"), list)]
+    options = (
+        (process.info, process.info.get("options")) for process in trace.processes
+    )
+    asked = [
+        info
+        for info, given in options
+        if isinstance(given, dict) and isinstance(given.get("annotate"), str)
+    ]
+    in_place = [
+        info["annotated"] for info in asked if isinstance(info.get("annotated"), list)
+    ]
     if not in_place:
         yield from dict.fromkeys(
-            f"no function is annotated: {info['not_annotated']}" for info in asked if "not_annotated" in info
+            f"no function is annotated: {info['not_annotated']}"
+            for info in asked
+            if "not_annotated" in info
         )
     elif all("annotated" in info or "not_annotated" in info for info in asked):
-        names = dict.fromkeys(name for info in asked for name in info["options"]["annotate"].split(","))
-        yield from (annotate.unused(name) for name in names if not any(name in found for found in in_place))
+        names = dict.fromkeys(
+            name for info in asked for name in info["options"]["annotate"].split(",")
+        )
+        yield from (
+            annotate.unused(name)
+            for name in names
+            if not any(name in found for found in in_place)
+        )
 
 
 _NOUNS = {

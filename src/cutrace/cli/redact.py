@@ -12,7 +12,9 @@ from .output import say_written, target
 
 @click.command()
 @click.argument("source", metavar="FILE", type=options.SOURCE)
-@options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
+@options.output(
+    "What to write: a capture (.bin), or any format that `cutrace convert` writes."
+)
 def redact(source: Path, output: Path) -> None:
     """Write FILE without command lines, host names and paths, for others.
 

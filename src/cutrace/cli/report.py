@@ -30,7 +30,11 @@ def report() -> None:
 @options.sources()
 @options.output("The report: .json, .md or .html.")
 @click.option(
-    "--name", "names", metavar="NAME", multiple=True, help="Label of a job, once for each FILE in their order."
+    "--name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="Label of a job, once for each FILE in their order.",
 )
 def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> None:
     """Join FILE..., the report.json of each job, in one report.
@@ -44,7 +48,10 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> No
     check_output(output, sources, endings=tuple(_KINDS))
     reports = _read(sources, names)
     made = jobs.merge(
-        [(label, _moved(one, source, output)) for (label, one), source in zip(reports, sources, strict=True)]
+        [
+            (label, _moved(one, source, output))
+            for (label, one), source in zip(reports, sources, strict=True)
+        ]
     )
     jsonfile.write(output, jsonfile.rendered(made, _KINDS[output.suffix]))
 
@@ -54,8 +61,12 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> No
 @click.argument("after", metavar="AFTER", type=options.FILE)
 @options.form(["table", "markdown", "json"])
 @options.limit(50)
-@click.option("--fail-on-gone", is_flag=True, help="End with status 1 also when a test is gone.")
-def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool) -> int:
+@click.option(
+    "--fail-on-gone", is_flag=True, help="End with status 1 also when a test is gone."
+)
+def compare(
+    before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
+) -> int:
     """Show which tests changed from BEFORE to AFTER, two report.json files: values, states, new tests and gone ones.
 
     Times are not compared. Ends with status 1 when the work or a counter of a test changed, or its state got worse.
@@ -64,7 +75,8 @@ def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
     from ..reports.jsonfile import read_report
     from .output import put_json, put_tables
 
-    old, new = read_report(before), read_report(after)
+    old = read_report(before)
+    new = read_report(after)
     changes = jobs.compare(old, new)
     failed = jobs.failed(changes, gone=fail_on_gone)
     if form == "json":
@@ -77,14 +89,26 @@ def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
         )
     else:
         verdict = jobs.verdict(old, new, changes)
-        put_tables("cutrace report comparison", jobs.tables(changes), form, limit=limit, verdict=verdict)
-    return 1 if failed else 0
+        put_tables(
+            "cutrace report comparison",
+            jobs.tables(changes),
+            form,
+            limit=limit,
+            verdict=verdict,
+        )
+    if failed:
+        return 1
+    return 0
 
 
 @report.command(short_help="Draw trends over the reports of several commits.")
 @options.sources()
 @options.output("The page (.html).")
-@click.option("--by-time", is_flag=True, help="Sort by the begin of the sessions, not by the order of the files.")
+@click.option(
+    "--by-time",
+    is_flag=True,
+    help="Sort by the begin of the sessions, not by the order of the files.",
+)
 def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> None:
     """Draw how the totals and tests of FILE... changed, report.json files of two commits or more, oldest first."""
     from ..outputs import check_output
@@ -92,7 +116,9 @@ def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> None:
     from ..reports.trend import trend as page
 
     if len(sources) < 2:
-        raise CutraceError("a trend needs two reports or more: name the report.json of each commit")
+        raise CutraceError(
+            "a trend needs two reports or more: name the report.json of each commit"
+        )
     check_output(output, sources, endings=(".html",))
     reports = _read(sources, ())
     if by_time:
@@ -106,10 +132,14 @@ def _instant(one: SessionReport) -> float:
     try:
         return datetime.fromisoformat(one.started).timestamp()
     except ValueError:
-        raise CutraceError("a report does not say when it began: leave out --by-time") from None
+        raise CutraceError(
+            "a report does not say when it began: leave out --by-time"
+        ) from None
 
 
-def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, SessionReport]]:
+def _read(
+    sources: Sequence[Path], names: Sequence[str]
+) -> list[tuple[str, SessionReport]]:
     """Return each report with its label: the given name, the report's own, or that of the file or its folder."""
     from ..reports.jsonfile import read_report
 
@@ -117,12 +147,22 @@ def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Sess
         many = f"{count_of(len(names), 'name')} for {count_of(len(sources), 'file')}"
         raise click.UsageError(f"{many}: give each file one, in their order")
     reports = [read_report(path) for path in sources]
-    usual = [path.resolve().parent.name if path.stem == "report" else path.stem for path in sources]
-    labels = names or [one.job or label for one, label in zip(reports, usual, strict=True)]
+    usual = [
+        path.resolve().parent.name if path.stem == "report" else path.stem
+        for path in sources
+    ]
+    labels = names or [
+        one.job or label for one, label in zip(reports, usual, strict=True)
+    ]
     twice = {label for label, count in Counter(labels).items() if count > 1}
     if twice and names:
-        raise click.UsageError(f"two files are named {min(twice)!r}: give each a name of its own")
-    labels = [str(path) if label in twice else label for label, path in zip(labels, sources, strict=True)]
+        raise click.UsageError(
+            f"two files are named {min(twice)!r}: give each a name of its own"
+        )
+    labels = [
+        str(path) if label in twice else label
+        for label, path in zip(labels, sources, strict=True)
+    ]
     return list(zip(labels, reports, strict=True))
 
 
@@ -135,7 +175,13 @@ def _moved(one: SessionReport, source: Path, output: Path) -> SessionReport:
         files = {name: path for name, path in files.items() if path.exists()}
         if output.suffix == ".html" and "run.bin" in files:
             case = _pictured(case, files["run.bin"])
-        return replace(case, artifacts={name: os.path.relpath(path, output.parent) for name, path in files.items()})
+        return replace(
+            case,
+            artifacts={
+                name: os.path.relpath(path, output.parent)
+                for name, path in files.items()
+            },
+        )
 
     return replace(one, cases=tuple(map(linked, one.cases)))
 
@@ -149,7 +195,9 @@ def _pictured(case: Case, capture: Path) -> Case:
     try:
         with opened([capture]) as trace:
             runs = [window for window in windows(trace) if window.name == case.nodeid]
-            return pictured(case, trace, runs[-1]) if runs else case
+            if runs:
+                return pictured(case, trace, runs[-1])
+            return case
     except CutraceError as error:
         click.echo(f"cutrace: {case.nodeid} has no timeline: {error}", err=True)
         return case

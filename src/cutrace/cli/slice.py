@@ -19,11 +19,24 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 
 @click.command()
 @options.sources()
-@options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
+@options.output(
+    "What to write: a capture (.bin), or any format that `cutrace convert` writes."
+)
 @options.format
-@click.option("--start", metavar="TIME", help="Leave out rows that end before: 1.5s after the begin, or @ns.")
-@click.option("--end", metavar="TIME", help="Leave out rows that start at this time or later.")
-@click.option("--nvtx", metavar="NAME", multiple=True, help=f"Work launched in NVTX ranges of this name. {_NAME}")
+@click.option(
+    "--start",
+    metavar="TIME",
+    help="Leave out rows that end before: 1.5s after the begin, or @ns.",
+)
+@click.option(
+    "--end", metavar="TIME", help="Leave out rows that start at this time or later."
+)
+@click.option(
+    "--nvtx",
+    metavar="NAME",
+    multiple=True,
+    help=f"Work launched in NVTX ranges of this name. {_NAME}",
+)
 @click.option(
     "--index",
     metavar="N",
@@ -31,19 +44,49 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
     help="Which of these ranges in each process: a number from 0, -1 for the last, 2:5, or all.",
 )
 @options.ranges
-@click.option("--test", metavar="ID", multiple=True, help=f"Work that these tests launched. {_NAME}")
-@click.option("--process", metavar="P", multiple=True, help=f"Pid, index or name. {_NAME}")
-@click.option("--gpu", metavar="GPU", multiple=True, help=f"Ordinal, UUID or name. {_NAME}")
+@click.option(
+    "--test",
+    metavar="ID",
+    multiple=True,
+    help=f"Work that these tests launched. {_NAME}",
+)
+@click.option(
+    "--process", metavar="P", multiple=True, help=f"Pid, index or name. {_NAME}"
+)
+@click.option(
+    "--gpu", metavar="GPU", multiple=True, help=f"Ordinal, UUID or name. {_NAME}"
+)
 @click.option("--stream", metavar="S", multiple=True, help=f"Id or name. {_NAME}")
-@click.option("--kernel", metavar="NAME", multiple=True, help=f"Mangled, demangled or normalised name. {_NAME}")
-@click.option("--tables", metavar="A,B", default="", help="Keep the events of these tables only: kernels,memcpys,...")
-@click.option("--without", metavar="A,B", default="", help="Leave out the events of these tables: api_calls,...")
+@click.option(
+    "--kernel",
+    metavar="NAME",
+    multiple=True,
+    help=f"Mangled, demangled or normalised name. {_NAME}",
+)
+@click.option(
+    "--tables",
+    metavar="A,B",
+    default="",
+    help="Keep the events of these tables only: kernels,memcpys,...",
+)
+@click.option(
+    "--without",
+    metavar="A,B",
+    default="",
+    help="Leave out the events of these tables: api_calls,...",
+)
 @options.compress
 @options.table
 @options.clock
 @options.quiet
 def slice(
-    sources: tuple[Path, ...], output: Path, tables: str, without: str, clock: Clock, quiet: bool, **given: Any
+    sources: tuple[Path, ...],
+    output: Path,
+    tables: str,
+    without: str,
+    clock: Clock,
+    quiet: bool,
+    **given: Any,
 ) -> None:
     """Cut out of FILE, or of several as one, the rows that meet all conditions.
 
@@ -54,8 +97,12 @@ def slice(
     from ..exporters.base import Request
     from ..slicing import Conditions, cut
 
-    request = Request(**{name: given.pop(name) for name in ("format", "compress", "table")})
-    conditions = Conditions(**given, tables=parse_words(tables), without=parse_words(without))
+    request = Request(
+        **{name: given.pop(name) for name in ("format", "compress", "table")}
+    )
+    conditions = Conditions(
+        **given, tables=parse_words(tables), without=parse_words(without)
+    )
     with target(output, request.format, "capture") as path:
         done = cut(sources, path, conditions, clock=clock, request=request)
     if not quiet:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 @options.output("File to write to; else stdout.", required=False)
 @options.clock
 @options.limit()
-def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, clock: Clock, limit: int | None) -> None:
+def sql(
+    sources: tuple[Path, ...],
+    query: str,
+    form: str,
+    output: Path | None,
+    clock: Clock,
+    limit: int | None,
+) -> None:
     """Answer QUERY, a select in the SQL of DuckDB, over the tables of FILE, or of several as one.
 
     \b
@@ -37,7 +44,9 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, c
     from ..queries import answered
 
     if not sources:  # click would call QUERY the FILE that is missing
-        raise click.UsageError("Name files and then a query: cutrace sql run.bin 'show tables'")
+        raise click.UsageError(
+            "Name files and then a query: cutrace sql run.bin 'show tables'"
+        )
     file = None if output == STDOUT else output
     if file is not None:
         check_output(file, sources)
@@ -48,7 +57,14 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, c
             if file is not None and form == "parquet":
                 _write_parquet(file, schema, batches)
             else:
-                put_tables("cutrace sql", [_table(schema, batches)], form, file, limit=limit, whole=True)
+                put_tables(
+                    "cutrace sql",
+                    [_table(schema, batches)],
+                    form,
+                    file,
+                    limit=limit,
+                    whole=True,
+                )
         say(*trace.quality.sentences())
 
 
@@ -57,14 +73,22 @@ def _table(schema: Any, batches: Iterable[Any]) -> Table:
 
     columns = (Column(field.name, _unit(field.type)) for field in schema)
     values = ([column.to_pylist() for column in batch.columns] for batch in batches)
-    rows = (tuple(map(_cell, row)) for columns_of_batch in values for row in zip(*columns_of_batch, strict=True))
+    rows = (
+        tuple(map(_cell, row))
+        for columns_of_batch in values
+        for row in zip(*columns_of_batch, strict=True)
+    )
     return Table("result", "Result", tuple(columns), rows, listing=True)
 
 
 def _unit(kind: Any) -> Any:
     import pyarrow.types as types
 
-    return "" if types.is_integer(kind) else "number" if types.is_floating(kind) or types.is_decimal(kind) else "text"
+    if types.is_integer(kind):
+        return ""
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    return "text"
 
 
 def _cell(value: Any) -> Cell:
@@ -72,7 +96,9 @@ def _cell(value: Any) -> Cell:
         return value
     if isinstance(value, Decimal):
         return float(value)
-    return value.hex() if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
 
 
 def _write_parquet(output: Path, schema: Any, batches: Iterable[Any]) -> None:
@@ -80,6 +106,10 @@ def _write_parquet(output: Path, schema: Any, batches: Iterable[Any]) -> None:
 
     from ..outputs import replacing
 
-    with replacing(output) as temporary, temporary.open("wb") as file, ParquetWriter(file, schema) as writer:
+    with (
+        replacing(output) as temporary,
+        temporary.open("wb") as file,
+        ParquetWriter(file, schema) as writer,
+    ):
         for batch in batches:
             writer.write_batch(batch)

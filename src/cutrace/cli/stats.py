@@ -17,18 +17,29 @@ if TYPE_CHECKING:
 def _reports() -> list[str]:
     from ..analysis.reports import statistics
 
-    return [f"{r.name:<22} {r.title}{'' if r.usual else ' (on request)'}" for r in statistics().values()]
+    return [
+        f"{r.name:<22} {r.title}{'' if r.usual else ' (on request)'}"
+        for r in statistics().values()
+    ]
 
 
 @click.command()
 @options.sources()
-@click.option("--report", "reports", multiple=True, metavar="NAME", help="Show this report; may be repeated.")
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    metavar="NAME",
+    help="Show this report; may be repeated.",
+)
 @options.list_reports(_reports)
 @options.form(["table", "csv", "json", "markdown"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
 @options.clock
 @options.limit()
-@click.option("--sort", metavar="COLUMN", help="Sort by this column, e.g. count, mean, name.")
+@click.option(
+    "--sort", metavar="COLUMN", help="Sort by this column, e.g. count, mean, name."
+)
 @click.option(
     "--names",
     type=click.Choice(["stable", "full"]),
@@ -36,9 +47,19 @@ def _reports() -> list[str]:
     show_default=True,
     help="Kernels by stable name, or by name with template arguments.",
 )
-@click.option("--short", metavar="TIME", default="10us", show_default=True, help="Kernels below this time are short.")
 @click.option(
-    "--kernel-wait", metavar="TIME", default="30ns", show_default=True, help="Idle times below this are a kernel wait."
+    "--short",
+    metavar="TIME",
+    default="10us",
+    show_default=True,
+    help="Kernels below this time are short.",
+)
+@click.option(
+    "--kernel-wait",
+    metavar="TIME",
+    default="30ns",
+    show_default=True,
+    help="Idle times below this are a kernel wait.",
 )
 @options.ranges
 def stats(

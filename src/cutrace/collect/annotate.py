@@ -21,7 +21,9 @@ from typing import Any
 #: Functions of a torch module whose ranges get the name of the module.
 _CALLS = frozenset(("__call__", "_wrapped_call_impl", "_call_impl", "forward"))
 #: Names of the modules inside PyTorch's wrappers.
-_WRAPPED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+_WRAPPED = frozenset(
+    ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+)
 _FUNCTION = 0x1  # CO_OPTIMIZED: neither a module nor the body of a class
 _GENERATOR = 0x20 | 0x80 | 0x200  # a generator, coroutine or asynchronous generator
 
@@ -63,7 +65,11 @@ class _Function:
         self.text = text.encode(errors="replace")
         self.is_call = code.co_name in _CALLS
         # Of generators it cannot be read each time that they go on: before 3.13 that writes to what locals() returned.
-        has_first = code.co_argcount > 0 and not code.co_flags & _GENERATOR and (self.is_call or owners is not None)
+        has_first = (
+            code.co_argcount > 0
+            and not code.co_flags & _GENERATOR
+            and (self.is_call or owners is not None)
+        )
         self.first = code.co_varnames[0] if has_first else None
 
 
@@ -71,20 +77,26 @@ class _Module:
     """A torch module, by its ``path`` in the module that was called first, its ``root``."""
 
     def __init__(self, ref: weakref.ref[Any], root: _Module | None, path: str) -> None:
-        self.ref, self.root, self.path = ref, root or self, path
+        self.ref = ref
+        self.root = root or self
+        self.path = path
         self.names: dict[_Module | None, bytes] = {}  # by the module around
 
     def name_in(self, parent: _Module | None) -> bytes:
         """The name of a range inside the range of ``parent``."""
         if len(self.names) >= 100:  # modules around it may come and go
             self.names.clear()
-        self.names[parent] = name = (self._path_in(parent) or _class_of(self.ref())).encode(errors="replace")
+        self.names[parent] = name = (
+            self._path_in(parent) or _class_of(self.ref())
+        ).encode(errors="replace")
         return name
 
     def _path_in(self, parent: _Module | None) -> str:
         if parent is None or parent.root is not self.root or not parent.path:
             return self.path
-        return "" if self.path == parent.path else self.path.removeprefix(parent.path + ".")
+        if self.path == parent.path:
+            return ""
+        return self.path.removeprefix(parent.path + ".")
 
 
 def _children(module: Any) -> Iterator[tuple[str, Any]]:
@@ -93,27 +105,40 @@ def _children(module: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(modules, dict):
         for name, child in modules.items():
             if child is not None:
-                yield "" if name in _WRAPPED or (name == "module" and len(modules) == 1) else str(name), child
+                yield (
+                    ""
+                    if name in _WRAPPED or (name == "module" and len(modules) == 1)
+                    else str(name),
+                    child,
+                )
 
 
 def _class_of(module: Any) -> str:
     modules = vars(module).get("_modules") or {}
     inner = next((modules[name] for name in _WRAPPED if name in modules), None)
-    return type(module).__name__ if inner is None else _class_of(inner)
+    if inner is None:
+        return type(module).__name__
+    return _class_of(inner)
 
 
 class _Modules:
     """The torch modules that were seen. PyTorch is not imported, and no module is kept alive."""
 
     def __init__(self) -> None:
-        self.known: dict[int, _Module] = {}  # by id(module); an id may be that of a module that is gone
+        self.known: dict[
+            int, _Module
+        ] = {}  # by id(module); an id may be that of a module that is gone
 
     def find(self, module: Any, parent: _Module | None) -> _Module | None:
         """The module, not known yet, whose function is called inside that of ``parent``; None for another object."""
-        if not hasattr(type(module), "named_modules") or not isinstance(vars(module).get("_modules"), dict):
+        if not hasattr(type(module), "named_modules") or not isinstance(
+            vars(module).get("_modules"), dict
+        ):
             return None
         # A module that is made for one call, such as a Softmax, must not cost a walk.
-        if parent is not None and (vars(module)["_modules"] or vars(module).get("_parameters")):
+        if parent is not None and (
+            vars(module)["_modules"] or vars(module).get("_parameters")
+        ):
             root = parent.root.ref()
             if root is not None:
                 self._walk(root)
@@ -131,13 +156,20 @@ class _Modules:
             module, path = left.pop()
             if id(module) not in paths:
                 paths[id(module)] = module, path
-                left += [(child, f"{path}.{step}".strip(".")) for step, child in reversed([*_children(module)])]
+                left += [
+                    (child, f"{path}.{step}".strip("."))
+                    for step, child in reversed([*_children(module)])
+                ]
         at_root = self.known.get(id(root))
         if at_root is None or at_root.ref() is not root or at_root.root is not at_root:
             at_root = self._add(root, None, "")
         for key, (module, path) in paths.items():
             known = self.known.get(key)
-            if known is None or known.ref() is not module or self._is_inner(known.root, at_root, paths):
+            if (
+                known is None
+                or known.ref() is not module
+                or self._is_inner(known.root, at_root, paths)
+            ):
                 self._add(module, at_root, path)
 
     @staticmethod
@@ -147,7 +179,9 @@ class _Modules:
         return other is not root and (module is None or id(module) in paths)
 
     def _add(self, module: Any, root: _Module | None, path: str) -> _Module:
-        added = _Module(weakref.ref(module, functools.partial(self._forget, id(module))), root, path)
+        added = _Module(
+            weakref.ref(module, functools.partial(self._forget, id(module))), root, path
+        )
         self.known[id(module)] = added
         return added
 
@@ -170,20 +204,37 @@ class _Annotator:
 
     def __init__(self, names: Sequence[str], library: str) -> None:
         self.names = list(names)
-        self.functions: dict[int, _Function] = {}  # by id(code), as long as the code lives
+        self.functions: dict[
+            int, _Function
+        ] = {}  # by id(code), as long as the code lives
         self.library = ctypes.PyDLL(library)
-        self._push, self._pop = self.library.cutrace_range_push, self.library.cutrace_range_pop
-        self._push.argtypes, self._push.restype, self._pop.restype = [ctypes.c_char_p], None, None
+        self._push = self.library.cutrace_range_push
+        self._pop = self.library.cutrace_range_pop
+        self._push.argtypes = [ctypes.c_char_p]
+        self._push.restype = None
+        self._pop.restype = None
         self._named: dict[
             _Place, tuple[str, tuple[type, ...] | None, list[int]]
         ] = {}  # qualified name, owners, numbers
-        patterns = [(number, *name.split(":")) for number, name in enumerate(names) if ":" in name]
+        patterns = [
+            (number, *name.split(":"))
+            for number, name in enumerate(names)
+            if ":" in name
+        ]
         self._patterns: list[tuple[int, str, str]] = patterns  # type: ignore[assignment]
-        self._unresolved = {number: name.split(".") for number, name in enumerate(names) if ":" not in name}
+        self._unresolved = {
+            number: name.split(".")
+            for number, name in enumerate(names)
+            if ":" not in name
+        }
         self._matched: set[int] = set()
         self._modules = _Modules()
-        self._thread = threading.local()  # opened: (code, whether there is a range, the innermost module) from outside
-        self._hooks: _Monitoring | _Profile = _Monitoring(self) if hasattr(sys, "monitoring") else _Profile(self)
+        self._thread = (
+            threading.local()
+        )  # opened: (code, whether there is a range, the innermost module) from outside
+        self._hooks: _Monitoring | _Profile = (
+            _Monitoring(self) if hasattr(sys, "monitoring") else _Profile(self)
+        )
 
     def start(self) -> None:
         self._resolve()
@@ -196,7 +247,11 @@ class _Annotator:
         for _, has_range, _ in getattr(self._thread, "opened", ()):
             if has_range:
                 self._pop()
-        return [name for number, name in enumerate(self.names) if number not in self._matched]
+        return [
+            name
+            for number, name in enumerate(self.names)
+            if number not in self._matched
+        ]
 
     def report_again(self) -> None:
         """Tell a new recording, that of a forked child, what its parent knows."""
@@ -241,7 +296,10 @@ class _Annotator:
     def _matching(self, qualname: str, frame: FrameType) -> list[int]:
         """The numbers of the patterns that a function matches."""
         spec = frame.f_globals.get("__spec__")  # of python -m: its __name__ is __main__
-        modules = {str(frame.f_globals.get("__name__", "")), str(getattr(spec, "name", None) or "")} - {""}
+        modules = {
+            str(frame.f_globals.get("__name__", "")),
+            str(getattr(spec, "name", None) or ""),
+        } - {""}
         return [
             number
             for number, module, function in self._patterns
@@ -260,7 +318,10 @@ class _Annotator:
             function, owner = found
             if not isinstance(function, FunctionType):
                 a_class = f"is a class: name a function of it, such as {self.names[number]}.__init__"
-                why = a_class if isinstance(function, type) else "is not written in Python, so its calls cannot be seen"
+                if isinstance(function, type):
+                    why = a_class
+                else:
+                    why = "is not written in Python, so its calls cannot be seen"
                 self.library.cutrace_note(f"{self.names[number]} {why}".encode())
                 self.library.cutrace_annotated(number)
                 self._matched.add(number)
@@ -294,7 +355,8 @@ class _Annotator:
                 if called is None or called.ref() is not this:
                     called = self._modules.find(this, module)
                 if called is not None:
-                    text, module = called.names.get(module) or called.name_in(module), called
+                    text = called.names.get(module) or called.name_in(module)
+                    module = called
         opened.append((frame.f_code, True, module))
         self._push(text)
 
@@ -304,7 +366,11 @@ class _Annotator:
             opened = self._thread.opened
         except AttributeError:
             opened = self._open(frame)
-        if opened and opened[-1][0] is not code and not any(entry[0] is code for entry in opened):
+        if (
+            opened
+            and opened[-1][0] is not code
+            and not any(entry[0] is code for entry in opened)
+        ):
             return
         # A frame that was not seen to end, such as one of another greenlet, is ended with the one around it.
         while opened:
@@ -314,7 +380,9 @@ class _Annotator:
             if ended is code:
                 return
 
-    def _open(self, frame: FrameType | None) -> list[tuple[CodeType, bool, _Module | None]]:
+    def _open(
+        self, frame: FrameType | None
+    ) -> list[tuple[CodeType, bool, _Module | None]]:
         """Begin the ranges of the functions that run already on this thread: a frame and those around it."""
         opened: list[tuple[CodeType, bool, _Module | None]] = []
         self._thread.opened = opened
@@ -323,7 +391,9 @@ class _Annotator:
             frames.append(frame)
             frame = frame.f_back
         for outer in reversed(frames):
-            function = self.functions.get(id(outer.f_code)) or self.look_up(outer.f_code, outer)
+            function = self.functions.get(id(outer.f_code)) or self.look_up(
+                outer.f_code, outer
+            )
             if function is not None:
                 self.enter(function, outer)
         return opened
@@ -341,7 +411,10 @@ class _Monitoring:
         monitoring = self._monitoring
         events = monitoring.events
         # 0, 1, 2 and 5 are meant for debuggers, coverage, profilers and optimisers.
-        self._tool = next((tool for tool in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(tool) is None), None)
+        self._tool = next(
+            (tool for tool in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(tool) is None),
+            None,
+        )
         if self._tool is None:
             raise RuntimeError("other tools use all six places of sys.monitoring")
         monitoring.use_tool_id(self._tool, "cutrace")
@@ -352,7 +425,9 @@ class _Monitoring:
         for event in (events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND):
             monitoring.register_callback(self._tool, event, end)
         # Python has no local events for exceptions.
-        monitoring.set_events(self._tool, events.PY_START | events.PY_THROW | events.PY_UNWIND)
+        monitoring.set_events(
+            self._tool, events.PY_START | events.PY_THROW | events.PY_UNWIND
+        )
 
     def stop(self) -> None:
         if self._tool is None:
@@ -368,14 +443,18 @@ class _Monitoring:
     def want(self, code: CodeType) -> None:
         events = self._monitoring.events
         if self._tool is not None:
-            self._monitoring.set_local_events(self._tool, code, events.PY_RETURN | events.PY_YIELD | events.PY_RESUME)
+            self._monitoring.set_local_events(
+                self._tool, code, events.PY_RETURN | events.PY_YIELD | events.PY_RESUME
+            )
 
     def reconsider(self) -> None:
         if self._tool is not None:
             self._monitoring.restart_events()
 
     def _callbacks(self) -> tuple[Callable[..., Any], ...]:
-        annotator, functions, frame = self._annotator, self._annotator.functions, sys._getframe
+        annotator = self._annotator
+        functions = self._annotator.functions
+        frame = sys._getframe
         not_wanted = self._monitoring.DISABLE
 
         # Nothing may be raised into the program.
@@ -413,15 +492,20 @@ class _Profile:
         self._annotator = annotator
         self._forget = False
         self._handler: Any = self._profiled  # the collector compares it by its address
-        self._function = ctypes.cast(annotator.library.cutrace_python_profile, ctypes.c_void_p)
+        self._function = ctypes.cast(
+            annotator.library.cutrace_python_profile, ctypes.c_void_p
+        )
         self._set_all = annotator.library.cutrace_python_profile_all
-        self._set_all.argtypes, self._set_all.restype = [ctypes.c_void_p], None
+        self._set_all.argtypes = [ctypes.c_void_p]
+        self._set_all.restype = None
         prototype = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.py_object)
         self._set = prototype(("PyEval_SetProfile", ctypes.pythonapi))
 
     def start(self) -> None:
         if sys.getprofile() is not None or threading.getprofile() is not None:
-            raise RuntimeError("another profiler is active, and Python before 3.12 has room for one")
+            raise RuntimeError(
+                "another profiler is active, and Python before 3.12 has room for one"
+            )
         threading.setprofile(self._begin_thread)
         self._set_all(id(self._handler))
 
@@ -445,13 +529,17 @@ class _Profile:
     def _profiled(self, frame: FrameType, is_call: bool) -> bool | None:
         """See ``cutrace_python_profile``."""
         try:
-            annotator, code = self._annotator, frame.f_code
+            annotator = self._annotator
+            code = frame.f_code
             function = annotator.functions.get(id(code))
             if function is None:
                 function = annotator.look_up(code, frame)
                 if function is None:
-                    forget, self._forget = self._forget, False
-                    return None if forget else False
+                    forget = self._forget
+                    self._forget = False
+                    if forget:
+                        return None
+                    return False
             if is_call:
                 annotator.enter(function, frame)
             else:
@@ -468,8 +556,13 @@ def _find(parts: Sequence[str]) -> tuple[object, type | None] | None:
         found: Any = _module(".".join(parts[:count]))
         owner = None
         for part in parts[count:] if found is not None else ():
-            classes = found.__mro__ if isinstance(found, type) else (found, *type(found).__mro__)
-            holder = next((c for c in classes if part in getattr(c, "__dict__", ())), None)
+            if isinstance(found, type):
+                classes = found.__mro__
+            else:
+                classes = (found, *type(found).__mro__)
+            holder = next(
+                (c for c in classes if part in getattr(c, "__dict__", ())), None
+            )
             if holder is None:
                 found = None
                 break
@@ -482,8 +575,12 @@ def _find(parts: Sequence[str]) -> tuple[object, type | None] | None:
 
 def _module(name: str) -> ModuleType | None:
     main = sys.modules.get("__main__")
-    is_main = name == getattr(getattr(main, "__spec__", None), "name", None)  # python -m name
-    return main if is_main else sys.modules.get(name)
+    is_main = name == getattr(
+        getattr(main, "__spec__", None), "name", None
+    )  # python -m name
+    if is_main:
+        return main
+    return sys.modules.get(name)
 
 
 def _unwrapped(value: Any) -> object:
@@ -496,7 +593,10 @@ def _unwrapped(value: Any) -> object:
             value = value.__func__
         elif isinstance(value, property):
             value = value.fget
-        elif isinstance(value, (functools.partial, functools.partialmethod, functools.cached_property)):
+        elif isinstance(
+            value,
+            (functools.partial, functools.partialmethod, functools.cached_property),
+        ):
             value = value.func
         else:
             break
@@ -550,5 +650,8 @@ def start(names: Sequence[str], library: str) -> None:
 def stop() -> list[str]:
     """Take the hooks out. Returns the names that no range had."""
     global _current
-    annotator, _current = _current, None
-    return [] if annotator is None else annotator.stop()
+    annotator = _current
+    _current = None
+    if annotator is None:
+        return []
+    return annotator.stop()

@@ -59,7 +59,12 @@ class Recorder:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         try:
             self.stop()
         except CutraceError:
@@ -101,7 +106,11 @@ class Capture(Recorder):
             # Each library that uses NVTX reads this at its first NVTX call. This alone starts no recording.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         try:
-            native.start(options.text(output=to.directory / "capture.bin", dump=to.dump, annotator=False))
+            native.start(
+                options.text(
+                    output=to.directory / "capture.bin", dump=to.dump, annotator=False
+                )
+            )
             if options.annotate:
                 annotate.start(options.annotate, str(collector_path()))
             _require_cupti(options)
@@ -109,13 +118,15 @@ class Capture(Recorder):
             annotate.stop()
             to.discard()
             raise
-        self._to, self._pid = to, os.getpid()
+        self._to = to
+        self._pid = os.getpid()
         _call_at_end(self.stop)
 
     def stop(self) -> None:
         """End the recording and write the capture to ``path``; an existing file is replaced in one step. Warns when
         the capture is empty. Raises :class:`CutraceError` when the recording failed or had already ended."""
-        to, self._to = self._to, None
+        to = self._to
+        self._to = None
         # A forked child leaves the parent's recording alone.
         if to is None or os.getpid() != self._pid:
             return
@@ -125,9 +136,15 @@ class Capture(Recorder):
         if not _finish(to):
             if self._options.records_windows:
                 reason = self._options.never_opened
-                warnings.warn(f"nothing was recorded to {self.path}: {reason}", RuntimeWarning, stacklevel=2)
+                warnings.warn(
+                    f"nothing was recorded to {self.path}: {reason}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
                 return
-            raise CutraceError(f"nothing was recorded to {self.path}: the recording had already ended")
+            raise CutraceError(
+                f"nothing was recorded to {self.path}: the recording had already ended"
+            )
         if not collector().stats().nvtx_events and not cuda.initialised():
             warnings.warn(
                 f"{self.path} is empty: the program made no CUDA or NVTX call that cutrace could record. Libraries "
@@ -192,7 +209,9 @@ class Capture(Recorder):
         return capture
 
     def _path_of_call(self) -> Path:
-        return free_output(self.path) if self._calls else self.path
+        if self._calls:
+            return free_output(self.path)
+        return self.path
 
 
 def _stop_call(function: Callable[..., Any], capture: Capture) -> None:
@@ -227,12 +246,15 @@ class Armed(Recorder):
         Returns the path of the capture, None when nothing was recorded. The capture holds what children that still run
         wrote so far; what they record later is lost.
         """
-        to, self._to = self._to, None
+        to = self._to
+        self._to = None
         if to is None or os.getpid() != self._pid:
             return None
         atexit.unregister(self.stop)
         _set_variables(self._restore)
-        return self.path if _finish(to) else None
+        if _finish(to):
+            return self.path
+        return None
 
 
 def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Capture:
@@ -265,7 +287,9 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     chosen = completed(Options.of(**options))
     _refuse_a_second()
     for name, library in environment.others(os.environ).items():
-        raise CutraceError(f"another tool has set {name} to {library}: unset it, or run without that tool")
+        raise CutraceError(
+            f"another tool has set {name} to {library}: unset it, or run without that tool"
+        )
     to = Destination.at(path, chosen)
     variables = environment.injection(chosen, to.directory, to.dump)
     restore = {name: os.environ.get(name) for name in variables}
@@ -340,11 +364,16 @@ def _require_cupti(options: Options) -> None:
     """End a recording that has just started if CUDA is in use and CUPTI is not active. Raises :class:`CutraceError`
     with the collector's reason."""
     native = collector()
-    if options.kinds == ("nvtx",) or native.stats().cupti_active or not cuda.initialised():
+    if (
+        options.kinds == ("nvtx",)
+        or native.stats().cupti_active
+        or not cuda.initialised()
+    ):
         return
     native.stop()
     raise CutraceError(
-        "; ".join(native.notes().splitlines()) or "GPU activity cannot be recorded: run `cutrace doctor`"
+        "; ".join(native.notes().splitlines())
+        or "GPU activity cannot be recorded: run `cutrace doctor`"
     )
 
 
@@ -357,7 +386,9 @@ def dump(path: str | os.PathLike[str]) -> bool:
     process is not recorded, its recording keeps all its rows, or the file cannot be written.
     """
     if not _recording():
-        raise CutraceError("nothing to dump: this process is not recorded, or has made no CUDA or NVTX call yet")
+        raise CutraceError(
+            "nothing to dump: this process is not recorded, or has made no CUDA or NVTX call yet"
+        )
     return collector().dump(path)
 
 

@@ -91,8 +91,15 @@ def run_trial() -> Trial:
             return Trial(gpu_error=f"the trial did not end within {_TRIAL_SECONDS} s")
         except ValueError:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            return Trial(gpu_error=f"the trial ended with status {done.returncode}: {last}")
-        return Trial(tuple(output["devices"]), output["error"], output["nvtx"], *_contents(Path(folder)))
+            return Trial(
+                gpu_error=f"the trial ended with status {done.returncode}: {last}"
+            )
+        return Trial(
+            tuple(output["devices"]),
+            output["error"],
+            output["nvtx"],
+            *_contents(Path(folder)),
+        )
 
 
 def _contents(folder: Path) -> tuple[int, int, dict[str, Any]]:
@@ -103,7 +110,11 @@ def _contents(folder: Path) -> tuple[int, int, dict[str, Any]]:
     if part is None:
         return 0, 0, {}
     with load(part) as trace:
-        return trace.count("memsets"), trace.count("nvtx_marks"), trace.processes[0].info
+        return (
+            trace.count("memsets"),
+            trace.count("nvtx_marks"),
+            trace.processes[0].info,
+        )
 
 
 def _collector() -> Check:
@@ -128,7 +139,12 @@ def _driver() -> Check:
         release = Path("/sys/module/nvidia/version").read_text().strip() + ", "
     finding = f"{release}CUDA {cuda.version_text(version)}"
     if version < _OLDEST_DRIVER:
-        return Check("driver", "problem", finding, "update the driver: CUDA 12.0 (525) or newer is needed")
+        return Check(
+            "driver",
+            "problem",
+            finding,
+            "update the driver: CUDA 12.0 (525) or newer is needed",
+        )
     return Check("driver", "ok", finding)
 
 
@@ -137,7 +153,10 @@ def _gpu(trial: Trial) -> Iterator[Check]:
         yield Check("GPU", "ok", ", ".join(trial.devices))
     elif "NO_DEVICE" in trial.gpu_error:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        advice = "run nvidia-smi" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
+        if hidden is None:
+            advice = "run nvidia-smi"
+        else:
+            advice = f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
         yield Check("GPU", "problem", "the driver shows no GPU", advice)
     elif cuda.driver_version() is not None:
         advice = "run nvidia-smi and read the kernel log"
@@ -148,18 +167,30 @@ def _cupti() -> Iterator[Check]:
     version = cuda.driver_version()
     path = cuda.find_cupti()
     libraries = cuda.cupti_libraries()
-    wheel = "nvidia-cuda-cupti" if version is None or version >= 13000 else "nvidia-cuda-cupti-cu12"
+    if version is None or version >= 13000:
+        wheel = "nvidia-cuda-cupti"
+    else:
+        wheel = "nvidia-cuda-cupti-cu12"
     if path is None and not libraries:
         yield Check("libcupti", "problem", "not found", f"pip install {wheel}")
         return
-    others = ", ".join(str(other) for other in libraries if path is None or other.resolve() != path.resolve())
+    others = ", ".join(
+        str(other)
+        for other in libraries
+        if path is None or other.resolve() != path.resolve()
+    )
     if path is not None:
-        more = f"; others, used only if the program loads them itself: {others}" if others else ""
+        if others:
+            more = f"; others, used only if the program loads them itself: {others}"
+        else:
+            more = ""
         yield Check("libcupti", "ok", f"{path}{more}")
         if version is not None:
             yield _versions(path, version)
     elif version is not None:
-        finding = f"the driver (CUDA {cuda.version_text(version)}) is older than {others}"
+        finding = (
+            f"the driver (CUDA {cuda.version_text(version)}) is older than {others}"
+        )
         yield Check("versions", "problem", finding, f"pip install {wheel}")
 
 
@@ -167,23 +198,35 @@ def _versions(path: Path, driver_version: int) -> Check:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        return Check("versions", "problem", f"libcupti cannot be loaded: {error}", "reinstall it")
+        return Check(
+            "versions", "problem", f"libcupti cannot be loaded: {error}", "reinstall it"
+        )
     number = ctypes.c_uint32()
     library.cuptiGetVersion(ctypes.byref(number))
-    ours, theirs = cuda.cupti_version_text(number.value), cuda.version_text(driver_version)
-    return Check("versions", "ok", f"CUPTI {ours} works with the driver's CUDA {theirs}")
+    ours = cuda.cupti_version_text(number.value)
+    theirs = cuda.version_text(driver_version)
+    return Check(
+        "versions", "ok", f"CUPTI {ours} works with the driver's CUDA {theirs}"
+    )
 
 
 def _injection() -> Check:
     others = environment.others(os.environ)
     active = surroundings.tools(os.environ)
     if not others and not active:
-        return Check("other tools", "ok", "no other tool has set the injection variables")
+        return Check(
+            "other tools", "ok", "no other tool has set the injection variables"
+        )
     findings = [f"{name} is set to {library}" for name, library in others.items()]
-    findings += [f"this process runs under {tool.name} ({', '.join(signs)})" for tool, signs in active]
+    findings += [
+        f"this process runs under {tool.name} ({', '.join(signs)})"
+        for tool, signs in active
+    ]
     advice = [tool.advice for tool, _ in active]
     if others:
-        advice.append("`cutrace record` replaces it; unset it to use cutrace from inside a program")
+        advice.append(
+            "`cutrace record` replaces it; unset it to use cutrace from inside a program"
+        )
     return Check("other tools", "warning", "; ".join(findings), "; ".join(advice))
 
 
@@ -204,13 +247,23 @@ def _sharing(trial: Trial) -> Iterator[Check]:
             "record on an instance that has all compute slices of its GPU instance, or ask the administrator to turn "
             "MIG off for this GPU (nvidia-smi -mig 0)"
         )
-        yield _shared("MIG", "the GPU is a MIG instance: other instances run beside it unseen", advice, recorded)
+        yield _shared(
+            "MIG",
+            "the GPU is a MIG instance: other instances run beside it unseen",
+            advice,
+            recorded,
+        )
     elif part == "vGPU":
         advice = (
             "ask the administrator of the hypervisor to allow it for this virtual machine (the vGPU parameter "
             "enable_profiling=1, with a driver of the same release on both sides)"
         )
-        yield _shared("vGPU", "the GPU is virtual, and the hypervisor may share it", advice, recorded)
+        yield _shared(
+            "vGPU",
+            "the GPU is virtual, and the hypervisor may share it",
+            advice,
+            recorded,
+        )
 
 
 def _shared(name: str, finding: str, advice: str, recorded: bool) -> Check:
@@ -225,8 +278,16 @@ def _permissions(trial: Trial) -> Check:
         advice = "join the group that owns it, or ask for access"
         return Check("permissions", "problem", f"no access to {control}", advice)
     if "PRIVILEGE" in trial.notes.upper():
-        advice = "see docs/troubleshooting.md" if surroundings.may_administrate() else _getting_privileges()
-        return Check("permissions", "warning", f"the driver refuses a part of the recording: {trial.notes}", advice)
+        if surroundings.may_administrate():
+            advice = "see docs/troubleshooting.md"
+        else:
+            advice = _getting_privileges()
+        return Check(
+            "permissions",
+            "warning",
+            f"the driver refuses a part of the recording: {trial.notes}",
+            advice,
+        )
     return Check("permissions", "ok", "the driver refuses nothing")
 
 
@@ -246,12 +307,18 @@ def _counters() -> Iterator[Check]:
     if path is None or cuda.driver_version() is None:
         return
     needless = "recording needs no counters; hardware metrics do"
-    if refused := counters_refused():
+    refused = counters_refused()
+    if refused:
         finding, advice = refused
         yield Check("counters", "warning", f"{finding}; {needless}", advice)
     elif not cuda.nvperf_host(path).exists():
         finding = f"{cuda.nvperf_host(path).name} is not beside {path}; {needless}"
-        yield Check("counters", "warning", finding, "install all of CUPTI: pip install nvidia-cuda-cupti")
+        yield Check(
+            "counters",
+            "warning",
+            finding,
+            "install all of CUPTI: pip install nvidia-cuda-cupti",
+        )
     elif surroundings.dcgm():
         finding = "this user may read the GPU's counters; DCGM runs here and holds them while it profiles"
         yield Check("counters", "ok", finding)
@@ -262,9 +329,14 @@ def _counters() -> Iterator[Check]:
 def counters_refused() -> tuple[str, str] | None:
     """A known reason why counters of the GPU cannot be read here, and what to do; None when there is none."""
     if surroundings.counters_restricted() and not surroundings.may_administrate():
-        return "this user may not read the GPU's counters (ERR_NVGPUCTRPERM)", _getting_privileges()
+        return (
+            "this user may not read the GPU's counters (ERR_NVGPUCTRPERM)",
+            _getting_privileges(),
+        )
     if surroundings.mps(os.environ) is not None:
-        advice = "run the program outside MPS: CUDA_MPS_PIPE_DIRECTORY=/nowhere cutrace ..."
+        advice = (
+            "run the program outside MPS: CUDA_MPS_PIPE_DIRECTORY=/nowhere cutrace ..."
+        )
         return "clients of MPS cannot read the GPU's counters", advice
     return None
 
@@ -273,14 +345,34 @@ def _nvtx(trial: Trial) -> Check:
     if trial.marks:
         return Check("NVTX", "ok", "a mark went through the collector into a capture")
     reason = trial.nvtx_error or trial.notes or "the mark is not in the capture"
-    return Check("NVTX", "problem", f"a mark was not recorded: {reason}", "see docs/troubleshooting.md, NVTX")
+    return Check(
+        "NVTX",
+        "problem",
+        f"a mark was not recorded: {reason}",
+        "see docs/troubleshooting.md, NVTX",
+    )
 
 
 def _capture(trial: Trial) -> Check:
     if trial.gpu_error:
-        return Check("capture", "problem", "no GPU work could be recorded", "solve the problems above")
+        return Check(
+            "capture",
+            "problem",
+            "no GPU work could be recorded",
+            "solve the problems above",
+        )
     if trial.memsets:
-        version, path = cuda.cupti_version_text(trial.info.get("cupti_version")), trial.info.get("cupti_path")
-        return Check("capture", "ok", f"work on the GPU was recorded with CUPTI {version} ({path})")
+        version = cuda.cupti_version_text(trial.info.get("cupti_version"))
+        path = trial.info.get("cupti_path")
+        return Check(
+            "capture",
+            "ok",
+            f"work on the GPU was recorded with CUPTI {version} ({path})",
+        )
     reason = trial.notes or "its memory fill is not in the capture"
-    return Check("capture", "problem", f"work on the GPU was not recorded: {reason}", "see docs/troubleshooting.md")
+    return Check(
+        "capture",
+        "problem",
+        f"work on the GPU was not recorded: {reason}",
+        "see docs/troubleshooting.md",
+    )

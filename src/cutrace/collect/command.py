@@ -24,8 +24,12 @@ _FORWARDED = {
     if hasattr(signal, name)  # other systems lack some
 }
 #: Signals that only the command uses.
-_OF_COMMAND = {getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)}
-_SIGNALS = _FORWARDED | {getattr(signal, "SIGCHLD", signal.SIGINT)}  # Windows has no SIGCHLD and records nothing
+_OF_COMMAND = {
+    getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+}
+_SIGNALS = _FORWARDED | {
+    getattr(signal, "SIGCHLD", signal.SIGINT)
+}  # Windows has no SIGCHLD and records nothing
 _SI_KERNEL = 0x80
 #: Seconds after which the end of the command is looked for without a signal, which another thread may have taken.
 _LONGEST_WAIT = 0.2
@@ -54,8 +58,17 @@ def record_command(
     # A signal that arrives after the command's end must not end the recording before its capture is complete.
     with _collected(_OF_COMMAND):
         try:
-            environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
-            status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
+            environ = {
+                **os.environ,
+                **(variables or {}),
+                **environment.injection(options, to.directory, to.dump),
+            }
+            status = _run(
+                executable,
+                command,
+                environ,
+                to.directory if options.keeps_newest else None,
+            )
         except BaseException:
             to.discard()
             raise
@@ -70,18 +83,25 @@ def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def find_command(name: str) -> str:
     """The path of a command, searched as a shell does. Raises :class:`CutraceError` when there is none."""
-    if path := shutil.which(name):
+    path = shutil.which(name)
+    if path:
         return path
     file = Path(name)
     if name and file.is_dir():
-        raise CutraceError(f"command cannot be executed: {name} is a folder. Name a program.")
+        raise CutraceError(
+            f"command cannot be executed: {name} is a folder. Name a program."
+        )
     if os.sep in name and file.exists():
-        raise CutraceError(f"command cannot be executed: {name}. Make it executable, or name its interpreter.")
+        raise CutraceError(
+            f"command cannot be executed: {name}. Make it executable, or name its interpreter."
+        )
     if file.is_file():
         raise CutraceError(
             f"command not found: {name}. To run the file in this folder, write ./{name} or name its interpreter."
         )
-    raise CutraceError(f"command not found: {name or 'its name is empty'}. Check its name and PATH.")
+    raise CutraceError(
+        f"command not found: {name or 'its name is empty'}. Check its name and PATH."
+    )
 
 
 def _ask_for_dumps(directory: Path) -> None:
@@ -89,7 +109,11 @@ def _ask_for_dumps(directory: Path) -> None:
     for process in recorded(list(directory.glob("*.bin"))):
         pid = process.partition("-")[0]
         with suppress(OSError, ValueError):  # the process has ended
-            caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", Path("/proc", pid, "status").read_text(), re.MULTILINE)
+            caught = re.search(
+                r"^SigCgt:\s*([0-9a-f]+)",
+                Path("/proc", pid, "status").read_text(),
+                re.MULTILINE,
+            )
             if caught and int(caught[1], 16) >> (signal.SIGUSR2 - 1) & 1:
                 os.kill(int(pid), signal.SIGUSR2)
 
@@ -104,7 +128,12 @@ def signals_blocked(signals: Iterable[int]) -> Iterator[Iterable[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], dumping: Path | None) -> int:
+def _run(
+    executable: str,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    dumping: Path | None,
+) -> int:
     """Run a command to its end and forward signals to it. Returns the status as a shell gives it.
 
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
@@ -114,7 +143,13 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
         try:
             # The command must not inherit the signals that are blocked here or ignored by Python.
             defaults = [signal.SIGPIPE, signal.SIGXFSZ]
-            pid = os.posix_spawn(executable, list(command), environ, setsigmask=before, setsigdef=defaults)
+            pid = os.posix_spawn(
+                executable,
+                list(command),
+                environ,
+                setsigmask=before,
+                setsigdef=defaults,
+            )
         except OSError as error:
             if error.errno == errno.ENOEXEC:
                 reason = "it is not a program for this machine and does not begin with #!. Name its interpreter."
@@ -125,7 +160,9 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 code = os.waitstatus_to_exitcode(status)
-                return code if code >= 0 else 128 - code
+                if code >= 0:
+                    return code
+                return 128 - code
             received = signal.sigtimedwait(_SIGNALS, _LONGEST_WAIT)
             # The terminal sends its signals (Ctrl-C) to the command as well.
             if received is not None and received.si_code != _SI_KERNEL:
@@ -150,7 +187,9 @@ def _collected(signals: Iterable[int]) -> Iterator[list[int]]:
     if threading.current_thread() is threading.main_thread():
         for number in signals:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                before[number] = signal.signal(number, lambda number, _: taken.append(number))
+                before[number] = signal.signal(
+                    number, lambda number, _: taken.append(number)
+                )
     try:
         yield taken
     finally:

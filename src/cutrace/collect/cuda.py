@@ -43,7 +43,10 @@ def initialised() -> bool:
     """Whether this process has initialised CUDA."""
     library = loaded("libcuda.so.1")
     count = ctypes.c_int()
-    return library is not None and library.cuDeviceGetCount(ctypes.byref(count)) != _CUDA_NOT_INITIALIZED
+    return (
+        library is not None
+        and library.cuDeviceGetCount(ctypes.byref(count)) != _CUDA_NOT_INITIALIZED
+    )
 
 
 def cupti_in_process() -> Path | None:
@@ -62,7 +65,8 @@ def cupti_libraries() -> dict[Path, int]:
     """All libcupti copies of wheels, toolkits and conda, with their CUDA major version, in order of preference."""
     libraries: dict[Path, tuple[Path, int]] = {}
     for path in _installed():
-        if match := re.fullmatch(r"libcupti\.so\.(\d+)", path.name):
+        match = re.fullmatch(r"libcupti\.so\.(\d+)", path.name)
+        if match:
             libraries.setdefault(path.resolve(), (path, int(match[1])))
     return dict(libraries.values())
 
@@ -75,7 +79,9 @@ def find_cupti() -> Path | None:
     usable = [path for path, major in libraries.items() if major <= newest]
     if usable:
         return max(usable, key=libraries.__getitem__)
-    return None if libraries or version is None else _by_pathfinder()
+    if libraries or version is None:
+        return None
+    return _by_pathfinder()
 
 
 def nvperf_host(cupti: Path) -> Path:
@@ -85,20 +91,28 @@ def nvperf_host(cupti: Path) -> Path:
 
 def version_text(version: int | None) -> str:
     """``13.0`` of 13000."""
-    return "unknown" if not version else f"{version // 1000}.{version % 1000 // 10}"
+    if not version:
+        return "unknown"
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def cupti_version_text(version: int | None) -> str:
     """``13.0`` of 130000. Versions before 13.0 are small numbers: 26 is ``API 26``."""
     if not version:
         return "unknown"
-    return f"{version // 10000}.{version % 10000 // 100}" if version >= 10000 else f"API {version}"
+    if version >= 10000:
+        return f"{version // 10000}.{version % 10000 // 100}"
+    return f"API {version}"
 
 
 def _installed() -> Iterator[Path]:
     for entry in map(Path, sys.path):
         yield from sorted(entry.glob("nvidia/*/lib/libcupti.so.*"), reverse=True)
-    roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX") if os.environ.get(name)]
+    roots = [
+        os.environ[name]
+        for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
+        if os.environ.get(name)
+    ]
     for root in map(Path, (*roots, "/usr/local/cuda")):
         for folder in ("extras/CUPTI/lib64", "lib64", "lib"):
             yield from sorted((root / folder).glob("libcupti.so.*"), reverse=True)

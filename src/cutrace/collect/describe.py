@@ -13,7 +13,9 @@ def markdown(options: type[Options] = Options) -> str:
         value = row.metavar or "|".join(row.choices)
         flag = f"{row.flag} {value}".rstrip()
         cells = [f"`{flag}`" if row.verbs else "", f"`{_argument(row)}`", _meaning(row)]
-        lines.append(" | ".join(["", *(cell.replace("|", "\\|") for cell in cells), ""]).strip())
+        lines.append(
+            " | ".join(["", *(cell.replace("|", "\\|") for cell in cells), ""]).strip()
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -21,7 +23,9 @@ def _argument(row: Option) -> str:
     """An example of the argument in Python."""
     if row.switch is not None:
         return f"{row.keyword}={row.switch}"
-    return f"{row.keyword}={row.example}" if row.number else f'{row.keyword}="{row.example}"'
+    if row.number:
+        return f"{row.keyword}={row.example}"
+    return f'{row.keyword}="{row.example}"'
 
 
 def _meaning(row: Option) -> str:

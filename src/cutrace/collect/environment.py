@@ -14,7 +14,9 @@ NVTX = "NVTX_INJECTION64_PATH"
 OPTIONS = "CUTRACE_OPTIONS"
 
 
-def injection(options: Options, directory: Path | None, dump: Path | None = None) -> dict[str, str]:
+def injection(
+    options: Options, directory: Path | None, dump: Path | None = None
+) -> dict[str, str]:
     """The variables for a program and its children. Each process writes a file into ``directory``, and its dumps next
     to ``dump`` (see :meth:`Options.text`). Without a directory, somebody can attach to them (:mod:`.standby`), and
     ``options`` are the defaults of these recordings."""
@@ -26,7 +28,10 @@ def injection(options: Options, directory: Path | None, dump: Path | None = None
 
 def on_standby(environment: Mapping[str, str]) -> bool:
     """Whether a program with these variables waits for somebody to attach, instead of recording from its start."""
-    return re.search(r"(^|[;\n])\s*standby\s*=\s*1", environment.get(OPTIONS, "")) is not None
+    return (
+        re.search(r"(^|[;\n])\s*standby\s*=\s*1", environment.get(OPTIONS, ""))
+        is not None
+    )
 
 
 def recorded(environment: Mapping[str, str]) -> bool:
@@ -39,5 +44,6 @@ def others(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name in (CUDA, NVTX)
-        if (value := environment.get(name)) and Path(value).name != collector_path().name
+        if (value := environment.get(name))
+        and Path(value).name != collector_path().name
     }

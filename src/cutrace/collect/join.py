@@ -82,7 +82,14 @@ class Destination:
         except OSError as error:
             raise unwritable(output, error) from None
         try:
-            return cls(output, capture, dump, directory, options.redact, start_sampling(options, directory))
+            return cls(
+                output,
+                capture,
+                dump,
+                directory,
+                options.redact,
+                start_sampling(options, directory),
+            )
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -111,7 +118,14 @@ class Destination:
         self.discard()
         processes = len(recorded(parts))
         wrote = processes or self.sampling is not None
-        return Recording(status, self.output if wrote else None, self.capture, processes, running, trouble)
+        return Recording(
+            status,
+            self.output if wrote else None,
+            self.capture,
+            processes,
+            running,
+            trouble,
+        )
 
     def discard(self) -> None:
         """End sampling at once, and remove the folder and its files."""
@@ -127,7 +141,10 @@ def free_output(output: Path) -> Path:
     stem = output.name.removesuffix(suffix)
     for number in itertools.count(1):
         name = output.with_name(f"{stem}-{number}{suffix}")
-        if not name.exists() and not name.with_name(f"{stem}-{number}{_CAPTURE}").exists():
+        if (
+            not name.exists()
+            and not name.with_name(f"{stem}-{number}{_CAPTURE}").exists()
+        ):
             return name
     raise AssertionError("there is always a next number")
 
@@ -137,7 +154,10 @@ def _format_of(output: Path) -> tuple[str, str]:
     from ..plugins import own_exporters
 
     endings = [
-        (suffix, e.name) for e in own_exporters() for suffix in e.suffixes if output.name.lower().endswith(suffix)
+        (suffix, e.name)
+        for e in own_exporters()
+        for suffix in e.suffixes
+        if output.name.lower().endswith(suffix)
     ]
     suffix, name = max(endings, key=lambda pair: len(pair[0]), default=("", ""))
     return output.name[len(output.name) - len(suffix) :], name
@@ -153,7 +173,9 @@ def _captures(output: Path) -> tuple[Path, Path]:
         return output, output
     check_destination(output, ())
     beside = output.with_name(output.name.removesuffix(suffix) + _CAPTURE)
-    return (output if name == "perfetto" and not suffix.lower().endswith(".gz") else beside), beside
+    return (
+        output if name == "perfetto" and not suffix.lower().endswith(".gz") else beside
+    ), beside
 
 
 # How long (s) to wait for ending processes to close their files.
@@ -165,7 +187,9 @@ def finished_parts(directory: Path) -> tuple[list[Path], tuple[int, ...]]:
     deadline = time.monotonic() + _GRACE
     while True:
         parts = sorted(p for p in directory.glob("*.bin") if p.stat().st_size)
-        running = tuple(sorted({pid for part in parts if (pid := writer(part)) is not None}))
+        running = tuple(
+            sorted({pid for part in parts if (pid := writer(part)) is not None})
+        )
         if not running or time.monotonic() > deadline:
             return parts, running
         time.sleep(0.02)
@@ -175,8 +199,12 @@ def writer(part: Path) -> int | None:
     """The process that still has its file (``<pid>-<instance>.bin``) open; None when it is closed."""
     pid = part.name.partition("-")[0]
     target = part.resolve()
-    with suppress(OSError, ValueError):  # the process has ended, or belongs to another user
-        if any(link.readlink() == target for link in Path("/proc", pid, "fd").iterdir()):
+    with suppress(
+        OSError, ValueError
+    ):  # the process has ended, or belongs to another user
+        if any(
+            link.readlink() == target for link in Path("/proc", pid, "fd").iterdir()
+        ):
             return int(pid)
     return None
 
@@ -184,7 +212,11 @@ def writer(part: Path) -> int | None:
 def recorded(parts: Sequence[Path]) -> set[str]:
     """``<pid>-<instance>`` of each process that wrote these files. One that keeps its newest rows, or records windows,
     has several files."""
-    return {"-".join(_WINDOW.sub("", part.stem).split("-")[:2]) for part in parts if part.name != SAMPLES}
+    return {
+        "-".join(_WINDOW.sub("", part.stem).split("-")[:2])
+        for part in parts
+        if part.name != SAMPLES
+    }
 
 
 def _order(part: Path) -> tuple[bool, int, str, int]:
@@ -192,7 +224,12 @@ def _order(part: Path) -> tuple[bool, int, str, int]:
     window = _WINDOW.search(part.stem)
     # What has no number yet is the newest window.
     number = int(window[1]) if window else sys.maxsize
-    return part.name == SAMPLES, started(part), _WINDOW.sub("", part.stem) + part.suffix, number
+    return (
+        part.name == SAMPLES,
+        started(part),
+        _WINDOW.sub("", part.stem) + part.suffix,
+        number,
+    )
 
 
 def started(path: Path) -> int:
@@ -207,7 +244,9 @@ def started(path: Path) -> int:
         return 0
 
 
-def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = False) -> None:
+def join(
+    parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = False
+) -> None:
     """Join ``parts`` into ``output``, in the order of their start and with samples last; an existing file is replaced
     in one step. ``redacted`` applies :func:`cutrace.runbin.redaction.redact`.
 

@@ -63,12 +63,17 @@ class Collector:
             self._library.cutrace_mark.argtypes = [ctypes.c_char_p]
             self._library.cutrace_cut.argtypes = [ctypes.c_char_p]
             self._library.cutrace_notes.restype = ctypes.c_char_p
-            self._library.cutrace_stats.argtypes = [ctypes.POINTER(CollectorStats), ctypes.c_size_t]
+            self._library.cutrace_stats.argtypes = [
+                ctypes.POINTER(CollectorStats),
+                ctypes.c_size_t,
+            ]
             self._library.cutrace_now.restype = ctypes.c_uint64
             self._library.cutrace_last_error.restype = ctypes.c_char_p
             self._library.cutrace_version.restype = ctypes.c_char_p
         except (OSError, AttributeError) as error:
-            raise CutraceError(f"the collector cannot be loaded ({error}): install cutrace again") from None
+            raise CutraceError(
+                f"the collector cannot be loaded ({error}): install cutrace again"
+            ) from None
 
     def start(self, options: str) -> None:
         """Start recording. Raises :class:`CutraceError` when a recording runs or the options are invalid."""
@@ -103,7 +108,9 @@ class Collector:
         Returns False, and writes no file, when nothing is recorded yet. Raises :class:`CutraceError` when no recording
         runs, the recording keeps all its rows, or the file cannot be written; the recording goes on.
         """
-        return self._wrote(self._library.cutrace_dump(ctypes.c_char_p(os.fsencode(path))))
+        return self._wrote(
+            self._library.cutrace_dump(ctypes.c_char_p(os.fsencode(path)))
+        )
 
     def notes(self) -> str:
         """Sentences about what this recording, or the last one, cannot record, such as which tool holds CUPTI. One a
@@ -120,7 +127,9 @@ class Collector:
 
     def stats(self) -> CollectorStats:
         stats = CollectorStats(size=ctypes.sizeof(CollectorStats))
-        self._check(self._library.cutrace_stats(ctypes.byref(stats), ctypes.sizeof(stats)))
+        self._check(
+            self._library.cutrace_stats(ctypes.byref(stats), ctypes.sizeof(stats))
+        )
         return stats
 
     @property
@@ -134,8 +143,10 @@ class Collector:
     @property
     def last_error(self) -> str:
         """The sentence of the last failure in this thread, "" for none."""
-        text = self._library.cutrace_last_error()
-        return text.decode(errors="replace") if text else ""
+        text: bytes | None = self._library.cutrace_last_error()
+        if text:
+            return text.decode(errors="replace")
+        return ""
 
     def _wrote(self, status: int) -> bool:
         self._check(min(status, 0))
@@ -143,7 +154,9 @@ class Collector:
 
     def _check(self, status: int) -> None:
         if status != 0:
-            raise CutraceError(self.last_error or f"the collector failed with status {status}")
+            raise CutraceError(
+                self.last_error or f"the collector failed with status {status}"
+            )
 
 
 @cache

@@ -48,7 +48,8 @@ _LONGEST = 365 * 24 * 3600 * 10**9
 _PERIOD = 1 << 15
 _PERIODS = [1 << power for power in range(5, 32)]
 _MOST_ANNOTATED = 64
-_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
+_SHORTEST_INTERVAL = 1_000
+_LONGEST_INTERVAL = 10**9
 # The kinds of API calls with Python stacks. Of launches, one in so many can have one.
 _STACKS = ("sync", "alloc", "copy", "launch")
 _FEWEST_STACKS = 2**32 - 1
@@ -60,9 +61,13 @@ def kinds(given: str | Sequence[str]) -> tuple[str, ...]:
     names = [word.strip() for word in words]
     unknown = [name for name in names if name not in KINDS]
     if unknown:
-        raise CutraceError(f"unknown kind of activity: {', '.join(map(repr, unknown))}; choose from {', '.join(KINDS)}")
+        raise CutraceError(
+            f"unknown kind of activity: {', '.join(map(repr, unknown))}; choose from {', '.join(KINDS)}"
+        )
     if not names:
-        raise CutraceError(f"no kind of activity is named: choose from {', '.join(KINDS)}")
+        raise CutraceError(
+            f"no kind of activity is named: choose from {', '.join(KINDS)}"
+        )
     return tuple(dict.fromkeys(names))
 
 
@@ -75,7 +80,9 @@ def annotated(given: str | Sequence[str]) -> tuple[str, ...]:
         if problem:
             raise CutraceError(problem)
     if len(names) > _MOST_ANNOTATED:
-        raise CutraceError(f"{len(names)} names to annotate are too many: give up to {_MOST_ANNOTATED}, or patterns")
+        raise CutraceError(
+            f"{len(names)} names to annotate are too many: give up to {_MOST_ANNOTATED}, or patterns"
+        )
     return names
 
 
@@ -93,19 +100,25 @@ def stacks(given: str | Sequence[str]) -> tuple[str, ...]:
         one_in = _one_in(kind, share) if colon else 1
         chosen[kind] = kind if one_in == 1 else f"{kind}:{one_in}"
     if not chosen:
-        raise CutraceError(f"no kind of call with stacks is named: choose from {', '.join(_STACKS)}")
+        raise CutraceError(
+            f"no kind of call with stacks is named: choose from {', '.join(_STACKS)}"
+        )
     return tuple(chosen[kind] for kind in _STACKS if kind in chosen)
 
 
 def _one_in(kind: str, share: str) -> int:
     """The number N of ``1/N``."""
     if kind != "launch":
-        raise CutraceError(f"{kind}:{share} is not possible: only launches can have a stack in one of N calls")
+        raise CutraceError(
+            f"{kind}:{share} is not possible: only launches can have a stack in one of N calls"
+        )
     one, _, number = share.partition("/")
     is_share = one == "1" and number.isascii() and number.isdecimal()
     count = int(number) if is_share else 0
     if not 1 <= count <= _FEWEST_STACKS:
-        raise CutraceError(f"launch:{share} says no share of the launches: write launch:1/N, such as launch:1/100")
+        raise CutraceError(
+            f"launch:{share} says no share of the launches: write launch:1/N, such as launch:1/100"
+        )
     return count
 
 
@@ -113,7 +126,9 @@ def stacks_min(time: int | str) -> int:
     """The least time (ns) of calls with stacks."""
     ns = parse_duration(time)
     if not 1 <= ns <= _LONGEST:
-        raise CutraceError(f"the least time of calls with stacks cannot be {time}: give 1ns or more, such as 20us")
+        raise CutraceError(
+            f"the least time of calls with stacks cannot be {time}: give 1ns or more, such as 20us"
+        )
     return ns
 
 
@@ -121,7 +136,9 @@ def interval(time: int | str) -> int:
     """The time (ns) between two samples."""
     ns = parse_duration(time)
     if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
-        raise CutraceError(f"samples cannot be {time} apart: give 1us or more, up to 1s, such as 100us")
+        raise CutraceError(
+            f"samples cannot be {time} apart: give 1us or more, up to 1s, such as 100us"
+        )
     return ns
 
 
@@ -138,7 +155,9 @@ def dump_pause(time: int | str) -> int:
 def _milliseconds(what: str, time: int | str) -> int:
     ns = parse_duration(time)
     if not _MS <= ns <= _LONGEST:
-        raise CutraceError(f"the {what} cannot be {time}: give 1ms or more, up to a year, such as 30s")
+        raise CutraceError(
+            f"the {what} cannot be {time}: give 1ms or more, up to a year, such as 30s"
+        )
     return ns // _MS
 
 
@@ -162,7 +181,9 @@ def max_size(given: int | str) -> int:
 def _size(name: str, given: int | str, least: int) -> int:
     size = parse_size(given)
     if not least <= size < _TOO_MUCH:
-        raise CutraceError(f"the limit of {name} cannot be {given}: give {format_size(least)} or more, up to 8000 TiB")
+        raise CutraceError(
+            f"the limit of {name} cannot be {given}: give {format_size(least)} or more, up to 8000 TiB"
+        )
     return size
 
 
@@ -171,19 +192,27 @@ def capture_range(given: str) -> str:
     if given in ("profiler", "none"):
         return given
     if not given.startswith(OF_NVTX):
-        raise CutraceError(f"the capture range {given!r} is unknown: write {CAPTURE_RANGES}")
+        raise CutraceError(
+            f"the capture range {given!r} is unknown: write {CAPTURE_RANGES}"
+        )
     name = given.removeprefix(OF_NVTX).strip()
     if not name:
-        raise CutraceError(f"the capture range {given!r} names no range: write {CAPTURE_RANGES}")
+        raise CutraceError(
+            f"the capture range {given!r} names no range: write {CAPTURE_RANGES}"
+        )
     if ";" in name or "\n" in name:
-        raise CutraceError(f"the capture range {given!r} has a semicolon or a line break: write ? in its place")
+        raise CutraceError(
+            f"the capture range {given!r} has a semicolon or a line break: write ? in its place"
+        )
     return f"{OF_NVTX}{name}"
 
 
 def capture_range_end(given: str) -> str:
     """The number of windows: ``stop``, ``repeat`` or ``repeat:N``."""
     if not re.fullmatch(r"stop|repeat(:0*[1-9][0-9]{0,17})?", given):
-        raise CutraceError(f"the end of capture ranges {given!r} is unknown: write stop, repeat or repeat:N")
+        raise CutraceError(
+            f"the end of capture ranges {given!r} is unknown: write stop, repeat or repeat:N"
+        )
     return given
 
 
@@ -202,7 +231,11 @@ def conditions(given: str | Sequence[str]) -> tuple[str, ...]:
 def _unreadable(condition: str) -> str:
     from difflib import get_close_matches
 
-    forms = {"nvtx": "nvtx:NAME > 1.5s", "gpu idle": "gpu idle > 500ms", "memory": "memory > 70GiB"}
+    forms = {
+        "nvtx": "nvtx:NAME > 1.5s",
+        "gpu idle": "gpu idle > 500ms",
+        "memory": "memory > 70GiB",
+    }
     subject = re.split("[:>]", condition.lower())[0].strip()
     close = get_close_matches(subject, forms, 1)
     meant = f" Did you mean {forms[close[0]]}?" if close and close[0] != subject else ""
@@ -216,7 +249,9 @@ def sample(given: str | Sequence[str]) -> str | None:
     """What is sampled: ``metrics``, ``metrics=SET|NAME,...``, or ``pc=CYCLES`` with the number of cycles filled in."""
     listed = [given] if isinstance(given, str) else given
     if len(listed) > 1:
-        raise CutraceError("CUPTI cannot sample metrics and program counters together: give --sample once")
+        raise CutraceError(
+            "CUPTI cannot sample metrics and program counters together: give --sample once"
+        )
     if not listed:
         return None
     what, equals, chosen = listed[0].partition("=")

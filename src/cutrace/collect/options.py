@@ -51,7 +51,9 @@ def _one_line(value: Any) -> list[object]:
 
 def _program_counters(sample: str) -> list[object]:
     """The collector samples program counters; another process samples metrics."""
-    return [sample] if sample.startswith("pc=") else []
+    if sample.startswith("pc="):
+        return [sample]
+    return []
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,26 @@ class Option:
     def flag(self) -> str:
         """The option on the command line."""
         name = self.keyword.replace("_", "-")
-        return f"--no-{name}" if self.switch is False else f"--{name}"
+        if self.switch is False:
+            return f"--no-{name}"
+        return f"--{name}"
 
     def parsed(self, given: Any) -> Any:
         """Return the field's value for what users give. Raises :class:`CutraceError`."""
         if self.choices and given not in self.choices:
-            raise CutraceError(f"{self.keyword}={given!r} is unknown: choose one of {', '.join(self.choices)}")
+            raise CutraceError(
+                f"{self.keyword}={given!r} is unknown: choose one of {', '.join(self.choices)}"
+            )
         return self.parse(given)
 
 
-def option(help: str, parse: Callable[[Any], Any] = _as_given, *, initial: Any = None, **more: Any) -> Any:
+def option(
+    help: str,
+    parse: Callable[[Any], Any] = _as_given,
+    *,
+    initial: Any = None,
+    **more: Any,
+) -> Any:
     """Declare an option as a field of :class:`Options`. ``initial`` is the field's value without the option, ``more``
     the other fields of :class:`Option`."""
     return field(default=initial, metadata={"option": Option(help, parse, **more)})
@@ -267,7 +279,11 @@ class Options:
         verbs=_OF_OUTPUT,
     )
     flush_ms: int | None = option(
-        "Milliseconds between flushes of complete records.", number=True, default="100", example="50", verbs=()
+        "Milliseconds between flushes of complete records.",
+        number=True,
+        default="100",
+        example="50",
+        verbs=(),
     )
     share: bool = option(
         "Ask for a CUPTI that serves other tools too (13.5 and later).",
@@ -318,7 +334,9 @@ class Options:
         for declared in fields(cls):
             row: Option = declared.metadata["option"]
             key = declared.name if row.key is None else row.key
-            found[declared.name] = replace(row, keyword=row.keyword or declared.name, key=key)
+            found[declared.name] = replace(
+                row, keyword=row.keyword or declared.name, key=key
+            )
         return found
 
     @classmethod
@@ -352,24 +370,38 @@ class Options:
         if self.annotate and not self._records("nvtx"):
             raise CutraceError("annotated functions are NVTX ranges: record NVTX too")
         if self.code and not self._records("kernel"):
-            raise CutraceError("the machine code is that of recorded kernels: record the kind of activity 'kernel' too")
+            raise CutraceError(
+                "the machine code is that of recorded kernels: record the kind of activity 'kernel' too"
+            )
         if self.stacks_min_ns is not None and self.stacks is None:
-            raise CutraceError("a least time of calls with stacks needs stacks: say of which calls, such as sync")
+            raise CutraceError(
+                "a least time of calls with stacks needs stacks: say of which calls, such as sync"
+            )
         if self.interval_ns is not None and self.sampled_metrics is None:
-            raise CutraceError("an interval needs samples of metrics: say what to sample, such as metrics")
+            raise CutraceError(
+                "an interval needs samples of metrics: say what to sample, such as metrics"
+            )
 
     def _check_windows(self) -> None:
         """Raise :class:`CutraceError` where a capture range does not go with the other options."""
         if self.capture_range_end is not None and self.capture_range is None:
-            raise CutraceError(f"the end of capture ranges needs a capture range: write {CAPTURE_RANGES}")
+            raise CutraceError(
+                f"the end of capture ranges needs a capture range: write {CAPTURE_RANGES}"
+            )
         if not self.records_windows:
             return
         if str(self.capture_range).startswith(OF_NVTX) and not self._records("nvtx"):
-            raise CutraceError(f"the capture range {self.capture_range!r} needs NVTX: record it too")
+            raise CutraceError(
+                f"the capture range {self.capture_range!r} needs NVTX: record it too"
+            )
         if self.keeps_newest:
-            raise CutraceError("a recording of capture ranges cannot keep the newest rows: leave out last and rotate")
+            raise CutraceError(
+                "a recording of capture ranges cannot keep the newest rows: leave out last and rotate"
+            )
         if self.sample is not None:
-            raise CutraceError("a recording of capture ranges cannot sample: leave out one of them")
+            raise CutraceError(
+                "a recording of capture ranges cannot sample: leave out one of them"
+            )
 
     def _check_newest_rows(self) -> None:
         """Raise :class:`CutraceError` where the newest rows cannot be kept."""
@@ -379,7 +411,11 @@ class Options:
             )
         if self.rotate and self.max_size is None and self.last_ms is None:
             raise CutraceError("rotate needs a maximum size: give one, such as 1GiB")
-        if self.keeps_newest and self.max_size is not None and self.max_size < _LEAST_ROTATED:
+        if (
+            self.keeps_newest
+            and self.max_size is not None
+            and self.max_size < _LEAST_ROTATED
+        ):
             raise CutraceError(
                 f"this size is too small for the newest rows: give {format_size(_LEAST_ROTATED)} or more"
             )
@@ -388,7 +424,9 @@ class Options:
         """Raise :class:`CutraceError` for conditions that cannot become true, and limits without a condition."""
         has_limit = self.dump_limit is not None or self.dump_pause_ms is not None
         if has_limit and not self.dump_when:
-            raise CutraceError("a limit or a pause of dumps needs a condition for dumps, such as 'gpu idle > 500ms'")
+            raise CutraceError(
+                "a limit or a pause of dumps needs a condition for dumps, such as 'gpu idle > 500ms'"
+            )
         if self.dump_when and not self.keeps_newest:
             raise CutraceError(
                 'only a recording of the newest rows is dumped: say how much it keeps, such as --last 30s (last="30s")'
@@ -475,7 +513,9 @@ class Options:
             lines.append(f"annotator={Path(annotate.__file__).absolute()}")
         for name, row in self.declared().items():
             value = getattr(self, name)
-            is_given = value != getattr(type(self), name)  # the class has the value without the option
+            is_given = value != getattr(
+                type(self), name
+            )  # the class has the value without the option
             if row.key and is_given:
                 lines += [f"{row.key}={written}" for written in row.lines(value)]
         for line in lines:
@@ -494,4 +534,6 @@ def completed(options: Options) -> Options:
     from .cuda import find_cupti
 
     path = find_cupti()
-    return options if path is None else replace(options, cupti=str(path))
+    if path is None:
+        return options
+    return replace(options, cupti=str(path))

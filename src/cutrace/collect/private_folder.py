@@ -61,5 +61,9 @@ def _is_private(folder: Path) -> bool:
     """Whether only this user can enter a folder, which is no link."""
     with suppress(OSError):
         status = folder.lstat()
-        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        return (
+            stat.S_ISDIR(status.st_mode)
+            and status.st_uid == os.geteuid()
+            and not status.st_mode & 0o077
+        )
     return False

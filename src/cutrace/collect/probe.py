@@ -25,7 +25,10 @@ _MARK_A = 2
 _SLOTS = 16
 _GetTable = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
 _GetModule = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint)
+    ctypes.c_int,
+    ctypes.c_uint32,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_uint),
 )
 
 
@@ -41,7 +44,10 @@ def nvtx_mark(library: str) -> str:
         return str(error)
     functions = (ctypes.c_void_p * _SLOTS)()
     slots = (ctypes.c_void_p * _SLOTS)(
-        *(ctypes.addressof(functions) + i * ctypes.sizeof(ctypes.c_void_p) for i in range(_SLOTS))
+        *(
+            ctypes.addressof(functions) + i * ctypes.sizeof(ctypes.c_void_p)
+            for i in range(_SLOTS)
+        )
     )
 
     def get_module(module: int, table: Any, size: Any) -> int:
@@ -54,7 +60,9 @@ def nvtx_mark(library: str) -> str:
     callbacks = _Callbacks(ctypes.sizeof(_Callbacks), _GetModule(get_module))
 
     def get_table(number: int) -> int:
-        return ctypes.addressof(callbacks) if number == _TABLE_CALLBACKS else 0
+        if number == _TABLE_CALLBACKS:
+            return ctypes.addressof(callbacks)
+        return 0
 
     exported = _GetTable(get_table)
     if not initialise(exported):
@@ -72,14 +80,18 @@ def gpu_memset() -> dict[str, Any]:
     if driver is None:
         return {"devices": [], "error": "no driver"}
     devices: list[str] = []
-    context, pointer, count = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
+    context = ctypes.c_void_p()
+    pointer = ctypes.c_uint64()
+    count = ctypes.c_int()
 
     def call(name: str, *arguments: object) -> None:
         status = driver[name](*arguments)
         if status:
             text = ctypes.c_char_p()
             driver.cuGetErrorName(status, ctypes.byref(text))
-            raise RuntimeError(f"{name}: {text.value.decode() if text.value else status}")
+            raise RuntimeError(
+                f"{name}: {text.value.decode() if text.value else status}"
+            )
 
     try:
         call("cuInit", 0)
@@ -100,4 +112,6 @@ def gpu_memset() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    json.dump({"nvtx": nvtx_mark(os.environ[environment.NVTX]), **gpu_memset()}, sys.stdout)
+    json.dump(
+        {"nvtx": nvtx_mark(os.environ[environment.NVTX]), **gpu_memset()}, sys.stdout
+    )

@@ -25,8 +25,12 @@ def start_sampling(options: Options, directory: Path) -> Sampling | None:
     and where program counters are to be sampled and this user may not read counters."""
     if options.samples_program_counters and (refused := counters_refused()):
         finding, advice = refused
-        raise CutraceError(f"program counters cannot be sampled: {finding}. To fix it: {advice}")
-    return None if options.sampled_metrics is None else Sampling(options, directory)
+        raise CutraceError(
+            f"program counters cannot be sampled: {finding}. To fix it: {advice}"
+        )
+    if options.sampled_metrics is None:
+        return None
+    return Sampling(options, directory)
 
 
 class Sampling:
@@ -40,7 +44,9 @@ class Sampling:
         """Start sampling and wait until it runs. Raises :class:`CutraceError` when it cannot start."""
         samplers = plugins.of_extras("cutrace_samplers")
         if not samplers:
-            raise CutraceError("this installation of cutrace lacks hardware metrics: record without --sample")
+            raise CutraceError(
+                "this installation of cutrace lacks hardware metrics: record without --sample"
+            )
         request = {
             "file": str((directory / SAMPLES).absolute()),
             "metrics": options.sampled_metrics,
@@ -54,16 +60,25 @@ class Sampling:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={name: value for name, value in os.environ.items() if name not in injection},
+            env={
+                name: value
+                for name, value in os.environ.items()
+                if name not in injection
+            },
             start_new_session=True,  # signals of the terminal are for the command
         )
         try:
             assert self._process.stdout is not None
-            line = next((line for line in self._process.stdout if line.startswith("{")), "{}")
+            line = next(
+                (line for line in self._process.stdout if line.startswith("{")), "{}"
+            )
             if "ready" not in (answer := json.loads(line)):
                 status = self._process.wait()
                 raise CutraceError(
-                    str(answer.get("error") or f"the process that samples ended with status {status} at its start")
+                    str(
+                        answer.get("error")
+                        or f"the process that samples ended with status {status} at its start"
+                    )
                 )
         except BaseException:
             self.kill()
@@ -75,9 +90,15 @@ class Sampling:
             self._process.communicate("\n", timeout=_END_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            return f"sampling did not end within {_END_S} s: its last samples are missing"
+            return (
+                f"sampling did not end within {_END_S} s: its last samples are missing"
+            )
         status = self._process.returncode
-        return f"sampling ended early, with status {status}: later samples are missing" if status else ""
+        if status:
+            return (
+                f"sampling ended early, with status {status}: later samples are missing"
+            )
+        return ""
 
     def kill(self) -> None:
         """End the process at once."""

@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 _PROTOCOL = 1
 # How long (s) a process may take to greet. To start and to stop it may wait for the GPU and the disk (patience_ms).
-_GREETING, _ANSWER = 3.0, 120.0
+_GREETING = 3.0
+_ANSWER = 120.0
 _NEW = 1.0
 # How often (s) to ask whether the program has worked, and how long its first call may take.
-_POLL, _LONGEST_FIRST_CALL = 0.05, 10.0
+_POLL = 0.05
+_LONGEST_FIRST_CALL = 10.0
 _SHORTEST = 10**6
 # The longest single wait (s). A signal that a library's thread receives is handled between two waits.
 _LONGEST_WAIT = 0.2
@@ -77,8 +79,11 @@ class StandbyProcess:
 class Attachment(Recorder):
     """A recording of another process, as a context manager; see :func:`attach`."""
 
-    def __init__(self, pid: int, path: str | os.PathLike[str], options: Options) -> None:
-        self.pid, self.path = pid, Path(path)
+    def __init__(
+        self, pid: int, path: str | os.PathLike[str], options: Options
+    ) -> None:
+        self.pid = pid
+        self.path = Path(path)
         self._options = options
         self._to: Destination | None = None
         self._connection: _Connection | None = None
@@ -87,14 +92,18 @@ class Attachment(Recorder):
         """Start the recording. Raises :class:`CutraceError` when the process is not on standby, is being recorded,
         cannot write beside ``path``, or another tool holds CUPTI in it."""
         if self._to is not None:
-            raise CutraceError(f"process {self.pid} is recorded already by this object: end that recording first")
+            raise CutraceError(
+                f"process {self.pid} is recorded already by this object: end that recording first"
+            )
         with ExitStack() as undo:
             connection = undo.enter_context(closing(_find(self.pid)))
             to = Destination.at(self.path, completed(self._options))
             undo.callback(to.discard)
             # Without conditions for dumps there is no name for them: the process's own SIGUSR2 is left alone.
             dump = to.dump if self._options.dump_when else None
-            text = self._options.text(output=to.directory / f"{self.pid}-1.bin", dump=dump)
+            text = self._options.text(
+                output=to.directory / f"{self.pid}-1.bin", dump=dump
+            )
             try:
                 answer = connection.ask("start " + text.replace("\n", ";"))
             except CutraceError as error:
@@ -105,7 +114,8 @@ class Attachment(Recorder):
                 connection.ask("stop")
                 raise CutraceError(f"process {self.pid}: {'; '.join(answer['notes'])}")
             undo.pop_all()
-        self._to, self._connection = to, connection
+        self._to = to
+        self._connection = connection
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end of the process, at most this long. Returns whether it has ended."""
@@ -126,7 +136,8 @@ class Attachment(Recorder):
         with _Progress(self.pid) as progress:
             while True:
                 if not worked and (returned := progress.first_return()) is not None:
-                    worked, deadline = True, max(start, returned) + seconds
+                    worked = True
+                    deadline = max(start, returned) + seconds
                 now = time.monotonic()
                 waits_for_call = not worked and progress.in_first_call and now < latest
                 if now >= deadline and not waits_for_call:
@@ -143,7 +154,9 @@ class Attachment(Recorder):
         """
         if self._connection is None:
             raise CutraceError("nothing to dump: there is no recording")
-        return bool(self._connection.ask(f"dump {_one_line(Path(path).absolute())}")["written"])
+        return bool(
+            self._connection.ask(f"dump {_one_line(Path(path).absolute())}")["written"]
+        )
 
     def stop(self) -> Recording:
         """End the recording and write the capture to ``path``; an existing file is replaced in one step. The process
@@ -153,9 +166,12 @@ class Attachment(Recorder):
         has what was written by that time. Raises :class:`CutraceError` when nothing is being recorded, and when the
         capture cannot be written; the message names the file that has it.
         """
-        to, connection = self._to, self._connection
+        to = self._to
+        connection = self._connection
         if to is None or connection is None:
-            raise CutraceError(f"process {self.pid} is not being recorded: start a recording first")
+            raise CutraceError(
+                f"process {self.pid} is not being recorded: start a recording first"
+            )
         self._to = self._connection = None
         trouble = []
         notes: list[str] = []
@@ -171,10 +187,14 @@ class Attachment(Recorder):
         recording = to.finish()
         if recording.output is None:
             trouble += notes  # there is no capture that has them
-        return replace(recording, trouble="; ".join(filter(None, (*trouble, recording.trouble))))
+        return replace(
+            recording, trouble="; ".join(filter(None, (*trouble, recording.trouble)))
+        )
 
 
-def attach(pid: int, path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Attachment:
+def attach(
+    pid: int, path: str | os.PathLike[str], **options: Unpack[OptionArguments]
+) -> Attachment:
     """Record a process that runs already to ``path``, as a context manager::
 
         with cutrace.attach(4711, "run.bin", kinds="kernel,nvtx"):
@@ -213,7 +233,9 @@ def _described(connection: _Connection) -> StandbyProcess:
     pid = connection.pid
     command: tuple[str, ...] = ()
     with suppress(OSError):
-        command = tuple(os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")[:-1])
+        command = tuple(
+            os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")[:-1]
+        )
     try:
         connection.greet()
         status = connection.ask("status", _GREETING)
@@ -288,7 +310,9 @@ class _Connection:
             finally:
                 os.close(folder)
             pid, uid, _ = _CREDENTIALS.unpack(
-                self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                self._socket.getsockopt(
+                    socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+                )
             )
             if uid != os.geteuid():
                 raise PermissionError(f"{self._path} belongs to another user")
@@ -372,7 +396,11 @@ def _find(pid: int) -> _Connection:
     """Connect to a process. Raises :class:`CutraceError`, with what to do, when it is not on standby."""
     deadline = time.monotonic() + _GREETING
     # A process that has closed all its descriptors opens its socket again.
-    while (connection := _reached(pid)) is None and _sleeps(pid) and time.monotonic() < deadline:
+    while (
+        (connection := _reached(pid)) is None
+        and _sleeps(pid)
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
     if connection is None:
         raise CutraceError(_absence(pid))
@@ -387,7 +415,9 @@ def _find(pid: int) -> _Connection:
 def _reached(pid: int) -> _Connection | None:
     for folders in (_folders(), _folders_of(pid)):
         # The name is a hint: /tmp can be shared with containers, which number their processes anew.
-        for path in sorted(_sockets(folders), key=lambda path: not path.name.startswith(f"{pid}-")):
+        for path in sorted(
+            _sockets(folders), key=lambda path: not path.name.startswith(f"{pid}-")
+        ):
             with suppress(OSError):
                 connection = _Connection(path)
                 if connection.pid == pid:
@@ -400,7 +430,9 @@ def length_of(duration: int | str) -> float:
     """Return the length of a recording in seconds. Raises :class:`CutraceError` for less than a millisecond."""
     ns = parse_duration(duration)
     if ns < _SHORTEST:
-        raise CutraceError(f"a recording cannot last {duration!r}: give 1ms or more, such as '10s'")
+        raise CutraceError(
+            f"a recording cannot last {duration!r}: give 1ms or more, such as '10s'"
+        )
     return ns / 1e9
 
 
@@ -418,7 +450,9 @@ def wait_for_end(pid: int, seconds: float) -> bool:
             stack.callback(os.close, process)
         while (left := deadline - time.monotonic()) > 0:
             ready = [process] if process >= 0 else []
-            if select.select(ready, [], [], min(left, _LONGEST_WAIT if ready else _POLL))[0]:
+            if select.select(
+                ready, [], [], min(left, _LONGEST_WAIT if ready else _POLL)
+            )[0]:
                 return True
             if not Path(f"/proc/{pid}").exists():
                 return True
@@ -439,7 +473,10 @@ def _after_loss(pid: int) -> str:
 def _sleeps(pid: int) -> bool:
     """Whether a process still has the thread that answers."""
     with suppress(OSError):
-        return any(name.read_text() == "cutrace-standby\n" for name in Path(f"/proc/{pid}/task").glob("*/comm"))
+        return any(
+            name.read_text() == "cutrace-standby\n"
+            for name in Path(f"/proc/{pid}/task").glob("*/comm")
+        )
     return False
 
 
@@ -457,9 +494,8 @@ def _absence(pid: int) -> str:
             name = pwd.getpwuid(owner).pw_name
         except KeyError:
             name = f"#{owner}"
-        return (
-            f"process {pid} belongs to another user: only that user can attach (sudo -u '{name}' cutrace attach {pid})"
-        )
+        command = f"sudo -u '{name}' cutrace attach {pid}"
+        return f"process {pid} belongs to another user: only that user can attach ({command})"
     variables = _variables(pid)
     if environment.on_standby(variables):
         return (
@@ -467,7 +503,9 @@ def _absence(pid: int) -> str:
             "later. If it has, see its first lines on stderr."
         )
     if environment.recorded(variables):
-        return f"process {pid} is recorded already, by `cutrace record` or cutrace.arm()"
+        return (
+            f"process {pid} is recorded already, by `cutrace record` or cutrace.arm()"
+        )
     return (
         f"process {pid} is not on standby: start it with `cutrace arm -- command`, then `cutrace attach` can record it "
         "at any time"
@@ -485,12 +523,14 @@ def _variables(pid: int) -> dict[str, str]:
 def _elsewhere(pid: int) -> str:
     """A sentence on a process that has other files than this one."""
     with suppress(OSError):
-        theirs, ours = Path(f"/proc/{pid}"), Path("/proc/self")
-        if (theirs / "root").samefile(ours / "root") and (theirs / "ns/mnt").readlink() == (ours / "ns/mnt").readlink():
+        theirs = Path(f"/proc/{pid}")
+        ours = Path("/proc/self")
+        if (theirs / "root").samefile(ours / "root") and (
+            theirs / "ns/mnt"
+        ).readlink() == (ours / "ns/mnt").readlink():
             return ""
-    return (
-        ". The process sees other files (a container or chroot): name an output in a folder that both have by one path"
-    )
+    why = "The process sees other files (a container or chroot)"
+    return f". {why}: name an output in a folder that both have by one path"
 
 
 def _folders() -> tuple[Path, ...]:
@@ -502,9 +542,14 @@ def _folders() -> tuple[Path, ...]:
 
 def _folders_of(pid: int) -> list[Path]:
     """The folders of a process that may have another runtime folder, and in a container other files."""
-    root, runtime = Path(f"/proc/{pid}/root"), _variables(pid).get("XDG_RUNTIME_DIR", "").lstrip("/")
+    root = Path(f"/proc/{pid}/root")
+    runtime = _variables(pid).get("XDG_RUNTIME_DIR", "").lstrip("/")
     with suppress(OSError):  # a process of another user
-        return [root / runtime / "cutrace", *root.glob("run/user/*/cutrace"), *root.glob("tmp/cutrace-*")]
+        return [
+            root / runtime / "cutrace",
+            *root.glob("run/user/*/cutrace"),
+            *root.glob("tmp/cutrace-*"),
+        ]
     return []
 
 
@@ -512,11 +557,15 @@ def _sockets(folders: Collection[Path]) -> list[Path]:
     out: list[Path] = []
     for folder in folders:
         with suppress(OSError):
-            out += sorted(path for path in folder.iterdir() if re.fullmatch(r"\d+-\d+", path.name))
+            out += sorted(
+                path for path in folder.iterdir() if re.fullmatch(r"\d+-\d+", path.name)
+            )
     return out
 
 
 def _one_line(path: Path) -> Path:
     if "\n" in str(path):
-        raise CutraceError(f"the path {str(path)!r} contains a line break: choose another path")
+        raise CutraceError(
+            f"the path {str(path)!r} contains a line break: choose another path"
+        )
     return path

@@ -42,7 +42,12 @@ TOOLS = (
         "Nsight Compute",
         "run without ncu: it runs kernels one by one and several times, so their times would be wrong",
         variables=("NV_NSIGHT_", "NV_TPS_", "NV_COMPUTE_PROFILER_"),
-        libraries=("libnv-nsight-compute", "libcuda-injection", "libTreeLauncher", "libInterceptorInjection"),
+        libraries=(
+            "libnv-nsight-compute",
+            "libcuda-injection",
+            "libTreeLauncher",
+            "libInterceptorInjection",
+        ),
     ),
     Tool(
         "compute-sanitizer",
@@ -60,19 +65,37 @@ TOOLS = (
 )
 
 
-def tools(environment: Mapping[str, str], proc: Path = Path("/proc")) -> list[tuple[Tool, list[str]]]:
+def tools(
+    environment: Mapping[str, str], proc: Path = Path("/proc")
+) -> list[tuple[Tool, list[str]]]:
     """The tools that injected libraries into this process or trace it, each with its signs.
 
     :param proc: the folder of ``self/maps`` and ``self/status``.
     """
-    injected = [environment.get(name, "") for name in ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")]
-    mapped = {line.rsplit("/", 1)[-1] for line in _read(proc / "self" / "maps").splitlines() if "/" in line}
-    libraries = {Path(part).name for text in injected for part in re.split(r"[ :]", text) if part} | mapped
+    injected = [
+        environment.get(name, "")
+        for name in ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+    ]
+    mapped = {
+        line.rsplit("/", 1)[-1]
+        for line in _read(proc / "self" / "maps").splitlines()
+        if "/" in line
+    }
+    libraries = {
+        Path(part).name for text in injected for part in re.split(r"[ :]", text) if part
+    } | mapped
     tracer = _tracer(proc)
     active = []
     for tool in TOOLS:
-        signs = [name for name in environment if name.startswith(tool.variables)] if tool.variables else []
-        signs += [name for name in sorted(libraries) if any(part in name for part in tool.libraries)]
+        if tool.variables:
+            signs = [name for name in environment if name.startswith(tool.variables)]
+        else:
+            signs = []
+        signs += [
+            name
+            for name in sorted(libraries)
+            if any(part in name for part in tool.libraries)
+        ]
         signs += [f"traced by {tracer}"] if tracer in tool.tracers else []
         if signs:
             active.append((tool, signs))
@@ -81,14 +104,22 @@ def tools(environment: Mapping[str, str], proc: Path = Path("/proc")) -> list[tu
 
 def _tracer(proc: Path) -> str:
     """The name of the process that traces this one, "" for none."""
-    pid = re.search(r"^TracerPid:\s*([1-9]\d*)", _read(proc / "self" / "status"), re.MULTILINE)
-    return _read(proc / pid[1] / "comm").strip() if pid else ""
+    pid = re.search(
+        r"^TracerPid:\s*([1-9]\d*)", _read(proc / "self" / "status"), re.MULTILINE
+    )
+    if pid:
+        return _read(proc / pid[1] / "comm").strip()
+    return ""
 
 
-def mps(environment: Mapping[str, str], default: Path = Path("/tmp/nvidia-mps")) -> Path | None:
+def mps(
+    environment: Mapping[str, str], default: Path = Path("/tmp/nvidia-mps")
+) -> Path | None:
     """The folder of the MPS daemon that serves CUDA programs of this user; None without one."""
     folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or default)
-    return folder if (folder / "control").exists() else None
+    if (folder / "control").exists():
+        return folder
+    return None
 
 
 def divided(devices: tuple[str, ...], environment: Mapping[str, str]) -> str:
@@ -99,7 +130,9 @@ def divided(devices: tuple[str, ...], environment: Mapping[str, str]) -> str:
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
     if visible.startswith("MIG-") or any("MIG" in name.split() for name in devices):
         return "MIG"
-    return "vGPU" if any(_VIRTUAL_GPU.search(name) for name in devices) else ""
+    if any(_VIRTUAL_GPU.search(name) for name in devices):
+        return "vGPU"
+    return ""
 
 
 def counters_restricted(proc: Path = Path("/proc")) -> bool:
@@ -109,20 +142,26 @@ def counters_restricted(proc: Path = Path("/proc")) -> bool:
 
 def may_administrate(proc: Path = Path("/proc")) -> bool:
     """Whether this process has CAP_SYS_ADMIN, the capability that the driver requires."""
-    held = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", _read(proc / "self" / "status"), re.MULTILINE)
+    held = re.search(
+        r"^CapEff:\s*([0-9a-fA-F]+)", _read(proc / "self" / "status"), re.MULTILINE
+    )
     return held is not None and bool(int(held[1], 16) >> _SYS_ADMIN & 1)
 
 
 def dcgm(proc: Path = Path("/proc")) -> bool:
     """Whether DCGM's engine runs on this machine: it holds the counters of a GPU while it profiles."""
-    return any(_read(name).strip() == "nv-hostengine" for name in proc.glob("[0-9]*/comm"))
+    return any(
+        _read(name).strip() == "nv-hostengine" for name in proc.glob("[0-9]*/comm")
+    )
 
 
 def in_container(root: Path = Path("/")) -> bool:
     """Whether this process seems to run in a container."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv")
     kinds = ("docker", "containerd", "kubepods", "libpod", "lxc")
-    return any(mark.exists() for mark in marks) or any(kind in _read(root / "proc" / "1" / "cgroup") for kind in kinds)
+    return any(mark.exists() for mark in marks) or any(
+        kind in _read(root / "proc" / "1" / "cgroup") for kind in kinds
+    )
 
 
 def _read(path: Path) -> str:

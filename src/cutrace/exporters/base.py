@@ -80,12 +80,41 @@ EXPORTERS = (
         (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
         "cutrace.exporters.perfetto:write",
     ),
-    Exporter("parquet", "a folder of Parquet files", (".parquet",), "cutrace.exporters.parquet:write", folder=True),
-    Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
-    Exporter("chrome", "trace-event JSON", (".json", ".json.gz"), "cutrace.exporters.chrome:write"),
-    Exporter("folded", "collapsed stacks of GPU time", (".folded",), "cutrace.exporters.flame:write_folded"),
     Exporter(
-        "speedscope", "a profile for speedscope.app", (".speedscope.json",), "cutrace.exporters.flame:write_speedscope"
+        "parquet",
+        "a folder of Parquet files",
+        (".parquet",),
+        "cutrace.exporters.parquet:write",
+        folder=True,
     ),
-    Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.base:write_capture"),
+    Exporter(
+        "csv",
+        "one table as text",
+        (".csv", ".csv.gz"),
+        "cutrace.exporters.csvfile:write",
+    ),
+    Exporter(
+        "chrome",
+        "trace-event JSON",
+        (".json", ".json.gz"),
+        "cutrace.exporters.chrome:write",
+    ),
+    Exporter(
+        "folded",
+        "collapsed stacks of GPU time",
+        (".folded",),
+        "cutrace.exporters.flame:write_folded",
+    ),
+    Exporter(
+        "speedscope",
+        "a profile for speedscope.app",
+        (".speedscope.json",),
+        "cutrace.exporters.flame:write_speedscope",
+    ),
+    Exporter(
+        "capture",
+        "a capture, as `cutrace record` makes one",
+        (".bin",),
+        "cutrace.exporters.base:write_capture",
+    ),
 )

@@ -32,7 +32,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` if there is no such
     table."""
     table = _table(path, request)
-    total, done = trace.count(table.name), 0
+    total = trace.count(table.name)
+    done = 0
     with path.open("wb") as raw, _packed(raw, path) as file:
         columns = _Columns(trace, table)
         file.write(columns.header())
@@ -49,9 +50,12 @@ class _Columns:
     formatted once."""
 
     def __init__(self, trace: Trace, table: Table) -> None:
-        self._trace, self._table = trace, table
+        self._trace = trace
+        self._table = table
         self._known: dict[str, dict[int, str]] = {f.name: {} for f in table.fields}
-        self._format = ",".join(_FORMATS.get(f.type, "%d") for f in table.fields) + "\r\n"
+        self._format = (
+            ",".join(_FORMATS.get(f.type, "%d") for f in table.fields) + "\r\n"
+        )
 
     def header(self) -> bytes:
         names: list[str] = []
@@ -60,7 +64,9 @@ class _Columns:
         return (",".join(names) + "\r\n").encode()
 
     def lines(self, rows: np.ndarray) -> bytes:
-        columns = [self._column(field, rows[field.name]) for field in self._table.fields]
+        columns = [
+            self._column(field, rows[field.name]) for field in self._table.fields
+        ]
         return "".join(map(self._format.__mod__, zip(*columns, strict=True))).encode()
 
     def _column(self, field: Field, values: np.ndarray) -> list[Any]:
@@ -68,12 +74,18 @@ class _Columns:
             return [bytes(value).hex() for value in values]
         numbers = values.tolist()
         if field.type == "string":
-            return self._looked_up(field, numbers, partial(self._text, self._table.name))
+            return self._looked_up(
+                field, numbers, partial(self._text, self._table.name)
+            )
         if self._table.referred(field):
-            return self._looked_up(field, numbers, partial(self._shown, self._table, field))
+            return self._looked_up(
+                field, numbers, partial(self._shown, self._table, field)
+            )
         return cast(list[Any], numbers)
 
-    def _looked_up(self, field: Field, numbers: list[int], text: Callable[[int], str]) -> list[str]:
+    def _looked_up(
+        self, field: Field, numbers: list[int], text: Callable[[int], str]
+    ) -> list[str]:
         known = self._known[field.name]
         for number in set(numbers) - known.keys():
             known[number] = text(number)
@@ -92,7 +104,11 @@ class _Columns:
         if referred:
             other = TABLES[referred]
             row = self._trace.table(referred)[number]
-            parts += [self._shown(other, f, row[f.name].item()) for f in other.fields if f.name not in NOT_SHOWN]
+            parts += [
+                self._shown(other, f, row[f.name].item())
+                for f in other.fields
+                if f.name not in NOT_SHOWN
+            ]
         return ",".join(parts)
 
 
@@ -111,7 +127,9 @@ def _names(table: Table, field: Field) -> list[str]:
 
 def quoted(text: str) -> str:
     """A text as a CSV value: in quotes if it contains a comma, a quote or a line break."""
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if not _SPECIAL.isdisjoint(text) else text
+    if not _SPECIAL.isdisjoint(text):
+        return f'"{text.replace(chr(34), chr(34) * 2)}"'
+    return text
 
 
 def _table(path: Path, request: Request) -> Table:
@@ -124,4 +142,6 @@ def _table(path: Path, request: Request) -> Table:
 
 
 def _packed(raw: IO[bytes], path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, 0)) if path.suffix.lower() == ".gz" else raw
+    if path.suffix.lower() == ".gz":
+        return cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, 0))
+    return raw

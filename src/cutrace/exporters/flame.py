@@ -25,7 +25,8 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
     lines: dict[str, int] = {}
     root = flame(trace, StatsOptions(ranges=request.ranges), request.by)
     for frames in root.walk():
-        if own := frames[-1].own_gpu_ns:
+        own = frames[-1].own_gpu_ns
+        if own:
             line = ";".join(frame.name.translate(_PLAIN) for frame in frames)
             lines[line] = lines.get(line, 0) + own
     _write(path, "".join(f"{line} {ns}\n" for line, ns in sorted(lines.items())))
@@ -46,20 +47,33 @@ def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
         "name": path.name,
         "activeProfileIndex": 0,
         "shared": {"frames": [{"name": name} for name in numbers]},
-        "profiles": [profile for profile in profiles if profile["samples"]] or profiles[:1],
+        "profiles": [profile for profile in profiles if profile["samples"]]
+        or profiles[:1],
     }
     _write(path, json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
-def _profile(name: str, root: Frame, numbers: dict[str, int], own: Callable[[Frame], int]) -> dict[str, Any]:
+def _profile(
+    name: str, root: Frame, numbers: dict[str, int], own: Callable[[Frame], int]
+) -> dict[str, Any]:
     """A profile with a sample for each path, weighted by the time of its last frame outside of frames below."""
-    samples, weights = [], []
+    samples = []
+    weights = []
     for frames in root.walk():
-        if time := own(frames[-1]):
-            samples.append([numbers.setdefault(frame.name, len(numbers)) for frame in frames])
+        time = own(frames[-1])
+        if time:
+            samples.append(
+                [numbers.setdefault(frame.name, len(numbers)) for frame in frames]
+            )
             weights.append(time)
     times = {"unit": "nanoseconds", "startValue": 0, "endValue": sum(weights)}
-    return {"type": "sampled", "name": name, **times, "samples": samples, "weights": weights}
+    return {
+        "type": "sampled",
+        "name": name,
+        **times,
+        "samples": samples,
+        "weights": weights,
+    }
 
 
 def _write(path: Path, text: str) -> None:

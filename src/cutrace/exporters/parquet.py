@@ -32,7 +32,9 @@ UNKNOWN = "unknown_times"
 _GROUP_ROWS = 1 << 18
 #: Columns that ascend almost everywhere, for which delta encoding is small.
 _RISING = frozenset(("start", "end", "time", "correlation"))
-_UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
+_UNREADABLE = next(
+    number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable"
+)
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -43,7 +45,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     _write_processes(trace, path)
     # Losses come last, because reading the other tables finds damaged blocks.
     names = [name for name in TABLES if name != "losses"]
-    total, done = sum(trace.count(name) for name in names), 0
+    total = sum(trace.count(name) for name in names)
+    done = 0
     for name in [*names, "losses"]:
         file = _File(trace, TABLES[name], path / f"{name}.parquet")
         apart = _File(trace, TABLES[name], path / UNKNOWN / f"{name}.parquet")
@@ -88,7 +91,11 @@ def schema(table: Table) -> Any:
     derived = DERIVED.get(table.name)
     if derived:
         text = pa.dictionary(pa.int32(), pa.string())
-        columns.append(pa.field(derived.name, text, metadata={"doc": derived.doc, "derived": "true"}))
+        columns.append(
+            pa.field(
+                derived.name, text, metadata={"doc": derived.doc, "derived": "true"}
+            )
+        )
     return pa.schema(columns, metadata=_metadata(table.name, table.doc))
 
 
@@ -96,7 +103,9 @@ class _File:
     """One Parquet file, made when the first rows are written."""
 
     def __init__(self, trace: Trace, table: Table, path: Path) -> None:
-        self._trace, self._table, self._path = trace, table, path
+        self._trace = trace
+        self._table = table
+        self._path = path
         self._schema = schema(table)
         self._writer: Any = None
         self._raw: Any = None
@@ -129,14 +138,25 @@ class _File:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        rows = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
-        self._waiting, self._count = [], 0
-        arrays = [array(self._trace.strings, f, self._schema.field(f.name), rows) for f in self._table.fields]
+        if len(self._waiting) == 1:
+            rows = self._waiting[0]
+        else:
+            rows = np.concatenate(self._waiting)
+        self._waiting = []
+        self._count = 0
+        arrays = [
+            array(self._trace.strings, f, self._schema.field(f.name), rows)
+            for f in self._table.fields
+        ]
         derived = DERIVED.get(self._table.name)
         if derived:
             values, inverse = np.unique(rows[derived.field], return_inverse=True)
-            arrays.append(dictionary(derived.texts(self._trace, values), inverse, values == 0))
-        self._open().write_table(_arrow().table(arrays, self._schema), row_group_size=_GROUP_ROWS)
+            arrays.append(
+                dictionary(derived.texts(self._trace, values), inverse, values == 0)
+            )
+        self._open().write_table(
+            _arrow().table(arrays, self._schema), row_group_size=_GROUP_ROWS
+        )
 
     def _open(self) -> Any:
         if self._writer is None:
@@ -150,7 +170,9 @@ class _File:
                 self._schema,
                 compression="zstd",
                 write_page_checksum=True,
-                use_dictionary=[name for name in self._schema.names if name not in rising],
+                use_dictionary=[
+                    name for name in self._schema.names if name not in rising
+                ],
                 column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED") or None,
             )
         return self._writer

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-RAW, VARINTS, FIXED64S, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN, INTEGER, MICROSECONDS, REAL = range(13)
+(
+    RAW,
+    VARINTS,
+    FIXED64S,
+    DELTA,
+    BLOB,
+    REPEATED,
+    OPEN,
+    CLOSE,
+    UNLESS,
+    GIVEN,
+    INTEGER,
+    MICROSECONDS,
+    REAL,
+) = range(13)
 
 
 class Op(NamedTuple):

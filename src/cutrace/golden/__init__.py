@@ -8,7 +8,18 @@ from .compare import Comparison, Row, compare, confirmed, limits
 from .difference import Difference, difference, differences
 from .environment import check_variant, environment, recorded_on, variant
 from .files import existing, golden_files, read, text, write
-from .model import Entry, Interval, Module, Observed, Span, Verdict, counters_in, is_counter, joined, split
+from .model import (
+    Entry,
+    Interval,
+    Module,
+    Observed,
+    Span,
+    Verdict,
+    counters_in,
+    is_counter,
+    joined,
+    split,
+)
 from .naming import artifact_path, golden_path
 from .rules import (
     MODES,

@@ -22,10 +22,23 @@ from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, memory_tolerance, shares
 from .values import Tolerance, ValueResult, compare_values
 
 #: The fields of :class:`.analysis.stats.Stats` that are compared.
-PARTS = ("kernels", "configurations", "codes", "api", "memory_operations", "synchronizations", "graphs", "memory")
+PARTS = (
+    "kernels",
+    "configurations",
+    "codes",
+    "api",
+    "memory_operations",
+    "synchronizations",
+    "graphs",
+    "memory",
+)
 _COUNTS = (Column("count A"), Column("count B"))
 _BYTES = (Column("bytes A", "bytes"), Column("bytes B", "bytes"))
-_TIMES = (Column("time A", "ns", spare=True), Column("time B", "ns", spare=True), Column("change", "change"))
+_TIMES = (
+    Column("time A", "ns", spare=True),
+    Column("time B", "ns", spare=True),
+    Column("change", "change"),
+)
 _MEDIANS = (Column("median A", "ns", spare=True), Column("median B", "ns", spare=True))
 _WORDS = (Column("differs", "text"), Column("details", "text"), Column("name", "text"))
 #: The sections of a comparison: their titles, and the columns of their tables before the texts.
@@ -75,13 +88,18 @@ class CaptureRules:
     tolerance: Mapping[Aspect, float] = field(default_factory=dict)
 
     def share(self, aspect: Aspect) -> float:
-        default = {Aspect.MEMORY: MEMORY_TOLERANCE, Aspect.TIME: TIME_TOLERANCE}.get(aspect, 0.0)
+        default = {Aspect.MEMORY: MEMORY_TOLERANCE, Aspect.TIME: TIME_TOLERANCE}.get(
+            aspect, 0.0
+        )
         return self.tolerance.get(aspect, default)
 
     def compare(self, aspect: Aspect, before: Stored, after: Stored) -> ValueResult:
         """Compare a number of two captures. Counts and bytes may change by their share in both directions."""
         share = self.share(aspect)
-        tolerance = memory_tolerance(share) if aspect is Aspect.MEMORY else Tolerance(share, share)
+        if aspect is Aspect.MEMORY:
+            tolerance = memory_tolerance(share)
+        else:
+            tolerance = Tolerance(share, share)
         return compare_values(_METRICS[aspect], before, after, tolerance)
 
 
@@ -96,7 +114,9 @@ class CaptureSide:
     count: int = 0
     time: Spread = NOTHING
     bytes: int = 0
-    launches: Counter[Configuration] = field(default_factory=Counter, repr=False, compare=False)
+    launches: Counter[Configuration] = field(
+        default_factory=Counter, repr=False, compare=False
+    )
     code: CodeUse | None = field(default=None, repr=False, compare=False)
 
 
@@ -162,10 +182,14 @@ def _aspect(word: str) -> Aspect:
         return Aspect(word.strip().lower())
     except ValueError:
         known = ", ".join(aspect.value for aspect in Aspect)
-        raise CutraceError(f"{word!r} is not an aspect of captures: write some of {known}") from None
+        raise CutraceError(
+            f"{word!r} is not an aspect of captures: write some of {known}"
+        ) from None
 
 
-def compare_captures(a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS) -> CaptureComparison:
+def compare_captures(
+    a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS
+) -> CaptureComparison:
     """Compare two captures, whose statistics have the fields :data:`PARTS`."""
     sides_a = _sides(a)
     sides_b = _sides(b)
@@ -174,7 +198,16 @@ def compare_captures(a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS) -> Cap
         before = sides_a[section]
         after = sides_b[section]
         names = dict.fromkeys((*before, *after))
-        rows += [_row(section, name, before.get(name, _NO_SIDE), after.get(name, _NO_SIDE), rules) for name in names]
+        rows += [
+            _row(
+                section,
+                name,
+                before.get(name, _NO_SIDE),
+                after.get(name, _NO_SIDE),
+                rules,
+            )
+            for name in names
+        ]
     rows.sort(key=_importance)
     return CaptureComparison(tuple(rows))
 
@@ -205,7 +238,12 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
     codes = {use.name: use for use in stats.codes}
     for kernel in stats.kernels:
         name = kernel.name
-        side = CaptureSide(kernel.time.count, kernel.time, launches=launches[name], code=codes.get(name))
+        side = CaptureSide(
+            kernel.time.count,
+            kernel.time,
+            launches=launches[name],
+            code=codes.get(name),
+        )
         sides["kernels"][name] = side
     for call in stats.api:
         if call.time.count:
@@ -213,7 +251,9 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
         if call.failed:
             sides["api"][f"{call.name} (failed)"] = CaptureSide(call.failed)
     for copy in stats.memory_operations:
-        sides["copies"][copy.name] = CaptureSide(copy.time.count, copy.time, copy.bytes.total)
+        sides["copies"][copy.name] = CaptureSide(
+            copy.time.count, copy.time, copy.bytes.total
+        )
     for sync in stats.synchronizations:
         sides["syncs"][sync.name] = CaptureSide(sync.time.count, sync.time)
     # The ids of graphs differ from run to run.
@@ -229,7 +269,13 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
     return sides
 
 
-def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules: CaptureRules) -> CaptureChange:
+def _row(
+    section: str,
+    name: str,
+    before: CaptureSide,
+    after: CaptureSide,
+    rules: CaptureRules,
+) -> CaptureChange:
     aspects = set()
     details = []
     in_both = bool(before.count and after.count)
@@ -250,7 +296,9 @@ def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules
         details += [text for text in launches if text not in code]
     verdict = Verdict.SAME
     if section in _TIMED and in_both:
-        verdict = rules.compare(Aspect.TIME, _interval(before.time), _interval(after.time)).verdict
+        verdict = rules.compare(
+            Aspect.TIME, _interval(before.time), _interval(after.time)
+        ).verdict
     if verdict in (Verdict.SLOW, Verdict.FAST):
         aspects.add(Aspect.TIME)
         details.append("slower" if verdict is Verdict.SLOW else "faster")
@@ -260,7 +308,16 @@ def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules
     if after.bytes < before.bytes:
         better.add(Aspect.MEMORY)
     failed = bool(aspects & rules.fail_on - better)
-    return CaptureChange(section, name, before, after, frozenset(aspects), verdict, failed, tuple(details))
+    return CaptureChange(
+        section,
+        name,
+        before,
+        after,
+        frozenset(aspects),
+        verdict,
+        failed,
+        tuple(details),
+    )
 
 
 def _interval(time: Spread) -> Interval:
@@ -270,12 +327,18 @@ def _interval(time: Spread) -> Interval:
 # Tables
 
 
-def difference_tables(comparison: CaptureComparison, *, everything: bool = False) -> list[Table]:
+def difference_tables(
+    comparison: CaptureComparison, *, everything: bool = False
+) -> list[Table]:
     """A table for each section with differences; with ``everything``, for each section with rows."""
     tables = []
     for section, (title, figures) in SECTIONS.items():
         columns = (*figures, *_WORDS)
-        shown = [row for row in comparison.rows if row.section == section and (everything or row.aspects)]
+        shown = [
+            row
+            for row in comparison.rows
+            if row.section == section and (everything or row.aspects)
+        ]
         if shown:
             cells = [_cells(row, columns) for row in shown]
             tables.append(Table(section, title, columns, cells))
@@ -305,7 +368,9 @@ def _cell(row: CaptureChange, column: str) -> Cell:
         case "time":
             return side.time.total
         case "median":
-            return side.time.median if side.time.count else None
+            if side.time.count:
+                return side.time.median
+            return None
         case "change":
             return row.time_change
         case "differs":
@@ -317,7 +382,12 @@ def _cell(row: CaptureChange, column: str) -> Cell:
 
 # Machine code
 
-_CODE_FIELDS = {"registers": "registers", "static shared": "static_shared", "local": "local", "code bytes": "size"}
+_CODE_FIELDS = {
+    "registers": "registers",
+    "static shared": "static_shared",
+    "local": "local",
+    "code bytes": "size",
+}
 
 
 def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
@@ -346,7 +416,9 @@ def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
 # Launch configurations
 
 
-def _differences(old: Counter[Configuration], new: Counter[Configuration]) -> Iterator[str]:
+def _differences(
+    old: Counter[Configuration], new: Counter[Configuration]
+) -> Iterator[str]:
     """The differences of launch configurations, as texts. Each configuration that is gone is paired with the nearest
     new one, field by field. If the numbers of launches are equal, each configuration must be as frequent as before;
     otherwise the sets of configurations must be equal."""
@@ -367,7 +439,9 @@ def _differences(old: Counter[Configuration], new: Counter[Configuration]) -> It
         yield f"{len(come)} more configurations new"
 
 
-def _nearest(config: Configuration, come: Sequence[Configuration], counts: Counter[Configuration]) -> Configuration:
+def _nearest(
+    config: Configuration, come: Sequence[Configuration], counts: Counter[Configuration]
+) -> Configuration:
     """The configuration with the fewest fields that differ; of several, the most frequent one."""
     return min(come, key=lambda other: (len(_fields(config, other)), -counts[other]))
 
@@ -386,4 +460,6 @@ def _fields(old: Configuration, new: Configuration) -> list[str]:
 def _text(value: int | Sequence[int]) -> str:
     if isinstance(value, int):
         return str(value)
-    return "x".join(map(str, value)) if len(value) == 3 else "+".join(map(str, value))
+    if len(value) == 3:
+        return "x".join(map(str, value))
+    return "+".join(map(str, value))

@@ -55,7 +55,9 @@ def digest(entry: Entry | None, environment: str) -> str:
     if observed is None:
         return ""
     content = text(Module("", {"": {environment: observed}}))
-    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[
+        :_DIGITS
+    ]
 
 
 def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
@@ -91,13 +93,17 @@ def propose(changes: Iterable[Change], folder: Path, root: Path) -> tuple[Path, 
                 "pytest_cutrace_golden_path"
             )
         module = _changed(Module(_module_of(path, part)), part)
-        module.against.update({split(change.nodeid)[1]: change.before for change in part if change.before})
+        module.against.update(
+            {split(change.nodeid)[1]: change.before for change in part if change.before}
+        )
         files.append(folder / path.relative_to(root))
         write(module, files[-1])
     return tuple(files)
 
 
-def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: bool = False) -> tuple[Accepted, ...]:
+def accept(
+    folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: bool = False
+) -> tuple[Accepted, ...]:
     """Copy the candidates of a folder to the golden files under ``root``. The candidates stay.
 
     ``select`` has ids of tests, prefixes of ids that end before ``::`` or ``[``, or patterns; if it is empty, all
@@ -105,7 +111,9 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
     than the golden values raises :class:`CutraceError`, and nothing is changed.
     """
     if not folder.is_dir():
-        raise CutraceError(f"there is no folder {folder}: name the folder of candidates, such as .cutrace/proposed")
+        raise CutraceError(
+            f"there is no folder {folder}: name the folder of candidates, such as .cutrace/proposed"
+        )
     accepted: dict[str, Accepted] = {}
     changes: list[Change] = []
     for file in golden_files(folder):
@@ -116,13 +124,17 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
         for at, (test, entry) in enumerate(candidates.tests.items(), 1):
             nodeid = joined(candidates.path, test)
             if select and not any(
-                nodeid == word or nodeid.startswith((f"{word}::", f"{word}[")) or matcher(word)(nodeid)
+                nodeid == word
+                or nodeid.startswith((f"{word}::", f"{word}["))
+                or matcher(word)(nodeid)
                 for word in select
             ):
                 continue
             old = module.tests.get(test, {})
             for name, observed in entry.items():
-                if old.get(name) != observed and digest(old, name) != candidates.against.get(test, ""):
+                if old.get(name) != observed and digest(
+                    old, name
+                ) != candidates.against.get(test, ""):
                     raise CutraceError(
                         f"{file}:{line_of_test(file, test)}: the golden file has changed since this candidate of "
                         f"{nodeid} was written ({path}:{line_of_test(path, test)}): run the test again"
@@ -181,7 +193,10 @@ def _inserted(tests: Sequence[str], names: Sequence[str]) -> list[str]:
     without one, before the first of ``names`` that the file has. The order of the other tests does not change."""
     # New tests have the place of the one that they follow, and sort after it.
     places = {name: (at, 0) for at, name in enumerate(tests)}
-    place = (next((places[name][0] - 1 for name in names if name in places), len(tests)), 1)
+    place = (
+        next((places[name][0] - 1 for name in names if name in places), len(tests)),
+        1,
+    )
     for name in names:
         place = places.setdefault(name, (place[0], 1))
     return sorted(places, key=lambda name: places[name])

@@ -75,7 +75,9 @@ class Comparison:
         return next(details, "").partition(":")[0]
 
 
-def compare(entry: Entry, runs: Sequence[Metrics], *, environment: str, rules: Rules = DEFAULTS) -> Comparison:
+def compare(
+    entry: Entry, runs: Sequence[Metrics], *, environment: str, rules: Rules = DEFAULTS
+) -> Comparison:
     """Compare one or more runs with the golden entry of a test in an environment.
 
     For work and counters the worst run counts, for states the highest value; times of all runs form one interval. If
@@ -100,7 +102,9 @@ def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
 
     The highest value of the runs counts; for times, the median.
     """
-    rows = [_limit_row(name, limit, runs) for name, limit in parse_limits(budget).items()]
+    rows = [
+        _limit_row(name, limit, runs) for name, limit in parse_limits(budget).items()
+    ]
     return Comparison(tuple(rows), (), problems_of(runs))
 
 
@@ -110,7 +114,9 @@ def _limit_row(name: str, limit: int | float, runs: Sequence[Metrics]) -> Row:
     measured = [run.values.get(name, default) for run in runs]
     values = [value for value in measured if isinstance(value, int | float)]
     if not values:
-        return Row(name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True)
+        return Row(
+            name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True
+        )
     metric = find_metric(name)
     timed = metric is not None and metric.kind is MetricClass.TIME
     now = statistics.interval(values).median if timed else max(values)
@@ -128,11 +134,20 @@ def confirmed(first: Comparison, *again: Comparison) -> Comparison:
     """The first comparison, in which a slower time fails only if the comparisons of all other runs agree."""
     denied: set[tuple[str, str]] = set()
     for comparison in again:
-        denied.update((row.metric, row.region) for row in comparison.rows if row.verdict is not Verdict.SLOW)
+        denied.update(
+            (row.metric, row.region)
+            for row in comparison.rows
+            if row.verdict is not Verdict.SLOW
+        )
     rows = []
     for row in first.rows:
         if row.verdict is Verdict.SLOW and (row.metric, row.region) in denied:
-            row = replace(row, verdict=Verdict.AMBIGUOUS, failed=False, detail="not confirmed by another run")
+            row = replace(
+                row,
+                verdict=Verdict.AMBIGUOUS,
+                failed=False,
+                detail="not confirmed by another run",
+            )
         rows.append(row)
     return replace(first, rows=tuple(rows))
 
@@ -145,7 +160,10 @@ def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
         return None
     totals = grouped(values)
     compared = [metric for metric in ordered(totals) if not rules.ignores(metric)]
-    return {metric.name: rules.without_ignored(metric.name, totals[metric.name]) for metric in compared}
+    return {
+        metric.name: rules.without_ignored(metric.name, totals[metric.name])
+        for metric in compared
+    }
 
 
 @dataclass(frozen=True)
@@ -175,7 +193,9 @@ class _ComparedMetric:
         """The value to show as the golden one."""
         if self.unstable is not None:
             return self.unstable
-        return None if self.unknown else self.golden
+        if self.unknown:
+            return None
+        return self.golden
 
 
 class _EntryComparer:
@@ -186,7 +206,9 @@ class _EntryComparer:
     Kernels of the project itself apply if one environment has them.
     """
 
-    def __init__(self, entry: Entry, environment: str, runs: Sequence[Metrics], rules: Rules) -> None:
+    def __init__(
+        self, entry: Entry, environment: str, runs: Sequence[Metrics], rules: Rules
+    ) -> None:
         self._environment = environment
         self._runs = runs
         self._rules = rules
@@ -194,7 +216,9 @@ class _EntryComparer:
         self._sources = [one for one in entry.values() if one.confirmed]
         if self._recorded_here:
             self._sources = [entry[environment]]
-        self._work_is_gone = self._has_golden_work() and not any(_has_work(run) for run in runs)
+        self._work_is_gone = self._has_golden_work() and not any(
+            _has_work(run) for run in runs
+        )
 
     def rows(self) -> Iterator[Row]:
         for region in self._regions():
@@ -207,8 +231,14 @@ class _EntryComparer:
                 if self._rules.ignores(metric):
                     continue
                 # Runs that did not enter a region did no work in it.
-                values = [values.get(metric.name, absent(metric)) for values in values_of_runs if entered]
-                compared = self._compared(metric, region, [value for value in values if value is not None])
+                values = [
+                    values.get(metric.name, absent(metric))
+                    for values in values_of_runs
+                    if entered
+                ]
+                compared = self._compared(
+                    metric, region, [value for value in values if value is not None]
+                )
                 if not self._omitted(compared, written=metric.name in known):
                     yield self._row(compared)
 
@@ -234,23 +264,40 @@ class _EntryComparer:
         for values in values_of_runs:
             for name, value in values.items():
                 metric = find_metric(name)
-                required = metric is not None and metric.kind is not MetricClass.WORK and self._rules.gates(metric)
+                required = (
+                    metric is not None
+                    and metric.kind is not MetricClass.WORK
+                    and self._rules.gates(metric)
+                )
                 if value or required:
                     names.add(name)
         return names
 
-    def _compared(self, metric: Metric, region: str, values: Sequence[Any]) -> _ComparedMetric:
+    def _compared(
+        self, metric: Metric, region: str, values: Sequence[Any]
+    ) -> _ComparedMetric:
         golden, complete = self._golden(region, metric.name)
         unstable = None
         for source in reversed(self._sources):
             unstable = source.unstable.get(region, {}).get(metric.name, unstable)
         gated = self._rules.gates(metric)
-        return _ComparedMetric(metric, region, golden, complete, unstable, values, _shown(metric, values), gated)
+        return _ComparedMetric(
+            metric,
+            region,
+            golden,
+            complete,
+            unstable,
+            values,
+            _shown(metric, values),
+            gated,
+        )
 
     def _omitted(self, compared: _ComparedMetric, *, written: bool) -> bool:
         """Whether a metric has no row: there is nothing to compare, and nothing to tell."""
         kind = compared.metric.kind
-        if kind is MetricClass.WORK and not (compared.now or compared.golden or written):
+        if kind is MetricClass.WORK and not (
+            compared.now or compared.golden or written
+        ):
             return True
         if compared.unstable is not None:
             return False
@@ -266,15 +313,21 @@ class _EntryComparer:
         if compared.unstable is not None:
             result = ValueResult(Verdict.UNSTABLE, "runs did not agree")
         elif compared.golden is None and compared.gated:
-            result = ValueResult(Verdict.UNVERIFIED, self._why_missing(compared.region, metric.name))
+            result = ValueResult(
+                Verdict.UNVERIFIED, self._why_missing(compared.region, metric.name)
+            )
         elif compared.golden is None:
             result = ValueResult(Verdict.NEW)
         elif now is None:
-            result = ValueResult(Verdict.CHANGED, self._why_not_measured(compared.region))
+            result = ValueResult(
+                Verdict.CHANGED, self._why_not_measured(compared.region)
+            )
         elif metric.kind in _COUNTED:
             result, now = self._worst(compared, compared.golden)
         else:
-            result = compare_values(metric, compared.golden, now, self._rules.tolerance_for(metric))
+            result = compare_values(
+                metric, compared.golden, now, self._rules.tolerance_for(metric)
+            )
         return self._made(compared, result, now)
 
     def _made(self, compared: _ComparedMetric, result: ValueResult, now: Any) -> Row:
@@ -300,7 +353,9 @@ class _EntryComparer:
             return self._rules.strict
         return verdict in _FAILING
 
-    def _worst(self, compared: _ComparedMetric, golden: Stored) -> tuple[ValueResult, Any]:
+    def _worst(
+        self, compared: _ComparedMetric, golden: Stored
+    ) -> tuple[ValueResult, Any]:
         """The result and the value of the worst of several runs. The detail says how many runs have this verdict if not
         all do."""
         pairs = [self._counted(compared, golden, value) for value in compared.values]
@@ -320,28 +375,38 @@ class _EntryComparer:
             verdict = Verdict.NEW
         return ValueResult(verdict, detail), now
 
-    def _counted(self, compared: _ComparedMetric, golden: Stored, value: Any) -> tuple[ValueResult, Any]:
+    def _counted(
+        self, compared: _ComparedMetric, golden: Stored, value: Any
+    ) -> tuple[ValueResult, Any]:
         """The result of one run, and its value. Names whose count is unknown here are not compared."""
         metric = compared.metric
         unknown: set[str] = set()
         known = value
         if isinstance(golden, dict) and not compared.complete:
             unknown = self._unknown_names(compared.region, metric.name, golden, value)
-            known = {name: count for name, count in value.items() if name not in unknown}
-        result = compare_values(metric, golden, known, self._rules.tolerance_for(metric))
+            known = {
+                name: count for name, count in value.items() if name not in unknown
+            }
+        result = compare_values(
+            metric, golden, known, self._rules.tolerance_for(metric)
+        )
         if unknown and result.verdict is not Verdict.CHANGED:
             names = ", ".join(sorted(unknown)[:LISTED])
             why = self._why_missing(compared.region, metric.name)
             result = ValueResult(Verdict.UNVERIFIED, f"{why}: {names}")
         return result, value
 
-    def _unknown_names(self, region: str, total: str, golden: Parts, value: Mapping[str, int]) -> set[str]:
+    def _unknown_names(
+        self, region: str, total: str, golden: Parts, value: Mapping[str, int]
+    ) -> set[str]:
         """The names of a total for which no golden count applies in this environment."""
         elsewhere: set[str] = set()
         for parts in self._values(region, total):
             elsewhere.update(parts)
         without = {*elsewhere, *value} - golden.keys()
-        return {name for name in without if name in elsewhere or not self._own(name, total)}
+        return {
+            name for name in without if name in elsewhere or not self._own(name, total)
+        }
 
     def _golden(self, region: str, name: str) -> tuple[Stored | None, bool]:
         """The golden value (None if none applies), and whether counts by name are complete, so that missing names count
@@ -371,8 +436,16 @@ class _EntryComparer:
         """The golden values of a metric in all sources that have the region."""
         metric = find_metric(name)
         default = None if metric is None else absent(metric)
-        values = [source.values[region].get(name, default) for source in self._sources if region in source.values]
-        return [self._rules.without_ignored(name, value) for value in values if value is not None]
+        values = [
+            source.values[region].get(name, default)
+            for source in self._sources
+            if region in source.values
+        ]
+        return [
+            self._rules.without_ignored(name, value)
+            for value in values
+            if value is not None
+        ]
 
     def _own(self, kernel: str, total: str) -> bool:
         return total == "kernel_launches" and self._rules.owns(kernel)
@@ -394,7 +467,9 @@ class _EntryComparer:
 
     def _why_not_measured(self, region: str) -> str:
         entered = not region or any(region in run.regions for run in self._runs)
-        return "not measured" if entered else "not entered"
+        if entered:
+            return "not measured"
+        return "not entered"
 
 
 def _shown(metric: Metric, values: Sequence[Any]) -> Any:
@@ -404,7 +479,9 @@ def _shown(metric: Metric, values: Sequence[Any]) -> Any:
         return None
     if metric.kind is MetricClass.TIME:
         return statistics.interval(values)
-    return values[0] if metric.kind in _COUNTED else max(values)
+    if metric.kind in _COUNTED:
+        return values[0]
+    return max(values)
 
 
 def _has_work(run: Metrics) -> bool:

@@ -27,7 +27,9 @@ _MOST_RUNS = 3
 _MOST_STATE_RUNS = 5
 #: How often a test is run again before it fails on time.
 _CONFIRMATIONS = 2
-_STATES = frozenset(name for name, metric in METRICS.items() if metric.kind is MetricClass.STATE)
+_STATES = frozenset(
+    name for name, metric in METRICS.items() if metric.kind is MetricClass.STATE
+)
 
 #: Compares runs with a golden entry in an environment, by rules.
 Compare = Callable[[Entry, Sequence[Metrics], str, Rules], Comparison]
@@ -161,7 +163,9 @@ def decide(
     try:
         return decider.decision()
     except _NeedsRun:
-        return Decision(Next.AGAIN, notes=tuple(decider.notes), judged=tuple(decider.judged))
+        return Decision(
+            Next.AGAIN, notes=tuple(decider.notes), judged=tuple(decider.judged)
+        )
 
 
 def untraced(expected: Expectation, reason: str) -> Decision:
@@ -195,7 +199,9 @@ def after_teardown(decision: Decision, *, passed: bool) -> Decision:
     return replace(decision, state=State.UPDATED, reason="")
 
 
-def wants_golden(expected: Expectation, runs: Sequence[MeasuredRun], settings: GateSettings) -> bool:
+def wants_golden(
+    expected: Expectation, runs: Sequence[MeasuredRun], settings: GateSettings
+) -> bool:
     """Whether a test should have golden values: it has some, or it has the marker, or it does GPU work and belongs to a
     module with golden values. With the scope ``all`` and in updates, every test with GPU work should."""
     if expected.passed_over:
@@ -307,7 +313,9 @@ class _Decider:
             return
         self._passed = [again]
         self.judged = [again]
-        self._note("CUDA was not in use at the begin of the first run, and counters need it: this is the second run")
+        self._note(
+            "CUDA was not in use at the begin of the first run, and counters need it: this is the second run"
+        )
 
     def _take_requested_runs(self) -> None:
         """Take the runs that the marker or the settings request, and drop those for warm-up."""
@@ -338,7 +346,9 @@ class _Decider:
 
     def _confirm_slower_times(self, comparison: Comparison) -> Comparison:
         """Fail on a slower time only if further runs are slower too."""
-        slower = any(row.failed and row.verdict is Verdict.SLOW for row in comparison.rows)
+        slower = any(
+            row.failed and row.verdict is Verdict.SLOW for row in comparison.rows
+        )
         if self._updating or not slower:
             return comparison
         for _ in range(_CONFIRMATIONS):
@@ -356,18 +366,26 @@ class _Decider:
             most = _MOST_RUNS
             settled = self._settled
             if len(settled) > 1:
-                disputed = unsettled([run.metrics for run in settled], self._rules(settled))
+                disputed = unsettled(
+                    [run.metrics for run in settled], self._rules(settled)
+                )
                 if not disputed:
                     return
                 if all(name.rpartition("/")[2] in _STATES for name in disputed):
                     most = _MOST_STATE_RUNS
-            if self._expected.repeat or len(self._passed) >= most or self._another() is None:
+            if (
+                self._expected.repeat
+                or len(self._passed) >= most
+                or self._another() is None
+            ):
                 return
 
     @property
     def _settled(self) -> list[MeasuredRun]:
         """The runs that are written: the requested ones, else the last two, else the only one."""
-        return self.judged if self._expected.repeat else self._passed[-2:]
+        if self._expected.repeat:
+            return self.judged
+        return self._passed[-2:]
 
     # Comparison
 
@@ -379,13 +397,25 @@ class _Decider:
         comparisons: list[Comparison] = []
         if expected.entry is not None:
             environment = _environment(runs)
-            comparisons.append(self._compare_entry(expected.entry, metrics, environment, self._rules(runs)))
+            comparisons.append(
+                self._compare_entry(
+                    expected.entry, metrics, environment, self._rules(runs)
+                )
+            )
             golden = expected.entry.get(environment, Observed())
-            comparisons.append(Comparison(tuple(_uncounted_rows(uncounted, golden, expected.rules))))
+            comparisons.append(
+                Comparison(tuple(_uncounted_rows(uncounted, golden, expected.rules)))
+            )
         if expected.limits is not None:
-            counted = {name: limit for name, limit in expected.limits.items() if ("", name) not in uncounted}
+            counted = {
+                name: limit
+                for name, limit in expected.limits.items()
+                if ("", name) not in uncounted
+            }
             comparisons.append(limits(metrics, counted))
-        return _joined(comparisons) if comparisons else None
+        if comparisons:
+            return _joined(comparisons)
+        return None
 
     def _rules(self, runs: Sequence[MeasuredRun]) -> Rules:
         """The rules for runs; counters that could not be read in one of them are ignored."""
@@ -418,7 +448,10 @@ class _Decider:
         for why in _uncounted(self.judged).values():
             self._note(f"counters: {why}")
         path = os.path.relpath(self._expected.path, self._settings.folder)
-        reason = f"{path} has no values of it" if self._expected.siblings else f"there is no {path}"
+        if self._expected.siblings:
+            reason = f"{path} has no values of it"
+        else:
+            reason = f"there is no {path}"
         return State.MISSING, reason
 
     @property
@@ -461,7 +494,9 @@ class _Decider:
             kept = "the golden values are kept: no GPU work was seen, and only --cutrace-update=all writes that"
             return NewValues(new.environment, None, update=True, notes=(kept,))
         rules = self._expected.rules
-        changed, notes = merged(entry, new.observed, environment=new.environment, update=update, rules=rules)
+        changed, notes = merged(
+            entry, new.observed, environment=new.environment, update=update, rules=rules
+        )
         written = changed[new.environment] if changed != entry else None
         return NewValues(new.environment, written, update=True, notes=notes)
 
@@ -472,16 +507,23 @@ class _Decider:
         environment = _environment(runs)
         if not environment or any(run.metrics.problems for run in runs):
             return None
-        new = observed([run.metrics for run in runs], self._rules(runs), confirmed=len(runs) > 1)
+        new = observed(
+            [run.metrics for run in runs], self._rules(runs), confirmed=len(runs) > 1
+        )
         old = (self._expected.entry or {}).get(environment, Observed())
         for region, name in _uncounted(runs):
-            for before, after in ((old.values, new.values), (old.unstable, new.unstable)):
+            for before, after in (
+                (old.values, new.values),
+                (old.unstable, new.unstable),
+            ):
                 if name in before.get(region, {}):
                     after.setdefault(region, {})[name] = before[region][name]
         return NewValues(environment, new, update=False)
 
 
-def _compare(entry: Entry, runs: Sequence[Metrics], environment: str, rules: Rules) -> Comparison:
+def _compare(
+    entry: Entry, runs: Sequence[Metrics], environment: str, rules: Rules
+) -> Comparison:
     return compare(entry, runs, environment=environment, rules=rules)
 
 
@@ -498,7 +540,9 @@ def _uncounted(runs: Sequence[MeasuredRun]) -> dict[tuple[str, str], str]:
     return uncounted
 
 
-def _uncounted_rows(uncounted: Mapping[tuple[str, str], str], golden: Observed, rules: Rules) -> Iterator[Row]:
+def _uncounted_rows(
+    uncounted: Mapping[tuple[str, str], str], golden: Observed, rules: Rules
+) -> Iterator[Row]:
     """Rows of counters that could not be read."""
     for (region, name), why in uncounted.items():
         metric = find_metric(name)
@@ -531,7 +575,10 @@ def _limits_only(comparison: Comparison | None) -> Comparison | None:
     """The comparison of an update, which only limits fail: what differs is written."""
     if comparison is None:
         return None
-    rows = [replace(row, failed=row.failed and row.rule == "limit") for row in comparison.rows]
+    rows = [
+        replace(row, failed=row.failed and row.rule == "limit")
+        for row in comparison.rows
+    ]
     return replace(comparison, rows=tuple(rows))
 
 

@@ -10,7 +10,17 @@ from ..analysis.definitions import Metric
 from ..errors import CutraceError
 from .compare import Row
 from .files import golden_files, read
-from .model import Entry, Module, Observed, Stored, Values, Verdict, absent, joined, ordered
+from .model import (
+    Entry,
+    Module,
+    Observed,
+    Stored,
+    Values,
+    Verdict,
+    absent,
+    joined,
+    ordered,
+)
 from .values import changed_parts, compare_values
 
 
@@ -38,10 +48,16 @@ def difference(nodeid: str, old: Entry | None, new: Entry | None) -> Difference:
         before = old.get(environment)
         after = new.get(environment)
         if before is None or after is None:
-            notes.append(f"{environment} is gone" if before else f"{environment} is new")
+            notes.append(
+                f"{environment} is gone" if before else f"{environment} is new"
+            )
             continue
         if before.confirmed != after.confirmed:
-            notes.append(f"{environment} is confirmed" if after.confirmed else f"{environment} is not confirmed yet")
+            notes.append(
+                f"{environment} is confirmed"
+                if after.confirmed
+                else f"{environment} is not confirmed yet"
+            )
         changed = tuple(_rows(before, after))
         if changed:
             rows[environment] = changed
@@ -51,9 +67,13 @@ def difference(nodeid: str, old: Entry | None, new: Entry | None) -> Difference:
 def differences(a: Path, b: Path) -> tuple[Difference, ...]:
     """The differences, test by test, between two golden files or two folders of them."""
     if a.is_dir() != b.is_dir():
-        raise CutraceError(f"cannot compare {a} with {b}: name two golden files or two folders of them")
+        raise CutraceError(
+            f"cannot compare {a} with {b}: name two golden files or two folders of them"
+        )
     if a.is_dir():
-        names = sorted({path.relative_to(root) for root in (a, b) for path in golden_files(root)})
+        names = sorted(
+            {path.relative_to(root) for root in (a, b) for path in golden_files(root)}
+        )
         if not names:
             raise CutraceError(f"neither {a} nor {b} holds a golden file")
         pairs = [(_read_or_empty(a / name), _read_or_empty(b / name)) for name in names]
@@ -68,7 +88,9 @@ def differences(a: Path, b: Path) -> tuple[Difference, ...]:
 
 
 def _read_or_empty(path: Path) -> Module:
-    return read(path) if path.is_file() else Module("")
+    if path.is_file():
+        return read(path)
+    return Module("")
 
 
 def _rows(old: Observed, new: Observed) -> Iterator[Row]:
@@ -104,7 +126,9 @@ class _RegionValues:
         return default
 
 
-def _row(metric: Metric, region: str, before: _RegionValues, after: _RegionValues) -> Row | None:
+def _row(
+    metric: Metric, region: str, before: _RegionValues, after: _RegionValues
+) -> Row | None:
     """The row of a metric; None if it is equal in both."""
     name = metric.name
     old = before.value(metric)
@@ -114,9 +138,14 @@ def _row(metric: Metric, region: str, before: _RegionValues, after: _RegionValue
     verdict = Verdict.CHANGED
     if name in after.unstable:
         verdict = Verdict.UNSTABLE
-    elif old is not None and compare_values(metric, old, new).verdict in (Verdict.BETTER, Verdict.FAST):
+    elif old is not None and compare_values(metric, old, new).verdict in (
+        Verdict.BETTER,
+        Verdict.FAST,
+    ):
         verdict = Verdict.BETTER
     detail = ""
     if isinstance(old, dict) and isinstance(new, dict):
         detail = changed_parts(old, new, metric.unit)
-    return Row(name, region, old, new, "", verdict, True, detail, verdict is Verdict.CHANGED)
+    return Row(
+        name, region, old, new, "", verdict, True, detail, verdict is Verdict.CHANGED
+    )

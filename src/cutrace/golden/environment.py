@@ -25,7 +25,9 @@ def environment(run: Metrics, variant: str = "") -> str:
 def recorded_on(run: Metrics) -> str:
     """The driver, CUDA version and clock of a run, for reports: ``driver 580.159, CUDA 13.0, 1980 MHz``."""
     labels = (("driver ", "driver"), ("CUDA ", "cuda"), ("", "clock"))
-    return ", ".join(label + run.facts[name] for label, name in labels if run.facts.get(name))
+    return ", ".join(
+        label + run.facts[name] for label, name in labels if run.facts.get(name)
+    )
 
 
 def variant(template: str, facts: Mapping[str, str]) -> str:
@@ -53,13 +55,18 @@ def variant(template: str, facts: Mapping[str, str]) -> str:
 def check_variant(template: str) -> str:
     """Return a template. Raises :class:`CutraceError` if it is invalid or names a package that is not installed."""
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        raise CutraceError(f"{template!r} is not a variant: write names in braces, such as cuda{{cuda}}-torch{{torch}}")
+        raise CutraceError(
+            f"{template!r} is not a variant: write names in braces, such as cuda{{cuda}}-torch{{torch}}"
+        )
     variant(template, {"cuda": "0"})
     return template
 
 
 def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version  # takes longer than all other imports of this package
+    from importlib.metadata import (
+        PackageNotFoundError,
+        version,
+    )  # takes longer than all other imports of this package
 
     try:
         return version(package)

@@ -45,7 +45,15 @@ else:
 FORMAT = 2
 HEADER = "# Written by `pytest --cutrace-update`. Review it like code."
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_ESCAPES = {
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+    '"': '\\"',
+    "\\": "\\\\",
+}
 _LARGEST = 2**63 - 1
 #: The total length of names above which each count by name gets its own line.
 _WIDE = 90
@@ -55,9 +63,22 @@ _OF_TEST = ("seen", "unconfirmed", "against", "unstable", "region", "on")
 _OF_ENVIRONMENT = ("unstable", "region")
 _OF_REGION = ("unstable",)
 #: The breakdown of a total by name, under which golden files list it: ``kernels`` of ``kernel_launches``.
-_BREAKDOWNS = {metric.total: metric.name for metric in METRICS.values() if metric.counts and metric.total in DIVIDED}
-_AGAIN = "Take the file from version control, or delete it and run pytest --cutrace-update"
-_KINDS = {bool: "true or false", int: "a number", float: "a fraction", str: "a text", list: "a list", dict: "a table"}
+_BREAKDOWNS = {
+    metric.total: metric.name
+    for metric in METRICS.values()
+    if metric.counts and metric.total in DIVIDED
+}
+_AGAIN = (
+    "Take the file from version control, or delete it and run pytest --cutrace-update"
+)
+_KINDS = {
+    bool: "true or false",
+    int: "a number",
+    float: "a fraction",
+    str: "a text",
+    list: "a list",
+    dict: "a table",
+}
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
 #: A number with so many digits that Python refuses to read it.
 _ENDLESS = re.compile(r"\d{4300}")
@@ -76,7 +97,9 @@ def read(path: Path, *, module: str | None = None) -> Module:
             f"cannot read the golden file {path}: {error.strerror}. Check its name and permissions."
         ) from None
     if data is None:
-        raise CutraceError(f"cannot read the golden file {path}: it is not a file. Move it away, or name another.")
+        raise CutraceError(
+            f"cannot read the golden file {path}: it is not a file. Move it away, or name another."
+        )
     try:
         source = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -99,10 +122,17 @@ def text(module: Module) -> str:
     # The most frequent list of environments is written once.
     lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
     seen = max(lists, key=lambda names: (lists[names], len(names), names), default=())
-    lines = [HEADER, f"format = {FORMAT}", f"module = {_string(module.path)}", f"seen = {_strings(seen)}"]
+    lines = [
+        HEADER,
+        f"format = {FORMAT}",
+        f"module = {_string(module.path)}",
+        f"seen = {_strings(seen)}",
+    ]
     for test, entry in module.tests.items():
         lines.append("")
-        lines += _test_lines(_key(_key_of(test)), entry, seen, module.against.get(test, ""))
+        lines += _test_lines(
+            _key(_key_of(test)), entry, seen, module.against.get(test, "")
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -141,7 +171,9 @@ class _Place:
 
     def at(self, key: str, default: Any = None, what: str = "") -> _Place:
         """The value of a key. It must have the type of ``default`` if one is given; ``what`` describes that type."""
-        place = _Place(self.path, self.source, self.value.get(key, default), (*self.keys, key))
+        place = _Place(
+            self.path, self.source, self.value.get(key, default), (*self.keys, key)
+        )
         if default is not None and not isinstance(place.value, type(default)):
             place.fail(f"{key} is {what}, not {_kind(place.value)}")
         return place
@@ -154,7 +186,9 @@ class _Place:
 
     def names(self, key: str) -> list[str]:
         value = self.value.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        if not isinstance(value, list) or not all(
+            isinstance(name, str) and name for name in value
+        ):
             self.fail(f"{key} is a list of environments, such as ['sm_90']", key)
         return value
 
@@ -164,11 +198,15 @@ class _Place:
         if type(value) is not int:
             self.fail(f"{name} is a whole number, not {_kind(value)}")
         if not least <= value <= _LARGEST:
-            self.fail(f"{name} cannot be {value}: write a number from {least} to {_LARGEST}")
+            self.fail(
+                f"{name} cannot be {value}: write a number from {least} to {_LARGEST}"
+            )
         return value
 
     def fail(self, message: str, *keys: str) -> NoReturn:
-        raise CutraceError(f"{self.path}:{_line_of(self.source, (*self.keys, *keys))}: {message}")
+        raise CutraceError(
+            f"{self.path}:{_line_of(self.source, (*self.keys, *keys))}: {message}"
+        )
 
 
 def _tables(path: Path, source: str) -> dict[str, Any]:
@@ -186,7 +224,9 @@ def _tables(path: Path, source: str) -> dict[str, Any]:
     except ValueError as error:
         reason = str(error)
     number = _line_of_error(source, reason)
-    reason = _AT_LINE.sub("", reason).replace(" (at end of document)", " at the end of the file")
+    reason = _AT_LINE.sub("", reason).replace(
+        " (at end of document)", " at the end of the file"
+    )
     raise CutraceError(f"{path}:{number}: {reason}. {_AGAIN}")
 
 
@@ -248,15 +288,23 @@ def _keys_in(line: str) -> tuple[str, ...]:
 def _module(file: _Place, expected: str | None) -> Module:
     number = file.value.get("format")
     if type(number) is not int or number < 1:
-        file.fail(f"there is no line 'format = {FORMAT}': this is not a golden file. {_AGAIN}", "format")
+        file.fail(
+            f"there is no line 'format = {FORMAT}': this is not a golden file. {_AGAIN}",
+            "format",
+        )
     if number < FORMAT:
         advice = "is no longer supported: delete the folder of golden files and run pytest --cutrace-update"
         file.fail(f"format {number} {advice}", "format")
     if number > FORMAT:
-        file.fail(f"format {number} is newer than {FORMAT}, the newest known here: install a newer cutrace", "format")
+        file.fail(
+            f"format {number} is newer than {FORMAT}, the newest known here: install a newer cutrace",
+            "format",
+        )
     path = file.text("module")
     if "module" not in file.value:
-        file.fail(f"there is no line 'module = ...' with the path of the test file. {_AGAIN}")
+        file.fail(
+            f"there is no line 'module = ...' with the path of the test file. {_AGAIN}"
+        )
     if expected is not None and path != expected:
         file.fail(
             f"this is the golden file of {path!r}, not of {expected!r}. If the test file was renamed, correct the "
@@ -280,13 +328,17 @@ def _module(file: _Place, expected: str | None) -> Module:
 def _entry(test: _Place, seen: Sequence[str]) -> Entry:
     environments = test.names("seen") or seen
     if not environments:
-        test.fail("the environments of the values are missing: add a line such as seen = ['sm_90']")
+        test.fail(
+            "the environments of the values are missing: add a line such as seen = ['sm_90']"
+        )
     unconfirmed = test.names("unconfirmed")
     special = test.table("on")
     for key, names in (("unconfirmed", unconfirmed), ("on", special.value)):
         for name in names:
             if name not in environments:
-                test.fail(f"{name!r} is not among the environments in 'seen'", key, name)
+                test.fail(
+                    f"{name!r} is not among the environments in 'seen'", key, name
+                )
     shared = _observed(test, _OF_TEST)
     entry = {}
     for name in environments:
@@ -307,7 +359,9 @@ def _observed(table: _Place, special: Sequence[str]) -> Observed:
     return observed
 
 
-def _observe(observed: Observed, region: str, table: _Place, special: Sequence[str]) -> None:
+def _observe(
+    observed: Observed, region: str, table: _Place, special: Sequence[str]
+) -> None:
     """Add the values of one region."""
     observed.values[region] = _values(table, special)
     unstable = _values(table.table("unstable"))
@@ -323,11 +377,17 @@ def _values(table: _Place, special: Sequence[str] = ()) -> Values:
         place = table.at(name)
         metric = find_metric(name)
         if metric is None:
-            hint = did_you_mean(name, (*METRICS, *_OF_TEST), "docs/metrics.md lists them.", most=1)
-            place.fail(f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
+            hint = did_you_mean(
+                name, (*METRICS, *_OF_TEST), "docs/metrics.md lists them.", most=1
+            )
+            place.fail(
+                f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that"
+            )
         total = total_of(metric)
         if total in values:
-            place.fail(f"{name} repeats the value of another line of this table: keep one of them")
+            place.fail(
+                f"{name} repeats the value of another line of this table: keep one of them"
+            )
         values[total] = _value(metric, place)
     return values
 
@@ -336,7 +396,9 @@ def _value(metric: Metric, place: _Place) -> Stored:
     if metric.kind is MetricClass.INFO:
         place.fail(f"{metric.name} is never compared: remove the line")
     if metric.total and not metric.counts:
-        place.fail(f"a part has no line of its own: write {metric.total} = {{ {part_of(metric)} = 1 }}")
+        place.fail(
+            f"a part has no line of its own: write {metric.total} = {{ {part_of(metric)} = 1 }}"
+        )
     if metric.kind is MetricClass.TIME:
         return _interval(place)
     if metric.kind is MetricClass.STATE:
@@ -344,7 +406,9 @@ def _value(metric: Metric, place: _Place) -> Stored:
     if isinstance(place.value, dict) and (metric.counts or metric.name in DIVIDED):
         return {key: _count(place.at(key)) for key in place.value}
     if metric.counts:
-        place.fail(f"{metric.name} is a table of counts by name, such as {{ softmax = 1 }}")
+        place.fail(
+            f"{metric.name} is a table of counts by name, such as {{ softmax = 1 }}"
+        )
     return _count(place, -_LARGEST if metric.kind is MetricClass.COUNTER else 0)
 
 
@@ -353,13 +417,18 @@ def _count(place: _Place, least: int = 0) -> Count:
         return place.count(least)
     counts = sorted(set(_counts(place, least)))
     if len(counts) < 2:
-        place.fail(f"{place.keys[-1]} needs two or more different alternatives, such as [1, 2]")
+        place.fail(
+            f"{place.keys[-1]} needs two or more different alternatives, such as [1, 2]"
+        )
     return tuple(counts)
 
 
 def _counts(place: _Place, least: int = 0) -> list[int]:
     """The numbers of a list."""
-    return [_Place(place.path, place.source, one, place.keys).count(least) for one in place.value]
+    return [
+        _Place(place.path, place.source, one, place.keys).count(least)
+        for one in place.value
+    ]
 
 
 def _span(place: _Place) -> Span:
@@ -373,22 +442,33 @@ def _span(place: _Place) -> Span:
             return Span(low, high)
     elif type(value) is int:
         return Span(place.count(least), value)
-    place.fail(f"{name} is a range of measured values, such as {{ min = 0, max = 4096 }}")
+    place.fail(
+        f"{name} is a range of measured values, such as {{ min = 0, max = 4096 }}"
+    )
 
 
 def _interval(place: _Place) -> Interval:
     name = place.keys[-1]
     value = place.value
     numbers = {"min", "median", "q3", "n"}
-    if not isinstance(value, dict) or not numbers <= set(value) <= {*numbers, "samples"}:
-        place.fail(f"{name} is an interval of ns such as {{ min = 18400, median = 18700, q3 = 18900, n = 10 }}")
-    least, median, q3, n = (place.at(key).count() for key in ("min", "median", "q3", "n"))
+    if not isinstance(value, dict) or not numbers <= set(value) <= {
+        *numbers,
+        "samples",
+    }:
+        place.fail(
+            f"{name} is an interval of ns such as {{ min = 18400, median = 18700, q3 = 18900, n = 10 }}"
+        )
+    least, median, q3, n = (
+        place.at(key).count() for key in ("min", "median", "q3", "n")
+    )
     samples = place.at("samples")
     if not isinstance(samples.value, list | None):
         samples.fail("samples is a list of ns")
     times = tuple(_counts(samples)) if samples.value else ()
     if not least <= median <= q3 or n < 1 or (times and len(times) != n):
-        place.fail(f"{name} is not an interval: min <= median <= q3, n >= 1, and either n samples or none")
+        place.fail(
+            f"{name} is not an interval: min <= median <= q3, n >= 1, and either n samples or none"
+        )
     return Interval(least, median, q3, n, times)
 
 
@@ -414,7 +494,9 @@ def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values
 # Writing
 
 
-def _test_lines(name: str, entry: Entry, seen: Sequence[str], against: str) -> list[str]:
+def _test_lines(
+    name: str, entry: Entry, seen: Sequence[str], against: str
+) -> list[str]:
     environments = sorted(entry)
     lines = [f"[{name}]"]
     if tuple(environments) != tuple(seen):
@@ -439,7 +521,9 @@ def _test_lines(name: str, entry: Entry, seen: Sequence[str], against: str) -> l
     return lines
 
 
-def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], list[dict[str, Values]]]:
+def _divided(
+    scopes: Sequence[dict[str, Values]],
+) -> tuple[dict[str, Values], list[dict[str, Values]]]:
     """Split the values of all environments by region into shared ones and those of each environment."""
     shared: dict[str, Values] = {}
     own: list[dict[str, Values]] = [{} for _ in scopes]
@@ -468,7 +552,9 @@ def _without_common(value: Stored | None, common: Stored | None) -> Stored | Non
     """What a value has beside the common one; None if that is nothing."""
     if isinstance(value, dict) and isinstance(common, dict):
         value = {key: count for key, count in value.items() if key not in common}
-    return None if value in (common, {}) else value
+    if value in (common, {}):
+        return None
+    return value
 
 
 def _common(values: Sequence[Stored | None]) -> Stored | None:
@@ -482,10 +568,14 @@ def _common(values: Sequence[Stored | None]) -> Stored | None:
     common = set(first.items())
     for part in parts:
         common &= part.items()
-    return {key: count for key, count in first.items() if (key, count) in common} or None
+    return {
+        key: count for key, count in first.items() if (key, count) in common
+    } or None
 
 
-def _table_lines(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> list[str]:
+def _table_lines(
+    name: str, values: dict[str, Values], unstable: dict[str, Values]
+) -> list[str]:
     lines = []
     for region in sorted({"", *values, *unstable}):
         if region:
@@ -515,20 +605,32 @@ def _value_text(value: Stored) -> str:
         samples = f", samples = {list(value.samples)}" if value.samples else ""
         return f"{{ min = {value.min}, median = {value.median}, q3 = {value.q3}, n = {value.n}{samples} }}"
     if isinstance(value, Span):
-        return str(value.min) if value.min == value.max else f"{{ min = {value.min}, max = {value.max} }}"
+        if value.min == value.max:
+            return str(value.min)
+        return f"{{ min = {value.min}, max = {value.max} }}"
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(name)} = {_value_text(value[name])}" for name in sorted(value))
-        return f"{{ {inside} }}" if inside else "{}"
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+        inside = ", ".join(
+            f"{_key(name)} = {_value_text(value[name])}" for name in sorted(value)
+        )
+        if inside:
+            return f"{{ {inside} }}"
+        return "{}"
+    if isinstance(value, tuple):
+        return str(list(value))
+    return str(value)
 
 
 def _key_of(test: str) -> str:
     """The key of a test's table: colons before the name of a test distinguish it from a top-level key."""
-    return f"::{test}" if test in _TOP or test.startswith("::") else test
+    if test in _TOP or test.startswith("::"):
+        return f"::{test}"
+    return test
 
 
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _string(name)
+    if _BARE.fullmatch(name):
+        return name
+    return _string(name)
 
 
 def _strings(names: Sequence[str]) -> str:
@@ -550,5 +652,9 @@ def _escaped(character: str) -> str:
         return character
     code = ord(character)
     if 0xD800 <= code <= 0xDFFF:
-        raise CutraceError(f"a name has the character U+{code:04X}, which no text file can hold: rename the test")
-    return f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
+        raise CutraceError(
+            f"a name has the character U+{code:04X}, which no text file can hold: rename the test"
+        )
+    if code <= 0xFFFF:
+        return f"\\u{code:04X}"
+    return f"\\U{code:08X}"

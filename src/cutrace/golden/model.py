@@ -14,7 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..analysis.definitions import METRICS, Metric, MetricClass, Value, hardware, is_full_name
+from ..analysis.definitions import (
+    METRICS,
+    Metric,
+    MetricClass,
+    Value,
+    hardware,
+    is_full_name,
+)
 
 #: The metrics of GPU work: if any is above 0, there was GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
@@ -106,17 +113,23 @@ class Module:
 def split(nodeid: str) -> tuple[str, str]:
     """The test file and the rest of an id."""
     file, separator, rest = nodeid.partition("::")
-    return (file, rest) if separator else ("", nodeid)
+    if separator:
+        return (file, rest)
+    return ("", nodeid)
 
 
 def joined(file: str, test: str) -> str:
     """The id of a test: the reverse of :func:`split`."""
-    return f"{file}::{test}" if file else test
+    if file:
+        return f"{file}::{test}"
+    return test
 
 
 def scoped(region: str, name: str) -> str:
     """The display name of a metric: ``region/metric`` for a region, ``metric`` for the whole window."""
-    return f"{region}/{name}" if region else name
+    if region:
+        return f"{region}/{name}"
+    return name
 
 
 # Metrics
@@ -169,18 +182,26 @@ def total_of(metric: Metric) -> str:
 
 def part_of(metric: Metric) -> str:
     """The name of a metric among the parts of its total: ``d2h`` for ``memcpy_d2h_count``."""
-    return metric.name.split("_")[1] if metric.total and not metric.counts else ""
+    if metric.total and not metric.counts:
+        return metric.name.split("_")[1]
+    return ""
 
 
 #: The totals of work that golden files store by their parts.
-DIVIDED = frozenset(metric.total for metric in METRICS.values() if metric.total and metric.kind is MetricClass.WORK)
+DIVIDED = frozenset(
+    metric.total
+    for metric in METRICS.values()
+    if metric.total and metric.kind is MetricClass.WORK
+)
 
 
 def absent(metric: Metric) -> Any:
     """The value of a metric that a golden file lacks: 0 or {} for work, None (unknown) for others."""
     if metric.kind is not MetricClass.WORK:
         return None
-    return {} if metric.name in DIVIDED else 0
+    if metric.name in DIVIDED:
+        return {}
+    return 0
 
 
 def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
@@ -207,7 +228,9 @@ def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
 
 def alternatives(count: Count) -> tuple[int, ...]:
     """The accepted values of a count."""
-    return count if isinstance(count, tuple) else (count,)
+    if isinstance(count, tuple):
+        return count
+    return (count,)
 
 
 def amount(value: object) -> int | None:
@@ -221,7 +244,9 @@ def amount(value: object) -> int | None:
         return value.max
     if isinstance(value, Interval):
         return value.median
-    return int(value) if isinstance(value, int | float) else None
+    if isinstance(value, int | float):
+        return int(value)
+    return None
 
 
 def plain(value: Any) -> Any:
@@ -237,11 +262,18 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int):
-        return int(value) if value.bit_length() <= _BITS else f"an integer of {value.bit_length()} bits"
+        if value.bit_length() <= _BITS:
+            return int(value)
+        return f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
+        if math.isfinite(value):
+            return float(value)
+        return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        fields = {
+            one.name: plain(getattr(value, one.name))
+            for one in dataclasses.fields(value)
+        }
         if isinstance(value, Interval | Span):
             return {type(value).__name__.lower(): fields}
         return fields

@@ -52,7 +52,11 @@ def artifact_path(root: Path, nodeid: str) -> Path:
     parts.append(names.replace("::", "."))
     if bracket:  # parameters are below their function
         parts.append(parameters.removesuffix("]"))
-    plain = _PLAIN_FILE.fullmatch(file) and file.endswith(".py") and _PLAIN_TEST.fullmatch(test)
+    plain = (
+        _PLAIN_FILE.fullmatch(file)
+        and file.endswith(".py")
+        and _PLAIN_TEST.fullmatch(test)
+    )
     # A file name must not look like a function.
     if plain and _fits(parts, ".py", file.count("/")):
         return root.joinpath(*parts)
@@ -67,7 +71,9 @@ def _fits(parts: list[str], ending: str, folders: int = -1) -> bool:
 
 
 def _hashed(parts: list[str], whole: str, ending: str = "") -> list[str]:
-    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[
+        :_HASH_DIGITS
+    ]
     named = [part for part in parts if part]
     *folders, name = named[-DEEPEST:] or ["_"]
     # A folder must not have the name of a golden file.
@@ -78,4 +84,6 @@ def _hashed(parts: list[str], whole: str, ending: str = "") -> list[str]:
 
 def _clean(text: str) -> str:
     name = _ODD.sub("_", text)[:LONGEST]
-    return "_" + name[1:] if name.startswith(".") else name
+    if name.startswith("."):
+        return "_" + name[1:]
+    return name

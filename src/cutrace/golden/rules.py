@@ -30,7 +30,9 @@ Mode = Literal["missing", "changed", "all", "widen"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 _CLASSES = {kind.value: kind for kind in MetricClass if kind is not MetricClass.INFO}
-_SHARE = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%?)", re.ASCII | re.IGNORECASE)
+_SHARE = re.compile(
+    r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%?)", re.ASCII | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,11 @@ class Rules:
 
     def without_ignored(self, total: str, value: Any) -> Any:
         """Counts by name without names to ignore; other values unchanged."""
-        patterns = [word.partition(":")[2] for word in self.ignore if word.startswith(f"{total}:")]
+        patterns = [
+            word.partition(":")[2]
+            for word in self.ignore
+            if word.startswith(f"{total}:")
+        ]
         if not patterns or not isinstance(value, dict):
             return value
         ignored = any_matcher(patterns)
@@ -74,7 +80,9 @@ class Rules:
             default = MEMORY_TOLERANCE
         if metric.hardware:
             default = metric.tolerance
-        return self.tolerance.get(total_of(metric), self.tolerance.get(metric.kind.value, default))
+        return self.tolerance.get(
+            total_of(metric), self.tolerance.get(metric.kind.value, default)
+        )
 
     def tolerance_for(self, metric: Metric) -> Tolerance:
         """How much a metric may differ from its golden value. Memory may also be less, and counters of the hardware may
@@ -90,10 +98,14 @@ class Rules:
         """The rule of a metric in tables: ``exact``, ``range``, ``+2 %``, ``5 %``."""
         share = self.tolerance_of(metric)
         if not share:
-            return "range" if metric.kind is MetricClass.STATE else "exact"
+            if metric.kind is MetricClass.STATE:
+                return "range"
+            return "exact"
         percent = f"{share * 100:.4g} %"
         both_ways = metric.kind is MetricClass.TIME or metric.hardware
-        return percent if both_ways else f"+{percent}"
+        if both_ways:
+            return percent
+        return f"+{percent}"
 
 
 DEFAULTS = Rules()
@@ -112,7 +124,9 @@ class Update:
     only: frozenset[str] = frozenset()
 
     def takes(self, metric: Metric) -> bool:
-        return not self.only or not self.only.isdisjoint({metric.kind.value, total_of(metric)})
+        return not self.only or not self.only.isdisjoint(
+            {metric.kind.value, total_of(metric)}
+        )
 
 
 def parse_gate(value: str | Iterable[str]) -> frozenset[str]:
@@ -120,7 +134,9 @@ def parse_gate(value: str | Iterable[str]) -> frozenset[str]:
     Raises :class:`CutraceError` for unknown names."""
     names = _split(value)
     if "none" in names and len(names) > 1:
-        raise CutraceError("'none' excludes other names: write either none or the metrics and classes to gate")
+        raise CutraceError(
+            "'none' excludes other names: write either none or the metrics and classes to gate"
+        )
     return frozenset(_target(name) for name in names if name != "none")
 
 
@@ -131,12 +147,18 @@ def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
     for name in _split(value):
         first, colon, pattern = name.partition(":")
         if colon and not pattern:
-            raise CutraceError(f"{name!r} ignores nothing: write a pattern after the colon, such as kernels:nccl*")
+            raise CutraceError(
+                f"{name!r} ignores nothing: write a pattern after the colon, such as kernels:nccl*"
+            )
         if not colon and re.search(r"[*?\[]", name):
-            raise CutraceError(f"{name!r} is not a metric: write kernels:{name} to ignore kernels by name")
+            raise CutraceError(
+                f"{name!r} is not a metric: write kernels:{name} to ignore kernels by name"
+            )
         total = _target(first)
         if colon and total not in DIVIDED:
-            raise CutraceError(f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels")
+            raise CutraceError(
+                f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels"
+            )
         matcher(pattern)  # raises an error for a wrong pattern
         ignored.append(f"{total}:{pattern}" if colon else total)
     return tuple(dict.fromkeys(ignored))
@@ -149,21 +171,27 @@ def parse_own(patterns: Iterable[str]) -> tuple[str, ...]:
     return own
 
 
-def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[str, float]:
+def parse_tolerance(
+    given: str | Iterable[str] | Mapping[str, object],
+) -> dict[str, float]:
     """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such texts, or ``{"kernel_time": 0.1}`` to
     shares by metric or class. Commas or spaces separate several in one text. Raises :class:`CutraceError` for other
     texts."""
     return {_target(name): share for name, share in shares(given)}
 
 
-def shares(given: str | Iterable[str] | Mapping[str, object]) -> Iterator[tuple[str, float]]:
+def shares(
+    given: str | Iterable[str] | Mapping[str, object],
+) -> Iterator[tuple[str, float]]:
     """The names and shares of tolerances. Raises :class:`CutraceError` for other texts."""
     if not isinstance(given, Mapping):
         given = _assigned([given] if isinstance(given, str) else given)
     for name, value in given.items():
         share = _share(value)
         if share is None:
-            raise CutraceError(f"{value!r} is not a tolerance of {name}: write a share such as 0.05 or '5%'")
+            raise CutraceError(
+                f"{value!r} is not a tolerance of {name}: write a share such as 0.05 or '5%'"
+            )
         yield str(name), share
 
 
@@ -174,7 +202,9 @@ def _assigned(texts: Iterable[str]) -> dict[str, str]:
         for word in _assignments(text):
             name, equals, share = word.partition("=")
             if not equals:
-                raise CutraceError(f"{name!r} is not a tolerance: write a name and a share, such as time=5%")
+                raise CutraceError(
+                    f"{name!r} is not a tolerance: write a name and a share, such as time=5%"
+                )
             assigned[name] = share
     return assigned
 
@@ -195,7 +225,9 @@ def parse_update(value: str | Iterable[str]) -> Update:
     names = _split(value)
     modes = [mode for mode in MODES if mode in names]
     if len(modes) > 1:
-        raise CutraceError(f"{' and '.join(modes)} exclude each other: write one of {', '.join(MODES)}")
+        raise CutraceError(
+            f"{' and '.join(modes)} exclude each other: write one of {', '.join(MODES)}"
+        )
     only = frozenset(_target(name) for name in names if name not in MODES)
     return Update(modes[0] if modes else "changed", only)
 
@@ -211,9 +243,16 @@ def _counter(name: str) -> str:
         return name
     if "__" in name:
         base = name.partition(".")[0]
-        raise CutraceError(f"{name!r} is not a count: end it with .sum, .min or .max, such as {base}.sum")
+        raise CutraceError(
+            f"{name!r} is not a count: end it with .sum, .min or .max, such as {base}.sum"
+        )
     known = [metric.name for metric in METRICS.values() if metric.hardware]
-    hint = did_you_mean(name, known, f"write {', '.join(known)}, or a name from `cutrace metrics list`", most=1)
+    hint = did_you_mean(
+        name,
+        known,
+        f"write {', '.join(known)}, or a name from `cutrace metrics list`",
+        most=1,
+    )
     raise CutraceError(f"there is no hardware counter {name!r}: {hint}")
 
 
@@ -225,7 +264,9 @@ def metric_named(name: str) -> Metric:
         metric = find_metric(full)
         if metric is not None:
             return metric
-    hint = did_you_mean(stem, (*METRICS, *_CLASSES, *MODES), "docs/metrics.md lists them.")
+    hint = did_you_mean(
+        stem, (*METRICS, *_CLASSES, *MODES), "docs/metrics.md lists them."
+    )
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
 
@@ -266,18 +307,31 @@ def _share(value: object) -> float | None:
             share /= 100
     elif isinstance(value, int | float):
         share = float(value)
-    return share if 0 <= share < float("inf") else None
+    if 0 <= share < float("inf"):
+        return share
+    return None
 
 
 def _limit(metric: Metric, value: object) -> int | float:
     if metric.counts:
-        raise CutraceError(f"{metric.name} has counts by name and cannot be limited: limit {metric.total} instead")
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
+        raise CutraceError(
+            f"{metric.name} has counts by name and cannot be limited: limit {metric.total} instead"
+        )
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value < float("inf")
+    ):
         return value
     if isinstance(value, str) and metric.unit == "bytes":
         return parse_size(value)
     if isinstance(value, str) and metric.unit == "ns":
         return parse_duration(value)
-    units = {"bytes": "bytes, or a text such as '64 MiB'", "ns": "ns, or a text such as '20us'"}
+    units = {
+        "bytes": "bytes, or a text such as '64 MiB'",
+        "ns": "ns, or a text such as '20us'",
+    }
     what = units.get(metric.unit, "times, from 0")
-    raise CutraceError(f"{value!r} is not a limit of {metric.name}: write a number of {what}")
+    raise CutraceError(
+        f"{value!r} is not a limit of {metric.name}: write a number of {what}"
+    )

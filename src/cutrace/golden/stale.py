@@ -19,7 +19,9 @@ from .model import joined, split
 from .naming import golden_path
 
 #: Base classes without tests.
-_EMPTY_BASES = frozenset({"object", "ABC", "Protocol", "TestCase", "IsolatedAsyncioTestCase"})
+_EMPTY_BASES = frozenset(
+    {"object", "ABC", "Protocol", "TestCase", "IsolatedAsyncioTestCase"}
+)
 #: Functions that define names at run time.
 _DYNAMIC = frozenset({"globals", "setattr", "exec"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -46,14 +48,18 @@ class StaleCheck:
     damaged: tuple[str, ...]
 
 
-def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> StaleCheck:
+def check(
+    root: Path, tests: Path, collected: Sequence[str] | None = None
+) -> StaleCheck:
     """Find the stale values of all golden files under ``root``. Ids of tests are relative to the folder ``tests``.
 
     ``collected`` are the ids of collected tests (:func:`collected_ids`). They decide for the test files that they name,
     for which they must be complete. Raises :class:`CutraceError` if there is no folder ``root``.
     """
     if not root.is_dir():
-        raise CutraceError(f"there is no folder of golden files at {root}: name it with --golden-dir")
+        raise CutraceError(
+            f"there is no folder of golden files at {root}: name it with --golden-dir"
+        )
     ids = frozenset(collected or ())
     covered = frozenset(split(nodeid)[0] for nodeid in ids)
     modules = cache(_module)
@@ -88,7 +94,9 @@ def prune(stale: Iterable[Stale], root: Path) -> None:
         gone.setdefault(one.path, set()).add(split(one.nodeid)[1])
     for path, names in gone.items():
         golden = read(path)
-        left = {test: entry for test, entry in golden.tests.items() if test not in names}
+        left = {
+            test: entry for test, entry in golden.tests.items() if test not in names
+        }
         if left:
             write(replace(golden, tests=left), path)
             continue
@@ -105,11 +113,18 @@ def collected_ids(output: str) -> tuple[str, ...]:
     lines = [line for line in output.splitlines() if "::" in line]
     ids = [line for line in lines if not line.startswith((" ", "ERROR ", "FAILED "))]
     if not ids:
-        raise CutraceError("there is no test id in the list of collected tests: make it with pytest --collect-only -q")
+        raise CutraceError(
+            "there is no test id in the list of collected tests: make it with pytest --collect-only -q"
+        )
     return tuple(ids)
 
 
-def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callable[[Path], _Scope | None]) -> str:
+def _reason(
+    test: str,
+    tests: Path,
+    ids: frozenset[str] | None,
+    modules: Callable[[Path], _Scope | None],
+) -> str:
     """The reason why no test has this id; "" if one has or may have it."""
     file, _, rest = test.partition("::")
     source = tests / file
@@ -119,7 +134,9 @@ def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callabl
     except (OSError, ValueError):
         return f"{file} is gone"
     if ids is not None:
-        return "" if test in ids else "no such test was collected"
+        if test in ids:
+            return ""
+        return "no such test was collected"
     if source.suffix != ".py" or not rest:
         return ""
     module = modules(source)
@@ -127,7 +144,9 @@ def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callabl
         return ""
     names, _, _ = rest.partition("[")
     missing = module.missing(names.split("::"))
-    return f"{file} has no {missing}" if missing else ""
+    if missing:
+        return f"{file} has no {missing}"
+    return ""
 
 
 def _module(source: Path) -> _Scope | None:
@@ -161,10 +180,14 @@ class _Scope:
         name, *rest = names
         node = self.names.get(name)
         if node is None:
-            return "" if self.open or self._decorated(name) else name
+            if self.open or self._decorated(name):
+                return ""
+            return name
         if not rest or not isinstance(node, ast.ClassDef):
             return ""
-        return "::".join(names) if self._lacks(node, rest, set()) else ""
+        if self._lacks(node, rest, set()):
+            return "::".join(names)
+        return ""
 
     def _lacks(self, node: ast.ClassDef, names: Sequence[str], seen: set[str]) -> bool:
         """Whether neither a class nor its base classes define a name."""
@@ -189,7 +212,10 @@ class _Scope:
 
     def _decorated(self, name: str) -> bool:
         """Whether a decorator may have made this name from another: ``TestAdd_param_0`` from ``TestAdd``."""
-        return any(name.startswith(known) and _makers(node) for known, node in self.names.items())
+        return any(
+            name.startswith(known) and _makers(node)
+            for known, node in self.names.items()
+        )
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
@@ -210,7 +236,9 @@ def _name_of(base: ast.expr) -> str:
     """The name of a base class, "" for other expressions."""
     if isinstance(base, ast.Attribute):
         return base.attr
-    return base.id if isinstance(base, ast.Name) else ""
+    if isinstance(base, ast.Name):
+        return base.id
+    return ""
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -218,7 +246,11 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for node in body:
         yield node
         if not isinstance(node, _DEFINITIONS):
-            branches = [part for part in ast.iter_child_nodes(node) if isinstance(part, _BRANCHES)]
+            branches = [
+                part
+                for part in ast.iter_child_nodes(node)
+                if isinstance(part, _BRANCHES)
+            ]
             yield from _statements(branches)
 
 

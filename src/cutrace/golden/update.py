@@ -33,7 +33,9 @@ from .values import compare_values
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
 
 
-def observed(runs: Sequence[Metrics], rules: Rules = DEFAULTS, *, confirmed: bool = True) -> Observed:
+def observed(
+    runs: Sequence[Metrics], rules: Rules = DEFAULTS, *, confirmed: bool = True
+) -> Observed:
     """The golden values of these runs: work and counters, unstable where the runs disagree; for gated states the range,
     for gated times the interval.
 
@@ -42,7 +44,9 @@ def observed(runs: Sequence[Metrics], rules: Rules = DEFAULTS, *, confirmed: boo
     """
     problems = problems_of(runs)
     if problems or not runs:
-        raise CutraceError(f"nothing is recorded: {'; '.join(problems) or 'the test did not run'}")
+        raise CutraceError(
+            f"nothing is recorded: {'; '.join(problems) or 'the test did not run'}"
+        )
     found = Observed(confirmed=confirmed)
     regions = [""]
     for run in runs:
@@ -55,17 +59,27 @@ def observed(runs: Sequence[Metrics], rules: Rules = DEFAULTS, *, confirmed: boo
     return found
 
 
-def _observe(metric: Metric, region: str, scopes: Sequence[Mapping[str, Any]], rules: Rules, found: Observed) -> None:
+def _observe(
+    metric: Metric,
+    region: str,
+    scopes: Sequence[Mapping[str, Any]],
+    rules: Rules,
+    found: Observed,
+) -> None:
     """Add the values of one metric in all runs to the observed ones."""
     values = [scope.get(metric.name, absent(metric)) for scope in scopes]
     seen = [value for value in values if value is not None]
     if metric.kind not in _COUNTED:
         if rules.gates(metric):
             timed = metric.kind is MetricClass.TIME
-            found.values[region][metric.name] = statistics.interval(seen) if timed else Span(min(seen), max(seen))
+            found.values[region][metric.name] = (
+                statistics.interval(seen) if timed else Span(min(seen), max(seen))
+            )
         return
     everywhere = len(seen) == len(scopes)
-    if not everywhere or not all(_agree(metric, seen[0], value, rules) for value in seen):
+    if not everywhere or not all(
+        _agree(metric, seen[0], value, rules) for value in seen
+    ):
         found.unstable.setdefault(region, {})[metric.name] = _bounds(*seen)
     elif seen[0] or metric.kind is MetricClass.COUNTER:
         found.values[region][metric.name] = seen[-1]
@@ -75,7 +89,10 @@ def _agree(metric: Metric, one: Any, other: Any, rules: Rules) -> bool:
     """Whether the values of two runs are equal, or for hardware counters within the rules."""
     if one == other:
         return True
-    return metric.hardware and not compare_values(metric, one, other, rules.tolerance_for(metric)).differs
+    return (
+        metric.hardware
+        and not compare_values(metric, one, other, rules.tolerance_for(metric)).differs
+    )
 
 
 def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ...]:
@@ -91,7 +108,12 @@ def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ..
 
 
 def merged(
-    entry: Entry | None, new: Observed, *, environment: str, update: Update, rules: Rules = DEFAULTS
+    entry: Entry | None,
+    new: Observed,
+    *,
+    environment: str,
+    update: Update,
+    rules: Rules = DEFAULTS,
 ) -> tuple[Entry, tuple[str, ...]]:
     """The entry of a test after an update, and notes on values that were not replaced.
 
@@ -101,7 +123,9 @@ def merged(
     entry = entry or {}
     old = entry.get(environment)
     if old is None:
-        notes = tuple(f"{name} is unstable: runs did not agree" for name in _names(new.unstable))
+        notes = tuple(
+            f"{name} is unstable: runs did not agree" for name in _names(new.unstable)
+        )
         return {**entry, environment: new}, notes
     merge = _EntryMerge(old, new, update, rules)
     return {**entry, environment: merge.observed()}, tuple(merge.notes)
@@ -110,7 +134,9 @@ def merged(
 class _EntryMerge:
     """The merge of old and new values of one environment."""
 
-    def __init__(self, old: Observed, new: Observed, update: Update, rules: Rules) -> None:
+    def __init__(
+        self, old: Observed, new: Observed, update: Update, rules: Rules
+    ) -> None:
         self.old = old
         self.new = new
         self.update = update
@@ -119,7 +145,9 @@ class _EntryMerge:
         self.values: dict[str, Values] = {}
         self.unstable: dict[str, Values] = {}
         #: Whether old and new are two single runs of two sessions, which must agree.
-        self.confirms = not old.confirmed and not new.confirmed and update.mode != "missing"
+        self.confirms = (
+            not old.confirmed and not new.confirmed and update.mode != "missing"
+        )
         #: Whether the new runs differ from a value that is kept.
         self.refused = False
 
@@ -131,8 +159,12 @@ class _EntryMerge:
                 self._region(region)
             elif self.update.mode == "missing" or self.update.only:
                 self._keep(region, self.old)
-                self.notes.append(f"the region {region} keeps its values: it was not entered")
-        unstable = {region: values for region, values in self.unstable.items() if values}
+                self.notes.append(
+                    f"the region {region} keeps its values: it was not entered"
+                )
+        unstable = {
+            region: values for region, values in self.unstable.items() if values
+        }
         after = Observed(self.values, unstable)
         if not self.old.confirmed:
             confirmed = (self.new.confirmed or self.confirms) and not self.refused
@@ -159,7 +191,10 @@ class _EntryMerge:
                 self._metric(region, metric)
 
     def _keep_metric(self, region: str, name: str) -> None:
-        for before, after in ((self.old.values, self.values), (self.old.unstable, self.unstable)):
+        for before, after in (
+            (self.old.values, self.values),
+            (self.old.unstable, self.unstable),
+        ):
             if name in before.get(region, {}):
                 after[region][name] = before[region][name]
 
@@ -176,11 +211,15 @@ class _EntryMerge:
                 self.unstable[region][name] = old_unstable[name]
                 return
             if name in new_unstable or self.update.mode != "all":
-                self._unstable(region, name, old_unstable[name], new_unstable.get(name, after))
+                self._unstable(
+                    region, name, old_unstable[name], new_unstable.get(name, after)
+                )
                 return
         elif name in new_unstable:
             if not fixed:
-                self.notes.append(f"{scoped(region, name)} is unstable now: runs did not agree")
+                self.notes.append(
+                    f"{scoped(region, name)} is unstable now: runs did not agree"
+                )
                 self._unstable(region, name, before, new_unstable[name])
                 return
             after = before  # the mode does not allow replacing it
@@ -190,18 +229,33 @@ class _EntryMerge:
 
     def _unstable(self, region: str, name: str, *seen: Stored | None) -> None:
         """Write the bounds of all that was seen of a metric."""
-        self.unstable[region][name] = _bounds(*(value for value in seen if value is not None))
+        self.unstable[region][name] = _bounds(
+            *(value for value in seen if value is not None)
+        )
 
     def _value(
-        self, region: str, metric: Metric, before: Stored | None, after: Stored | None, fixed: bool
+        self,
+        region: str,
+        metric: Metric,
+        before: Stored | None,
+        after: Stored | None,
+        fixed: bool,
     ) -> Stored | None:
         """The value of a metric on which the new runs agree."""
         if before is None:
-            return after if self.update.takes(metric) else None
+            if self.update.takes(metric):
+                return after
+            return None
         if after is None:
-            gone = metric.kind is MetricClass.COUNTER and not fixed  # the counter is no longer measured
-            return None if gone else before
-        verdict = compare_values(metric, before, after, self.rules.tolerance_for(metric)).verdict
+            gone = (
+                metric.kind is MetricClass.COUNTER and not fixed
+            )  # the counter is no longer measured
+            if gone:
+                return None
+            return before
+        verdict = compare_values(
+            metric, before, after, self.rules.tolerance_for(metric)
+        ).verdict
         if verdict is Verdict.SAME:
             return before
         full = scoped(region, metric.name)
@@ -209,7 +263,9 @@ class _EntryMerge:
         if fixed:
             self.refused |= counted
             if self.update.mode == "missing" and self.rules.gates(metric):
-                self.notes.append(f"{full} keeps its value ({verdict.value}): --cutrace-update replaces it")
+                self.notes.append(
+                    f"{full} keeps its value ({verdict.value}): --cutrace-update replaces it"
+                )
             return before
         if self.confirms and counted:
             self._unstable(region, metric.name, before, after)
@@ -220,9 +276,13 @@ class _EntryMerge:
         if self.update.mode == "widen":
             return _widened(before, after)
         if verdict in (Verdict.CHANGED, Verdict.BETTER, Verdict.FAST):
-            return _widened(before, after) if metric.kind is MetricClass.STATE else after
+            if metric.kind is MetricClass.STATE:
+                return _widened(before, after)
+            return after
         if verdict is not Verdict.AMBIGUOUS:
-            self.notes.append(f"{full} keeps its value ({verdict.value}): --cutrace-update=all replaces it")
+            self.notes.append(
+                f"{full} keeps its value ({verdict.value}): --cutrace-update=all replaces it"
+            )
         return before
 
 
@@ -244,13 +304,17 @@ def _bounds(*values: Any) -> Stored:
 def _between(*counts: Count) -> Count:
     """The lowest and the highest of several counts, one number if they are equal."""
     every = _all_alternatives(counts)
-    return every[0] if len(every) == 1 else (every[0], every[-1])
+    if len(every) == 1:
+        return every[0]
+    return (every[0], every[-1])
 
 
 def _either(*counts: Count) -> Count:
     """All of several counts as alternatives, one number if they are equal."""
     every = _all_alternatives(counts)
-    return every[0] if len(every) == 1 else tuple(every)
+    if len(every) == 1:
+        return every[0]
+    return tuple(every)
 
 
 def _all_alternatives(counts: Sequence[Count]) -> list[int]:
@@ -267,14 +331,21 @@ def _widened(before: Stored, after: Stored) -> Stored:
     if isinstance(before, Interval | Span) or isinstance(after, Interval | Span):
         return after
     if isinstance(before, dict) and isinstance(after, dict):
-        return {name: _either(before.get(name, 0), after.get(name, 0)) for name in sorted({**before, **after})}
+        return {
+            name: _either(before.get(name, 0), after.get(name, 0))
+            for name in sorted({**before, **after})
+        }
     return _either(_without_names(before), _without_names(after))
 
 
 def _without_names(value: Count | Parts) -> Count:
     """A count; of counts by name, which cannot be alternatives of a number, their sum."""
-    return (amount(value) or 0) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return amount(value) or 0
+    return value
 
 
 def _names(regions: Mapping[str, Values]) -> list[str]:
-    return [scoped(region, name) for region, values in regions.items() for name in values]
+    return [
+        scoped(region, name) for region, values in regions.items() for name in values
+    ]

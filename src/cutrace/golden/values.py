@@ -53,7 +53,9 @@ class ValueResult:
 _SAME = ValueResult(Verdict.SAME)
 
 
-def compare_values(metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance = EXACT) -> ValueResult:
+def compare_values(
+    metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance = EXACT
+) -> ValueResult:
     """Compare an expected value of a metric with a measured one. Of a range or of alternatives, the highest value is
     the measured one."""
     if metric.kind is MetricClass.TIME:
@@ -66,13 +68,17 @@ def compare_values(metric: Metric, expected: Stored, measured: Any, tolerance: T
     return _compare_counts(expected, amount(measured) or 0, tolerance)
 
 
-def _compare_times(expected: Stored, measured: Any, tolerance: Tolerance) -> ValueResult:
+def _compare_times(
+    expected: Stored, measured: Any, tolerance: Tolerance
+) -> ValueResult:
     if isinstance(expected, Interval) and isinstance(measured, Interval):
         return ValueResult(statistics.change(expected, measured, tolerance.above))
     return ValueResult(Verdict.AMBIGUOUS, "not comparable")
 
 
-def _compare_states(metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance) -> ValueResult:
+def _compare_states(
+    metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance
+) -> ValueResult:
     """Compare a state with the expected value or range."""
     most = amount(expected) or 0
     least = expected.min if isinstance(expected, Span) else most
@@ -81,11 +87,15 @@ def _compare_states(metric: Metric, expected: Stored, measured: Any, tolerance: 
         return ValueResult(Verdict.WORSE)
     if value < least - tolerance.room_below(most):
         # Fewer frees may be a leak, so they are worse.
-        return ValueResult(Verdict.WORSE if metric.name.endswith("frees") else Verdict.BETTER)
+        return ValueResult(
+            Verdict.WORSE if metric.name.endswith("frees") else Verdict.BETTER
+        )
     return _SAME
 
 
-def _compare_parts(metric: Metric, expected: Parts, measured: Any, tolerance: Tolerance) -> ValueResult:
+def _compare_parts(
+    metric: Metric, expected: Parts, measured: Any, tolerance: Tolerance
+) -> ValueResult:
     """Compare counts by name. A tolerance applies to their sum."""
     parts = measured if isinstance(measured, Mapping) else {}
     detail = changed_parts(expected, parts, metric.unit)
@@ -124,7 +134,9 @@ def is_more(expected: Count, measured: Count, share: float = 0.0) -> bool:
     return not share and min(accepted) < count < max(accepted)
 
 
-def changed_parts(expected: Mapping[str, Count], measured: Mapping[str, Count], unit: str = "") -> str:
+def changed_parts(
+    expected: Mapping[str, Count], measured: Mapping[str, Count], unit: str = ""
+) -> str:
     """The names whose counts differ, increases first: ``+ fill, - gemm x2 (gone)``; bytes as sizes."""
     increases = []
     decreases = []
@@ -154,4 +166,6 @@ def _change(name: str, before: int, now: int, unit: str) -> str:
         text += f" x{by}"
     if now == 0:
         return f"{text} (gone)"
-    return text if before else f"{text} (new)"
+    if before:
+        return text
+    return f"{text} (new)"

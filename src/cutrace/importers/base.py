@@ -37,7 +37,10 @@ WITHOUT_CAPTURE = (
 #: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"
 
-_PACKED: dict[bytes, Literal["gzip", "zstd"]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_PACKED: dict[bytes, Literal["gzip", "zstd"]] = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,23 @@ class SourceFile:
             if not path.is_file():
                 return cls(path, b"")
             with path.open("rb") as file:
-                begin, head = file.read(4), b""
-            packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
+                begin = file.read(4)
+                head = b""
+            packed = next(
+                (kind for magic, kind in _PACKED.items() if begin.startswith(magic)), ""
+            )
             source = cls(path, b"", cast(Any, packed))
             # The head of a damaged file ends before the damage.
             with suppress(*DAMAGED), source.open() as file:
-                while len(head) < HEAD and (piece := cast(io.BufferedReader, file).read1(HEAD - len(head))):
+                while len(head) < HEAD and (
+                    piece := cast(io.BufferedReader, file).read1(HEAD - len(head))
+                ):
                     head += piece
             return replace(source, head=head)
         except OSError as error:
-            raise BadCapture(f"cannot read {path}: {error.strerror}. Check its name and permissions.") from None
+            raise BadCapture(
+                f"cannot read {path}: {error.strerror}. Check its name and permissions."
+            ) from None
 
     def open(self) -> BinaryIO:
         """Open the file for reading, unpacked. Reading raises one of :data:`DAMAGED` where it is damaged."""
@@ -75,7 +85,9 @@ class SourceFile:
             return cast(BinaryIO, gzip.open(self.path, "rb"))
         file = self.path.open("rb")
         if self.packed == "zstd":
-            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            reader = zstandard.ZstdDecompressor().stream_reader(
+                file, read_across_frames=True
+            )
             return cast(BinaryIO, io.BufferedReader(cast(Any, reader), 1 << 20))
         return file
 
@@ -104,7 +116,9 @@ class Import:
     counted once, as kept, left or lost."""
 
     def __init__(self, folder: Path, source: SourceFile, importer: Importer) -> None:
-        self._folder, self._source, self._importer = folder, source, importer
+        self._folder = folder
+        self._source = source
+        self._importer = importer
         self._writers: dict[Hashable, Writer] = {}
         # By kind of events, as cutrace.trace.imported reads them.
         self._accounts: dict[str, dict[str, Any]] = {}
@@ -112,12 +126,16 @@ class Import:
         # Captures with the same boot id share a clock; no other capture shares the clock of this file.
         self._boot_id = f"import-{os.urandom(8).hex()}"
 
-    def process(self, key: Hashable, *, name: str = "", boot_id: str = "", **info: Any) -> Writer:
+    def process(
+        self, key: Hashable, *, name: str = "", boot_id: str = "", **info: Any
+    ) -> Writer:
         """The writer of the process with this ``key``, created by the first call with the arguments of a
         :class:`Writer`; ``Writer.process`` adds later keys of the description."""
         if key not in self._writers:
             path = self._folder / f"{len(self._writers)}.bin"
-            self._writers[key] = Writer(path, name=name, boot_id=boot_id or self._boot_id, **info)
+            self._writers[key] = Writer(
+                path, name=name, boot_id=boot_id or self._boot_id, **info
+            )
         return self._writers[key]
 
     def kept(self, what: str, count: int, duration_ns: int = 0) -> None:
@@ -132,18 +150,27 @@ class Import:
         """Count events that could not be used. They become losses of the trace."""
         self.count("lost", what, count, duration_ns, why)
 
-    def count(self, outcome: str, what: str, count: int, duration_ns: int, why: str = "") -> None:
+    def count(
+        self, outcome: str, what: str, count: int, duration_ns: int, why: str = ""
+    ) -> None:
         """:meth:`kept`, :meth:`left` or :meth:`lost`."""
         if count:
-            account = self._accounts.setdefault(what, {"seen": _tally(), "kept": _tally(), "left": {}, "lost": {}})
-            part = account["kept"] if outcome == "kept" else account[outcome].setdefault(why, _tally())
+            account = self._accounts.setdefault(
+                what, {"seen": _tally(), "kept": _tally(), "left": {}, "lost": {}}
+            )
+            if outcome == "kept":
+                part = account["kept"]
+            else:
+                part = account[outcome].setdefault(why, _tally())
             for tally in (account["seen"], part):
                 tally["count"] += int(count)
                 tally["duration_ns"] += int(duration_ns)
 
     def damaged(self, what: str, how: str) -> None:
         """Note that a part of the source could not be read to its end, for the reason ``how``, and count one loss."""
-        self.note(f"{what} is damaged ({how}): its readable part was imported. Copy or export the file again.")
+        self.note(
+            f"{what} is damaged ({how}): its readable part was imported. Copy or export the file again."
+        )
         if DAMAGED_FILE not in self._accounts.get(what, {"lost": ()})["lost"]:
             self.lost(what, 1, why=DAMAGED_FILE)
 
@@ -155,7 +182,11 @@ class Import:
     def close(self) -> Path:
         """Finish the capture and return its file."""
         first = self.process(next(iter(self._writers), None))
-        imported = {"format": self._importer.name, "source": self._source.path.name, "events": self._accounts}
+        imported = {
+            "format": self._importer.name,
+            "source": self._source.path.name,
+            "events": self._accounts,
+        }
         first.process({"import": imported, "notes": self._notes})
         first.losses(
             ("unreadable", tally["count"], f"{what}: {why}" if why else what)
@@ -190,7 +221,9 @@ def value_of(text: bytes | str | None) -> Any:
 def object_of(text: bytes | str | None) -> dict[str, Any]:
     """JSON text as an object, an empty one for any other text."""
     value = value_of(text)
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def rows_of(table: str, count: int, **fields: Any) -> np.ndarray:
@@ -201,7 +234,9 @@ def rows_of(table: str, count: int, **fields: Any) -> np.ndarray:
     return rows
 
 
-def read(importer: Importer, source: SourceFile, folder: Path, damage: str = "") -> Path:
+def read(
+    importer: Importer, source: SourceFile, folder: Path, damage: str = ""
+) -> Path:
     """Import a source as a capture in ``folder``; returns its path. ``damage`` is the reason why the embedded capture
     is unusable. Raises :class:`BadCapture` when nothing can be used, :class:`CutraceError` when the folder is full."""
     out = Import(folder, source, importer)
@@ -212,7 +247,9 @@ def read(importer: Importer, source: SourceFile, folder: Path, damage: str = "")
         return out.close()
     except OSError as error:
         out.discard()
-        raise BadCapture(f"cannot read {source.path}: {error.strerror or error}. Check its permissions.") from None
+        raise BadCapture(
+            f"cannot read {source.path}: {error.strerror or error}. Check its permissions."
+        ) from None
     except BaseException:
         out.discard()
         raise

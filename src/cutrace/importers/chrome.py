@@ -62,13 +62,15 @@ def _has_events_later(source: SourceFile) -> bool:
     """Whether an object has an array of events after long other values."""
     if len(source.head) < HEAD or not without_mark(source.head).startswith(b"{"):
         return False
-    rest, read = b"", 0
+    rest = b""
+    read = 0
     try:
         with source.open() as file:
             while read < _FURTHEST and (chunk := file.read(1 << 20)):
                 if _OBJECT.search(rest + chunk):
                     return True
-                rest, read = chunk[-64:], read + len(chunk)
+                rest = chunk[-64:]
+                read = read + len(chunk)
     except DAMAGED:
         pass  # the rest is unreadable
     return False
@@ -92,8 +94,12 @@ def read(
         for events in batch:
             converter.take(events)
     nothing = not timeline.process_count and not converter.metadata
-    if not reader.scanner.has_array or (nothing and any(reader.scanner.problems.values())):
-        raise BadCapture(f"{source.path} holds no readable trace events: check how it was written.")
+    if not reader.scanner.has_array or (
+        nothing and any(reader.scanner.problems.values())
+    ):
+        raise BadCapture(
+            f"{source.path} holds no readable trace events: check how it was written."
+        )
     others = {}
     for key, text in reader.others.items():
         if 0 < len(text) <= _LARGEST_VALUE:

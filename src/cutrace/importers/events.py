@@ -84,7 +84,16 @@ EVENT_KEYS = (
 )  # fmt: skip
 
 
-_DENSE = ("phases", "flags", "times", "durations", "threads", "names", "categories", "arguments")
+_DENSE = (
+    "phases",
+    "flags",
+    "times",
+    "durations",
+    "threads",
+    "names",
+    "categories",
+    "arguments",
+)
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,9 @@ class Events:
 
     def count(self, column: str) -> int:
         """The number of events that have a value in the column."""
-        return len(self.columns[column][0]) if column in self.columns else 0
+        if column in self.columns:
+            return len(self.columns[column][0])
+        return 0
 
     def select(self, chosen: np.ndarray) -> Events:
         if chosen.all():
@@ -153,10 +164,16 @@ class EventReader:
     and counted in ``out``."""
 
     def __init__(self, source: SourceFile, rules: Sequence[Rule], out: Import) -> None:
-        self._source, self._out = source, out
+        self._source = source
+        self._out = out
         self._rules = (*rules, Rule(""))
         self.scanner = EventScanner(
-            [(r.phases, r.category, r.name, _plain(r.arguments), r.numbers) for r in rules], _plain(EVENT_KEYS), WRAP
+            [
+                (r.phases, r.category, r.name, _plain(r.arguments), r.numbers)
+                for r in rules
+            ],
+            _plain(EVENT_KEYS),
+            WRAP,
         )
         self._threads: list[tuple[int | bytes | None, int | bytes | None]] = []
 
@@ -198,16 +215,34 @@ class EventReader:
     @property
     def others(self) -> dict[str, bytes]:
         """The other keys of the outer object, with the JSON text of their values (empty for one that is too large)."""
-        return {key.decode("utf-8", "replace"): value for key, value in self.scanner.others}
+        return {
+            key.decode("utf-8", "replace"): value for key, value in self.scanner.others
+        }
 
     def _taken(self) -> list[Events]:
         out = []
         for rule, taken in zip(self._rules, self.scanner.take(), strict=True):
             if len(taken[0]):
-                names = (key.column or key.name for key in (*EVENT_KEYS, *rule.arguments))
-                columns = {name: column for name, column in zip(names, taken[8], strict=True) if len(column[0])}
-                counted = tuple(key.name for key in rule.arguments if key.want == Want.NOTHING)
-                out.append(Events(rule.group, counted, *taken[:8], columns=columns, numbers=taken[9]))
+                names = (
+                    key.column or key.name for key in (*EVENT_KEYS, *rule.arguments)
+                )
+                columns = {
+                    name: column
+                    for name, column in zip(names, taken[8], strict=True)
+                    if len(column[0])
+                }
+                counted = tuple(
+                    key.name for key in rule.arguments if key.want == Want.NOTHING
+                )
+                out.append(
+                    Events(
+                        rule.group,
+                        counted,
+                        *taken[:8],
+                        columns=columns,
+                        numbers=taken[9],
+                    )
+                )
         return out
 
 

@@ -32,7 +32,8 @@ _UNUSED = {
     "asynchronous": ("s", "bp"),
 }  # fmt: skip
 #: Begins and ends of both kinds of asynchronous slices.
-_ASYNC_BEGINS, _ASYNC_ENDS = b"bS", b"eF"
+_ASYNC_BEGINS = b"bS"
+_ASYNC_ENDS = b"eF"
 _ASYNCHRONOUS = 5
 #: Metadata events of a process that are kept with its description.
 MOST_METADATA = 1000
@@ -71,7 +72,11 @@ class Generic:
     def take(self, events: Events) -> None:
         """Write rows of the events of one group."""
         self._timeline.leave_columns(events, "key", *_UNUSED.get(events.group, ()))
-        convert = getattr(self, f"_{events.group}", lambda rest: np.full(len(rest), Outcome.PHASE, np.uint8))
+        convert = getattr(
+            self,
+            f"_{events.group}",
+            lambda rest: np.full(len(rest), Outcome.PHASE, np.uint8),
+        )
         outcome = convert(events)  # None for events that are accounted for elsewhere
         if outcome is not None:
             self._timeline.account_events(events, outcome)
@@ -81,7 +86,12 @@ class Generic:
         become rows are removed."""
         if self._begun:
             rows = np.concatenate(self._begun)
-            self._slices_of(rows, [rows["process"], rows["thread"]], rows["phase"] == ord("B"), kind=0)
+            self._slices_of(
+                rows,
+                [rows["process"], rows["thread"]],
+                rows["phase"] == ord("B"),
+                kind=0,
+            )
         if self._async:
             self._finish_async(np.concatenate(self._async))
 
@@ -112,7 +122,9 @@ class Generic:
         kept, time, outcome = self._timeline.starts(events)
         at, series, values = kept.numbers
         finite = np.isfinite(values)
-        at, series, values = at[finite], series[finite], values[finite]
+        at = at[finite]
+        series = series[finite]
+        values = values[finite]
         valued = np.zeros(len(kept), bool)
         valued[at] = True
         outcome[np.flatnonzero(outcome == Outcome.KEPT)[~valued]] = Outcome.NO_VALUES
@@ -133,7 +145,9 @@ class Generic:
         values = self._timeline.by_text(own, object_of, object)
         for row in np.flatnonzero(values).tolist():
             value = values[row]
-            name, unit, device = value.get("name"), value.get("unit"), value.get("device")
+            name = value.get("name")
+            unit = value.get("unit")
+            device = value.get("device")
             if isinstance(name, str):
                 rows["name"][row] = self._timeline.text(name)
             if isinstance(unit, str):
@@ -177,38 +191,62 @@ class Generic:
         """Keep begins and ends until they are matched. They are accounted for then."""
         kept, time, outcome = self._timeline.starts(events)
         rows = np.zeros(len(kept), _OPEN)
-        rows["time"], (rows["process"], rows["thread"]) = time, self._timeline.threads(kept.threads)
+        rows["time"], (rows["process"], rows["thread"]) = (
+            time,
+            self._timeline.threads(kept.threads),
+        )
         rows["name"], rows["category"] = kept.names, kept.categories
-        rows["arguments"], rows["phase"], rows["id"] = kept.arguments, kept.phases, self._ids(kept)
+        rows["arguments"], rows["phase"], rows["id"] = (
+            kept.arguments,
+            kept.phases,
+            self._ids(kept),
+        )
         waiting.append(rows)
         lost = outcome != Outcome.KEPT
-        self._timeline.account(events.phases[lost], events.categories[lost], outcome[lost])
+        self._timeline.account(
+            events.phases[lost], events.categories[lost], outcome[lost]
+        )
 
     def _finish_async(self, rows: np.ndarray) -> None:
-        begins, ends = np.isin(rows["phase"], list(_ASYNC_BEGINS)), np.isin(rows["phase"], list(_ASYNC_ENDS))
-        moments, rows, begins = rows[~begins & ~ends], rows[begins | ends], begins[begins | ends]
+        begins = np.isin(rows["phase"], list(_ASYNC_BEGINS))
+        ends = np.isin(rows["phase"], list(_ASYNC_ENDS))
+        moments = rows[~begins & ~ends]
+        rows = rows[begins | ends]
+        begins = begins[begins | ends]
         self._timeline.add(
             "instants", moments["process"], track=moments["id"],
             arguments=self._with_phase(moments["arguments"], moments["phase"], ord("n")),
             **{name: moments[name] for name in ("time", "name", "category", "thread")},
         )  # fmt: skip
-        self._timeline.account(moments["phase"], moments["category"], np.zeros(len(moments), np.uint8))
+        self._timeline.account(
+            moments["phase"], moments["category"], np.zeros(len(moments), np.uint8)
+        )
         # The older kind matches the name too. An id is global unless it is a local id of a process.
         older = np.isin(rows["phase"], list(b"SF"))
-        local = self._timeline.by_text(rows["id"], lambda text: text.startswith('{"local"'), bool)
+        local = self._timeline.by_text(
+            rows["id"], lambda text: text.startswith('{"local"'), bool
+        )
         keys = [
             rows["category"], rows["id"], np.where(older, rows["name"], 0), older,
             np.where(local, rows["process"], -1),
         ]  # fmt: skip
         self._slices_of(rows, keys, begins, kind=_ASYNCHRONOUS)
 
-    def _slices_of(self, rows: np.ndarray, keys: list[np.ndarray], begins: np.ndarray, kind: int) -> None:
+    def _slices_of(
+        self, rows: np.ndarray, keys: list[np.ndarray], begins: np.ndarray, kind: int
+    ) -> None:
         """Write slices of begins and ends. Events match only if they are equal in the columns ``keys``."""
-        numbers, _ = Keys(len(keys)).ids([np.ascontiguousarray(column, np.int64) for column in keys])
+        numbers, _ = Keys(len(keys)).ids(
+            [np.ascontiguousarray(column, np.int64) for column in keys]
+        )
         starts, ends, without = match_begin_end(numbers, rows["time"], begins)
-        first, last = rows[starts], rows[np.maximum(ends, 0)]
-        ended, asynchronous = ends >= 0, kind == _ASYNCHRONOUS
-        arguments = self._with_phase(first["arguments"], first["phase"], ord("b" if asynchronous else "B"))
+        first = rows[starts]
+        last = rows[np.maximum(ends, 0)]
+        ended = ends >= 0
+        asynchronous = kind == _ASYNCHRONOUS
+        arguments = self._with_phase(
+            first["arguments"], first["phase"], ord("b" if asynchronous else "B")
+        )
         self._timeline.add(
             "host_slices", first["process"], start=first["time"], end=np.where(ended, last["time"], 0), kind=kind,
             flags=np.where(ended, 2, 3), track=first["id"] if asynchronous else 0,
@@ -216,8 +254,14 @@ class Generic:
             **{name: first[name] for name in ("name", "category", "thread")},
         )  # fmt: skip
         for name in ("name", "category", "thread", "process"):
-            other = ended & (last[name] != first[name]) & ((last[name] != 0) | (name in ("thread", "process")))
-            self._timeline.out.left(f"{name} of ends", int(other.sum()), why="not that of the begin")
+            other = (
+                ended
+                & (last[name] != first[name])
+                & ((last[name] != 0) | (name in ("thread", "process")))
+            )
+            self._timeline.out.left(
+                f"{name} of ends", int(other.sum()), why="not that of the begin"
+            )
         outcome = np.zeros(len(rows), np.uint8)
         outcome[without] = Outcome.NO_BEGIN
         self._timeline.account(rows["phase"], rows["category"], outcome)
@@ -227,9 +271,18 @@ class Generic:
     def _metadata(self, events: Events) -> None:
         known = self._timeline.reader.threads
         threads = [known[i] for i in events.threads.tolist()]
-        names = (name.decode("utf-8", "replace") for name in self._timeline.reader.texts(events.names))
-        columns = (names, self._timeline.reader.texts(events.arguments), events.categories.tolist())
-        self.metadata += (Metadata(*ids, *more) for ids, *more in zip(threads, *columns, strict=True))
+        names = (
+            name.decode("utf-8", "replace")
+            for name in self._timeline.reader.texts(events.names)
+        )
+        columns = (
+            names,
+            self._timeline.reader.texts(events.arguments),
+            events.categories.tolist(),
+        )
+        self.metadata += (
+            Metadata(*ids, *more) for ids, *more in zip(threads, *columns, strict=True)
+        )
 
     def finish_metadata(self) -> None:
         """Write names and other metadata of processes and threads from :attr:`metadata`."""
@@ -240,13 +293,23 @@ class Generic:
             values = object_of(event.arguments)
             process = self._timeline.process_index(event.pid)
             text = values.get("name")
-            if event.name == "process_name" and isinstance(text, str) and len(values) == 1:
+            if (
+                event.name == "process_name"
+                and isinstance(text, str)
+                and len(values) == 1
+            ):
                 processes[process] = text
-            elif event.name == "thread_name" and isinstance(text, str) and len(values) == 1:
+            elif (
+                event.name == "thread_name"
+                and isinstance(text, str)
+                and len(values) == 1
+            ):
                 thread = self._timeline.thread_number(process, event.tid)
                 names.append((process, thread, self._timeline.text(text)))
             elif len(kept.setdefault(process, [])) < MOST_METADATA:
-                kept[process].append({"name": event.name, "tid": readable(event.tid), "args": values})
+                kept[process].append(
+                    {"name": event.name, "tid": readable(event.tid), "args": values}
+                )
             else:
                 self._timeline.count(ord("M"), event.category, Outcome.TOO_MANY)
                 continue
@@ -266,8 +329,12 @@ class Generic:
         out = self._unquoted(events.ids("id text"))
         given = events.present("id")
         if given.any():
-            numbers, inverse = np.unique(events.integers("id")[given], return_inverse=True)
-            out[given] = np.array([self._timeline.text(str(n)) for n in numbers.tolist()], np.uint32)[inverse]
+            numbers, inverse = np.unique(
+                events.integers("id")[given], return_inverse=True
+            )
+            out[given] = np.array(
+                [self._timeline.text(str(n)) for n in numbers.tolist()], np.uint32
+            )[inverse]
         scoped = events.ids("id2")
         out[scoped > 0] = scoped[scoped > 0]
         return out
@@ -281,15 +348,25 @@ class Generic:
 
         return self._timeline.by_text(texts, unquoted, np.uint32)
 
-    def _with_phase(self, arguments: np.ndarray, phases: np.ndarray, usual: int) -> np.ndarray:
+    def _with_phase(
+        self, arguments: np.ndarray, phases: np.ndarray, usual: int
+    ) -> np.ndarray:
         """Arguments with the phase of each event added where it is not the usual one."""
         others = np.where(phases == usual, 0, phases)
-        return self._combined(arguments, others, lambda text, phase: self._wrapped(text, {"ph": chr(phase)}))
+        return self._combined(
+            arguments,
+            others,
+            lambda text, phase: self._wrapped(text, {"ph": chr(phase)}),
+        )
 
     def _with_end(self, arguments: np.ndarray, of_end: np.ndarray) -> np.ndarray:
         """Arguments of begins with the arguments of the ends added."""
         text_of = self._timeline.one_text
-        return self._combined(arguments, of_end, lambda text, end: self._wrapped(text, {"end": value_of(text_of(end))}))
+        return self._combined(
+            arguments,
+            of_end,
+            lambda text, end: self._wrapped(text, {"end": value_of(text_of(end))}),
+        )
 
     def _wrapped(self, arguments: int, more: dict[str, Any]) -> str:
         """Arguments (an id) with more under :data:`WRAP`."""
@@ -298,12 +375,19 @@ class Generic:
         values[WRAP] = (wrap if isinstance(wrap, dict) else {}) | more
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
-    def _combined(self, texts: np.ndarray, more: np.ndarray, combine: Callable[[int, int], str]) -> np.ndarray:
+    def _combined(
+        self, texts: np.ndarray, more: np.ndarray, combine: Callable[[int, int], str]
+    ) -> np.ndarray:
         """Texts (ids) combined with the entries of ``more`` that are not 0. Each combination is computed once."""
         which = np.flatnonzero(more)
-        pairs = texts[which].astype(np.uint64) << np.uint64(32) | more[which].astype(np.uint64)
+        pairs = texts[which].astype(np.uint64) << np.uint64(32) | more[which].astype(
+            np.uint64
+        )
         unique, inverse = np.unique(pairs, return_inverse=True)
-        combined = [self._timeline.text(combine(pair >> 32, pair & 0xFFFFFFFF)) for pair in unique.tolist()]
+        combined = [
+            self._timeline.text(combine(pair >> 32, pair & 0xFFFFFFFF))
+            for pair in unique.tolist()
+        ]
         out: np.ndarray = texts.copy()
         out[which] = np.array(combined, np.uint32)[inverse]
         return out

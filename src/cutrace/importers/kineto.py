@@ -34,19 +34,31 @@ _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
 _GRAPH = keys("graph id", "graph node id")
 #: Arguments that Kineto computes from the others or uses for its own counting, and the one that cutrace adds.
 _DERIVED = ("Ev Idx", "Record function id", OWN)
-_OF_KERNELS = ("queued", "blocks per SM", "warps per SM", "est. achieved occupancy %", "occupancy")
+_OF_KERNELS = (
+    "queued",
+    "blocks per SM",
+    "warps per SM",
+    "est. achieved occupancy %",
+    "occupancy",
+)
 _OF_COPIES = ("memory bandwidth (GB/s)",)
 _OF_PYTHON = ("Python id", "Python parent id", "Python module id")
 _SIZES = ("registers per thread", "shared memory")
 _CALL = (*_EXTERNAL, *keys("cbid", "correlation"))
-_WAIT = keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")
+_WAIT = keys(
+    "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"
+)
 #: Keys of events that slices do not use.
 _KEYS = ("id", "id text", "id2", "bp")
 _TOTALS = ("Total Allocated", "Total Reserved")
 
 
 def _rules(
-    group: str, phases: str, *categories: str, arguments: Iterable[Key] = (), left: Iterable[str] = ()
+    group: str,
+    phases: str,
+    *categories: str,
+    arguments: Iterable[Key] = (),
+    left: Iterable[str] = (),
 ) -> list[Rule]:
     wanted = (*arguments, *keys(*left, want=Want.NOTHING))
     return [Rule(group, phases, category, None, wanted) for category in categories]
@@ -122,7 +134,9 @@ _FILL = re.compile(r"Memset \((.+)\)")
 _MOST = 0xFFFF
 _DEVICE_FIELDS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
 #: Device properties: Kineto's names, and one that only ROCm uses.
-_PROPERTIES = DEVICE_PROPERTIES | {"maxSharedMemoryPerMultiProcessor": "shared_per_multiprocessor"}
+_PROPERTIES = DEVICE_PROPERTIES | {
+    "maxSharedMemoryPerMultiProcessor": "shared_per_multiprocessor"
+}
 
 
 class KinetoImporter:
@@ -144,7 +158,9 @@ class KinetoImporter:
 def _label(phase: str, category: str) -> str:
     if not category:
         return f"{phase} events"
-    return category if phase == "X" else f"{category} ({phase})"
+    if phase == "X":
+        return category
+    return f"{category} ({phase})"
 
 
 @dataclass(frozen=True)
@@ -171,10 +187,16 @@ class Kineto(Generic):
         if self._host is None:
             # Edited files have operators of other processes, too.
             callers = [events.threads for events in batch if events.group in _CALLS]
-            threads = callers or [events.threads for events in batch if events.group in _OF_HOST]
-            indices = np.unique(np.concatenate(threads)).tolist() if threads else []  # in the order of the file
+            threads = callers or [
+                events.threads for events in batch if events.group in _OF_HOST
+            ]
+            indices = (
+                np.unique(np.concatenate(threads)).tolist() if threads else []
+            )  # in the order of the file
             pids = (self._timeline.reader.threads[i][0] for i in indices)
-            self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
+            self._host = next(
+                (pid for pid in pids if isinstance(pid, int) and pid >= 0), None
+            )
 
     def take(self, events: Events) -> None:
         group = events.group
@@ -207,21 +229,32 @@ class Kineto(Generic):
         pid, tid = self._by_thread(events, lambda *ids: [_number(id_) for id_ in ids])
         home = self._homes(events)
         values = {
-            "device": _u16(np.where(events.present("device"), events.integers("device"), pid)),
+            "device": _u16(
+                np.where(events.present("device"), events.integers("device"), pid)
+            ),
             "context": _u16(events.integers("context")),
-            "stream": _u32(np.where(events.present("stream"), events.integers("stream"), tid)),
+            "stream": _u32(
+                np.where(events.present("stream"), events.integers("stream"), tid)
+            ),
             "correlation": _u32(events.integers("correlation")),
             "graph_node": events.integers("graph node id"),
             "graph": _u32(events.integers("graph id")),
             "start": start,
             "end": end,
         }
-        known = {name: column for name, column in values.items() if name in TABLES[table].offsets}
+        known = {
+            name: column
+            for name, column in values.items()
+            if name in TABLES[table].offsets
+        }
         rows = rows_of(table, len(events), **known)
         self._write_externals(events, home)
         there = (values["context"] > 0) & (values["device"] != _MOST)
-        device, context = values["device"][there], values["context"][there]
-        self._timeline.add_once("contexts", home[there], device=device, context=context, compute_api=1)
+        device = values["device"][there]
+        context = values["context"][there]
+        self._timeline.add_once(
+            "contexts", home[there], device=device, context=context, compute_api=1
+        )
         if group != "graphs":
             getattr(self, f"_{group}")(events, home, rows)
         self._timeline.put(table, home, rows)
@@ -239,15 +272,21 @@ class Kineto(Generic):
         }
         for name in ("grid", "block"):
             sizes = self._triples(events.ids(name)).T
-            fields |= {f"{name}_{axis}": size for axis, size in zip("xyz", sizes, strict=True)}
+            fields |= {
+                f"{name}_{axis}": size for axis, size in zip("xyz", sizes, strict=True)
+            }
         numbers, first = self._timeline.distinct("launches", home, *fields.values())
         rows["launch"] = numbers + 1
         new = {name: column[first] for name, column in fields.items()}
-        launches = rows_of("launches", len(first), id=numbers[first] + 1, carveout=255, **new)
+        launches = rows_of(
+            "launches", len(first), id=numbers[first] + 1, carveout=255, **new
+        )
         self._timeline.put("launches", home[first], launches)
         given = events.present("priority")
         where = {name: rows[name][given] for name in ("context", "stream")}
-        self._timeline.add_once("streams", home[given], **where, priority=events.integers("priority")[given])
+        self._timeline.add_once(
+            "streams", home[given], **where, priority=events.integers("priority")[given]
+        )
 
     def _memcpys(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         rows["bytes"] = np.maximum(events.integers("bytes"), 0)
@@ -255,41 +294,77 @@ class Kineto(Generic):
         kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
         rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
         without = sum(name is None for name in named)
-        self._timeline.out.left("names of copies", without, why="without a known kind of copy")
+        self._timeline.out.left(
+            "names of copies", without, why="without a known kind of copy"
+        )
         peer = events.present("inDevice")
         for name, column in (("device", "inDevice"), ("context", "inContext")):
             rows[name] = np.where(peer, _u16(events.integers(column)), rows[name])
-        for name, column in (("source_device", "fromDevice"), ("destination_device", "toDevice")):
-            rows[name] = np.where(events.present(column), _u16(events.integers(column)), rows["device"])
-        source, own, destination = (events.integers(f"{which}Context") for which in ("from", "in", "to"))
-        rows["peer_context"] = np.where(peer, _u16(np.where(source == own, destination, source)), 0)
+        for name, column in (
+            ("source_device", "fromDevice"),
+            ("destination_device", "toDevice"),
+        ):
+            rows[name] = np.where(
+                events.present(column), _u16(events.integers(column)), rows["device"]
+            )
+        source, own, destination = (
+            events.integers(f"{which}Context") for which in ("from", "in", "to")
+        )
+        rows["peer_context"] = np.where(
+            peer, _u16(np.where(source == own, destination, source)), 0
+        )
 
     def _memsets(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         rows["bytes"] = np.maximum(events.integers("bytes"), 0)
         memory = self._timeline.by_text(events.names, _fill_named)
         rows["memory"] = np.maximum(memory, 0)
-        self._timeline.out.left("names of memory fills", int((memory < 0).sum()), why="without a known kind of memory")
+        self._timeline.out.left(
+            "names of memory fills",
+            int((memory < 0).sum()),
+            why="without a known kind of memory",
+        )
 
-    def _synchronizations(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
-        rows["type"] = self._timeline.by_text(events.names, lambda name: SYNCHRONIZATIONS.get(name, 0))
+    def _synchronizations(
+        self, events: Events, home: np.ndarray, rows: np.ndarray
+    ) -> None:
+        rows["type"] = self._timeline.by_text(
+            events.names, lambda name: SYNCHRONIZATIONS.get(name, 0)
+        )
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
-        rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id")), record
+        rows["event"], rows["event_record"] = (
+            _u32(events.integers("wait_on_cuda_event_id")),
+            record,
+        )
         # Only the wait names the stream and the call that recorded its event.
         known = record > 0
-        columns = (rows["event"], record, _u32(events.integers("wait_on_stream")), rows["context"])
+        columns = (
+            rows["event"],
+            record,
+            _u32(events.integers("wait_on_stream")),
+            rows["context"],
+        )
         self._write_recorded(home[known], *(column[known] for column in columns))
 
     def _cuda_events(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         self._annotations(events, home, rows, kind=0)
         event = _u32(events.integers("event_id"))
-        self._write_recorded(home, event, rows["correlation"], rows["stream"], rows["context"])
+        self._write_recorded(
+            home, event, rows["correlation"], rows["stream"], rows["context"]
+        )
 
-    def _annotations(self, events: Events, home: np.ndarray, rows: np.ndarray, kind: int = 1) -> None:
+    def _annotations(
+        self, events: Events, home: np.ndarray, rows: np.ndarray, kind: int = 1
+    ) -> None:
         rows["name"], rows["category"] = events.names, events.categories
         rows["arguments"], rows["kind"] = events.arguments, kind
 
     def _write_recorded(
-        self, home: np.ndarray, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray
+        self,
+        home: np.ndarray,
+        event: np.ndarray,
+        record: np.ndarray,
+        stream: np.ndarray,
+        context: np.ndarray,
     ) -> None:
         """Write each recording of a CUDA event once, with the correlation id of its call as its number."""
         self._timeline.add_once(
@@ -304,7 +379,9 @@ class Kineto(Generic):
         (homes,) = self._by_thread(events, lambda pid, tid: [self._home_of(pid)])
         return homes
 
-    def _by_thread(self, events: Events, make: Callable[[Any, Any], Sequence[int]]) -> list[np.ndarray]:
+    def _by_thread(
+        self, events: Events, make: Callable[[Any, Any], Sequence[int]]
+    ) -> list[np.ndarray]:
         """Apply ``make`` to the process and thread ids of each event (at least one); returns columns of numbers."""
         which, inverse = np.unique(events.threads, return_inverse=True)
         known = self._timeline.reader.threads
@@ -314,7 +391,9 @@ class Kineto(Generic):
     def _home_of(self, pid: Any) -> int:
         """The process of a GPU, or of the profiler's own overhead."""
         gpu = (self._gpus or {}).get(pid)
-        return self._home if gpu is None else self._timeline.process_index(gpu.process)
+        if gpu is None:
+            return self._home
+        return self._timeline.process_index(gpu.process)
 
     # The host
 
@@ -339,7 +418,13 @@ class Kineto(Generic):
         fits = numbers < _MOST
         outcome[np.flatnonzero(outcome == Outcome.KEPT)[~fits]] = Outcome.FULL
         correlation = _u32(events.integers("correlation"))
-        columns = {"start": start, "end": end, "thread": thread, "correlation": correlation, "function": numbers + 1}
+        columns = {
+            "start": start,
+            "end": end,
+            "thread": thread,
+            "correlation": correlation,
+            "function": numbers + 1,
+        }
         fitting = {name: column[fits] for name, column in columns.items()}
         self._timeline.add("api_calls", process[fits], **fitting)
         self._write_externals(events.select(fits), process[fits])
@@ -348,7 +433,8 @@ class Kineto(Generic):
 
     def _write_externals(self, events: Events, process: np.ndarray) -> None:
         """Write Kineto's external ids by correlation id."""
-        external, correlation = events.integers("External id"), events.integers("correlation")
+        external = events.integers("External id")
+        correlation = events.integers("correlation")
         given = events.present("External id") & (correlation > 0)
         self._timeline.add_once(
             "external_correlations", process[given], external=external[given], correlation=_u32(correlation[given]),
@@ -359,11 +445,20 @@ class Kineto(Generic):
         events, start, end, outcome = self._timeline.spans(events)
         if not len(events):
             return outcome
-        kinds = self._timeline.by_text(events.names, lambda name: OVERHEADS.get(name, -1))
+        kinds = self._timeline.by_text(
+            events.names, lambda name: OVERHEADS.get(name, -1)
+        )
         process, thread = self._by_thread(events, self._overhead_thread)
-        known, correlation = kinds >= 0, _u32(events.integers("correlation"))
+        known = kinds >= 0
+        correlation = _u32(events.integers("correlation"))
         rows = rows_of(
-            "overheads", len(events), start=start, end=end, kind=kinds, thread=thread, correlation=correlation
+            "overheads",
+            len(events),
+            start=start,
+            end=end,
+            kind=kinds,
+            thread=thread,
+            correlation=correlation,
         )
         self._timeline.put("overheads", process[known], rows[known])
         slices = rows_of(
@@ -416,7 +511,9 @@ class Kineto(Generic):
         """Leave out the names of devices and streams: a capture has no processes for them."""
         kept = []
         for event in self.metadata:
-            of_host = self._timeline.known_process(event.pid) or (event.pid == self._host and self._host is not None)
+            of_host = self._timeline.known_process(event.pid) or (
+                event.pid == self._host and self._host is not None
+            )
             if of_host or not isinstance(event.pid, int):
                 kept.append(event)
             else:
@@ -435,15 +532,21 @@ class Kineto(Generic):
             name = self._timeline.text(str(device.get("name", "")))
             row = rows_of("devices", 1, device=device["id"], name=name)
             for name, value in device.items():
-                if not self._set_property(row, _PROPERTIES.get(name, ""), value) and name not in ("id", "name"):
+                if not self._set_property(
+                    row, _PROPERTIES.get(name, ""), value
+                ) and name not in ("id", "name"):
                     self._timeline.out.left(f"device property {name}", 1)
             if row["warp_size"][0]:
-                row["max_warps_per_multiprocessor"] = row["max_threads_per_multiprocessor"] // row["warp_size"]
+                row["max_warps_per_multiprocessor"] = (
+                    row["max_threads_per_multiprocessor"] // row["warp_size"]
+                )
             rows.append(row)
         owners = (gpu.process for gpu in (self._gpus or {}).values() if gpu.device)
         homes = {self._home, *map(self._timeline.process_index, owners)}
         for home in sorted(homes) if rows else ():
-            self._timeline.put("devices", np.full(len(rows), home, np.int64), np.concatenate(rows))
+            self._timeline.put(
+                "devices", np.full(len(rows), home, np.int64), np.concatenate(rows)
+            )
 
     def _set_property(self, row: np.ndarray, field: str, value: Any) -> bool:
         """Set a field of a device; False when there is no such field, or the value does not fit."""
@@ -459,7 +562,9 @@ class Kineto(Generic):
         epoch = first - self._timeline.offset > 10**18
         if not first or not (isinstance(base, int) or epoch):
             return
-        realtime = first - self._timeline.offset + (base if isinstance(base, int) else 0)
+        realtime = (
+            first - self._timeline.offset + (base if isinstance(base, int) else 0)
+        )
         if 0 < realtime < 2**63:
             row = rows_of("clocks", 1, boottime=first, realtime=realtime)
             for process in range(self._timeline.process_count):
@@ -473,11 +578,20 @@ class Kineto(Generic):
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
         def triple(text: str) -> list[int]:
-            value = value_of(text)
-            good = isinstance(value, list) and len(value) == 3 and all(_fits(v, "u4") for v in value)
-            return value if good else [0, 0, 0]
+            value: Any = value_of(text)
+            good = (
+                isinstance(value, list)
+                and len(value) == 3
+                and all(_fits(v, "u4") for v in value)
+            )
+            if good:
+                numbers: list[int] = value
+                return numbers
+            return [0, 0, 0]
 
-        return np.array([*self._timeline.by_text(texts, triple, object)], np.int64).reshape(-1, 3)
+        return np.array(
+            [*self._timeline.by_text(texts, triple, object)], np.int64
+        ).reshape(-1, 3)
 
 
 def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
@@ -485,9 +599,16 @@ def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
     gpus = object_of(own or b"").get("gpus")
     out = {}
     for gpu in gpus if isinstance(gpus, list) else ():
-        if isinstance(gpu, dict) and isinstance(gpu.get("pid"), int) and isinstance(gpu.get("process"), int | str):
+        if (
+            isinstance(gpu, dict)
+            and isinstance(gpu.get("pid"), int)
+            and isinstance(gpu.get("process"), int | str)
+        ):
             process = gpu["process"]
-            pid = process.encode("utf-8", "replace") if isinstance(process, str) else process
+            if isinstance(process, str):
+                pid = process.encode("utf-8", "replace")
+            else:
+                pid = process
             out[gpu["pid"]] = GpuOwner(pid, "device" in gpu)
     return out
 
@@ -497,13 +618,19 @@ def _copy_named(name: str) -> tuple[int, int, int] | None:
     match = _COPY.fullmatch(name)
     if not match:
         return None
-    return MEMCPY_KINDS.get(match[1], 0), MEMORY_KINDS.get(match[2], 0), MEMORY_KINDS.get(match[3], 0)
+    return (
+        MEMCPY_KINDS.get(match[1], 0),
+        MEMORY_KINDS.get(match[2], 0),
+        MEMORY_KINDS.get(match[3], 0),
+    )
 
 
 def _fill_named(name: str) -> int:
     """The memory of a fill from its name, -1 for another name."""
     match = _FILL.fullmatch(name)
-    return MEMORY_KINDS.get(match[1], 0) if match else -1
+    if match:
+        return MEMORY_KINDS.get(match[1], 0)
+    return -1
 
 
 def _fits(value: Any, dtype: Any) -> bool:
@@ -515,7 +642,9 @@ def _fits(value: Any, dtype: Any) -> bool:
 def _number(id_: int | bytes | None) -> int:
     if isinstance(id_, bytes):
         digits = re.search(rb"(\d{1,9})\D*$", id_)
-        return int(digits[1]) if digits else 0
+        if digits:
+            return int(digits[1])
+        return 0
     return id_ or 0
 
 

@@ -62,7 +62,9 @@ class Rows:
             self.rows[name] = values
             return
         limits = np.iinfo(target)
-        least, most = (0, 0) if not len(values) else (int(values.min()), int(values.max()))
+        least, most = (
+            (0, 0) if not len(values) else (int(values.min()), int(values.max()))
+        )
         if target == np.uint64:
             if name == "bytes":
                 self.reject(values < 0, "bytes out of range")
@@ -72,7 +74,10 @@ class Rows:
         if least < int(limits.min) or most > int(limits.max):
             # A missing number is -1 or 0xffffffff, in fields of any size.
             none = (values == -1) | (values == _NONE)
-            self.reject(~none & ((values < limits.min) | (values > limits.max)), f"{name} out of range")
+            self.reject(
+                ~none & ((values < limits.min) | (values > limits.max)),
+                f"{name} out of range",
+            )
         self.rows[name] = values.astype(target)
 
     def check(self, *columns: str) -> None:
@@ -92,18 +97,22 @@ class Rows:
         self.need(column, *([until] if until else []))
         self.rows[name] = self._time(column)
         if until:
-            starts, ends = self.batch[column], self.batch[until]
+            starts = self.batch[column]
+            ends = self.batch[until]
             usable = (self._reason == 0) & (ends >= starts)
             self._durations[usable] = (ends - starts)[usable]
 
-    def span(self, start: str = "start", end: str = "end", *, open_ended: bool = False) -> None:
+    def span(
+        self, start: str = "start", end: str = "end", *, open_ended: bool = False
+    ) -> None:
         """Set start and end. An end of 0 is unknown; with ``open_ended`` a missing end is unknown too."""
         self.need(start)
         if open_ended:
             self.check(end)
         else:
             self.need(end)
-        starts, ends = self.batch[start], self.batch[end]
+        starts = self.batch[start]
+        ends = self.batch[end]
         unknown = self.batch.columns[end].null | ((ends == 0) & (starts != 0))
         self.rows["start"] = self._time(start)
         self.rows["end"] = np.where(unknown, 0, self._time(end, ~unknown))
@@ -124,19 +133,29 @@ class Rows:
         """Account for all rows and return the usable ones."""
         durations = self._durations
         if "end" in TABLES[self.table].offsets:
-            starts, ends = self.rows["start"].astype(np.int64), self.rows["end"].astype(np.int64)
-            durations = np.where((ends >= starts) & ((starts > 0) | self.usable & (starts == 0)), ends - starts, 0)
+            starts = self.rows["start"].astype(np.int64)
+            ends = self.rows["end"].astype(np.int64)
+            durations = np.where(
+                (ends >= starts) & ((starts > 0) | self.usable & (starts == 0)),
+                ends - starts,
+                0,
+            )
         good = self.usable
         out.kept(what, int(np.count_nonzero(good)), _sum(durations[good]))
         for i, why in enumerate(self._reasons):
             which = self._reason == i + 1
             out.lost(what, int(np.count_nonzero(which)), _sum(durations[which]), why)
-        return self.rows if good.all() else self.rows[good]
+        if good.all():
+            return self.rows
+        usable: np.ndarray = self.rows[good]
+        return usable
 
     def _time(self, column: str, where: np.ndarray | None = None) -> np.ndarray:
         values = self.batch[column]
         outside = (values < -self.offset) | (values > _LAST - self.offset)
-        self.reject(outside if where is None else outside & where, f"{column} out of range")
+        self.reject(
+            outside if where is None else outside & where, f"{column} out of range"
+        )
         unknown = outside | self.batch.columns[column].null
         return np.where(unknown, 0, values + np.int64(self.offset)).astype(np.uint64)
 
@@ -162,7 +181,9 @@ def find(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if not len(numbers):
         return np.full(len(wanted), -1)
     order = np.argsort(numbers, kind="stable")
-    at = order[np.minimum(np.searchsorted(numbers, wanted, sorter=order), len(order) - 1)]
+    at = order[
+        np.minimum(np.searchsorted(numbers, wanted, sorter=order), len(order) - 1)
+    ]
     return np.where(numbers[at] == wanted, at, -1)
 
 
@@ -170,7 +191,8 @@ class Strings:
     """String ids of one process for the texts of a file. A string is written at its first use."""
 
     def __init__(self, writer: Writer, texts: Texts) -> None:
-        self._writer, self._texts = writer, texts
+        self._writer = writer
+        self._texts = texts
         self._ids: dict[int, int] = {}
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
@@ -178,7 +200,9 @@ class Strings:
         for number in which.tolist():
             if number not in self._ids:
                 self._ids[number] = self._writer.string(self._texts[number])
-        string_ids: np.ndarray = np.array([self._ids[number] for number in which.tolist()], np.int64)[inverse]
+        string_ids: np.ndarray = np.array(
+            [self._ids[number] for number in which.tolist()], np.int64
+        )[inverse]
         return string_ids
 
 
@@ -189,14 +213,22 @@ def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
     return np.fromiter(map(ids.__getitem__, values), np.int64, len(values))
 
 
-def arguments(writer: Writer, values: Mapping[str, Sequence[object]], rows: int) -> np.ndarray:
+def arguments(
+    writer: Writer, values: Mapping[str, Sequence[object]], rows: int
+) -> np.ndarray:
     """String ids of JSON objects with the values of each row that are not None; 0 where all are."""
     known: dict[tuple[object, ...], int] = {}
     ids = np.zeros(rows, np.int64)
     names = list(values)
     for i, row in enumerate(zip(*values.values(), strict=True)):
         if row not in known:
-            given = {name: value for name, value in zip(names, row, strict=True) if value is not None}
-            known[row] = writer.string(json.dumps(given, ensure_ascii=False)) if given else 0
+            given = {
+                name: value
+                for name, value in zip(names, row, strict=True)
+                if value is not None
+            }
+            known[row] = (
+                writer.string(json.dumps(given, ensure_ascii=False)) if given else 0
+            )
         ids[i] = known[row]
     return ids

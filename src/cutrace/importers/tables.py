@@ -23,7 +23,13 @@ Kind = Literal["integer", "real", "text", "bytes", "uuid"]
 #: Rows in a batch.
 BATCH = 1 << 15
 
-_EMPTY: dict[Kind, object] = {"integer": 0, "real": 0.0, "text": "", "bytes": b"", "uuid": ""}
+_EMPTY: dict[Kind, object] = {
+    "integer": 0,
+    "real": 0.0,
+    "text": "",
+    "bytes": b"",
+    "uuid": "",
+}
 _DTYPES: dict[Kind, type] = {"integer": np.int64, "real": np.float64}
 _TYPES: dict[Kind, tuple[type, ...]] = {
     "integer": (int,), "real": (float, int), "text": (str,), "bytes": (bytes,), "uuid": (str, bytes),
@@ -49,7 +55,10 @@ class ReadColumn:
     @classmethod
     def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> ReadColumn:
         return cls(
-            np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)), np.ones(rows, bool), np.zeros(rows, bool), missing
+            np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)),
+            np.ones(rows, bool),
+            np.zeros(rows, bool),
+            missing,
         )
 
     @classmethod
@@ -60,7 +69,10 @@ class ReadColumn:
         array[:] = values
         null = array == None  # noqa: E711 (of each)
         present = set(map(type, values))
-        right = ~null if present <= {type(None), *types} else np.array([type(v) in types for v in values], bool)
+        if present <= {type(None), *types}:
+            right = ~null
+        else:
+            right = np.array([type(v) in types for v in values], bool)
         array[~right] = _EMPTY[kind]
         array = array.astype(_DTYPES.get(kind, object))
         return cls(array, null, ~(right | null))
@@ -71,7 +83,8 @@ class ReadColumn:
         if len(parts) == 1:
             return parts[0]
         values, null, wrong = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "null", "wrong")
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("values", "null", "wrong")
         )
         return cls(values, null, wrong, all(part.missing for part in parts))
 
@@ -82,7 +95,9 @@ class ReadColumn:
         return right
 
     def select(self, chosen: np.ndarray) -> ReadColumn:
-        return ReadColumn(self.values[chosen], self.null[chosen], self.wrong[chosen], self.missing)
+        return ReadColumn(
+            self.values[chosen], self.null[chosen], self.wrong[chosen], self.missing
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +117,10 @@ class Batch:
     def select(self, chosen: np.ndarray) -> Batch:
         """The rows at ``chosen``, a mask or indices."""
         columns = {name: column.select(chosen) for name, column in self.columns.items()}
-        return Batch(int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen), columns)
+        return Batch(
+            int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen),
+            columns,
+        )
 
     def apart(self, values: np.ndarray) -> Iterator[tuple[int, Batch, np.ndarray]]:
         """The rows of each value, and their indices. ``values`` has one value a row, usually the same."""
@@ -138,13 +156,23 @@ class Tables(ABC):
 
     def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
         """The rows of a table in the order of the file. A column that the table lacks has no values."""
-        present = {name: kind for name, kind in columns.items() if name in self.names.get(table, ())}
+        present = {
+            name: kind
+            for name, kind in columns.items()
+            if name in self.names.get(table, ())
+        }
         for rows, read in self._batches(table, present):
-            absent = {name: ReadColumn.absent(rows, kind) for name, kind in columns.items() if name not in read}
+            absent = {
+                name: ReadColumn.absent(rows, kind)
+                for name, kind in columns.items()
+                if name not in read
+            }
             yield Batch(rows, read | absent)
 
     @abstractmethod
-    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
+    def _batches(
+        self, table: str, columns: Mapping[str, Kind]
+    ) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
         """:meth:`batches` of columns that the table has: the number of rows, and the columns."""
 
     @contextmanager
@@ -162,7 +190,9 @@ class Tables(ABC):
     def __exit__(self, *_: object) -> None: ...
 
 
-def rows(tables: Tables, table: str, columns: Mapping[str, Kind]) -> Iterator[dict[str, object]]:
+def rows(
+    tables: Tables, table: str, columns: Mapping[str, Kind]
+) -> Iterator[dict[str, object]]:
     """The rows of a small table one by one, with None for missing and wrong values. No rows when there is no such
     table."""
     if table not in tables.names:
@@ -171,4 +201,6 @@ def rows(tables: Tables, table: str, columns: Mapping[str, Kind]) -> Iterator[di
         known = {name: batch.known(name).tolist() for name in columns}
         values = {name: batch[name].tolist() for name in columns}
         for i in range(batch.rows):
-            yield {name: values[name][i] if known[name][i] else None for name in columns}
+            yield {
+                name: values[name][i] if known[name][i] else None for name in columns
+            }

@@ -36,7 +36,9 @@ class ArrowTables(Tables):
         need_pyarrow(path)
         super().__init__()
         if path.is_dir():
-            self._files = {f.stem: _File(f) for f in sorted(path.iterdir()) if f.suffix in SUFFIXES}
+            self._files = {
+                f.stem: _File(f) for f in sorted(path.iterdir()) if f.suffix in SUFFIXES
+            }
         else:
             self._files, damage = _streams(path)
             if damage:
@@ -57,7 +59,10 @@ class ArrowTables(Tables):
         for batch in self.batches(table, {column: "integer"}):
             values = batch[column][batch.known(column) & (batch[column] >= floor)]
             if len(values):
-                least = int(values.min()) if least is None else min(least, int(values.min()))
+                if least is None:
+                    least = int(values.min())
+                else:
+                    least = min(least, int(values.min()))
         return least
 
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
@@ -68,17 +73,38 @@ class ArrowTables(Tables):
         for batch in self._read(table, columns):
             for name in columns:
                 column = _plain(batch.column(name))
-                number = any(is_one(column.type) for is_one in (types.is_integer, types.is_floating, types.is_decimal))
-                empty = "" if _is_text(column.type) else 0 if number else None
+                number = any(
+                    is_one(column.type)
+                    for is_one in (
+                        types.is_integer,
+                        types.is_floating,
+                        types.is_decimal,
+                    )
+                )
+                empty: str | int | None
+                if _is_text(column.type):
+                    empty = ""
+                elif number:
+                    empty = 0
+                else:
+                    empty = None
                 some = compute.invert(compute.is_null(column, nan_is_null=True))
                 if empty is not None:
                     some = compute.and_kleene(some, compute.not_equal(column, empty))
                 counts[name] += int(compute.sum(some).as_py() or 0)
         return counts
 
-    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
+    def _batches(
+        self, table: str, columns: Mapping[str, Kind]
+    ) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
         for batch in self._read(table, list(columns)):
-            yield batch.num_rows, {name: _column(batch.column(name), kind) for name, kind in columns.items()}
+            yield (
+                batch.num_rows,
+                {
+                    name: _column(batch.column(name), kind)
+                    for name, kind in columns.items()
+                },
+            )
 
     def __exit__(self, *_: object) -> None:
         self._files.clear()
@@ -137,7 +163,11 @@ def _streams(path: Path) -> tuple[dict[str, _File], str]:
         while (at := file.tell()) < size:
             try:
                 reader = pyarrow.ipc.open_stream(file)
-                name = (reader.schema.metadata or {}).get(_NAME, b"").decode("utf-8", "replace")
+                name = (
+                    (reader.schema.metadata or {})
+                    .get(_NAME, b"")
+                    .decode("utf-8", "replace")
+                )
                 for _ in reader:
                     pass
             except Exception as error:
@@ -153,7 +183,9 @@ def _opened(file: BinaryIO, at: int) -> Any:
     file.seek(at)
     begin = file.read(len(FILE))
     file.seek(at)
-    return pyarrow.ipc.open_file(file) if begin == FILE else pyarrow.ipc.open_stream(file)
+    if begin == FILE:
+        return pyarrow.ipc.open_file(file)
+    return pyarrow.ipc.open_stream(file)
 
 
 def _column(array: Any, kind: Kind) -> ReadColumn:
@@ -162,14 +194,20 @@ def _column(array: Any, kind: Kind) -> ReadColumn:
     array = _plain(array)
     type_ = array.type
     if kind == "integer" and (pa.types.is_integer(type_) or pa.types.is_boolean(type_)):
-        return _numbers(array, pa.uint64() if type_ == pa.uint64() else pa.int64(), np.int64)
+        return _numbers(
+            array, pa.uint64() if type_ == pa.uint64() else pa.int64(), np.int64
+        )
     if kind == "real" and (pa.types.is_floating(type_) or pa.types.is_integer(type_)):
         return _numbers(array, pa.float64(), np.float64)
     if kind == "integer" and pa.types.is_floating(type_):
         return _whole(_numbers(array, pa.float64(), np.float64))
     if kind == "integer" and pa.types.is_decimal(type_):
         return ReadColumn.mixed(
-            [int(v) if v is not None and v == int(v) and abs(v) < 2**63 else v for v in array.to_pylist()], kind
+            [
+                int(v) if v is not None and v == int(v) and abs(v) < 2**63 else v
+                for v in array.to_pylist()
+            ],
+            kind,
         )
     return ReadColumn.mixed(array.to_pylist(), kind)
 
@@ -180,21 +218,33 @@ def _numbers(array: Any, target: Any, dtype: type) -> ReadColumn:
     if array.null_count:
         values = values.fill_null(0)
     numbers = values.to_numpy(zero_copy_only=False)
-    return ReadColumn(numbers.view(dtype) if numbers.dtype == np.uint64 else numbers, null, np.zeros(len(null), bool))
+    return ReadColumn(
+        numbers.view(dtype) if numbers.dtype == np.uint64 else numbers,
+        null,
+        np.zeros(len(null), bool),
+    )
 
 
 def _whole(column: ReadColumn) -> ReadColumn:
     """Integers that were written as floats with NaN for missing ones, as pandas does."""
     null = column.null | np.isnan(column.values)
-    right = ~null & (np.floor(column.values) == column.values) & (np.abs(column.values) < 2.0**63)
-    return ReadColumn(np.where(right, column.values, 0).astype(np.int64), null, ~(null | right))
+    right = (
+        ~null
+        & (np.floor(column.values) == column.values)
+        & (np.abs(column.values) < 2.0**63)
+    )
+    return ReadColumn(
+        np.where(right, column.values, 0).astype(np.int64), null, ~(null | right)
+    )
 
 
 def _plain(array: Any) -> Any:
     """An array without a dictionary."""
     import pyarrow as pa
 
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    return array
 
 
 def _is_text(kind: Any) -> bool:
@@ -208,4 +258,6 @@ def need_pyarrow(path: Path) -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise CutraceError(f"reading {path} needs pyarrow: install it with `pip install 'cutrace[parquet]'`") from None
+        raise CutraceError(
+            f"reading {path} needs pyarrow: install it with `pip install 'cutrace[parquet]'`"
+        ) from None

@@ -31,24 +31,32 @@ class SqliteTables(Tables):
     def __init__(self, path: Path) -> None:
         super().__init__()
         try:
-            self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            self._connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True
+            )
             # Allows reading files whose end is missing. The file stays read-only.
             self._connection.execute("PRAGMA writable_schema = ON")
             self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
             #: The names of the tables, readable or not.
             self.listed = self._listed()
         except sqlite3.Error as error:
-            raise BadCapture(f"{path} cannot be read as a database: {error}. Export it again.") from None
+            raise BadCapture(
+                f"{path} cannot be read as a database: {error}. Export it again."
+            ) from None
 
         for name in self.listed:
             with self.reading(name):
-                columns = self._connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                columns = self._connection.execute(
+                    f"PRAGMA table_info({_quoted(name)})"
+                ).fetchall()
                 self.names[name] = tuple(str(column[1]) for column in columns)
 
     def _listed(self) -> list[str]:
         """The names of the tables up to a damage. Raises :class:`sqlite3.Error` when there are none."""
         names: list[str] = []
-        cursor = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        cursor = self._connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        )
         try:
             while row := cursor.fetchone():
                 names.append(str(row[0]))
@@ -60,30 +68,45 @@ class SqliteTables(Tables):
 
     def count(self, table: str) -> int | None:
         with self.reading(table):
-            return int(self._connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
+            return int(
+                self._connection.execute(
+                    f"SELECT count(*) FROM {_quoted(table)}"
+                ).fetchone()[0]
+            )
         return None
 
     def least(self, table: str, column: str, floor: int) -> int | None:
         name = _quoted(column)
         with self.reading(table):
             least = self._connection.execute(
-                f"SELECT min({name}) FROM {_quoted(table)} WHERE {name} >= ? AND typeof({name}) = 'integer'", (floor,)
+                f"SELECT min({name}) FROM {_quoted(table)} WHERE {name} >= ? AND typeof({name}) = 'integer'",
+                (floor,),
             ).fetchone()[0]
-            return None if least is None else int(least)
+            if least is None:
+                return None
+            return int(least)
         return None
 
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
         if not columns:
             return {}
-        sums = ", ".join(f"count(nullif(nullif({c}, 0), ''))" for c in map(_quoted, columns))
+        sums = ", ".join(
+            f"count(nullif(nullif({c}, 0), ''))" for c in map(_quoted, columns)
+        )
         with self.reading(table):
-            counts = self._connection.execute(f"SELECT {sums} FROM {_quoted(table)}").fetchone()
+            counts = self._connection.execute(
+                f"SELECT {sums} FROM {_quoted(table)}"
+            ).fetchone()
             return dict(zip(columns, map(int, counts), strict=True))
         return {}
 
-    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
+    def _batches(
+        self, table: str, columns: Mapping[str, Kind]
+    ) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
         # With no column to read, select NULL, because the number of rows still counts.
-        query = f"SELECT {', '.join(map(_quoted, columns)) or 'NULL'} FROM {_quoted(table)}"
+        query = (
+            f"SELECT {', '.join(map(_quoted, columns)) or 'NULL'} FROM {_quoted(table)}"
+        )
         size = 0
         parts: dict[str, list[ReadColumn]] = {name: [] for name in columns}
         for rows in self._rows(table, query):
@@ -91,8 +114,12 @@ class SqliteTables(Tables):
             for values, (name, kind) in zip(zip(*rows), columns.items()):  # noqa: B905
                 parts[name].append(_column(values, kind))
             if size >= BATCH:
-                yield size, {name: ReadColumn.joined(some) for name, some in parts.items()}
-                size, parts = 0, {name: [] for name in columns}
+                yield (
+                    size,
+                    {name: ReadColumn.joined(some) for name, some in parts.items()},
+                )
+                size = 0
+                parts = {name: [] for name in columns}
         if size:
             yield size, {name: ReadColumn.joined(some) for name, some in parts.items()}
 
@@ -148,7 +175,9 @@ def _column(values: tuple[object, ...], kind: Kind) -> ReadColumn:
             return ReadColumn.absent(len(values), kind, missing=False)
         array = np.array(values)
         if array.dtype == np.int64:
-            return ReadColumn.of(array if kind == "integer" else array.astype(np.float64))
+            return ReadColumn.of(
+                array if kind == "integer" else array.astype(np.float64)
+            )
         if array.dtype == np.float64 and kind == "real":
             return ReadColumn.of(array)
     return ReadColumn.mixed(values, kind)

@@ -25,7 +25,9 @@ FIRST_MADE_UP = 2_000_000_000
 
 #: Row times must be above 0. If the first events of a file begin before _EARLIEST (ns), all times are shifted by a
 #: multiple of _SHIFT. Times before _ABSURD are errors.
-_EARLIEST, _SHIFT, _ABSURD = 10**9, 10**15, -(10**17)
+_EARLIEST = 10**9
+_SHIFT = 10**15
+_ABSURD = -(10**17)
 _LATEST = 2**63 - 1
 #: The largest number of processes: each needs an open file during the import.
 MOST_PROCESSES = 200
@@ -39,7 +41,9 @@ class Outcome(IntEnum):
 
     def __new__(cls, number: int, method: str, why: str = "") -> Outcome:
         outcome = int.__new__(cls, number)
-        outcome._value_, outcome.method, outcome.why = number, method, why
+        outcome._value_ = number
+        outcome.method = method
+        outcome.why = why
         return outcome
 
     KEPT = 0, "kept"
@@ -60,10 +64,13 @@ class Outcome(IntEnum):
 
 def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
     """The exact sums of int64 values by group (below ``count``). Sums may exceed 64 bits."""
-    high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    high = np.zeros(count, np.int64)
+    low = np.zeros(count, np.int64)
     np.add.at(high, groups, values >> 32)
     np.add.at(low, groups, values & 0xFFFFFFFF)
-    return [(h << 32) + rest for h, rest in zip(high.tolist(), low.tolist(), strict=True)]
+    return [
+        (h << 32) + rest for h, rest in zip(high.tolist(), low.tolist(), strict=True)
+    ]
 
 
 def match_begin_end(
@@ -76,12 +83,19 @@ def match_begin_end(
     ends without a begin. The indices have no particular order.
     """
     order = np.lexsort((times, keys))
-    depth = np.cumsum(np.where(begins[order], 1, -1))  # earlier keys shift all depths of a key equally
-    keys, level = keys[order], np.where(begins[order], depth, depth + 1)
+    depth = np.cumsum(
+        np.where(begins[order], 1, -1)
+    )  # earlier keys shift all depths of a key equally
+    keys = keys[order]
+    level = np.where(begins[order], depth, depth + 1)
     # Within one level of one key, begins and ends alternate: an end that does not follow a begin is the first.
     nested = np.lexsort((level, keys))
-    order, keys, level = order[nested], keys[nested], level[nested]
-    first = np.append(True, (keys[1:] != keys[:-1]) | (level[1:] != level[:-1]))[: len(order)]
+    order = order[nested]
+    keys = keys[nested]
+    level = level[nested]
+    first = np.append(True, (keys[1:] != keys[:-1]) | (level[1:] != level[:-1]))[
+        : len(order)
+    ]
     is_begin = begins[order]
     starts = np.flatnonzero(is_begin)
     ends = np.append(np.where(first, -1, order), -1)[starts + 1]
@@ -101,8 +115,12 @@ class Timeline:
     """A capture that is being built from timed events. ``label`` names a kind of events for the account, by phase and
     category."""
 
-    def __init__(self, out: Import, reader: EventReader, label: Callable[[str, str], str]) -> None:
-        self.out, self.reader, self._label = out, reader, label
+    def __init__(
+        self, out: Import, reader: EventReader, label: Callable[[str, str], str]
+    ) -> None:
+        self.out = out
+        self.reader = reader
+        self._label = label
         self._processes: list[_Process] = []
         self._index_of: dict[Any, int] = {}
         self._thread_process = np.zeros(0, np.int64)
@@ -124,14 +142,20 @@ class Timeline:
             return self._index_of[pid]
         if len(self._processes) >= MOST_PROCESSES:
             if self._shared is None:
-                self._shared = self._begin_process(FIRST_MADE_UP + len(self._processes), "other processes", None)
-                self.out.note(f"The file has more than {MOST_PROCESSES} processes: the others are shown as one.")
+                self._shared = self._begin_process(
+                    FIRST_MADE_UP + len(self._processes), "other processes", None
+                )
+                self.out.note(
+                    f"The file has more than {MOST_PROCESSES} processes: the others are shown as one."
+                )
             return self._shared
         if isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP:
             index = self._begin_process(pid, "")
         else:
             name = readable(pid) if isinstance(pid, bytes) else ""
-            index = self._begin_process(FIRST_MADE_UP + len(self._processes), name, readable(pid))
+            index = self._begin_process(
+                FIRST_MADE_UP + len(self._processes), name, readable(pid)
+            )
         self._index_of[pid] = index
         return index
 
@@ -139,8 +163,12 @@ class Timeline:
         index = len(self._processes)
         info = {"source_pid": source_pid[0]} if source_pid else {}
         key = ("timeline", index)
-        writer = self.out.process(key, pid=number, name=name, time_offset_ns=self.offset, **info)
-        texts = NewIds(lambda ids: [writer.string(text) for text in self.reader.texts(ids)])
+        writer = self.out.process(
+            key, pid=number, name=name, time_offset_ns=self.offset, **info
+        )
+        texts = NewIds(
+            lambda ids: [writer.string(text) for text in self.reader.texts(ids)]
+        )
         self._processes.append(_Process(writer, texts))
         return index
 
@@ -159,7 +187,9 @@ class Timeline:
         """The thread id in the capture: the file's id if it is a valid number, else an assigned one. In the shared
         process, ``pid`` is part of the thread's id."""
         if process == self._shared:
-            tid = b"%s/%s" % tuple(i if isinstance(i, bytes) else str(i).encode() for i in (pid, tid))
+            tid = b"%s/%s" % tuple(
+                i if isinstance(i, bytes) else str(i).encode() for i in (pid, tid)
+            )
         if isinstance(tid, int) and 0 <= tid < FIRST_MADE_UP:
             return tid
         made_up = self._processes[process].made_up
@@ -175,7 +205,9 @@ class Timeline:
     def _learn_threads(self, indices: np.ndarray) -> None:
         known = self.reader.threads
         more = len(known) - len(self._thread_id)
-        self._thread_process = np.append(self._thread_process, np.full(more, -1, np.int64))
+        self._thread_process = np.append(
+            self._thread_process, np.full(more, -1, np.int64)
+        )
         self._thread_id = np.append(self._thread_id, np.zeros(more, np.uint32))
         for index in indices[self._thread_process[indices] < 0].tolist():
             pid, tid = known[index]
@@ -186,9 +218,13 @@ class Timeline:
 
     def text(self, text: bytes | str) -> int:
         """The id of any text, which need not be in the file; 0 for an empty one."""
-        return self.reader.scanner.text_id(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+        return self.reader.scanner.text_id(
+            text.encode("utf-8", "replace") if isinstance(text, str) else text
+        )
 
-    def by_text(self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64) -> np.ndarray:
+    def by_text(
+        self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64
+    ) -> np.ndarray:
         """Apply ``make`` to each text, once for each distinct text; returns an array of type ``kind``."""
         which, inverse = np.unique(ids, return_inverse=True)
         made = np.empty(len(which), kind)
@@ -209,22 +245,35 @@ class Timeline:
     def begin(self, batch: Iterable[Events]) -> None:
         """Determine the offset of times from the first events of the file."""
         if self._offset is None:
-            timed = [e.times[((e.flags & Flag.TIME) > 0) & (e.times > _ABSURD)] for e in batch]
-            first = min((int(times.min()) for times in timed if len(times)), default=None)
+            timed = [
+                e.times[((e.flags & Flag.TIME) > 0) & (e.times > _ABSURD)]
+                for e in batch
+            ]
+            first = min(
+                (int(times.min()) for times in timed if len(times)), default=None
+            )
             if first is not None:
-                shift = 0 if first >= _EARLIEST else (1 - min(first, 0) // _SHIFT) * _SHIFT
-                self._offset, self.first = shift, first + shift
+                if first >= _EARLIEST:
+                    shift = 0
+                else:
+                    shift = (1 - min(first, 0) // _SHIFT) * _SHIFT
+                self._offset = shift
+                self.first = first + shift
 
     def starts(self, events: Events) -> tuple[Events, np.ndarray, np.ndarray]:
         """The events with a usable time, their times as row times, and the outcomes of all events."""
         outcome = np.zeros(len(events), np.uint8)
-        outcome[(events.times < 1 - self.offset) | (events.times > _LATEST - self.offset)] = Outcome.RANGE
+        outcome[
+            (events.times < 1 - self.offset) | (events.times > _LATEST - self.offset)
+        ] = Outcome.RANGE
         outcome[(events.flags & Flag.TIME) == 0] = Outcome.NO_TIME
         outcome[(events.flags & Flag.BAD_TIME) > 0] = Outcome.BAD_TIME
         kept = events.select(outcome == Outcome.KEPT)
         return kept, (kept.times + np.int64(self.offset)).astype(np.uint64), outcome
 
-    def spans(self, events: Events) -> tuple[Events, np.ndarray, np.ndarray, np.ndarray]:
+    def spans(
+        self, events: Events
+    ) -> tuple[Events, np.ndarray, np.ndarray, np.ndarray]:
         """The events with usable times, their starts and ends (0 without a duration) as row times, and the outcomes of
         all events."""
         kept, start, outcome = self.starts(events)
@@ -249,11 +298,20 @@ class Timeline:
         """:meth:`add` for combinations of a process and fields that were not added before."""
         if not len(processes):
             return
-        columns = {name: np.broadcast_to(values, processes.shape) for name, values in fields.items()}
+        columns = {
+            name: np.broadcast_to(values, processes.shape)
+            for name, values in fields.items()
+        }
         _, first = self.distinct(table, processes, *columns.values())
-        self.add(table, processes[first], **{name: values[first] for name, values in columns.items()})
+        self.add(
+            table,
+            processes[first],
+            **{name: values[first] for name, values in columns.items()},
+        )
 
-    def distinct(self, table: str, *columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def distinct(
+        self, table: str, *columns: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Number the distinct combinations of column values from 0, across all calls for a table. Returns the number of
         each row, and the rows with new combinations."""
         keys = self._distinct.setdefault(table, Keys(len(columns)))
@@ -266,17 +324,27 @@ class Timeline:
         texts = [f.name for f in TABLES[table].fields if f.type == "string"]
         if (processes != processes[0]).any():
             order = np.argsort(processes, kind="stable")
-            processes, rows = processes[order], rows[order]
+            processes = processes[order]
+            rows = rows[order]
         cuts = np.flatnonzero(processes[1:] != processes[:-1]) + 1
-        for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
-            part, process = rows[begin:end], self._processes[int(processes[begin])]
+        for begin, end in zip(
+            [0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True
+        ):
+            part = rows[begin:end]
+            process = self._processes[int(processes[begin])]
             for name in texts:
                 part[name] = process.texts[part[name]]
             process.writer.rows(table, part)
 
     # The account
 
-    def account(self, phases: np.ndarray, categories: np.ndarray, outcomes: np.ndarray, durations: Any = 0) -> None:
+    def account(
+        self,
+        phases: np.ndarray,
+        categories: np.ndarray,
+        outcomes: np.ndarray,
+        durations: Any = 0,
+    ) -> None:
         """Count events and their outcomes. ``durations`` are 0 for events without one."""
         if not len(phases):
             return
@@ -288,10 +356,14 @@ class Timeline:
         )
         which, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
         totals = sums(durations, inverse, len(which))
-        for kind, count, duration in zip(which.tolist(), counts.tolist(), totals, strict=True):
+        for kind, count, duration in zip(
+            which.tolist(), counts.tolist(), totals, strict=True
+        ):
             self.count(kind >> 40, kind >> 8 & 0xFFFFFFFF, kind & 0xFF, count, duration)
 
-    def count(self, phase: int, category: int, outcome: int, count: int = 1, duration: int = 0) -> None:
+    def count(
+        self, phase: int, category: int, outcome: int, count: int = 1, duration: int = 0
+    ) -> None:
         """Count events of one kind with one outcome; ``duration`` is the sum of their durations."""
         tally = self._outcomes.setdefault((phase, category, outcome), [0, 0])
         tally[0] += count
@@ -306,14 +378,17 @@ class Timeline:
         """Count the other arguments of these events as left out."""
         arguments = events.arguments[events.arguments > 0]
         if len(arguments):
-            known = self._leftovers.setdefault(self.kind(int(events.phases[0]), int(events.categories[0])), Counter())
+            known = self._leftovers.setdefault(
+                self.kind(int(events.phases[0]), int(events.categories[0])), Counter()
+            )
             ids, counts = np.unique(arguments, return_counts=True)
             known.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
 
     def leave_columns(self, events: Events, noun: str, *columns: str) -> None:
         """Count the values of these columns as left out. ``noun`` is key or argument."""
         for column in columns:
-            if count := events.count(column):
+            count = events.count(column)
+            if count:
                 kind = self.kind(int(events.phases[0]), int(events.categories[0]))
                 self.out.left(f"{noun} {column.removesuffix(' text')} of {kind}", count)
 
@@ -328,22 +403,43 @@ class Timeline:
         outcomes = list(Outcome)
         for (phase, category, outcome), (count, duration) in self._outcomes.items():
             how = outcomes[outcome]
-            self.out.count(how.method, self.kind(phase, category), count, duration, how.why)
+            self.out.count(
+                how.method, self.kind(phase, category), count, duration, how.why
+            )
         for what, texts in self._leftovers.items():
             names: Counter[str] = Counter()
-            for text, count in zip(self.reader.texts(np.array(list(texts))), texts.values(), strict=True):
+            for text, count in zip(
+                self.reader.texts(np.array(list(texts))), texts.values(), strict=True
+            ):
                 names.update(dict.fromkeys(object_of(text), count))
             for name, count in names.items():
                 self.out.left(f"argument {name} of {what}", count)
         for process in self._processes:
             if process.made_up:
-                process.writer.process({"source_threads": {str(n): readable(t) for t, n in process.made_up.items()}})
-                named = {thread: tid for tid, thread in process.made_up.items() if tid is not None}
-                texts_of = (tid if isinstance(tid, bytes) else str(tid).encode() for tid in named.values())
+                process.writer.process(
+                    {
+                        "source_threads": {
+                            str(n): readable(t) for t, n in process.made_up.items()
+                        }
+                    }
+                )
+                named = {
+                    thread: tid
+                    for tid, thread in process.made_up.items()
+                    if tid is not None
+                }
+                texts_of = (
+                    tid if isinstance(tid, bytes) else str(tid).encode()
+                    for tid in named.values()
+                )
                 names_of = [process.writer.string(text) for text in texts_of]
-                rows = rows_of("threads", len(named), thread=list(named), name=names_of, source=1)
+                rows = rows_of(
+                    "threads", len(named), thread=list(named), name=names_of, source=1
+                )
                 process.writer.rows("threads", rows)
 
 
 def readable(id_: Any) -> Any:
-    return id_.decode("utf-8", "replace") if isinstance(id_, bytes) else id_
+    if isinstance(id_, bytes):
+        return id_.decode("utf-8", "replace")
+    return id_

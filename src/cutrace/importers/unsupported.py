@@ -12,10 +12,22 @@ from .tables_sqlite import MAGIC, SqliteTables
 
 #: The format of a file and what to do, by its first bytes.
 _KNOWN: tuple[tuple[bytes, str], ...] = (
-    (b"NVIDIA Tegra Profiler Report", "is a report of Nsight Systems: export it with `nsys export --type sqlite`"),
-    (b"NVR\x00", "is a report of Nsight Compute, which has no timeline: record one with `cutrace record`"),
-    (b"<?xml", "is XML. A session of the Visual Profiler holds no data: open the database that nvprof -o wrote"),
-    (b"version https://git-lfs", "is a pointer to a file in Git LFS: fetch it with `git lfs pull`"),
+    (
+        b"NVIDIA Tegra Profiler Report",
+        "is a report of Nsight Systems: export it with `nsys export --type sqlite`",
+    ),
+    (
+        b"NVR\x00",
+        "is a report of Nsight Compute, which has no timeline: record one with `cutrace record`",
+    ),
+    (
+        b"<?xml",
+        "is XML. A session of the Visual Profiler holds no data: open the database that nvprof -o wrote",
+    ),
+    (
+        b"version https://git-lfs",
+        "is a pointer to a file in Git LFS: fetch it with `git lfs pull`",
+    ),
     (b"\x89HDF", "is HDF5: export the report with `nsys export --type sqlite`"),
     (b"PAR1", "is one table (Parquet): name the folder with all tables"),
     (b"ARROW1", "is one table (Arrow): name the folder with all tables"),
@@ -28,8 +40,14 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"\xff\xfe", "is text in UTF-16: convert it to UTF-8"),
     (b"\xfe\xff", "is text in UTF-16: convert it to UTF-8"),
     (b"<", "is an HTML page: export the trace as JSON"),
-    (b"# tracer:", "is a kernel trace (ftrace, systrace) without data of CUDA: open it in ui.perfetto.dev"),
-    (b"{", "is JSON without trace events: give it a list of them under the key traceEvents"),
+    (
+        b"# tracer:",
+        "is a kernel trace (ftrace, systrace) without data of CUDA: open it in ui.perfetto.dev",
+    ),
+    (
+        b"{",
+        "is JSON without trace events: give it a list of them under the key traceEvents",
+    ),
     (b"[", "is JSON without trace events, which are objects with a phase (ph)"),
 )
 #: The same by a pattern.
@@ -67,7 +85,11 @@ class Unsupported:
     description = "a file that cutrace cannot read"
 
     def recognizes(self, source: SourceFile) -> bool:
-        return source.head.startswith(MAGIC) or _is_parquet_of_cutrace(source) or bool(_explanation(source))
+        return (
+            source.head.startswith(MAGIC)
+            or _is_parquet_of_cutrace(source)
+            or bool(_explanation(source))
+        )
 
     def read(self, source: SourceFile, out: Import) -> NoReturn:
         if _is_parquet_of_cutrace(source):
@@ -85,11 +107,15 @@ def _is_parquet_of_cutrace(source: SourceFile) -> bool:
 def _explanation(source: SourceFile) -> str:
     head = without_mark(source.head)
     if source.packed and not source.head:
-        return f"is compressed with {source.packed}, and empty or damaged: create it again"
+        return (
+            f"is compressed with {source.packed}, and empty or damaged: create it again"
+        )
     if source.head[257:262] == b"ustar":
         return "is a TAR archive: unpack it, and name a trace inside"
     of_pattern = (text for pattern, text in _PATTERNS if pattern.match(head))
-    known = next(of_pattern, "") or next((text for begin, text in _KNOWN if head.startswith(begin)), "")
+    known = next(of_pattern, "") or next(
+        (text for begin, text in _KNOWN if head.startswith(begin)), ""
+    )
     if not known and head and not _NO_TEXT.search(head):
         return "is text, not a trace: name a capture, or a trace that docs/importers.md lists"
     return known

@@ -38,10 +38,15 @@ _PARTS = 100
 def html(report: SessionReport) -> str:
     """The page of a report. Links to artifacts are relative to the folder of the page."""
     order = list(STATES)
-    cases = sorted(report.cases, key=lambda case: (not case.bad, order.index(case.state)))
+    cases = sorted(
+        report.cases, key=lambda case: (not case.bad, order.index(case.state))
+    )
     # Timelines share their styles, because tests run the same kernels.
     styles: dict[Style, int] = {}
-    details = [data_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
+    details = [
+        data_script(f"c{number}", _case(case, styles))
+        for number, case in enumerate(cases)
+    ]
     several = len({case.environment for case in cases if case.environment}) > 1
     entries = [_entry(number, case, several) for number, case in enumerate(cases)]
     looks = [(style.name, style.detail, style.kind) for style in styles]
@@ -55,7 +60,16 @@ def html(report: SessionReport) -> str:
     )
 
 
-def page(name: str, title: str, *, about: str, main: str, data: str = "", folder: Path = _FOLDER, **parts: str) -> str:
+def page(
+    name: str,
+    title: str,
+    *,
+    about: str,
+    main: str,
+    data: str = "",
+    folder: Path = _FOLDER,
+    **parts: str,
+) -> str:
     """The page of this name: the frame of all pages with the body of this one, filled with its style, its script if it
     has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``.
     ``folder`` has the style, script and body of this page."""
@@ -91,7 +105,9 @@ def figures(made: Table, most: int, more: str) -> str:
     return shown
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]) -> str:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]
+) -> str:
     """A table of texts. ``classes`` has the CSS classes of some columns, by their heads."""
     kinds = []
     for name in head:
@@ -99,7 +115,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[s
         kinds.append(f' class="{kind}"' if kind is not None else "")
 
     def cells(tag: str, end: str, words: Sequence[str]) -> str:
-        made = [f"<{tag}{kind}>{escaped(word)}</{end}>" for word, kind in zip(words, kinds, strict=True)]
+        made = [
+            f"<{tag}{kind}>{escaped(word)}</{end}>"
+            for word, kind in zip(words, kinds, strict=True)
+        ]
         return f"<tr>{''.join(made)}</tr>"
 
     top = cells("th scope=col", "th", head)
@@ -127,7 +146,12 @@ def _file(name: str, folder: Path = _FOLDER) -> str:
 
 
 def _about(report: SessionReport) -> Iterator[str]:
-    facts = [report.job, report.header, report.commit and f"commit {report.commit[:12]}", report.started]
+    facts = [
+        report.job,
+        report.header,
+        report.commit and f"commit {report.commit[:12]}",
+        report.started,
+    ]
     facts += report.devices
     if report.duration_s:
         facts.append(f"{report.duration_s:.1f} s")
@@ -137,9 +161,14 @@ def _about(report: SessionReport) -> Iterator[str]:
 
 
 def _filters(report: SessionReport) -> Iterator[str]:
-    filters = [("", "all", len(report.cases)), ("failed", "failed", sum(case.bad for case in report.cases))]
+    filters = [
+        ("", "all", len(report.cases)),
+        ("failed", "failed", sum(case.bad for case in report.cases)),
+    ]
     filters += [("better", "better", len(report.better))]
-    filters += [(state.value, STATES[state][0], count) for state, count in report.counts.items()]
+    filters += [
+        (state.value, STATES[state][0], count) for state, count in report.counts.items()
+    ]
     for key, label, count in filters:
         if count or not key:
             pressed = "false" if key else "true"
@@ -148,8 +177,14 @@ def _filters(report: SessionReport) -> Iterator[str]:
 
 def _entry(number: int, case: Case, several: bool) -> str:
     """An entry of the list. ``several``: the report has several environments, so the entry names its own."""
-    where = " · ".join(filter(None, [case.environment if several else "", case.job, case.file]))
-    values = [value_text(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
+    where = " · ".join(
+        filter(None, [case.environment if several else "", case.job, case.file])
+    )
+    values = [
+        value_text(name, case.values[name])
+        for name in _HEADLINE
+        if case.values.get(name)
+    ]
     what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
     drift = ", ".join(_drift(case)) or _reason(case)
     key = _key(case)
@@ -167,8 +202,15 @@ def _drift(case: Case) -> Iterator[str]:
     if case.problems:
         yield "not verified"
     better = () if case.failed_rows else case.better
-    for word, rows in (("", case.failed_rows), ("updated: ", case.updated), ("better: ", better)):
-        yield from (word * (at == 0) + text.replace(" -> ", " → ") for at, text in enumerate(changes(rows)))
+    for word, rows in (
+        ("", case.failed_rows),
+        ("updated: ", case.updated),
+        ("better: ", better),
+    ):
+        yield from (
+            word * (at == 0) + text.replace(" -> ", " → ")
+            for at, text in enumerate(changes(rows))
+        )
 
 
 def _reason(case: Case) -> str:
@@ -231,13 +273,25 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
         # Parts are in the row of their total.
         parts = _breakdowns(values)
         mine = [row for row in case.rows if row.region == region]
-        rows = [(row.metric, _row(row, parts.get(row.metric), row in case.updated)) for row in mine]
+        rows = [
+            (row.metric, _row(row, parts.get(row.metric), row in case.updated))
+            for row in mine
+        ]
         known = {row.metric for row in mine}
         for name, value in values.items():
             if name not in known and _total(name) not in {*known, *values}:
-                row = {"name": title(name), "now": value_text(name, value), "dull": _empty(value)}
-                rows.append((name, row | {"parts": _parts(name, parts.get(name, value))}))
-        yield {"region": region, "rows": [row for _, row in sorted(rows, key=lambda pair: place(pair[0]))]}
+                row = {
+                    "name": title(name),
+                    "now": value_text(name, value),
+                    "dull": _empty(value),
+                }
+                rows.append(
+                    (name, row | {"parts": _parts(name, parts.get(name, value))})
+                )
+        yield {
+            "region": region,
+            "rows": [row for _, row in sorted(rows, key=lambda pair: place(pair[0]))],
+        }
 
 
 def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
@@ -260,7 +314,9 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
         "verdict": verdict,
         "detail": detail,
         "mark": mark,
-        "dull": row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed and _empty(row.now),
+        "dull": row.verdict in (Verdict.SAME, Verdict.NEW)
+        and not row.failed
+        and _empty(row.now),
         "parts": _parts(row.metric, parts),
     }
 
@@ -281,7 +337,9 @@ def _breakdowns(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
     for name, value in values.items():
         total = _total(name)
         if total:
-            parts.setdefault(total, {}).update(value if isinstance(value, dict) else {part_of(METRICS[name]): value})
+            parts.setdefault(total, {}).update(
+                value if isinstance(value, dict) else {part_of(METRICS[name]): value}
+            )
     return parts
 
 
@@ -344,7 +402,9 @@ def escaped(text: str) -> str:
 
 def data_script(identity: str, data: object) -> str:
     """Data for the page's script: JSON in which no text can end the script or begin a comment."""
-    text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
     text = re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
     return f'<script type="application/json" id="{identity}">{text}</script>'
 

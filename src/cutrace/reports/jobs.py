@@ -28,12 +28,18 @@ TOTALS = {
 #: Ranks of states, larger is worse; other states have rank 1. A failed case is worse than all states.
 _RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
 _FAILED_RANK = 3
-_COLUMNS = tuple(Column(name, "text") for name in ("what", "before", "after", "details", "test"))
+_COLUMNS = tuple(
+    Column(name, "text") for name in ("what", "before", "after", "details", "test")
+)
 
 
 def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
     """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it."""
-    cases = [replace(case, job=case.job or label) for label, report in reports for case in report.cases]
+    cases = [
+        replace(case, job=case.job or label)
+        for label, report in reports
+        for case in report.cases
+    ]
 
     def distinct(texts: Iterable[str]) -> str:
         return ", ".join(dict.fromkeys(filter(None, texts)))
@@ -93,14 +99,18 @@ class CaseChange:
         """``new``, ``gone`` or ``changed``."""
         if self.before is None:
             return "new"
-        return "changed" if self.after is not None else "gone"
+        if self.after is not None:
+            return "changed"
+        return "gone"
 
     @property
     def failed(self) -> bool:
         """Whether its work or a counter changed, or its state became worse."""
         if self.before is None or self.after is None:
             return False
-        return any(change.work for change in self.metrics) or _rank(self.after) > _rank(self.before)
+        return any(change.work for change in self.metrics) or _rank(self.after) > _rank(
+            self.before
+        )
 
     def __bool__(self) -> bool:
         return _status(self.before) != _status(self.after) or bool(self.metrics)
@@ -124,9 +134,22 @@ def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
 
 def tables(changes: Sequence[CaseChange]) -> list[Table]:
     """The tables of changed tests, of new tests and of tests that are gone, without empty ones."""
-    both = [row for change in changes if change.before and change.after for row in _rows(change)]
-    new = [(_status(change.case), _label(change.case)) for change in changes if not change.before]
-    gone = [(_status(change.case), _label(change.case)) for change in changes if not change.after]
+    both = [
+        row
+        for change in changes
+        if change.before and change.after
+        for row in _rows(change)
+    ]
+    new = [
+        (_status(change.case), _label(change.case))
+        for change in changes
+        if not change.before
+    ]
+    gone = [
+        (_status(change.case), _label(change.case))
+        for change in changes
+        if not change.after
+    ]
     columns = (Column("state", "text"), Column("test", "text"))
     parts = (
         Table("changed", "Tests that changed", _COLUMNS, both),
@@ -136,14 +159,20 @@ def tables(changes: Sequence[CaseChange]) -> list[Table]:
     return [table for table in parts if table.rows]
 
 
-def verdict(before: SessionReport, after: SessionReport, changes: Sequence[CaseChange]) -> str:
+def verdict(
+    before: SessionReport, after: SessionReport, changes: Sequence[CaseChange]
+) -> str:
     """A line with the number of tests that differ and the totals of both reports."""
     kinds = Counter(change.kind for change in changes)
-    numbers = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone"))
+    numbers = ", ".join(
+        f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone")
+    )
     totals = []
     for name in TOTALS:
         values = pair(name, total(before.cases, name), total(after.cases, name))
-        totals.append(f"{title(name)} {' -> '.join(values) if values[0] != values[1] else values[0]}")
+        totals.append(
+            f"{title(name)} {' -> '.join(values) if values[0] != values[1] else values[0]}"
+        )
     return f"{count_of(len(after.cases), 'test')}: {numbers}; {', '.join(totals)}"
 
 
@@ -179,13 +208,17 @@ def keys(cases: Iterable[Case]) -> dict[Key, Case]:
     return {(case.nodeid, case.environment, case.job): case for case in cases}
 
 
-def _paired(before: SessionReport, after: SessionReport) -> tuple[dict[Key, Case], dict[Key, Case]]:
+def _paired(
+    before: SessionReport, after: SessionReport
+) -> tuple[dict[Key, Case], dict[Key, Case]]:
     """The cases of both reports by key. If a test occurs once in each, the old case gets the key of the new one."""
     olds = keys(before.cases)
     news = keys(after.cases)
     old_counts = Counter(test for test, _, _ in olds)
     new_counts = Counter(test for test, _, _ in news)
-    once = {test for test, count in old_counts.items() if count == new_counts[test] == 1}
+    once = {
+        test for test, count in old_counts.items() if count == new_counts[test] == 1
+    }
     now = {key[0]: key for key in news if key[0] in once}
     return {now.get(key[0], key): case for key, case in olds.items()}, news
 
@@ -195,7 +228,11 @@ def _changed(old: Case | None, new: Case) -> CaseChange:
     if old is None or not (old.values and new.values):
         return CaseChange(old, new)
     regions = dict.fromkeys(("", *old.regions, *new.regions))
-    return CaseChange(old, new, tuple(change for region in regions for change in _metrics(old, new, region)))
+    return CaseChange(
+        old,
+        new,
+        tuple(change for region in regions for change in _metrics(old, new, region)),
+    )
 
 
 def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
@@ -205,7 +242,9 @@ def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
         a = before.get(metric.name)
         b = after.get(metric.name)
         if _differ(metric, a, b):
-            yield MetricChange(metric.name, region, a, b, metric.kind is not MetricClass.STATE)
+            yield MetricChange(
+                metric.name, region, a, b, metric.kind is not MetricClass.STATE
+            )
 
 
 def _differ(metric: Metric, before: Any, after: Any) -> bool:
@@ -222,8 +261,18 @@ def _comparable(case: Case, region: str) -> dict[str, Any]:
     values: Mapping[str, Value] = case.values
     if region:
         values = case.regions.get(region, {})
-    totals = grouped({name: value for name, value in values.items() if isinstance(value, int | float | dict)})
-    return {one.name: totals[one.name] for one in ordered(totals) if one.kind is not MetricClass.TIME}
+    totals = grouped(
+        {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, int | float | dict)
+        }
+    )
+    return {
+        one.name: totals[one.name]
+        for one in ordered(totals)
+        if one.kind is not MetricClass.TIME
+    }
 
 
 def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:

@@ -55,17 +55,25 @@ def _made(make: Callable[[dict[str, Any]], Any], path: Path, kind: str) -> Any:
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise CutraceError(f"cannot read {path}: {error.strerror}. Check its name and permissions.") from None
+        raise CutraceError(
+            f"cannot read {path}: {error.strerror}. Check its name and permissions."
+        ) from None
     except ValueError as error:
-        raise CutraceError(f"{path} is not JSON: {error}. Was it written by cutrace?") from None
+        raise CutraceError(
+            f"{path} is not JSON: {error}. Was it written by cutrace?"
+        ) from None
     if not isinstance(data, dict) or data.get("kind") != kind:
         raise CutraceError(f"{path} is not a {kind}: name a file that cutrace wrote")
     version = data.get("format")
     if version != FORMAT:
         older = isinstance(version, int) and version < FORMAT
         advice = "write it again with this cutrace" if older else "update cutrace"
-        raise CutraceError(f"{path} has format {version!r}, this cutrace knows {FORMAT}: {advice}")
+        raise CutraceError(
+            f"{path} has format {version!r}, this cutrace knows {FORMAT}: {advice}"
+        )
     try:
         return make(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CutraceError(f"{path} is damaged: {type(error).__name__}: {error}. Write it again") from None
+        raise CutraceError(
+            f"{path} is damaged: {type(error).__name__}: {error}. Write it again"
+        ) from None

@@ -26,7 +26,11 @@ _SYNTAX = re.compile(r"[\\`*_{}\[\]<>#!|~&$:@]|^[^\w(]")
 def markdown(report: SessionReport) -> str:
     """The summary of a session in GitHub's Markdown."""
     lines = ["## cutrace", "", text(summary(report)), ""]
-    about = [report.job, report.header, *(f"{name} {version}" for name, version in report.versions.items())]
+    about = [
+        report.job,
+        report.header,
+        *(f"{name} {version}" for name, version in report.versions.items()),
+    ]
     about += [f"commit {report.commit}"] if report.commit else []
     known = ", ".join(filter(None, about))
     if known:
@@ -35,9 +39,13 @@ def markdown(report: SessionReport) -> str:
     for case in report.drifted[:_TESTS]:
         lines += _failure(case)
     lines += _left_out(len(report.drifted), "failed test")
-    updated = [(case, case.updated) for case in report.cases if case.state is State.UPDATED]
+    updated = [
+        (case, case.updated) for case in report.cases if case.state is State.UPDATED
+    ]
     lines += _changed(STATES[State.UPDATED][1], updated)
-    lines += _changed("Better than the golden values", [(case, case.better) for case in report.better])
+    lines += _changed(
+        "Better than the golden values", [(case, case.better) for case in report.better]
+    )
     for state in (State.UNVERIFIED, State.UNCONFIRMED, State.MISSING, State.UNTRACED):
         lines += _why(report, state)
     lines += _slowest(report)
@@ -86,9 +94,15 @@ def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterato
     """A table of tests with the changes in each."""
     if not cases:
         return
-    yield from (f"<details><summary>{heading}: {count_of(len(cases), 'test')}</summary>", "")
+    yield from (
+        f"<details><summary>{heading}: {count_of(len(cases), 'test')}</summary>",
+        "",
+    )
     changed = [(case, rows) for case, rows in cases if rows]
-    cells = ((code(case.nodeid, 160) + _on(case), text(", ".join(changes(rows)))) for case, rows in changed[:_TESTS])
+    cells = (
+        (code(case.nodeid, 160) + _on(case), text(", ".join(changes(rows))))
+        for case, rows in changed[:_TESTS]
+    )
     yield from table(("test", "values"), cells, ("test", "values")) if changed else ()
     yield from _left_out(len(changed), "test")
     new = len(cases) - len(changed)
@@ -100,11 +114,19 @@ def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterato
 def _row(row: Row) -> tuple[str, ...]:
     golden, now = pair(row.metric, row.golden, row.now)
     name = code(scoped(row.region, title(row.metric)))
-    return name, text(golden), f"**{text(now)}**" if row.failed else text(now), text(row.rule), text(remark(row))
+    return (
+        name,
+        text(golden),
+        f"**{text(now)}**" if row.failed else text(now),
+        text(row.rule),
+        text(remark(row)),
+    )
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ("metric", "rule", "", "kernel")
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    texts: Collection[str] = ("metric", "rule", "", "kernel"),
 ) -> Iterator[str]:
     """The lines of a table whose cells are Markdown. Columns other than ``texts`` have numbers, aligned right."""
     yield f"| {' | '.join(head)} |"
@@ -118,11 +140,18 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
     cases = [case for case in report.cases if case.state is state]
     if not cases:
         return
-    yield from (f"<details><summary>{STATES[state][1]}: {count_of(len(cases), 'test')}</summary>", "")
+    yield from (
+        f"<details><summary>{STATES[state][1]}: {count_of(len(cases), 'test')}</summary>",
+        "",
+    )
     reasons = report.reasons(state)
     for reason, count in list(reasons.items())[:_REASONS]:
         # Names of tests help only if there are few.
-        mine = [code(case.nodeid, 160) + _on(case) for case in cases if case.why == reason and count <= _NAMES]
+        mine = [
+            code(case.nodeid, 160) + _on(case)
+            for case in cases
+            if case.why == reason and count <= _NAMES
+        ]
         yield f"- {count:,} x {text(reason)}{': ' * bool(mine)}{', '.join(mine)}"
     if len(reasons) > _REASONS:
         yield f"- and {count_of(len(reasons) - _REASONS, 'other reason')}"
@@ -142,6 +171,9 @@ def _slowest(report: SessionReport) -> Iterator[str]:
         return
     yield from ("<details><summary>Kernels with the most time</summary>", "")
     longest = sorted(times, key=lambda name: (-times[name], name))[:_KERNELS]
-    rows = ((code(n, 120), f"{tests[n]:,}", f"{counts[n]:,}", duration(times[n])) for n in longest)
+    rows = (
+        (code(n, 120), f"{tests[n]:,}", f"{counts[n]:,}", duration(times[n]))
+        for n in longest
+    )
     yield from table(("kernel", "tests", "launches", "time"), rows)
     yield from ("</details>", "")

@@ -49,7 +49,18 @@ class Kernel:
 
 
 #: The kinds of slices of a timeline, which determine their colour. ``rest`` stands for omitted slices.
-SLICE_KINDS = ("kernel", "copy", "fill", "graph", "api", "wait", "nvtx", "mark", "region", "rest")
+SLICE_KINDS = (
+    "kernel",
+    "copy",
+    "fill",
+    "graph",
+    "api",
+    "wait",
+    "nvtx",
+    "mark",
+    "region",
+    "rest",
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,10 @@ class Case:
 
     def __post_init__(self) -> None:
         if self.state is State.UPDATED and any(row.failed for row in self.rows):
-            rows = tuple(replace(row, failed=row.failed and row.rule == "limit") for row in self.rows)
+            rows = tuple(
+                replace(row, failed=row.failed and row.rule == "limit")
+                for row in self.rows
+            )
             object.__setattr__(self, "rows", rows)
 
     @property
@@ -143,7 +157,9 @@ class Case:
     @property
     def drifted(self) -> bool:
         """Whether a gated metric fails, or the numbers of a gated test are unreliable."""
-        return bool(self.failed_rows) or (self.state is State.GATED and bool(self.problems))
+        return bool(self.failed_rows) or (
+            self.state is State.GATED and bool(self.problems)
+        )
 
     @property
     def bad(self) -> bool:
@@ -159,14 +175,22 @@ class Case:
         """The gated rows that are better than the golden value and do not fail."""
         if self.state is State.UPDATED:
             return ()
-        return tuple(row for row in self.rows if row.verdict in BETTER and row.gated and not row.failed)
+        return tuple(
+            row
+            for row in self.rows
+            if row.verdict in BETTER and row.gated and not row.failed
+        )
 
     @property
     def updated(self) -> tuple[Row, ...]:
         """The rows whose golden value an update replaced."""
         if self.state is not State.UPDATED:
             return ()
-        return tuple(row for row in self.rows if row.verdict in DIFFERENT and row.gated and row.rule != "limit")
+        return tuple(
+            row
+            for row in self.rows
+            if row.verdict in DIFFERENT and row.gated and row.rule != "limit"
+        )
 
     @property
     def why(self) -> str:
@@ -182,7 +206,11 @@ class Case:
 
     def to_json(self) -> dict[str, Any]:
         """The case as JSON values, without the timeline and the change."""
-        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in _INTERNAL}
+        return {
+            f.name: plain(getattr(self, f.name))
+            for f in fields(self)
+            if f.name not in _INTERNAL
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
@@ -192,7 +220,9 @@ class Case:
             known[name] = tuple(known.get(name) or ())
         known["state"] = State(known.get("state", State.TRACED))
         known["rows"] = tuple(map(_row, known.get("rows") or ()))
-        known["kernels"] = tuple(Kernel(**kernel) for kernel in known.get("kernels") or ())
+        known["kernels"] = tuple(
+            Kernel(**kernel) for kernel in known.get("kernels") or ()
+        )
         return cls(**known)
 
 
@@ -233,10 +263,18 @@ class SessionReport:
 
     def reasons(self, state: State) -> dict[str, int]:
         """The reasons of the cases in a state with their numbers, most frequent first."""
-        return dict(Counter(case.why for case in self.cases if case.state is state).most_common())
+        return dict(
+            Counter(
+                case.why for case in self.cases if case.state is state
+            ).most_common()
+        )
 
     def to_json(self) -> dict[str, Any]:
-        out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "cases"}
+        out = {
+            f.name: plain(getattr(self, f.name))
+            for f in fields(self)
+            if f.name != "cases"
+        }
         out["counts"] = {state.value: count for state, count in self.counts.items()}
         out["drifted"] = len(self.drifted)
         out["better"] = len(self.better)
@@ -247,10 +285,14 @@ class SessionReport:
     def from_json(cls, data: Mapping[str, Any]) -> SessionReport:
         known = _known(cls, data)
         cases = tuple(map(Case.from_json, known.get("cases") or ()))
-        return cls(**{**known, "cases": cases, "notes": tuple(known.get("notes") or ())})
+        return cls(
+            **{**known, "cases": cases, "notes": tuple(known.get("notes") or ())}
+        )
 
 
-def _known(cls: type[Case | SessionReport | Row], data: Mapping[str, Any]) -> dict[str, Any]:
+def _known(
+    cls: type[Case | SessionReport | Row], data: Mapping[str, Any]
+) -> dict[str, Any]:
     """The keys of a JSON object that are fields of the class. Other versions may have further keys."""
     return {one.name: data[one.name] for one in fields(cls) if one.name in data}
 

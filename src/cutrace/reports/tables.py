@@ -80,7 +80,13 @@ def cell(value: Cell, column: Column) -> str:
 
 def key(column: Column) -> str:
     """The name of a column for programs, with its unit: ``total_ns``."""
-    endings = {"ns": "_ns", "moment": "_ns", "change": "_ns", "bytes": "_bytes", "bytes/s": "_bytes_per_s"}
+    endings = {
+        "ns": "_ns",
+        "moment": "_ns",
+        "change": "_ns",
+        "bytes": "_bytes",
+        "bytes/s": "_bytes_per_s",
+    }
     unit = endings.get(column.unit, "")
     name = column.name.lower().replace(" ", "_")
     if f"_{name}".endswith(unit):
@@ -88,7 +94,9 @@ def key(column: Column) -> str:
     return name + unit
 
 
-def _first(rows: Iterable[tuple[Cell, ...]], limit: int) -> tuple[list[tuple[Cell, ...]], bool | int]:
+def _first(
+    rows: Iterable[tuple[Cell, ...]], limit: int
+) -> tuple[list[tuple[Cell, ...]], bool | int]:
     """The first ``limit`` rows (0: all), and the number of further rows (True if it is unknown)."""
     if not limit:
         return list(rows), 0
@@ -134,7 +142,9 @@ def _text(
         if not rows:
             yield f"  {rendered(('nothing', 'dim'))}\n"
             continue
-        head, *lines = _aligned(table.columns, rows, None if width is None else width - 2)
+        head, *lines = _aligned(
+            table.columns, rows, None if width is None else width - 2
+        )
         yield f"  {rendered((head, 'dim'))}\n"
         for line, row in zip(lines, rows, strict=True):
             of_row = style(table, row) if style else ""
@@ -170,7 +180,9 @@ class _TextColumn:
         return f"{word:>{self.width}}"
 
 
-def _aligned(columns: Sequence[Column], rows: list[tuple[Cell, ...]], width: int | None) -> Iterator[str]:
+def _aligned(
+    columns: Sequence[Column], rows: list[tuple[Cell, ...]], width: int | None
+) -> Iterator[str]:
     """The head and the rows of a table as lines of at most this width, None for any."""
     table = []
     for column, values in zip(columns, zip(*rows, strict=True), strict=True):
@@ -261,7 +273,9 @@ def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
             yield "\r\n"
 
 
-def _json(tables: Sequence[Table], limit: int, about: Mapping[str, object]) -> Iterator[str]:
+def _json(
+    tables: Sequence[Table], limit: int, about: Mapping[str, object]
+) -> Iterator[str]:
     """A JSON object in which rows are objects by column."""
     yield _opened({"format": FORMAT, **about}, "reports")
     for number, table in enumerate(tables):
@@ -271,7 +285,9 @@ def _json(tables: Sequence[Table], limit: int, about: Mapping[str, object]) -> I
         columns = []
         for name, column in zip(keys, table.columns, strict=True):
             columns.append({"key": name, "name": column.name, "unit": column.unit})
-        yield "\n" + _opened({"name": table.name, "title": table.title, "columns": columns}, "rows")
+        yield "\n" + _opened(
+            {"name": table.name, "title": table.title, "columns": columns}, "rows"
+        )
         separator = "\n"
         for rows in _pieces(islice(table.rows, limit or None)):
             lines = []
@@ -321,8 +337,14 @@ def _markdown(tables: Sequence[Table], limit: int) -> Iterator[str]:
             yield "\n"
         yield f"### {md.text(table.title)}\n\n"
         head = [md.text(column.name) for column in table.columns]
-        texts = {name for name, column in zip(head, table.columns, strict=True) if column.unit == "text"}
-        lines = list(md.table(head, map(_markdown_row, rows, repeat(table.columns)), texts))
+        texts = {
+            name
+            for name, column in zip(head, table.columns, strict=True)
+            if column.unit == "text"
+        }
+        lines = list(
+            md.table(head, map(_markdown_row, rows, repeat(table.columns)), texts)
+        )
         yield "\n".join(lines[:-1]) + "\n"
         if left:
             yield f"\n{md.text(_more(left))}\n"

@@ -70,9 +70,16 @@ def failure_lines(case: Case) -> list[Line]:
     next."""
     on = f" on {printable(case.device)}" if case.device else ""
     many = f", {count_of(case.runs, 'run')}" if case.runs > 1 else ""
-    texts = [f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]] + changes(case.failed_rows)
-    lines = [(f"cutrace: {', '.join(texts) or 'failed'}", "bad"), (f"  {printable(case.name)}{on}{many}", "bold")]
-    lines += [(f"  not verified: {printable(problem)}", "bad") for problem in case.problems]
+    texts = [
+        f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]
+    ] + changes(case.failed_rows)
+    lines = [
+        (f"cutrace: {', '.join(texts) or 'failed'}", "bad"),
+        (f"  {printable(case.name)}{on}{many}", "bold"),
+    ]
+    lines += [
+        (f"  not verified: {printable(problem)}", "bad") for problem in case.problems
+    ]
     lines += [(f"  {printable(note)}", "warn") for note in case.notes]
     lines += [(f"  {line}", style) for line, style in table_lines(notable(case.rows))]
     trace = case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin")
@@ -92,7 +99,9 @@ def _change(row: Row) -> str:
     golden, now = pair(row.metric, row.golden, row.now)
     name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
     # Shorten "+ fill x1 (new)" to "+ fill".
-    detail = short(re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail)), _DETAIL)
+    detail = short(
+        re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail)), _DETAIL
+    )
     if row.rule == "limit":
         names = detail.removeprefix("over the limit").removeprefix(", ")
         return f"{name} {now} ({f'limit {golden}: {names}' if names else f'limit {golden}'})"
@@ -108,12 +117,16 @@ def notable(rows: Sequence[Row]) -> list[Row]:
         metric = find_metric(row.metric)
         if metric is None or metric.kind is not MetricClass.TIME:
             return False
-        return (row.verdict is Verdict.AMBIGUOUS and row.gated) or (row.metric == _ALWAYS and not row.region)
+        return (row.verdict is Verdict.AMBIGUOUS and row.gated) or (
+            row.metric == _ALWAYS and not row.region
+        )
 
     return [row for row in rows if worth(row)]
 
 
-def table_lines(rows: Sequence[Row], *, head: Sequence[str] = ("metric", "golden", "now", "rule")) -> list[Line]:
+def table_lines(
+    rows: Sequence[Row], *, head: Sequence[str] = ("metric", "golden", "now", "rule")
+) -> list[Line]:
     """A head and a line for each row, with aligned columns: metric, golden value, current value, rule, remark."""
     if not rows:
         return []
@@ -121,7 +134,12 @@ def table_lines(rows: Sequence[Row], *, head: Sequence[str] = ("metric", "golden
     for row in rows:
         name = scoped(row.region, title(row.metric))
         cells.append(
-            (short(name, NAME_WIDTH), *pair(row.metric, row.golden, row.now), printable(row.rule), remark(row))
+            (
+                short(name, NAME_WIDTH),
+                *pair(row.metric, row.golden, row.now),
+                printable(row.rule),
+                remark(row),
+            )
         )
     wide = [max(map(len, words)) for words in zip(*cells, strict=True)]
     lines = []
@@ -154,7 +172,9 @@ def comment(row: Row) -> str:
     texts = [names_shortened(row.detail)] if row.detail else []
     if not row.gated:
         texts.append("(not gated)")
-    elif row.verdict in (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW) and not row.failed:
+    elif (
+        row.verdict in (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW) and not row.failed
+    ):
         texts.append("(does not fail)")
     return " ".join(texts)
 
@@ -165,7 +185,11 @@ def names_shortened(text: str) -> str:
 
 
 def footer_lines(
-    report: SessionReport, *, written: Sequence[str] = (), proposed: str = "", width: int = 0
+    report: SessionReport,
+    *,
+    written: Sequence[str] = (),
+    proposed: str = "",
+    width: int = 0,
 ) -> list[Line]:
     """The lines at the end of a session: numbers of tests by state, with reasons.
 
@@ -183,7 +207,9 @@ def footer_lines(
         count = match[0] if match else ""
         head = f"  {'' if label == before else label:<{label_width}}  {count}"
         text = text[len(count) :]
-        fold = textwrap.TextWrapper(width, head, " " * len(head), break_on_hyphens=False)
+        fold = textwrap.TextWrapper(
+            width, head, " " * len(head), break_on_hyphens=False
+        )
         parts = fold.wrap(text) if width - len(head) >= 20 else []
         lines += [(part, style) for part in parts or [head + text]]
         before = label
@@ -194,7 +220,9 @@ def summary(report: SessionReport) -> str:
     """The numbers of tests that were traced, gated, unverified, unconfirmed and not traced, and the GPUs."""
     counts = report.counts
     # A traced test may be unverified, because a golden value for its GPU is missing.
-    lacking = sum(case.state is State.UNVERIFIED and bool(case.values) for case in report.cases)
+    lacking = sum(
+        case.state is State.UNVERIFIED and bool(case.values) for case in report.cases
+    )
     traced = sum(counts[state] for state in _TRACED) + lacking
     failed = f" ({len(report.drifted):,} failed)" if report.drifted else ""
     if counts[State.UNCONFIRMED]:
@@ -224,13 +252,22 @@ def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str
     counts = report.counts
     yield from _reasons(report, State.UNVERIFIED, "warn")
     # Values that this session wrote from one run are unconfirmed too.
-    written = (case.change for case in report.cases if case.state is State.UPDATED and case.change is not None)
-    count = counts[State.UNCONFIRMED] + sum(not change.observed.confirmed for change in written)
+    written = (
+        case.change
+        for case in report.cases
+        if case.state is State.UPDATED and case.change is not None
+    )
+    count = counts[State.UNCONFIRMED] + sum(
+        not change.observed.confirmed for change in written
+    )
     if count:
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
     better = report.better
     if better:
-        texts = [f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}" for case in better[:_TESTS]]
+        texts = [
+            f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}"
+            for case in better[:_TESTS]
+        ]
         texts += [f"and {len(better) - _TESTS:,} more"] * (len(better) > _TESTS)
         # The first line has the number.
         number = f"{len(better):,}"
@@ -244,11 +281,25 @@ def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str
         yield "no golden", f"{count_of(len(missing), 'test')}: {names}", "warn"
     count = counts[State.UPDATED]
     if count:
-        files = len({case.golden for case in report.cases if case.state is State.UPDATED and case.golden})
+        files = len(
+            {
+                case.golden
+                for case in report.cases
+                if case.state is State.UPDATED and case.golden
+            }
+        )
         where = f" in {count_of(files, 'file')}" if files else ""
-        yield "updated", f"{count_of(count, 'test')}{where}: review before you commit", ""
+        yield (
+            "updated",
+            f"{count_of(count, 'test')}{where}: review before you commit",
+            "",
+        )
     if proposed:
-        yield "candidates", f"{proposed}; to accept them: cutrace golden accept {shlex.quote(proposed)}", ""
+        yield (
+            "candidates",
+            f"{proposed}; to accept them: cutrace golden accept {shlex.quote(proposed)}",
+            "",
+        )
 
 
 def top_lines(report: SessionReport, count: int) -> list[Line]:
@@ -264,13 +315,24 @@ def top_lines(report: SessionReport, count: int) -> list[Line]:
     cells = [("kernel time", "kernels", "test")]
     for value, case in timed[:count]:
         launches = case.values.get("kernel_launches")
-        cells.append((duration(value), f"{launches:,}" if isinstance(launches, int) else "-", printable(case.nodeid)))
+        cells.append(
+            (
+                duration(value),
+                f"{launches:,}" if isinstance(launches, int) else "-",
+                printable(case.nodeid),
+            )
+        )
     wide = [max(map(len, words)) for words in zip(*cells, strict=True)]
-    lines = [f"{time:>{wide[0]}}  {launches:>{wide[1]}}  {test}" for time, launches, test in cells]
+    lines = [
+        f"{time:>{wide[0]}}  {launches:>{wide[1]}}  {test}"
+        for time, launches, test in cells
+    ]
     return [(lines[0], "dim"), *((line, "") for line in lines[1:])]
 
 
-def _reasons(report: SessionReport, state: State, style: str) -> Iterator[tuple[str, str, str]]:
+def _reasons(
+    report: SessionReport, state: State, style: str
+) -> Iterator[tuple[str, str, str]]:
     reasons = report.reasons(state)
     wide = max((len(f"{count:,}") for count in reasons.values()), default=0)
     for reason, count in reasons.items():

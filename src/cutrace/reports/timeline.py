@@ -49,11 +49,21 @@ class _LaneSlices:
     call: np.ndarray
 
     def __getitem__(self, at: np.ndarray) -> _LaneSlices:
-        return replace(self, start=self.start[at], end=self.end[at], style=self.style[at], call=self.call[at])
+        return replace(
+            self,
+            start=self.start[at],
+            end=self.end[at],
+            style=self.style[at],
+            call=self.call[at],
+        )
 
 
 def timeline(
-    trace: Trace, window: Window, *, limit: int = LIMIT, normalize: Callable[[str], str] = normalize_kernel
+    trace: Trace,
+    window: Window,
+    *,
+    limit: int = LIMIT,
+    normalize: Callable[[str], str] = normalize_kernel,
 ) -> Timeline:
     """The timeline of a window with at most about ``limit`` slices.
 
@@ -62,21 +72,35 @@ def timeline(
     index = index_of(trace)
     processes, work = belonging(index, window)
     maker = _Maker(trace, index, window, normalize)
-    everything = [*maker.regions(), *maker.nvtx(processes), *maker.calls(work), *maker.gpu(work)]
+    everything = [
+        *maker.regions(),
+        *maker.nvtx(processes),
+        *maker.calls(work),
+        *maker.gpu(work),
+    ]
     everything.sort(key=lambda lane: lane.rank)
     lanes = everything[:_LANES]
-    reduced = [maker.reduced(lane, keep) for lane, keep in zip(lanes, _kept(lanes, limit), strict=True)]
+    reduced = [
+        maker.reduced(lane, keep)
+        for lane, keep in zip(lanes, _kept(lanes, limit), strict=True)
+    ]
     linked = _links([lane for lane, _ in reduced])
     drawn = [_rows(lane, linked) for lane, _ in reduced]
     left_out = sum(len(lane.start) for lane in everything[_LANES:])
     left_out += sum(left for _, left in (*reduced, *drawn))
     ends = [int(lane.end.max()) for lane, _ in reduced if len(lane.end)]
     span = max([window.end - window.start, *ends])
-    return Timeline(span, tuple(lane for lane, _ in drawn), tuple(maker.styles), left_out)
+    return Timeline(
+        span, tuple(lane for lane, _ in drawn), tuple(maker.styles), left_out
+    )
 
 
 def top_kernels(
-    trace: Trace, window: Window, count: int = 10, *, normalize: Callable[[str], str] = normalize_kernel
+    trace: Trace,
+    window: Window,
+    count: int = 10,
+    *,
+    normalize: Callable[[str], str] = normalize_kernel,
 ) -> tuple[Kernel, ...]:
     """The kernels of a window with the most time, by stable name."""
     index = index_of(trace)
@@ -86,20 +110,39 @@ def top_kernels(
     for (name,), at in _groups(index.launch_name[rows["launch"]]):
         parts.setdefault(normalize(index.strings[name]), []).append(times[at])
     joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    kernels = [Kernel(n, len(t), int(t.sum()), int(t.min()), int(t.max())) for n, t in joined.items()]
-    return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))[:count])
+    kernels = [
+        Kernel(n, len(t), int(t.sum()), int(t.min()), int(t.max()))
+        for n, t in joined.items()
+    ]
+    return tuple(
+        sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))[:count]
+    )
 
 
-def pictured(case: Case, trace: Trace, window: Window, *, normalize: Callable[[str], str] = normalize_kernel) -> Case:
+def pictured(
+    case: Case,
+    trace: Trace,
+    window: Window,
+    *,
+    normalize: Callable[[str], str] = normalize_kernel,
+) -> Case:
     """The case with the timeline and the top kernels of its window."""
     kernels = top_kernels(trace, window, normalize=normalize)
-    return replace(case, kernels=kernels, timeline=timeline(trace, window, normalize=normalize))
+    return replace(
+        case, kernels=kernels, timeline=timeline(trace, window, normalize=normalize)
+    )
 
 
 class _Maker:
     """Makes the lanes from the tables of a capture and collects the styles of their slices."""
 
-    def __init__(self, trace: Trace, index: Index, window: Window, normalize: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        index: Index,
+        window: Window,
+        normalize: Callable[[str], str],
+    ) -> None:
         self._trace = trace
         self._index = index
         self._window = window
@@ -138,17 +181,28 @@ class _Maker:
         ranges = self._trace.nvtx_ranges
         marks = self._trace.nvtx_marks
         ranges = ranges[(ranges["start"] < last) & (ranges["end"] >= first)]
-        marks = marks[(marks["time"] >= first) & (marks["time"] < last) & (marks["source"] == 0)]
+        marks = marks[
+            (marks["time"] >= first) & (marks["time"] < last) & (marks["source"] == 0)
+        ]
         if processes is not None and self._window.process != ALL_PROCESSES:
-            ranges, marks = (rows[np.isin(rows["process"], processes)] for rows in (ranges, marks))
+            ranges, marks = (
+                rows[np.isin(rows["process"], processes)] for rows in (ranges, marks)
+            )
         times = np.concatenate([ranges["start"], marks["time"]]).astype(np.int64)
         ends = np.concatenate([ranges["end"], marks["time"]]).astype(np.int64)
-        styles = np.concatenate([self._messages(ranges, "nvtx"), self._messages(marks, "mark")])
-        owners = [np.concatenate([ranges[f], marks[f]]).astype(np.int64) for f in ("process", "thread")]
+        styles = np.concatenate(
+            [self._messages(ranges, "nvtx"), self._messages(marks, "mark")]
+        )
+        owners = [
+            np.concatenate([ranges[f], marks[f]]).astype(np.int64)
+            for f in ("process", "thread")
+        ]
         for key, at in _groups(*owners):
             start = np.clip(times[at], first, last)
             end = np.clip(ends[at], first, last)
-            yield self._lane("NVTX", self._thread(*key), (1, *key, 0), 0.25, start, end, styles[at])
+            yield self._lane(
+                "NVTX", self._thread(*key), (1, *key, 0), 0.25, start, end, styles[at]
+            )
 
     def calls(self, work: WorkSelection) -> Iterator[_LaneSlices]:
         calls = work.calls
@@ -158,29 +212,45 @@ class _Maker:
         def style(function: int) -> int:
             status = int(functions.status[function])
             kind = "wait" if functions.synchronizes[function] else "api"
-            return self.style(functions.name[function], f"returned error {status}" if status else "", kind)
+            return self.style(
+                functions.name[function],
+                f"returned error {status}" if status else "",
+                kind,
+            )
 
         styles = _each(rows["function"], style)
         for key, at in _groups(rows["process"], rows["thread"]):
             columns = (rows["start"][at], rows["end"][at], styles[at], calls.call[at])
-            yield self._lane("CUDA API", self._thread(*key), (1, *key, 1), 0.3, *columns)
+            yield self._lane(
+                "CUDA API", self._thread(*key), (1, *key, 1), 0.3, *columns
+            )
 
     def gpu(self, work: WorkSelection) -> Iterator[_LaneSlices]:
         parts = {name: work[name][work[name].timed] for name in GPU_WORK}
-        styles = np.concatenate([getattr(self, f"_{name}")(part.rows) for name, part in parts.items()])
+        styles = np.concatenate(
+            [getattr(self, f"_{name}")(part.rows) for name, part in parts.items()]
+        )
 
         def column(name: str) -> np.ndarray:
-            return np.concatenate([part.rows[name] for part in parts.values()]).astype(np.int64)
+            return np.concatenate([part.rows[name] for part in parts.values()]).astype(
+                np.int64
+            )
 
         start = column("start")
         end = column("end")
         call = np.concatenate([part.call for part in parts.values()])
-        for key, at in _groups(*map(column, ("process", "device", "context", "stream"))):
+        for key, at in _groups(
+            *map(column, ("process", "device", "context", "stream"))
+        ):
             process, device, context, stream = key
             name = self._devices.get((process, device), "GPU")
-            group = f"{name} ({device})" + (f", {self._process(process)}" if self._several else "")
+            group = f"{name} ({device})" + (
+                f", {self._process(process)}" if self._several else ""
+            )
             title = self._streams.get((process, context, stream)) or f"stream {stream}"
-            yield self._lane(title, group, (2, *key), 1.0, start[at], end[at], styles[at], call[at])
+            yield self._lane(
+                title, group, (2, *key), 1.0, start[at], end[at], styles[at], call[at]
+            )
 
     def reduced(self, lane: _LaneSlices, keep: int) -> tuple[_LaneSlices, int]:
         """The lane in the order of time with its ``keep`` longest slices and one slice for each run of others; and the
@@ -196,7 +266,11 @@ class _Maker:
         lengths = np.diff(np.append(runs, len(others)))
         inside = np.add.reduceat(rest.end - rest.start, runs)
         styles = [
-            self.style(f"{count_of(int(n), 'more slice')}", f"left out; {duration(int(t))} in all", "rest")
+            self.style(
+                f"{count_of(int(n), 'more slice')}",
+                f"left out; {duration(int(t))} in all",
+                "rest",
+            )
             for n, t in zip(lengths, inside, strict=True)
         ]
         joined = replace(
@@ -219,9 +293,14 @@ class _Maker:
         style: object,
         call: object = None,
     ) -> _LaneSlices:
-        first, last = (np.asarray(edge).astype(np.int64) - self._window.start for edge in (start, end))
+        first, last = (
+            np.asarray(edge).astype(np.int64) - self._window.start
+            for edge in (start, end)
+        )
         call = np.full(len(first), -1) if call is None else np.asarray(call, np.int64)
-        return _LaneSlices(title, group, rank, share, first, last, np.asarray(style, np.int64), call)
+        return _LaneSlices(
+            title, group, rank, share, first, last, np.asarray(style, np.int64), call
+        )
 
     # Styles of rows
 
@@ -232,7 +311,9 @@ class _Maker:
             name = self._normalize(raw)
             full = demangle(raw)
             shared = int(row["static_shared"]) + int(row["dynamic_shared"])
-            details = [f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers"]
+            details = [
+                f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers"
+            ]
             if shared:
                 details.append(f"{size(shared)} shared")
             if full != name:
@@ -245,21 +326,41 @@ class _Maker:
         def style(key: tuple[int, ...]) -> int:
             kind, count, source, target = key
             direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
-            memory = [MEMORY_KINDS[kind] for kind in (source, target) if kind and kind in MEMORY_KINDS]
-            return self.style(f"copy {direction}", ", ".join([size(count), " to ".join(memory)]), "copy")
+            memory = [
+                MEMORY_KINDS[kind]
+                for kind in (source, target)
+                if kind and kind in MEMORY_KINDS
+            ]
+            return self.style(
+                f"copy {direction}",
+                ", ".join([size(count), " to ".join(memory)]),
+                "copy",
+            )
 
-        return _each(rows[["kind", "bytes", "source_memory", "destination_memory"]], style)
+        return _each(
+            rows[["kind", "bytes", "source_memory", "destination_memory"]], style
+        )
 
     def _memsets(self, rows: np.ndarray) -> np.ndarray:
-        return _each(rows[["bytes", "value"]], lambda k: self.style("fill", f"{size(k[0])} with {k[1]:#x}", "fill"))
+        return _each(
+            rows[["bytes", "value"]],
+            lambda k: self.style("fill", f"{size(k[0])} with {k[1]:#x}", "fill"),
+        )
 
     def _graph_launches(self, rows: np.ndarray) -> np.ndarray:
-        return _each(rows["graph"], lambda graph: self.style(f"graph {graph}", "a whole CUDA graph", "graph"))
+        return _each(
+            rows["graph"],
+            lambda graph: self.style(f"graph {graph}", "a whole CUDA graph", "graph"),
+        )
 
     def _messages(self, rows: np.ndarray, kind: str) -> np.ndarray:
         def style(key: tuple[int, ...]) -> int:
             name, domain = (self._index.strings[number] for number in key)
-            return self.style(short(name, _FULL_NAME), f"domain {short(domain)}" if domain else "", kind)
+            return self.style(
+                short(name, _FULL_NAME),
+                f"domain {short(domain)}" if domain else "",
+                kind,
+            )
 
         return _each(rows[["name", "domain"]], style)
 
@@ -283,7 +384,9 @@ def _dim3(row: np.void, what: str) -> str:
 def _each(keys: np.ndarray, number: Callable[..., int]) -> np.ndarray:
     """The result of ``number`` for each key; it is called once for equal keys."""
     unique, which = np.unique(keys, return_inverse=True)
-    return np.array([number(key) for key in unique.tolist()], np.int64)[which.reshape(-1)]
+    return np.array([number(key) for key in unique.tolist()], np.int64)[
+        which.reshape(-1)
+    ]
 
 
 def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
@@ -318,7 +421,10 @@ def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
 
 def _links(lanes: list[_LaneSlices]) -> dict[int, int]:
     """Numbers from 1 for the API calls that have more than one slice."""
-    calls, counts = np.unique(np.concatenate([lane.call for lane in lanes] or [np.zeros(0)]), return_counts=True)
+    calls, counts = np.unique(
+        np.concatenate([lane.call for lane in lanes] or [np.zeros(0)]),
+        return_counts=True,
+    )
     shared = calls[(counts > 1) & (calls >= 0)]
     return {int(call): number for number, call in enumerate(shared.tolist(), 1)}
 
@@ -328,7 +434,9 @@ def _rows(lane: _LaneSlices, linked: dict[int, int]) -> tuple[Lane, int]:
     free = list(range(_DEPTH))
     busy: list[tuple[int, int]] = []
     slices = []
-    columns = (column.tolist() for column in (lane.start, lane.end, lane.style, lane.call))
+    columns = (
+        column.tolist() for column in (lane.start, lane.end, lane.style, lane.call)
+    )
     for start, end, style, call in zip(*columns, strict=True):
         while busy and busy[0][0] <= start:
             heappush(free, heappop(busy)[1])

@@ -48,7 +48,9 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
     if isinstance(value, tuple) and value:
         return " or ".join(value_text(name, one, exact=exact) for one in value)
     if isinstance(value, Span):
-        least, most = (value_text(name, edge, exact=exact) for edge in (value.min, value.max))
+        least, most = (
+            value_text(name, edge, exact=exact) for edge in (value.min, value.max)
+        )
         if least == most:
             return least
         return f"{least} to {most}"
@@ -93,7 +95,11 @@ def number_text(value: float) -> str:
 def pair(name: str, golden: object, now: object) -> tuple[str, str]:
     """Two values as texts. If rounding would make different values equal, all digits are written."""
     texts = value_text(name, golden), value_text(name, now)
-    if texts[0] == texts[1] and not isinstance(golden, Interval | Mapping) and golden != now:
+    if (
+        texts[0] == texts[1]
+        and not isinstance(golden, Interval | Mapping)
+        and golden != now
+    ):
         return value_text(name, golden, exact=True), value_text(name, now, exact=True)
     return texts
 
@@ -127,21 +133,29 @@ def short(text: str, width: int = 60) -> str:
 
 def listed(names: Sequence[str], most: int) -> str:
     """The first names and the number of others: ``a, b, c and 2 more``."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    return ", ".join(names[:most]) + (
+        f" and {len(names) - most:,} more" if len(names) > most else ""
+    )
 
 
 def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
     """Counts (or bytes, by the unit of ``metric``) by name as texts, largest first."""
     if not isinstance(value, Mapping):
         return []
-    known = [(printable(text_of(name)), count) for name, count in value.items() if _is_count(count)]
+    known = [
+        (printable(text_of(name)), count)
+        for name, count in value.items()
+        if _is_count(count)
+    ]
     known.sort(key=lambda item: (-(amount(item[1]) or 0), item[0]))
     return [(name, value_text(metric, count)) for name, count in known]
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) or (
-        isinstance(value, tuple) and value != () and all(isinstance(one, int) for one in value)
+        isinstance(value, tuple)
+        and value != ()
+        and all(isinstance(one, int) for one in value)
     )
 
 
@@ -162,4 +176,6 @@ def _power(value: float, unit: str) -> str:
     exponent = (size.numerator // size.denominator).bit_length() - 1
     sign = "-" if value < 0 else ""
     shown = f"{sign}2^{exponent}"
-    return f"{shown} {unit}" if unit not in ("", "1") else shown
+    if unit not in ("", "1"):
+        return f"{shown} {unit}"
+    return shown

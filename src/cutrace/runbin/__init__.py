@@ -5,4 +5,14 @@ from .layout import FORMAT_VERSION, LOSS_REASONS, TABLES, Field, Table
 from .reader import Reader
 from .writer import Writer
 
-__all__ = ["FORMAT_VERSION", "LOSS_REASONS", "TABLES", "BlockInfo", "Damage", "Field", "Reader", "Table", "Writer"]
+__all__ = [
+    "FORMAT_VERSION",
+    "LOSS_REASONS",
+    "TABLES",
+    "BlockInfo",
+    "Damage",
+    "Field",
+    "Reader",
+    "Table",
+    "Writer",
+]

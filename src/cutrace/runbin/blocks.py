@@ -78,7 +78,21 @@ def pack_header(
     """The 64 bytes in front of a payload."""
     header = np.zeros(1, HEADER)
     crc = crc32c(payload)
-    header[0] = (MAGIC, kind, row_size, rows, len(payload), crc, pid, sequence, first_time, last_time, instance, 0, 0)
+    header[0] = (
+        MAGIC,
+        kind,
+        row_size,
+        rows,
+        len(payload),
+        crc,
+        pid,
+        sequence,
+        first_time,
+        last_time,
+        instance,
+        0,
+        0,
+    )
     header["header_crc"] = crc32c(header.tobytes()[:60])
     return header.tobytes()
 
@@ -117,7 +131,9 @@ def _header_at(fd: int, at: int, size: int) -> bytes | Damage:
         return Damage(at, 0, "not a block")
     if crc32c(raw[:60]) != int.from_bytes(raw[60:64], "little"):
         return Damage(at, 0, "damaged block header")
-    row_size, rows, payload = (int.from_bytes(raw[a:b], "little") for a, b in ((10, 12), (12, 16), (16, 20)))
+    row_size, rows, payload = (
+        int.from_bytes(raw[a:b], "little") for a, b in ((10, 12), (12, 16), (16, 20))
+    )
     if row_size and row_size * rows != payload:
         return Damage(at, 0, "block header with wrong sizes")
     # Only the padding after the last payload may be missing.

@@ -47,12 +47,16 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
         if kind == PROCESS_BLOCK:
             info = reader.description(index)
             if info is not None:
-                info = changes.description(process, info | ({"tables": schema()} if "tables" in info else {}))
+                info = changes.description(
+                    process, info | ({"tables": schema()} if "tables" in info else {})
+                )
                 payload = json.dumps(info).encode()
         elif kind == STRINGS_BLOCK:
             strings = reader.strings(index)
             if strings is not None:
-                payload = pack_strings([(number, changes.text(text)) for number, text in strings])
+                payload = pack_strings(
+                    [(number, changes.text(text)) for number, text in strings]
+                )
         elif (table := BY_NUMBER.get(kind)) is not None:
             rows = changes.rows(process, table, reader.read(index))
             if len(rows) == count:

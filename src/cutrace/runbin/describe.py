@@ -9,11 +9,25 @@ def markdown() -> str:
     lines: list[str] = []
     for t in TABLES.values():
         lines += [f"### {t.name} (kind {t.number}, {t.row_size} bytes)", "", t.doc, ""]
-        lines += ["| offset | type | field | unit | meaning |", "|---:|---|---|---|---|"]
-        lines += [f"| {t.offsets[f.name]} | {f.type} | {f.name} | {f.unit} | {f.doc} |" for f in t.fields]
+        lines += [
+            "| offset | type | field | unit | meaning |",
+            "|---:|---|---|---|---|",
+        ]
+        lines += [
+            f"| {t.offsets[f.name]} | {f.type} | {f.name} | {f.unit} | {f.doc} |"
+            for f in t.fields
+        ]
         lines.append("")
-    lines += ["### Reasons of losses", "", "| number | name | what is counted |", "|---:|---|---|"]
-    lines += [f"| {number} | {name} | {text} |" for number, (name, text) in LOSS_REASONS.items()]
+    lines += [
+        "### Reasons of losses",
+        "",
+        "| number | name | what is counted |",
+        "|---:|---|---|",
+    ]
+    lines += [
+        f"| {number} | {name} | {text} |"
+        for number, (name, text) in LOSS_REASONS.items()
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,13 @@ MEMORY_KINDS = {
     0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "device static",
     7: "managed static", 128: "physical",
 }  # fmt: skip
-SYNCHRONIZATIONS = {0: "unknown", 1: "event", 2: "stream wait event", 3: "stream", 4: "context"}
+SYNCHRONIZATIONS = {
+    0: "unknown",
+    1: "event",
+    2: "stream wait event",
+    3: "stream",
+    4: "context",
+}
 OVERHEADS = {
     0: "unknown", 1: "driver compiler", 1 << 16: "CUPTI buffer flush", 2 << 16: "CUPTI instrumentation",
     3 << 16: "CUPTI resource", 4 << 16: "runtime triggered module loading", 5 << 16: "lazy function loading",

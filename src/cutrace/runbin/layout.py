@@ -43,7 +43,12 @@ TYPES: dict[str, tuple[int, str, str]] = {
 }
 
 #: The table that each type of reference refers to.
-REFERRED = {"launch": "launches", "function": "functions", "frame": "frames", "stack": "stacks"}
+REFERRED = {
+    "launch": "launches",
+    "function": "functions",
+    "frame": "frames",
+    "stack": "stacks",
+}
 REFERENCES = frozenset({"string", *REFERRED})
 #: The fields of a referred table that are left out where its columns stand in rows of another one.
 NOT_SHOWN = frozenset({"id", "parent", "process"})
@@ -71,7 +76,13 @@ class Table:
     @cached_property
     def offsets(self) -> dict[str, int]:
         sizes = [TYPES[f.type][0] for f in self.fields]
-        return dict(zip((f.name for f in self.fields), accumulate(sizes, initial=0), strict=False))
+        return dict(
+            zip(
+                (f.name for f in self.fields),
+                accumulate(sizes, initial=0),
+                strict=False,
+            )
+        )
 
     @cached_property
     def row_size(self) -> int:
@@ -520,26 +531,47 @@ BY_NUMBER: dict[int, Table] = {t.number: t for t in TABLES.values()}
 #: The reasons of losses: number, name, and the sentence of `cutrace info` and converted traces. Numbers are stable.
 LOSS_REASONS: dict[int, tuple[str, str]] = {
     1: ("cupti_dropped", "records that CUPTI dropped because it had no buffer"),
-    2: ("memory_limit", "records dropped because the collector's memory limit was reached"),
+    2: (
+        "memory_limit",
+        "records dropped because the collector's memory limit was reached",
+    ),
     3: ("unknown_time", "records whose start or end the GPU did not report"),
     4: ("nvtx_unmatched_pop", "NVTX pops and range ends without a push or start"),
-    5: ("nvtx_dropped", "NVTX events or graph nodes dropped because a thread's buffer was full"),
+    5: (
+        "nvtx_dropped",
+        "NVTX events or graph nodes dropped because a thread's buffer was full",
+    ),
     6: ("nvtx_open", "NVTX ranges still open when the capture ended"),
     7: ("size_limit", "rows not written because the file reached its size limit"),
     8: ("write_error", "rows not written because the file could not be written"),
     9: ("kind_refused", "activity kinds that CUPTI refused to record"),
     10: ("unknown_record", "records of a kind that this collector does not know"),
-    11: ("table_limit", "names, launch configurations or graph nodes dropped because a table was full"),
+    11: (
+        "table_limit",
+        "names, launch configurations or graph nodes dropped because a table was full",
+    ),
     12: ("let_go", "older rows dropped to keep only the newest"),
     13: ("unreadable", "events of the imported file that could not be used"),
-    14: ("samples_lost", "samples of hardware counters dropped because the GPU's buffer was full"),
-    15: ("kept_back", "buffers that CUPTI kept at the end, because a call or GPU work in them had not ended"),
-    16: ("stacks_dropped", "stacks of calls dropped for lack of room, or because they could not be read"),
+    14: (
+        "samples_lost",
+        "samples of hardware counters dropped because the GPU's buffer was full",
+    ),
+    15: (
+        "kept_back",
+        "buffers that CUPTI kept at the end, because a call or GPU work in them had not ended",
+    ),
+    16: (
+        "stacks_dropped",
+        "stacks of calls dropped for lack of room, or because they could not be read",
+    ),
     17: (
         "name_unknown",
         "kernels without a name, because this CUPTI mixes up names after a module was unloaded",
     ),
-    18: ("nvtx_undecoded", "parts of NVTX payloads, counters and deferred events that could not be read"),
+    18: (
+        "nvtx_undecoded",
+        "parts of NVTX payloads, counters and deferred events that could not be read",
+    ),
     19: ("code_unknown", "modules whose machine code could not be read"),
 }
 
@@ -553,8 +585,15 @@ def schema() -> dict[str, object]:
     """The layouts as the JSON object that each capture carries under ``tables``."""
     layouts: dict[str, object] = {}
     for table in TABLES.values():
-        fields = [[field.name, field.type, table.offsets[field.name], field.unit] for field in table.fields]
-        layouts[table.name] = {"number": table.number, "row_size": table.row_size, "fields": fields}
+        fields = [
+            [field.name, field.type, table.offsets[field.name], field.unit]
+            for field in table.fields
+        ]
+        layouts[table.name] = {
+            "number": table.number,
+            "row_size": table.row_size,
+            "fields": fields,
+        }
     return layouts
 
 
@@ -590,7 +629,10 @@ def cpp_header() -> str:
         ]
         out += [f"  {TYPES[f.type][2]} {f.name}{{}};" for f in t.fields]
         out += ["};", f"static_assert(sizeof({struct}) == {t.row_size});"]
-        out += [f"static_assert(offsetof({struct}, {f.name}) == {t.offsets[f.name]});" for f in t.fields]
+        out += [
+            f"static_assert(offsetof({struct}, {f.name}) == {t.offsets[f.name]});"
+            for f in t.fields
+        ]
     out += [
         "",
         "#pragma pack(pop)",

@@ -22,12 +22,31 @@ from .._native import crc32c
 from ..errors import BadCapture, CutraceError
 from ..outputs import open_to_read, read_at
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
-from .layout import BY_NUMBER, FORMAT_VERSION, PROCESS_BLOCK, TABLES, TYPES, Table, schema
+from .layout import (
+    BY_NUMBER,
+    FORMAT_VERSION,
+    PROCESS_BLOCK,
+    TABLES,
+    TYPES,
+    Table,
+    schema,
+)
 
 _MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
 _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("pid", "parent_pid", "started", "ended", "rank"), (int,)),
-    **dict.fromkeys(("producer", "host", "boot_id", "executable", "clock", "clock_of", "cupti_path"), (str,)),
+    **dict.fromkeys(
+        (
+            "producer",
+            "host",
+            "boot_id",
+            "executable",
+            "clock",
+            "clock_of",
+            "cupti_path",
+        ),
+        (str,),
+    ),
     **dict.fromkeys(("driver", "name", "capture_range"), (str,)),
     **dict.fromkeys(("cupti_version", "driver_version", "runtime_version"), (int, str)),
     **dict.fromkeys(("options", "tables", "import", "merged", "environment"), (dict,)),
@@ -58,9 +77,13 @@ class Reader:
         try:
             self._fd = open_to_read(self.path)
         except FileNotFoundError:
-            raise BadCapture(f"cannot read {self.path}: No such file. Check its name, or {_MAKE_ONE}.") from None
+            raise BadCapture(
+                f"cannot read {self.path}: No such file. Check its name, or {_MAKE_ONE}."
+            ) from None
         except OSError as error:
-            raise BadCapture(f"cannot read {self.path}: {error.strerror}. Check its name and permissions.") from None
+            raise BadCapture(
+                f"cannot read {self.path}: {error.strerror}. Check its name and permissions."
+            ) from None
         # Closes the file when the reader is collected without close().
         self._file = weakref.finalize(self, os.close, self._fd)
         try:
@@ -73,11 +96,15 @@ class Reader:
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise BadCapture(f"cannot read {self.path}: it is {kind}. Name a capture, or {_MAKE_ONE}.")
+            raise BadCapture(
+                f"cannot read {self.path}: it is {kind}. Name a capture, or {_MAKE_ONE}."
+            )
         self.size = status.st_size
         first = read_at(self._fd, len(MAGIC), 0)
         if self.size == 0:
-            raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing to it. Record it again.")
+            raise BadCapture(
+                f"{self.path} is empty: the recorded program wrote nothing to it. Record it again."
+            )
         headers, offsets, damage = scan(self._fd, self.size)
         if not len(offsets):
             if first == MAGIC:
@@ -105,7 +132,11 @@ class Reader:
         """Number the processes, and drop blocks that are in the file twice (a file appended to itself)."""
         if _of_one_process(headers):
             self._process_count = 1
-            self.headers, self.offsets, self.process_of = headers, offsets, np.zeros(len(headers), np.int64)
+            self.headers, self.offsets, self.process_of = (
+                headers,
+                offsets,
+                np.zeros(len(headers), np.int64),
+            )
             return
         keys = np.empty(len(headers), [("instance", "<u8"), ("pid", "<u4")])
         keys["instance"], keys["pid"] = headers["instance"], headers["pid"]
@@ -123,8 +154,16 @@ class Reader:
         _, kept = np.unique(identity, return_index=True)
         if len(kept) < len(headers):
             repeated = np.setdiff1d(np.arange(len(headers)), kept)
-            size = int(headers["payload_size"][repeated].sum()) + HEADER_SIZE * len(repeated)
-            self._note(Damage(int(offsets[repeated[0]]), size, f"{len(repeated)} blocks are in the file twice"))
+            size = int(headers["payload_size"][repeated].sum()) + HEADER_SIZE * len(
+                repeated
+            )
+            self._note(
+                Damage(
+                    int(offsets[repeated[0]]),
+                    size,
+                    f"{len(repeated)} blocks are in the file twice",
+                )
+            )
             kept.sort()
             headers = headers[kept]
             offsets = offsets[kept]
@@ -137,7 +176,11 @@ class Reader:
         """Note gaps in the sequence numbers of blocks, except before the first block of a file: a recording may have
         been cut into several files."""
         sequence = self.headers["sequence"].astype(np.int64)
-        if self._process_count == 1 and 0 in self._beginnings and bool((np.diff(sequence) == 1).all()):
+        if (
+            self._process_count == 1
+            and 0 in self._beginnings
+            and bool((np.diff(sequence) == 1).all())
+        ):
             return
         order = np.lexsort((sequence, self.process_of))
         process = self.process_of[order]
@@ -196,11 +239,15 @@ class Reader:
         offset = int(self.offsets[index])
         size = int(header["payload_size"])
         if not self._file.alive:
-            raise CutraceError(f"{self.path} is closed: read its tables before closing it, or open it again")
+            raise CutraceError(
+                f"{self.path} is closed: read its tables before closing it, or open it again"
+            )
         data = read_at(self._fd, size, offset + HEADER_SIZE)
         if len(data) == size and crc32c(data) == int(header["payload_crc"]):
             return data
-        self._note(Damage(offset, HEADER_SIZE + size, "damaged block", int(header["rows"])))
+        self._note(
+            Damage(offset, HEADER_SIZE + size, "damaged block", int(header["rows"]))
+        )
         return None
 
     def read(self, index: int) -> np.ndarray:
@@ -215,7 +262,14 @@ class Reader:
         data: bytes | None = None
         if layout is None or layout.itemsize != int(header["row_size"]):
             offset = int(self.offsets[index])
-            self._note(Damage(offset, 0, f"{table.name} rows of unknown layout", int(header["rows"])))
+            self._note(
+                Damage(
+                    offset,
+                    0,
+                    f"{table.name} rows of unknown layout",
+                    int(header["rows"]),
+                )
+            )
         else:
             data = self.payload(index)
         if data is None:
@@ -238,9 +292,18 @@ class Reader:
             ids, lengths = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2).T
             ends = count * 8 + np.cumsum(lengths, dtype=np.int64)
             if not count or int(ends[-1]) <= len(data):
-                texts = zip(ids.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True)
+                texts = zip(
+                    ids.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True
+                )
                 return [(number, data[begin:end]) for number, begin, end in texts]
-        self._note(Damage(int(self.offsets[index]), len(data), "strings block with wrong lengths", count))
+        self._note(
+            Damage(
+                int(self.offsets[index]),
+                len(data),
+                "strings block with wrong lengths",
+                count,
+            )
+        )
         return None
 
     def contents(self, size: int) -> Iterator[bytes]:
@@ -248,7 +311,9 @@ class Reader:
         for offset in range(0, self.size, size):
             data = read_at(self._fd, min(size, self.size - offset), offset)
             if len(data) < min(size, self.size - offset):
-                raise BadCapture(f"{self.path} got shorter while it was read: wait until no program writes to it.")
+                raise BadCapture(
+                    f"{self.path} got shorter while it was read: wait until no program writes to it."
+                )
             yield data
 
     def close(self) -> None:
@@ -258,7 +323,12 @@ class Reader:
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _note(self, damage: Damage) -> None:
@@ -271,14 +341,22 @@ class Reader:
             return None
         info = (_described_before if len(data) <= _REMEMBERED else _described)(data)
         if info is None:
-            self._note(Damage(int(self.offsets[index]), len(data), "process block that is not a JSON object"))
+            self._note(
+                Damage(
+                    int(self.offsets[index]),
+                    len(data),
+                    "process block that is not a JSON object",
+                )
+            )
         return info
 
     def _merge_process(self, index: int) -> None:
         info = self.description(index)
         if info is not None:
             process = self.processes[int(self.process_of[index])]
-            if "tables" in info:  # a new file of the process begins here: these belong to the one before
+            if (
+                "tables" in info
+            ):  # a new file of the process begins here: these belong to the one before
                 process.pop("ended", None)
                 process.pop("dumped_because", None)
                 self._beginnings.add(index)
@@ -286,10 +364,14 @@ class Reader:
                     # Share it: a capture of a thousand ranks would hold a thousand equal ones.
                     info = info | {"tables": _own_schema()}
             windows = process.get("windows", [])
-            process.update((key, value) for key, value in info.items() if _sound(key, value))
+            process.update(
+                (key, value) for key, value in info.items() if _sound(key, value)
+            )
             if windows:
                 # Each file of a process has its own windows, and describes one again at its end.
-                by_start = {window[0]: window for window in (*windows, *process["windows"])}
+                by_start = {
+                    window[0]: window for window in (*windows, *process["windows"])
+                }
                 process["windows"] = [*by_start.values()]
 
 
@@ -311,8 +393,12 @@ _described_before = lru_cache(maxsize=8)(_described)
 
 def _of_one_process(headers: np.ndarray) -> bool:
     """Whether all blocks are of one process and each occurs once, as in a file that was never joined."""
-    same = (headers["instance"] == headers["instance"][0]) & (headers["pid"] == headers["pid"][0])
-    return bool(same.all() and (headers["sequence"][1:] > headers["sequence"][:-1]).all())
+    same = (headers["instance"] == headers["instance"][0]) & (
+        headers["pid"] == headers["pid"][0]
+    )
+    return bool(
+        same.all() and (headers["sequence"][1:] > headers["sequence"][:-1]).all()
+    )
 
 
 def _sound(key: str, value: object) -> bool:
@@ -343,7 +429,9 @@ def _layouts(declared: object) -> dict[str, np.dtype]:
     was lost."""
     if not isinstance(declared, dict):
         return {name: table.dtype for name, table in TABLES.items()}
-    layouts = {name: _layout(table, declared.get(name)) for name, table in TABLES.items()}
+    layouts = {
+        name: _layout(table, declared.get(name)) for name, table in TABLES.items()
+    }
     return {name: layout for name, layout in layouts.items() if layout is not None}
 
 
@@ -355,7 +443,9 @@ def _layout(table: Table, declared: object) -> np.dtype | None:
         return None
     row_size = declared.get("row_size")
     fields = declared.get("fields")
-    if not (type(row_size) is int and 0 < row_size <= 0xFFFF and isinstance(fields, list)):
+    if not (
+        type(row_size) is int and 0 < row_size <= 0xFFFF and isinstance(fields, list)
+    ):
         return None
     names = []
     formats = []
@@ -376,4 +466,6 @@ def _layout(table: Table, declared: object) -> np.dtype | None:
         names.append(name)
         formats.append(known[1])
         offsets.append(offset)
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": row_size})
+    return np.dtype(
+        {"names": names, "formats": formats, "offsets": offsets, "itemsize": row_size}
+    )

@@ -71,7 +71,9 @@ def without_paths(text: bytes) -> bytes:
     names = text.count(b"/") + text.count(b"\\")
     if _BEGINS_AS_PATH.match(text) and names > 1 and b"\n" not in text:
         line = _LINE.search(text)
-        return PATH + line[0] if line else PATH
+        if line:
+            return PATH + line[0]
+        return PATH
     return _PATHS.sub(PATH, text)
 
 
@@ -82,11 +84,16 @@ def _without_paths(text: str) -> str:
 def _redacted_value(value: Any, private: bool = False) -> Any:
     """A JSON value with its texts redacted: hidden where they are under a ``private`` key."""
     if isinstance(value, str):
-        return HIDDEN if private and value else _without_paths(value)
+        if private and value:
+            return HIDDEN
+        return _without_paths(value)
     if isinstance(value, list):
         return [_redacted_value(item, private) for item in value]
     if isinstance(value, dict):
-        return {key: _redacted_value(item, private or _is_private(key)) for key, item in value.items()}
+        return {
+            key: _redacted_value(item, private or _is_private(key))
+            for key, item in value.items()
+        }
     return value
 
 
@@ -100,7 +107,9 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in info.items() if key in KEPT}
     options = info.get("options")
     if isinstance(options, dict):
-        kept["options"] = {key: value for key, value in options.items() if key in KEPT_OPTIONS}
+        kept["options"] = {
+            key: value for key, value in options.items() if key in KEPT_OPTIONS
+        }
     for key in ("notes", "dumped_because"):
         if isinstance(sentences := info.get(key), list):
             kept[key] = [_without_paths(str(sentence)) for sentence in sentences]
@@ -118,7 +127,11 @@ def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     source = Path(source)
     destination = Path(destination)
     check_output(destination, [source])
-    with Reader(source) as reader, replacing(destination) as temporary, temporary.open("wb") as file:
+    with (
+        Reader(source) as reader,
+        replacing(destination) as temporary,
+        temporary.open("wb") as file,
+    ):
         copy(reader, range(len(reader.offsets)), _Redaction(_file_names(reader)), file)
 
 
@@ -130,7 +143,9 @@ def _file_names(reader: Reader) -> set[bytes]:
     names: set[bytes] = set()
     for index in reader.indices(STRINGS_BLOCK).tolist() if any(ids) else ():
         own = ids[reader.process_of[index]]
-        names.update(text for number, text in reader.strings(index) or () if number in own)
+        names.update(
+            text for number, text in reader.strings(index) or () if number in own
+        )
     return names
 
 

@@ -15,7 +15,15 @@ from .._native import Keys
 from ..errors import CutraceError
 from ..outputs import publish, unwritable
 from .blocks import pack_header, padded
-from .layout import FORMAT_VERSION, LOSS_REASONS, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table, schema
+from .layout import (
+    FORMAT_VERSION,
+    LOSS_REASONS,
+    PROCESS_BLOCK,
+    STRINGS_BLOCK,
+    TABLES,
+    Table,
+    schema,
+)
 
 #: Rows are written in blocks of about this many bytes.
 BLOCK_BYTES = 1 << 20
@@ -39,7 +47,9 @@ class Writer:
         **info: Any,
     ) -> None:
         self.path = Path(path)
-        self._part = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.part")
+        self._part = self.path.with_name(
+            f".{self.path.name}.{os.urandom(4).hex()}.part"
+        )
         self._pid = pid
         if instance is None:
             self._instance = int.from_bytes(os.urandom(8), "little")
@@ -54,15 +64,27 @@ class Writer:
         try:
             # Nobody else reads a capture that is not complete; publish() sets the mode that the umask allows.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-            self._file: BinaryIO = file or os.fdopen(os.open(self._part, flags, 0o600), "wb")
+            self._file: BinaryIO = file or os.fdopen(
+                os.open(self._part, flags, 0o600), "wb"
+            )
         except OSError as error:
             raise unwritable(self.path, error) from None
-        known = {"format": FORMAT_VERSION, "producer": "cutrace", "pid": pid, "host": "", "command": []}
+        known = {
+            "format": FORMAT_VERSION,
+            "producer": "cutrace",
+            "pid": pid,
+            "host": "",
+            "command": [],
+        }
         self.process({**known, "clock": "boottime", **info, "tables": schema()})
 
     def process(self, info: dict[str, Any]) -> None:
         """Write keys of the process description; a later value of a key replaces an earlier one."""
-        self._block(PROCESS_BLOCK, json.dumps(info, ensure_ascii=False).encode("utf-8", "replace"), rows=1)
+        self._block(
+            PROCESS_BLOCK,
+            json.dumps(info, ensure_ascii=False).encode("utf-8", "replace"),
+            rows=1,
+        )
 
     def string(self, text: str | bytes) -> int:
         """The id of a text. The empty text has id 0."""
@@ -101,7 +123,9 @@ class Writer:
         words = as_words(rows)
         filled = words.any(axis=1)
         keys = self._interned.setdefault(table, Keys(words.shape[1]))
-        numbers, first = keys.ids([np.ascontiguousarray(column) for column in words[filled].T])
+        numbers, first = keys.ids(
+            [np.ascontiguousarray(column) for column in words[filled].T]
+        )
         most = int(np.iinfo(layout.dtype["id"]).max)
         first = first[numbers[first] < most]
         if len(first):
@@ -122,13 +146,23 @@ class Writer:
             part = rows[at : at + step]
             first, last = span(part, layout)
             payload = part.view(np.uint8).data
-            self._block(layout.number, payload, rows=len(part), row_size=layout.row_size, first=first, last=last)
+            self._block(
+                layout.number,
+                payload,
+                rows=len(part),
+                row_size=layout.row_size,
+                first=first,
+                last=last,
+            )
 
     def losses(self, losses: Iterable[tuple[str, int, str]], time: int = 0) -> None:
         """Write losses: the name of a reason in :data:`LOSS_REASONS`, the count and the detail of each. ``time`` is in
         ns."""
         numbers = {name: number for number, (name, _) in LOSS_REASONS.items()}
-        rows = [(time, count, numbers[reason], 0, self.string(detail)) for reason, count, detail in losses]
+        rows = [
+            (time, count, numbers[reason], 0, self.string(detail))
+            for reason, count, detail in losses
+        ]
         self.rows("losses", np.array(rows, TABLES["losses"].dtype))
 
     def close(self, *, in_order: bool = True) -> None:
@@ -158,7 +192,12 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         else:
@@ -182,7 +221,14 @@ class Writer:
             self._block(STRINGS_BLOCK, pack_strings(part), rows=len(part))
 
     def _block(
-        self, kind: int, payload: bytes | memoryview, *, rows: int, row_size: int = 0, first: int = 0, last: int = 0
+        self,
+        kind: int,
+        payload: bytes | memoryview,
+        *,
+        rows: int,
+        row_size: int = 0,
+        first: int = 0,
+        last: int = 0,
     ) -> None:
         header = pack_header(
             kind, row_size=row_size, rows=rows, payload=payload, pid=self._pid, sequence=self._sequence,

@@ -6,4 +6,15 @@ from .quality import EarlyStart, Loss, Quality
 from .strings import StringTable
 from .trace import Trace, load
 
-__all__ = ["Account", "EarlyStart", "Imported", "Loss", "Process", "Quality", "StringTable", "Tally", "Trace", "load"]
+__all__ = [
+    "Account",
+    "EarlyStart",
+    "Imported",
+    "Loss",
+    "Process",
+    "Quality",
+    "StringTable",
+    "Tally",
+    "Trace",
+    "load",
+]

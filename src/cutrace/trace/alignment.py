@@ -17,7 +17,8 @@ from .rows import TIMES, changed
 _STEEPEST = 500e-6
 # Leads drift when they differ by this many times the reading error of a clock, and when a line explains at least this
 # share of the difference.
-_CLEARLY, _EXPLAINED = 4, 0.75
+_CLEARLY = 4
+_EXPLAINED = 0.75
 _LEAST_READING = 1_000
 _FEWEST = 3
 #: The smallest unexplained difference of leads (ns) that means that the wall clock was set.
@@ -53,17 +54,25 @@ def lead(snapshots: np.ndarray) -> Lead | None:
     boottime = snapshots["boottime"].astype(np.int64)
     leads = snapshots["realtime"].astype(np.int64) - boottime
     # Differences are small enough for a float to hold the nanosecond.
-    at, first = int(boottime[0]), int(leads[0])
-    time, above = (boottime - at).astype(np.float64), (leads - first).astype(np.float64)
+    at = int(boottime[0])
+    first = int(leads[0])
+    time = (boottime - at).astype(np.float64)
+    above = (leads - first).astype(np.float64)
     reading = float(np.median(snapshots["spread"].astype(np.float64)))
     median = float(np.median(above))
     away = float(np.abs(above - median).max())
-    drift, level, rest = 0.0, median, away
-    if len(np.unique(boottime)) >= _FEWEST and away > _CLEARLY * max(reading, _LEAST_READING):
+    drift = 0.0
+    level = median
+    rest = away
+    if len(np.unique(boottime)) >= _FEWEST and away > _CLEARLY * max(
+        reading, _LEAST_READING
+    ):
         slope, base = np.polyfit(time, above, 1)
         left = float(np.abs(above - (base + slope * time)).max())
         if abs(slope) <= _STEEPEST and left <= (1 - _EXPLAINED) * away:
-            drift, level, rest = float(slope), float(base), left
+            drift = float(slope)
+            level = float(base)
+            rest = left
     return Lead(first + round(level), at, drift, round(rest + reading), rest > STEP)
 
 
@@ -87,13 +96,17 @@ class Alignment:
         signed = times.astype(np.int64)
         shift: np.ndarray | int = self.offset
         if self.drift:
-            shift = self.offset + np.rint((signed - self.at).astype(np.float64) * self.drift).astype(np.int64)
+            shift = self.offset + np.rint(
+                (signed - self.at).astype(np.float64) * self.drift
+            ).astype(np.int64)
         return np.where(known, (signed + shift).astype(np.uint64), times)
 
     def moved_rows(self, rows: np.ndarray) -> np.ndarray:
         """Rows of any table with their times on the other clock; the same array where nothing changes."""
         names = [name for name in TIMES if name in (rows.dtype.names or ())]
-        return changed(rows, {name: self.moved(rows[name]) for name in names} if self.moves else {})
+        return changed(
+            rows, {name: self.moved(rows[name]) for name in names} if self.moves else {}
+        )
 
     @property
     def moves(self) -> bool:
@@ -110,10 +123,18 @@ def aligned(own: Lead, reference: Lead) -> Alignment:
     apart = own.at + own.ns - reference.at - reference.ns
     correction = round(-reference.drift * apart / (1 + reference.drift))
     drift = (own.drift - reference.drift) / (1 + reference.drift)
-    return Alignment(own.ns - reference.ns + correction, drift, own.at, own.error + reference.error, own.stepped)
+    return Alignment(
+        own.ns - reference.ns + correction,
+        drift,
+        own.at,
+        own.error + reference.error,
+        own.stepped,
+    )
 
 
-def alignments(snapshots: Mapping[str, np.ndarray], begins: Mapping[str, int]) -> tuple[str, dict[str, Alignment]]:
+def alignments(
+    snapshots: Mapping[str, np.ndarray], begins: Mapping[str, int]
+) -> tuple[str, dict[str, Alignment]]:
     """Choose the reference boot, and align each boot with it.
 
     ``snapshots`` has rows of ``clocks`` for each boot, in the order of the file, and ``begins`` the first time (ns) of
@@ -131,7 +152,9 @@ def alignments(snapshots: Mapping[str, np.ndarray], begins: Mapping[str, int]) -
     return reference, aligned_boots
 
 
-def _toward(reference: str, leads: Mapping[str, Lead | None], begins: Mapping[str, int]) -> dict[str, Alignment]:
+def _toward(
+    reference: str, leads: Mapping[str, Lead | None], begins: Mapping[str, int]
+) -> dict[str, Alignment]:
     target = leads[reference]
 
     def one(boot: str) -> Alignment:

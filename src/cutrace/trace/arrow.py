@@ -32,7 +32,9 @@ def package(name: str, extra: str, what: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError:
-        raise CutraceError(f"{what} needs {name}: install it with `pip install 'cutrace[{extra}]'`") from None
+        raise CutraceError(
+            f"{what} needs {name}: install it with `pip install 'cutrace[{extra}]'`"
+        ) from None
 
 
 def pyarrow(what: str = "Arrow") -> ModuleType:
@@ -51,21 +53,33 @@ def column(field: Field) -> Any:
         kind = pa.int64()
     else:
         kind = pa.from_numpy_dtype(np.dtype(TYPES[field.type][1]))
-    metadata = {key: text for key, text in (("unit", field.unit), ("doc", field.doc)) if text}
-    return pa.field(field.name, kind, nullable=field.type == "string", metadata=metadata)
+    metadata = {
+        key: text for key, text in (("unit", field.unit), ("doc", field.doc)) if text
+    }
+    return pa.field(
+        field.name, kind, nullable=field.type == "string", metadata=metadata
+    )
 
 
 def array(
-    strings: StringTable, field: Field, column: Any, rows: np.ndarray, readable: Callable[[str], str] = str
+    strings: StringTable,
+    field: Field,
+    column: Any,
+    rows: np.ndarray,
+    readable: Callable[[str], str] = str,
 ) -> Any:
     """The values of a field as an Arrow array of the type of ``column``. ``readable`` converts its texts."""
     pa = pyarrow()
     values = np.ascontiguousarray(rows[field.name])
     if field.type == "string":
         ids, inverse = np.unique(values, return_inverse=True)
-        return dictionary([readable(strings[i]) for i in ids.tolist()], inverse, ids == 0)
+        return dictionary(
+            [readable(strings[i]) for i in ids.tolist()], inverse, ids == 0
+        )
     if field.type == "bytes16":
-        return pa.FixedSizeBinaryArray.from_buffers(column.type, len(values), [None, pa.py_buffer(values.tobytes())])
+        return pa.FixedSizeBinaryArray.from_buffers(
+            column.type, len(values), [None, pa.py_buffer(values.tobytes())]
+        )
     return pa.array(values.view(np.int64) if pa.types.is_int64(column.type) else values)
 
 
@@ -76,7 +90,9 @@ def dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> An
     codes: dict[str, int] = {}
     code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
     mask = nothing[indices] if nothing.any() else None
-    return pa.DictionaryArray.from_arrays(pa.array(code[indices], mask=mask), pa.array(list(codes), pa.string()))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(code[indices], mask=mask), pa.array(list(codes), pa.string())
+    )
 
 
 def schema(name: str) -> Any:
@@ -91,10 +107,22 @@ def schema(name: str) -> Any:
         if referred:
             fields += [each for each in schema(referred) if each.name not in NOT_SHOWN]
         if field.name == "end":
-            fields.append(pa.field("duration", pa.int64(), metadata={"unit": "ns", "doc": "end less start"}))
+            fields.append(
+                pa.field(
+                    "duration",
+                    pa.int64(),
+                    metadata={"unit": "ns", "doc": "end less start"},
+                )
+            )
     if name in NODE_FIELDS:
         doc = "names of the NVTX ranges around the creation of the graph node"
-        fields.append(pa.field("created_in", pa.dictionary(pa.int32(), pa.string()), metadata={"doc": doc}))
+        fields.append(
+            pa.field(
+                "created_in",
+                pa.dictionary(pa.int32(), pa.string()),
+                metadata={"doc": doc},
+            )
+        )
     if name == "nvtx_ranges":
         fields += _nccl_fields()
     return pa.schema(fields, {"cutrace.table": name})
@@ -109,7 +137,15 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
     layout = TABLES[name]
     for field in layout.fields:
         if layout.shows(field):
-            columns.append(array(trace.strings, field, column(field), rows, demangle if name == "launches" else str))
+            columns.append(
+                array(
+                    trace.strings,
+                    field,
+                    column(field),
+                    rows,
+                    demangle if name == "launches" else str,
+                )
+            )
         referred = layout.referred(field)
         if referred:
             columns += _columns_of(table(trace, referred), rows[field.name], indexed)
@@ -138,11 +174,25 @@ def _nccl_fields() -> list[Any]:
     pa = pyarrow()
     text = pa.dictionary(pa.int32(), pa.string())
     return [
-        pa.field("communicator", pa.uint64(), metadata={"doc": "communicator of a call of NCCL"}),
-        pa.field("rank", pa.int64(), metadata={"doc": "rank of the caller in the communicator"}),
-        pa.field("bytes", pa.int64(), metadata={"unit": "bytes", "doc": "message size of a call of NCCL"}),
+        pa.field(
+            "communicator",
+            pa.uint64(),
+            metadata={"doc": "communicator of a call of NCCL"},
+        ),
+        pa.field(
+            "rank",
+            pa.int64(),
+            metadata={"doc": "rank of the caller in the communicator"},
+        ),
+        pa.field(
+            "bytes",
+            pa.int64(),
+            metadata={"unit": "bytes", "doc": "message size of a call of NCCL"},
+        ),
         pa.field("root", pa.int64(), metadata={"doc": "root of a collective"}),
-        pa.field("reduction", text, metadata={"doc": "reduction operation of a collective"}),
+        pa.field(
+            "reduction", text, metadata={"doc": "reduction operation of a collective"}
+        ),
     ]
 
 
@@ -150,7 +200,9 @@ def _nccl_columns(trace: Trace, rows: np.ndarray) -> list[Any]:
     pa = pyarrow()
     numbers = trace.nccl.of_rows(rows)
     columns = []
-    for field, values in zip(_nccl_fields(), zip(*trace.nccl.calls, strict=True), strict=True):
+    for field, values in zip(
+        _nccl_fields(), zip(*trace.nccl.calls, strict=True), strict=True
+    ):
         if pa.types.is_dictionary(field.type):
             columns.append(_texts(list(values), numbers))
         else:
@@ -166,19 +218,27 @@ def _texts(values: list[str | None], indices: np.ndarray) -> Any:
 
 def payloads(trace: Trace, name: str) -> Any:
     """The result of :meth:`cutrace.Trace.payloads`."""
-    if "arguments" not in {field.name for field in TABLES[name].fields} or not name.startswith("nvtx_"):
+    if "arguments" not in {
+        field.name for field in TABLES[name].fields
+    } or not name.startswith("nvtx_"):
         raise CutraceError(f"{name} has no payloads: give nvtx_ranges or nvtx_marks")
     pa = pyarrow()
     texts = trace.table(name)["arguments"]
     chosen = texts != 0
     found = table(trace, name).filter(pa.array(chosen))
     replaced = {"arguments", *NcclCall._fields}
-    found = found.drop_columns([column for column in found.column_names if column in replaced])
+    found = found.drop_columns(
+        [column for column in found.column_names if column in replaced]
+    )
     ids, row_text = np.unique(texts[chosen], return_inverse=True)
-    payload_of = [_flat(payload_fields(trace.strings[number])) for number in ids.tolist()]
+    payload_of = [
+        _flat(payload_fields(trace.strings[number])) for number in ids.tolist()
+    ]
     for field in dict.fromkeys(field for payload in payload_of for field in payload):
         values = [payload.get(field) for payload in payload_of]
-        found = found.append_column(_unused(_text(field), found.column_names), _payload_column(values, row_text))
+        found = found.append_column(
+            _unused(_text(field), found.column_names), _payload_column(values, row_text)
+        )
     return found
 
 
@@ -268,7 +328,10 @@ def _columns_of(other: Any, ids: np.ndarray, indexed: bool) -> list[Any]:
     shown = other.drop_columns(NOT_SHOWN.intersection(other.schema.names))
     if indexed:
         indices = pa.array(ids.astype(np.int32))
-        return [pa.DictionaryArray.from_arrays(indices, _values(column)) for column in shown.columns]
+        return [
+            pa.DictionaryArray.from_arrays(indices, _values(column))
+            for column in shown.columns
+        ]
     return [column.combine_chunks() for column in shown.take(pa.array(ids)).columns]
 
 
@@ -295,7 +358,11 @@ def processes(trace: Trace) -> Any:
             "description": json.dumps(process.info),
         }
         rows.append(row)
-    types = {"process": pa.uint16(), "pid": pa.int64(), "command": pa.list_(pa.string())}
+    types = {
+        "process": pa.uint16(),
+        "pid": pa.int64(),
+        "command": pa.list_(pa.string()),
+    }
     names = ("process", "pid", "name", "host", "boot_id", "command", "description")
     schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
     return pa.Table.from_pylist(rows, schema)

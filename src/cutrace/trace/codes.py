@@ -72,10 +72,20 @@ class KernelCodes:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._by_name: defaultdict[tuple[int, str], set[KernelCode]] = defaultdict(set)
-        fields = ["code", "registers", "static_shared", "local_per_thread", "size", "architecture"]
+        fields = [
+            "code",
+            "registers",
+            "static_shared",
+            "local_per_thread",
+            "size",
+            "architecture",
+        ]
         rows = trace.kernel_codes
         for process, name, values in zip(
-            rows["process"].tolist(), rows["name"].tolist(), rows[fields].tolist(), strict=True
+            rows["process"].tolist(),
+            rows["name"].tolist(),
+            rows[fields].tolist(),
+            strict=True,
         ):
             self._by_name[process, trace.strings[name]].add(KernelCode(*values))
 
@@ -100,7 +110,9 @@ class KernelCodes:
         for process, launch in self._launches():
             row = self._trace.launches[launch]
             mangled = self._trace.strings[int(row["name"])]
-            found[name_of(mangled)].add(int(row["code"]), self.candidates(process, mangled))
+            found[name_of(mangled)].add(
+                int(row["code"]), self.candidates(process, mangled)
+            )
         return {name: codes.result() for name, codes in sorted(found.items())}
 
     def _launches(self) -> Iterable[tuple[int, int]]:
@@ -127,7 +139,9 @@ class _Found:
             self.candidates |= recorded
 
     def result(self) -> CodesOfKernel:
-        return CodesOfKernel(frozenset(self.codes), frozenset(self.candidates), self.unknown)
+        return CodesOfKernel(
+            frozenset(self.codes), frozenset(self.candidates), self.unknown
+        )
 
 
 def hash_text(code: int) -> str:

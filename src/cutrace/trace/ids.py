@@ -36,7 +36,11 @@ class IdMap:
             keys = keys[1:]
             values = values[1:]
         counting = counting[: len(keys)]
-        return cls(keys, values, bool(np.array_equal(keys, counting) and np.array_equal(values, counting)))
+        return cls(
+            keys,
+            values,
+            bool(np.array_equal(keys, counting) and np.array_equal(values, counting)),
+        )
 
     def keeps(self, ids: np.ndarray) -> bool:
         """Whether :meth:`apply` would return the same ids, so that no copy is needed."""

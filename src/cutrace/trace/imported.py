@@ -50,7 +50,9 @@ class Imported:
     @property
     def lost(self) -> int:
         """The number of events that could not be used."""
-        return sum(tally.count for account in self.accounts for tally in account.lost.values())
+        return sum(
+            tally.count for account in self.accounts for tally in account.lost.values()
+        )
 
     def leftovers(self) -> Iterator[str]:
         """One sentence for each kind of events that was left out."""
@@ -72,7 +74,12 @@ def imported(process: int, info: dict[str, Any]) -> Imported | None:
     for what, tallies in _entries(entry.get("events")):
         if isinstance(tallies, dict):
             accounts.append(_account(what, tallies))
-    return Imported(str(entry.get("format", "")), str(entry.get("source", "")), process, tuple(accounts))
+    return Imported(
+        str(entry.get("format", "")),
+        str(entry.get("source", "")),
+        process,
+        tuple(accounts),
+    )
 
 
 def _entries(value: object) -> list[tuple[str, Any]]:
@@ -84,7 +91,9 @@ def _entries(value: object) -> list[tuple[str, Any]]:
 def _account(what: str, entry: dict[str, Any]) -> Account:
     left = {why: _tally(tally) for why, tally in _entries(entry.get("left"))}
     lost = {why: _tally(tally) for why, tally in _entries(entry.get("lost"))}
-    return Account(what, _tally(entry.get("seen")), _tally(entry.get("kept")), left, lost)
+    return Account(
+        what, _tally(entry.get("seen")), _tally(entry.get("kept")), left, lost
+    )
 
 
 def _tally(entry: object) -> Tally:

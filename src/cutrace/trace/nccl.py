@@ -74,8 +74,13 @@ class NcclCalls:
         is_call = np.zeros(len(rows), bool)
         if self._domain is not None:
             is_call = (rows["domain"] == self._domain) & (rows["arguments"] != 0)
-        columns = [rows[field][is_call].astype(np.int64) for field in ("process", "thread", "arguments")]
-        keys, row_key = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        columns = [
+            rows[field][is_call].astype(np.int64)
+            for field in ("process", "thread", "arguments")
+        ]
+        keys, row_key = np.unique(
+            np.stack(columns, axis=1), axis=0, return_inverse=True
+        )
         return keys, row_key.reshape(-1), is_call
 
     def _payload(self, text: int) -> dict[str, Any]:

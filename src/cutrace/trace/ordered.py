@@ -105,9 +105,14 @@ class BlockOrder(Generic[S, T]):
         *,
         apart: bool = False,
     ) -> None:
-        self._read, self._limits, self._apart = read, limits, apart
+        self._read = read
+        self._limits = limits
+        self._apart = apart
         self._number = count()
-        self._waiting = [_Waiting(source.first_time, next(self._number), source) for source in sources]
+        self._waiting = [
+            _Waiting(source.first_time, next(self._number), source)
+            for source in sources
+        ]
         heapq.heapify(self._waiting)
         self._late: list[_Waiting[S]] = []
         #: The start of the window.
@@ -128,7 +133,9 @@ class BlockOrder(Generic[S, T]):
     @property
     def next_time(self) -> int:
         """The first start of the rows that are not in memory; :data:`NEVER` if all are."""
-        return self._waiting[0].time if self._waiting else NEVER
+        if self._waiting:
+            return self._waiting[0].time
+        return NEVER
 
     @property
     def size(self) -> int:
@@ -137,14 +144,17 @@ class BlockOrder(Generic[S, T]):
 
     def fill(self) -> int:
         """Read the blocks of a window. Returns its end; a window can be empty."""
-        size, first = 0, self.next_time
+        size = 0
+        first = self.next_time
         while self._waiting and len(self.live) < self._limits.window_blocks:
             if size >= self._limits.window_bytes and self.next_time > first:
                 break
             size += self._waiting[0].source.payload_size
             self._read_next()
         if self.next_time <= self.begin and self.live:
-            return self.begin + 1  # many blocks begin at one time, which is taken in parts
+            return (
+                self.begin + 1
+            )  # many blocks begin at one time, which is taken in parts
         return max(self.next_time, self.begin)
 
     def read_before(self, until: int) -> None:
@@ -174,7 +184,8 @@ class BlockOrder(Generic[S, T]):
         if not self._late:
             return None
         rest: BlockOrder[S, T] = BlockOrder((), self._read, self._limits, apart=True)
-        rest._waiting, rest._number = self._late, self._number
+        rest._waiting = self._late
+        rest._number = self._number
         heapq.heapify(rest._waiting)
         return rest
 
@@ -187,26 +198,36 @@ class BlockOrder(Generic[S, T]):
         if self._apart and self.begin:
             first = block.next_start
             if first < self.begin:
-                self._late.append(_Waiting(first, next(self._number), waiting.source, waiting.taken))
+                self._late.append(
+                    _Waiting(first, next(self._number), waiting.source, waiting.taken)
+                )
                 return
         self.live.append(block)
 
     def _too_many(self) -> bool:
-        return self.size > self._limits.kept_bytes or len(self.live) > self._limits.kept_blocks
+        return (
+            self.size > self._limits.kept_bytes
+            or len(self.live) > self._limits.kept_blocks
+        )
 
 
 class MergeByTime:
     """The order of the rows of several parts by start (ns, int64)."""
 
     def __init__(self, starts: list[np.ndarray]) -> None:
-        start = np.concatenate([np.zeros(0, np.int64), *starts]) if len(starts) != 1 else starts[0]
+        if len(starts) != 1:
+            start = np.concatenate([np.zeros(0, np.int64), *starts])
+        else:
+            start = starts[0]
         self._order = time_order(start) if len(starts) > 1 else None
         self.start = start if self._order is None else start.take(self._order)
 
     def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
         """A column of the merged rows, from those of the parts."""
         column = np.concatenate(parts or [np.zeros(0)], dtype=dtype, casting="unsafe")
-        return column if self._order is None else column.take(self._order)
+        if self._order is None:
+            return column
+        return column.take(self._order)
 
 
 #: Rows of a block, ascending by start, and the starts (ns, int64).
@@ -217,7 +238,8 @@ class Columns:
     """Rows of a table, ascending by start, as arrays by field that are made on first use. Times are int64."""
 
     def __init__(self, table: Table, parts: list[_Sorted]) -> None:
-        self._table, self._parts = table, [rows for rows, _ in parts]
+        self._table = table
+        self._parts = [rows for rows, _ in parts]
         self._merge = MergeByTime([start for _, start in parts])
         self._made = {table.start_field or "": self._merge.start}
 
@@ -229,8 +251,14 @@ class Columns:
 
     def __getitem__(self, field: str) -> np.ndarray:
         if field not in self._made:
-            dtype = np.int64 if field == self._table.end_field else self._table.dtype[field]
-            self._made[field] = self._merge.column(dtype, [rows[field] for rows in self._parts])
+            dtype: npt.DTypeLike
+            if field == self._table.end_field:
+                dtype = np.int64
+            else:
+                dtype = self._table.dtype[field]
+            self._made[field] = self._merge.column(
+                dtype, [rows[field] for rows in self._parts]
+            )
         return self._made[field]
 
 
@@ -246,10 +274,13 @@ class Ordered:
         *,
         open_rows: bool = False,
     ) -> None:
-        self._trace, self._open_rows = trace, open_rows
+        self._trace = trace
+        self._open_rows = open_rows
         self.tables = tuple(infos)
         blocks = [info for table in infos.values() for info in table]
-        self._blocks = BlockOrder(blocks, self._sorted, Limits(window_bytes, kept_bytes=KEPT_BYTES))
+        self._blocks = BlockOrder(
+            blocks, self._sorted, Limits(window_bytes, kept_bytes=KEPT_BYTES)
+        )
 
     def take(self, until: int) -> dict[str, Columns]:
         """The rows by table that start before ``until`` (ns) and were not taken before."""
@@ -258,9 +289,14 @@ class Ordered:
         for block in self._blocks.live:
             start = block.starts
             begin = int(np.searchsorted(start, block.taken)) if block.taken else 0
-            end = int(np.searchsorted(start, until)) if until <= block.last else len(start)
+            if until <= block.last:
+                end = int(np.searchsorted(start, until))
+            else:
+                end = len(start)
             if end > begin:
-                parts[block.source.table or ""].append((block.content[begin:end], start[begin:end]))
+                parts[block.source.table or ""].append(
+                    (block.content[begin:end], start[begin:end])
+                )
         self._blocks.advance(until)
         return {name: Columns(TABLES[name], parts[name]) for name in self.tables}
 
@@ -280,4 +316,6 @@ class Ordered:
             return None
         start = rows[TABLES[info.table or ""].start_field].astype(np.int64)
         order = time_order(start)
-        return (start, rows) if order is None else (start[order], chosen(rows, order))
+        if order is None:
+            return (start, rows)
+        return (start[order], chosen(rows, order))

@@ -50,15 +50,26 @@ class Origins:
         rows = trace.graph_nodes
         rows = rows[np.lexsort((rows["graph_node"], rows["process"]))]
         # A damaged file may repeat a node.
-        again = (rows["process"][1:] == rows["process"][:-1]) & (rows["graph_node"][1:] == rows["graph_node"][:-1])
+        again = (rows["process"][1:] == rows["process"][:-1]) & (
+            rows["graph_node"][1:] == rows["graph_node"][:-1]
+        )
         self._rows = rows[~np.append(False, again)]
-        self.created = np.append([0, 0], np.minimum(self._rows["created"], LATEST).astype(np.int64))
-        self._edges = np.searchsorted(self._rows["process"], np.arange(len(trace.processes) + 1))
+        self.created = np.append(
+            [0, 0], np.minimum(self._rows["created"], LATEST).astype(np.int64)
+        )
+        self._edges = np.searchsorted(
+            self._rows["process"], np.arange(len(trace.processes) + 1)
+        )
         texts, numbers = np.unique(self._rows["ranges"], return_inverse=True)
         known: dict[tuple[str, ...], int] = {}
-        of_text = [known.setdefault(_names(trace.strings[text]), len(known) + 2) for text in texts.tolist()]
+        of_text = [
+            known.setdefault(_names(trace.strings[text]), len(known) + 2)
+            for text in texts.tolist()
+        ]
         self.paths: tuple[tuple[str, ...], ...] = ((), (), *known)
-        self.path_of = np.append([OUTSIDE, UNRECORDED], np.array(of_text, np.int64)[numbers]).astype(np.uint32)
+        self.path_of = np.append(
+            [OUTSIDE, UNRECORDED], np.array(of_text, np.int64)[numbers]
+        ).astype(np.uint32)
         self._of_launches: dict[int, np.ndarray] = {}
 
     def nodes(self, process: int, ids: np.ndarray) -> np.ndarray:
@@ -72,7 +83,9 @@ class Origins:
     def of_launches(self, process: int) -> np.ndarray:
         """The number of the node of each launch configuration of the trace, as a kernel of this process."""
         if process not in self._of_launches:
-            self._of_launches[process] = self.nodes(process, self._trace.launches["graph_node"])
+            self._of_launches[process] = self.nodes(
+                process, self._trace.launches["graph_node"]
+            )
         return self._of_launches[process]
 
     def of(self, process: int, table: str, rows: Any) -> np.ndarray:
@@ -111,18 +124,27 @@ class Origins:
         numbers = np.zeros((len(self.paths), max(map(len, self.paths))), np.uint32)
         for path, names in enumerate(self.paths):
             for depth in range(len(names)):
-                numbers[path, depth] = known.setdefault(names[: depth + 1], len(known) + 1)
+                numbers[path, depth] = known.setdefault(
+                    names[: depth + 1], len(known) + 1
+                )
         return numbers, ["", *(names[-1] for names in known)]
 
     @cached_property
     def creations(self) -> tuple[np.ndarray, list[Creation]]:
         """The number of the creation of each node, and the distinct creations by number. Reads the API calls of the
         time in which nodes were created."""
-        functions = np.concatenate([[0, 0], *(self._functions(p) for p in range(len(self._edges) - 1))])
-        columns = np.stack([self.path_of, np.append([0, 0], self._rows["thread"]), functions], axis=1)
+        functions = np.concatenate(
+            [[0, 0], *(self._functions(p) for p in range(len(self._edges) - 1))]
+        )
+        columns = np.stack(
+            [self.path_of, np.append([0, 0], self._rows["thread"]), functions], axis=1
+        )
         distinct, numbers = np.unique(columns, axis=0, return_inverse=True)
         names = self._trace.strings.take(self._trace.functions["name"])
-        creations = [Creation(path, thread, str(names[function])) for path, thread, function in distinct.tolist()]
+        creations = [
+            Creation(path, thread, str(names[function]))
+            for path, thread, function in distinct.tolist()
+        ]
         return numbers.reshape(-1).astype(np.uint32), creations
 
     def _functions(self, process: int) -> np.ndarray:
@@ -135,13 +157,20 @@ class Origins:
         order = np.lexsort((rows["created"], rows["thread"]))
         created = rows["created"][order]
         threads = rows["thread"][order]
-        of_thread = [(t, *np.searchsorted(threads, [t, t + 1]).tolist()) for t in np.unique(threads).tolist()]
+        of_thread = [
+            (t, *np.searchsorted(threads, [t, t + 1]).tolist())
+            for t in np.unique(threads).tolist()
+        ]
         around: list[np.ndarray] = [np.zeros((0, 5), np.int64)]
-        for info in self._trace.block_infos("api_calls", int(created.min()), int(created.max()) + 1):
+        for info in self._trace.block_infos(
+            "api_calls", int(created.min()), int(created.max()) + 1
+        ):
             calls = self._trace.block(info)[0] if info.process == process else rows[:0]
             for thread, begin, end in of_thread if len(calls) else ():
                 mine = calls[calls["thread"] == thread]
-                first = begin + np.searchsorted(created[begin:end], mine["start"], "left")
+                first = begin + np.searchsorted(
+                    created[begin:end], mine["start"], "left"
+                )
                 last = begin + np.searchsorted(created[begin:end], mine["end"], "right")
                 found = (mine["start"], mine["end"], mine["function"], first, last)
                 around.append(np.stack(found, axis=1).astype(np.int64)[first < last])
@@ -149,7 +178,9 @@ class Origins:
         # Inner calls first: the last assignment to a node stays.
         function, first, last = calls[np.lexsort((calls[:, 1], -calls[:, 0])), 2:].T
         sizes = last - first
-        at = np.arange(int(sizes.sum())) + np.repeat(first - np.append(0, np.cumsum(sizes)[:-1]), sizes)
+        at = np.arange(int(sizes.sum())) + np.repeat(
+            first - np.append(0, np.cumsum(sizes)[:-1]), sizes
+        )
         functions[order[at]] = np.repeat(function, sizes)
         return functions
 

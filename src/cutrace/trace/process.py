@@ -12,8 +12,21 @@ import numpy as np
 from .alignment import MOVED, Alignment
 
 #: Environment variables with the rank of a process, and with the job, set by launchers.
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK")
-JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+RANK_VARIABLES = (
+    "RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+    "FLUX_TASK_RANK",
+)
+JOB_VARIABLES = (
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID",
+    "FLUX_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+)
 
 
 @dataclass(frozen=True)
@@ -53,8 +66,14 @@ class Process:
     @property
     def rank(self) -> int | None:
         """Its rank in its job, None if the file does not say."""
-        numbers = (int(text) for text in self._variables(RANK_VARIABLES) if text.isascii() and text.isdigit())
-        rank: int | None = self.info["rank"] if "rank" in self.info else next(numbers, None)
+        numbers = (
+            int(text)
+            for text in self._variables(RANK_VARIABLES)
+            if text.isascii() and text.isdigit()
+        )
+        rank: int | None = (
+            self.info["rank"] if "rank" in self.info else next(numbers, None)
+        )
         return rank
 
     @property
@@ -105,7 +124,9 @@ class Process:
         return 100
 
 
-def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, clock: str) -> Process:
+def describe(
+    index: int, pid: int, info: dict[str, Any], alignment: Alignment, clock: str
+) -> Process:
     """A process from its description in the file, as the reader gives it: any key may be missing. ``clock`` is the boot
     that the times of the trace count from."""
     words = tuple(info.get("command", ()))
@@ -144,7 +165,9 @@ def recording_of(pid: int, info: dict[str, Any]) -> tuple[str, int, int] | None:
     of a recording share it."""
     boot = str(info.get("boot_id", ""))
     started = int(info.get("started", 0))
-    return (boot, pid, started) if boot and started else None
+    if boot and started:
+        return (boot, pid, started)
+    return None
 
 
 def clock_of(info: dict[str, Any]) -> str:

@@ -45,8 +45,12 @@ def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for loss in losses:
         note = f"CUPTI refused to record {loss.detail} ("
-        if loss.reason != "kind_refused" or not any(text.startswith(note) for text in notes):
-            counts[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
+        if loss.reason != "kind_refused" or not any(
+            text.startswith(note) for text in notes
+        ):
+            counts[
+                f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning
+            ] += loss.count
     return counts
 
 
@@ -118,7 +122,9 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
         checked = count = largest = 0
         for blocks in processes:
             launches = Calls(_REMEMBERED_BITS)
-            unread = sorted(blocks.get("api_calls", []), key=lambda info: -info.first_time)
+            unread = sorted(
+                blocks.get("api_calls", []), key=lambda info: -info.first_time
+            )
             for info in sorted(blocks.get(table, []), key=lambda info: info.last_time):
                 while unread and unread[-1].first_time <= info.last_time:
                     rows = trace.block(unread.pop())[0]

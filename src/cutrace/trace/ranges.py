@@ -23,7 +23,10 @@ from .rows import with_open
 
 #: How a launch belongs to ranges: to those of its own thread, to those of the only thread that has one open, or to
 #: none, because several threads have one open, or because no thread has.
-OWN, ADOPTED, SEVERAL, NONE = RangeThreads.OWN, RangeThreads.ADOPTED, RangeThreads.SEVERAL, RangeThreads.NONE
+OWN = RangeThreads.OWN
+ADOPTED = RangeThreads.ADOPTED
+SEVERAL = RangeThreads.SEVERAL
+NONE = RangeThreads.NONE
 
 #: Whether ranges adopt launches of other threads, or contain those of their own thread only.
 RangesBy = Literal["adopted", "own"]
@@ -31,7 +34,9 @@ RangesBy = Literal["adopted", "own"]
 #: The tables with ranges.
 RANGE_TABLES = ("nvtx_ranges", "host_slices")
 
-_ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
+_ANNOTATION = next(
+    number for number, name in HOST_SLICE_KINDS.items() if name == "annotation"
+)
 
 
 def are_ranges(table: str, rows: Any) -> np.ndarray:
@@ -59,7 +64,9 @@ class Ranges:
             columns = tuple(column[mask] for column in columns)
         self._threads.add(*columns)
 
-    def owners(self, threads: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def owners(
+        self, threads: np.ndarray, times: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The thread whose ranges each launch is in, and how: :data:`OWN`, :data:`ADOPTED`, :data:`SEVERAL` or
         :data:`NONE`; with the last two the thread means nothing.
 
@@ -75,7 +82,10 @@ class BlockRanges(Ranges):
     block with known times, and the others."""
 
     def __init__(
-        self, read: Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]], infos: Sequence[BlockInfo], by: RangesBy
+        self,
+        read: Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]],
+        infos: Sequence[BlockInfo],
+        by: RangesBy,
     ) -> None:
         super().__init__(by)
         self._read = read

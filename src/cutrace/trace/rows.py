@@ -45,7 +45,9 @@ def changed(rows: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
 def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """A copy of the rows that a mask, or an array of indices, selects."""
     plain = _plain(rows)
-    kept: np.ndarray = plain[mask] if mask.dtype == bool else plain.take(mask)  # faster than indexing
+    kept: np.ndarray = (
+        plain[mask] if mask.dtype == bool else plain.take(mask)
+    )  # faster than indexing
     return kept.view(rows.dtype)
 
 
@@ -74,7 +76,9 @@ def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
     """A mask of the rows of a table that begin and never end."""
     if name not in OPEN_TABLES:
         return np.zeros(len(rows), bool)
-    begun: np.ndarray = (rows["end"] == 0) & (rows["start"] > 0) & (rows["start"] <= LATEST)
+    begun: np.ndarray = (
+        (rows["end"] == 0) & (rows["start"] > 0) & (rows["start"] <= LATEST)
+    )
     return begun
 
 
@@ -88,7 +92,9 @@ def with_open(name: str, known: np.ndarray, unknown: np.ndarray) -> np.ndarray:
     return np.concatenate([_plain(known), _plain(lasting)]).view(known.dtype)
 
 
-def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def apart(
+    rows: np.ndarray, unknown: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     """The rows with known times, and the other rows."""
     if unknown is None:
         return (rows, rows[:0])
@@ -124,5 +130,10 @@ def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
         values = values.astype(np.uint16)  # NumPy sorts 16-bit integers much faster
     order = np.argsort(values, kind="stable")
     ordered = values.take(order)
-    begins, ends = (np.searchsorted(ordered, np.asarray(wanted), side) for side in ("left", "right"))
-    return [order[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    begins, ends = (
+        np.searchsorted(ordered, np.asarray(wanted), side) for side in ("left", "right")
+    )
+    return [
+        order[begin:end]
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]

@@ -81,12 +81,23 @@ class Selection:
     @property
     def of_work(self) -> bool:
         """Whether there are conditions on GPU work."""
-        return self.devices is not None or self.streams is not None or self.kernels is not None
+        return (
+            self.devices is not None
+            or self.streams is not None
+            or self.kernels is not None
+        )
 
     @property
     def of_rows(self) -> bool:
         """Whether there are any conditions."""
-        conditions = (self.start, self.end, self.processes, self.stretches, self.created, self.tables)
+        conditions = (
+            self.start,
+            self.end,
+            self.processes,
+            self.stretches,
+            self.created,
+            self.tables,
+        )
         return self.of_work or any(condition is not None for condition in conditions)
 
     @property
@@ -97,10 +108,14 @@ class Selection:
 def refuse_empty(trace: Trace) -> NoReturn:
     """Raise the error for a selection without rows. Tables of facts and the marks around tests are not counted."""
     span = f"{format_duration(trace.end - trace.start)}, from {trace.start} to {trace.end} ns"
-    raise CutraceError(f"nothing is selected: no row meets all conditions, and the trace spans {span}. Change them.")
+    raise CutraceError(
+        f"nothing is selected: no row meets all conditions, and the trace spans {span}. Change them."
+    )
 
 
-def window(trace: Trace, start: int | str | None = None, end: int | str | None = None) -> Selection | None:
+def window(
+    trace: Trace, start: int | str | None = None, end: int | str | None = None
+) -> Selection | None:
     """The selection of rows that touch the time from ``start`` to ``end``; None for the whole trace. Times are those of
     :func:`cutrace.units.parse_moment`.
 
@@ -113,7 +128,9 @@ def window(trace: Trace, start: int | str | None = None, end: int | str | None =
     if end is not None:
         end = parse_moment(end, trace.start)
     if start is not None and end is not None and end <= start:
-        raise CutraceError(f"the window from {start} to {end} ns is empty: give an end after the start")
+        raise CutraceError(
+            f"the window from {start} to {end} ns is empty: give an end after the start"
+        )
     return Selection(start, end)
 
 
@@ -128,15 +145,26 @@ class SelectedRows:
     def blocks(self) -> list[BlockInfo]:
         """The blocks that can have selected rows, in the order of the file."""
         tables = self._selection.tables
-        wanted = [t for t in TABLES if t in FACTS or (t not in INTERNED and (tables is None or t in tables))]
-        return sorted((info for table in wanted for info in self._infos(table)), key=lambda info: info.offset)
+        wanted = [
+            t
+            for t in TABLES
+            if t in FACTS or (t not in INTERNED and (tables is None or t in tables))
+        ]
+        return sorted(
+            (info for table in wanted for info in self._infos(table)),
+            key=lambda info: info.offset,
+        )
 
     def block(self, info: BlockInfo) -> np.ndarray:
         """The selected rows of one of :attr:`blocks`, those with unknown times last. The array is a read-only view of
         the file where possible, else a copy."""
-        table, process = info.table or "", self._owner(info)
+        table = info.table or ""
+        process = self._owner(info)
         known, unknown = self._trace.block(info)
-        parts = [self._selected(table, process, known, True), self._selected(table, process, unknown, False)]
+        parts = [
+            self._selected(table, process, known, True),
+            self._selected(table, process, unknown, False),
+        ]
         return joined(TABLES[table], parts)
 
     def unchosen(self, info: BlockInfo, rows: np.ndarray) -> int:
@@ -147,33 +175,49 @@ class SelectedRows:
 
     def _infos(self, table: str) -> list[BlockInfo]:
         s = self._selection
-        start, end = s.start, s.end
+        start = s.start
+        end = s.end
         if table in FACTS or table in _FOLLOWING:
             start = end = None
         elif table in OPEN_TABLES:
-            start = None  # a row that never ended reaches beyond the last time of its block
+            start = (
+                None  # a row that never ended reaches beyond the last time of its block
+            )
         infos = self._trace.block_infos(table, start, end)
-        return infos if s.processes is None else [info for info in infos if self._owner(info) in s.processes]
+        if s.processes is None:
+            return infos
+        return [info for info in infos if self._owner(info) in s.processes]
 
     def _owner(self, info: BlockInfo) -> int:
         """The process that the rows of a block are about. Metrics of kernels are in a later copy of the process."""
         written_after = ("kernel_metrics", "instruction_metrics")
-        return self._first[info.process] if info.table in written_after else info.process
+        if info.table in written_after:
+            return self._first[info.process]
+        return info.process
 
     @cached_property
     def _first(self) -> list[int]:
         """For each process, the index of the first one with the same identity."""
         known: dict[object, int] = {}
-        return [known.setdefault(process.identity, process.index) for process in self._trace.processes]
+        return [
+            known.setdefault(process.identity, process.index)
+            for process in self._trace.processes
+        ]
 
-    def _selected(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
+    def _selected(
+        self, table: str, process: int, rows: np.ndarray, timed: bool
+    ) -> np.ndarray:
         """The selected rows of some rows; the same array if all are."""
         if not len(rows):
             return rows
         mask = self._mask(table, process, rows, timed)
-        return rows if mask is None or mask.all() else chosen(rows, mask)
+        if mask is None or mask.all():
+            return rows
+        return chosen(rows, mask)
 
-    def _mask(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray | None:
+    def _mask(
+        self, table: str, process: int, rows: np.ndarray, timed: bool
+    ) -> np.ndarray | None:
         """A mask of the selected rows; None when all are."""
         s = self._selection
         conditions = s.of_time or s.stretches is not None or s.of_work
@@ -192,31 +236,44 @@ class SelectedRows:
                 masks.append(self._launched(table, process, rows, timed))
             if s.of_work:
                 masks.append(self._with_work(table, process, rows))
-        return np.logical_and.reduce(masks) if masks else None
+        if masks:
+            mask: np.ndarray = np.logical_and.reduce(masks)
+            return mask
+        return None
 
     # Time
 
     def _in_time(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        after, before = self._selection.start or 0, self._selection.end
+        after = self._selection.start or 0
+        before = self._selection.end
         mask: np.ndarray = end >= _as_time(after)
-        return mask if before is None else mask & (start < _as_time(before))
+        if before is None:
+            return mask
+        return mask & (start < _as_time(before))
 
     # Stretches
 
-    def _launched(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
+    def _launched(
+        self, table: str, process: int, rows: np.ndarray, timed: bool
+    ) -> np.ndarray:
         """Rows whose call was made in a stretch, and rows without a call that touch one."""
         start, end = _span(table, rows, timed)
         if table in GPU_WORK or table == "api_calls":
             # Work and calls count at their start, so that adjacent stretches share none.
             end = np.minimum(start, end)
         # In other threads a range that adopts launches is around all that happens.
-        threads = None if self._selection.ranges == "adopted" else threads_of(table, rows)
+        if self._selection.ranges == "adopted":
+            threads = None
+        else:
+            threads = threads_of(table, rows)
         own = self._stretches.touched(process, start, end, threads)
         if self._selection.ranges and table in GPU_WORK:
             own[:] = False  # without a known call, work is in no range
         if "correlation" not in TABLES[table].offsets:
             return own
-        inside, outside = (calls.has(process, rows["correlation"]) for calls in self._calls)
+        inside, outside = (
+            calls.has(process, rows["correlation"]) for calls in self._calls
+        )
         mask: np.ndarray = inside | (own & ~outside)
         if self._selection.created is not None:
             if table == "api_calls":
@@ -227,7 +284,8 @@ class SelectedRows:
 
     def _created(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
         """Rows of work of graph nodes that were created in the selected ranges."""
-        origins, wanted = self._trace.origins, self._selection.created
+        origins = self._trace.origins
+        wanted = self._selection.created
         if not origins or wanted is None:
             return np.zeros(len(rows), bool)
         mask: np.ndarray = wanted[origins.path_of[origins.of(process, table, rows)]]
@@ -241,7 +299,10 @@ class SelectedRows:
             for table in NODE_FIELDS:
                 for info in self._infos(table):
                     for rows in self._trace.block(info):
-                        yield info.process, rows[self._created(table, info.process, rows)]
+                        yield (
+                            info.process,
+                            rows[self._created(table, info.process, rows)],
+                        )
 
         return _correlations(parts())
 
@@ -253,20 +314,37 @@ class SelectedRows:
         for table, field_name in NODE_FIELDS.items():
             if wanted is None or table in wanted:
                 for process, rows in self._rows((table,)):
-                    ids = self._trace.launches["graph_node"] if field_name == "launch" else None
-                    nodes[process].append(np.unique(rows[field_name] if ids is None else ids[rows[field_name]]))
-        found: defaultdict[int, np.ndarray] = defaultdict(lambda: np.zeros(0, np.uint64))
-        return found | {process: np.concatenate(parts) for process, parts in nodes.items()}
+                    if field_name == "launch":
+                        ids = self._trace.launches["graph_node"]
+                    else:
+                        ids = None
+                    nodes[process].append(
+                        np.unique(
+                            rows[field_name] if ids is None else ids[rows[field_name]]
+                        )
+                    )
+        found: defaultdict[int, np.ndarray] = defaultdict(
+            lambda: np.zeros(0, np.uint64)
+        )
+        return found | {
+            process: np.concatenate(parts) for process, parts in nodes.items()
+        }
 
     @cached_property
     def _stretches(self) -> _Stretches:
         # An empty range contains nothing, but touches what is around it.
         stretches = self._selection.stretches or ()
-        return _Stretches(tuple(replace(s, end=max(s.end, s.start + 1)) for s in stretches))
+        return _Stretches(
+            tuple(replace(s, end=max(s.end, s.start + 1)) for s in stretches)
+        )
 
     @cached_property
     def _calls(self) -> tuple[_IdSet, _IdSet]:
-        return _calls_by_stretch(self._trace, _Stretches(self._selection.stretches or ()), self._selection.ranges)
+        return _calls_by_stretch(
+            self._trace,
+            _Stretches(self._selection.stretches or ()),
+            self._selection.ranges,
+        )
 
     # Work
 
@@ -286,7 +364,8 @@ class SelectedRows:
 
     def _fits(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
         """Rows that meet the conditions on GPU work by their own fields."""
-        s, fields = self._selection, TABLES[table].offsets
+        s = self._selection
+        fields = TABLES[table].offsets
         mask: np.ndarray = np.ones(len(rows), bool)
         if s.kernels is not None and table == "pc_samples":
             mask &= np.isin(rows["function"], self._trace.launches["name"][s.kernels])
@@ -295,7 +374,11 @@ class SelectedRows:
         if s.devices is not None:
             mask &= self._on_device(table, process, rows)
         if s.streams is not None:
-            mask &= self._streams.has(process, rows["stream"]) if "stream" in fields else False
+            mask &= (
+                self._streams.has(process, rows["stream"])
+                if "stream" in fields
+                else False
+            )
         return mask
 
     def _on_device(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
@@ -305,8 +388,12 @@ class SelectedRows:
         if "context" in fields:
             return self._contexts.has(process, rows["context"])
         if "source_device" in fields:
-            source, destination = rows["source_device"], rows["destination_device"]
-            return np.asarray(self._devices.has(process, source) | self._devices.has(process, destination))
+            source = rows["source_device"]
+            destination = rows["destination_device"]
+            return np.asarray(
+                self._devices.has(process, source)
+                | self._devices.has(process, destination)
+            )
         return np.zeros(len(rows), bool)
 
     @cached_property
@@ -335,7 +422,9 @@ class SelectedRows:
     @cached_property
     def _launch_times(self) -> _LaunchTimes:
         """When the selected work was launched; in a trace without calls, when it began."""
-        return _LaunchTimes(self._rows(("api_calls",) if self._trace.count("api_calls") else GPU_WORK))
+        return _LaunchTimes(
+            self._rows(("api_calls",) if self._trace.count("api_calls") else GPU_WORK)
+        )
 
     def _rows(self, tables: tuple[str, ...]) -> Iterator[tuple[int, np.ndarray]]:
         """The selected rows of tables, whether or not the tables themselves are selected."""
@@ -355,11 +444,14 @@ def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.nda
     """The starts and ends of rows. A row that never ended ends at the latest time. A row without a known start gets an
     empty span, which touches no time: it starts at the latest time and ends at 0."""
     layout = TABLES[table]
-    start, end = rows[layout.start_field], rows[layout.end_field]
+    start = rows[layout.start_field]
+    end = rows[layout.end_field]
     if timed:
         return start, end
     unended = never_ended(table, rows)
-    return np.where(unended, start, LATEST), np.where(unended, LATEST, 0).astype(np.uint64)
+    return np.where(unended, start, LATEST), np.where(unended, LATEST, 0).astype(
+        np.uint64
+    )
 
 
 def threads_of(table: str, rows: np.ndarray) -> np.ndarray | None:
@@ -385,9 +477,17 @@ class _Stretches:
         for s in stretches:
             pairs[s.process, s.thread].append((s.start, s.end))
         for (process, thread), spans in pairs.items():
-            self._edges.setdefault(process, {})[thread] = np.array(united(spans), np.int64)
+            self._edges.setdefault(process, {})[thread] = np.array(
+                united(spans), np.int64
+            )
 
-    def touched(self, process: int, start: np.ndarray, end: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
+    def touched(
+        self,
+        process: int,
+        start: np.ndarray,
+        end: np.ndarray,
+        threads: np.ndarray | None,
+    ) -> np.ndarray:
         """A mask of the times of a process that touch one of its stretches. Rows of no thread, or of the whole process,
         can touch stretches of any thread."""
         mask = np.zeros(len(start), bool)
@@ -395,7 +495,9 @@ class _Stretches:
             # The stretches do not overlap, so only the first one that ends after the start matters.
             first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
             last = len(edges) - 1
-            inside = (first <= last) & (edges[np.minimum(first, last), 0] <= end.astype(np.int64))
+            inside = (first <= last) & (
+                edges[np.minimum(first, last), 0] <= end.astype(np.int64)
+            )
             if thread and threads is not None:
                 inside &= (threads == thread) | (threads == 0)
             mask |= inside
@@ -413,7 +515,9 @@ def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return united
 
 
-def _calls_by_stretch(trace: Trace, stretches: _Stretches, ranges: RangesBy | None) -> tuple[_IdSet, _IdSet]:
+def _calls_by_stretch(
+    trace: Trace, stretches: _Stretches, ranges: RangesBy | None
+) -> tuple[_IdSet, _IdSet]:
     """The correlation ids of the API calls that were made in one of the stretches, and of calls outside. With
     ``ranges``, a call is in the stretches of the thread that owns it. A runtime call
     and its driver calls share an id; an id of calls on both sides is in the first set if its first call is inside."""
@@ -421,16 +525,25 @@ def _calls_by_stretch(trace: Trace, stretches: _Stretches, ranges: RangesBy | No
     def calls() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         infos = trace.infos_by_process(("api_calls", *RANGE_TABLES))
         for process, blocks in enumerate(infos):
-            of_ranges = [info for table in RANGE_TABLES for info in blocks.get(table, ())]
+            of_ranges = [
+                info for table in RANGE_TABLES for info in blocks.get(table, ())
+            ]
             owners = BlockRanges(trace.block, of_ranges, ranges) if ranges else None
-            for info in sorted(blocks.get("api_calls", ()), key=lambda info: info.first_time):
+            for info in sorted(
+                blocks.get("api_calls", ()), key=lambda info: info.first_time
+            ):
                 rows = trace.block(info)[0]
                 here = np.ones(len(rows), bool)
                 thread = rows["thread"]
                 if owners:
                     thread, how = owners.owners_of(rows)
                     here = how <= ADOPTED
-                yield process, rows, here & stretches.touched(process, rows["start"], rows["start"], thread)
+                yield (
+                    process,
+                    rows,
+                    here
+                    & stretches.touched(process, rows["start"], rows["start"], thread),
+                )
 
     parts: tuple[list[tuple[int, np.ndarray]], ...] = ([], [])
     for process, rows, here in calls():
@@ -444,9 +557,16 @@ def _calls_by_stretch(trace: Trace, stretches: _Stretches, ranges: RangesBy | No
         for process, rows, here in calls():
             keys = _keys(process, rows["correlation"])
             at = np.isin(keys, divided)
-            for key, *call in zip(keys[at].tolist(), rows["start"][at].tolist(), here[at].tolist(), strict=True):
+            for key, *call in zip(
+                keys[at].tolist(),
+                rows["start"][at].tolist(),
+                here[at].tolist(),
+                strict=True,
+            ):
                 first[key] = min(first.get(key, (call[0], call[1])), (call[0], call[1]))
-        away = np.array([key for key, (_, here) in first.items() if not here], np.uint64)
+        away = np.array(
+            [key for key, (_, here) in first.items() if not here], np.uint64
+        )
         inside.keys = np.setdiff1d(inside.keys, away)
     return inside, outside
 
@@ -455,7 +575,9 @@ class _IdSet:
     """A set of ids (32 bits) of processes, from pairs of processes and ids."""
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        self.keys = _sorted([np.atleast_1d(_keys(process, ids)) for process, ids in pairs], np.uint64)
+        self.keys = _sorted(
+            [np.atleast_1d(_keys(process, ids)) for process, ids in pairs], np.uint64
+        )
 
     def has(self, process: int, ids: np.ndarray) -> np.ndarray:
         """A mask of the ids of a process that are in the set."""
@@ -480,31 +602,46 @@ class _LaunchTimes:
                 starts[process, -1].append(start)
                 continue
             threads = np.unique(rows["thread"]).tolist()
-            for thread, at in zip(threads, by_value(rows["thread"], threads), strict=True):
+            for thread, at in zip(
+                threads, by_value(rows["thread"], threads), strict=True
+            ):
                 starts[process, thread].append(start[at])
         self._of: dict[int, dict[int, np.ndarray]] = {}
         for (process, thread), times in starts.items():
             self._of.setdefault(process, {})[thread] = _sorted(times, np.int64)
 
-    def inside(self, process: int, rows: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
+    def inside(
+        self, process: int, rows: np.ndarray, threads: np.ndarray | None
+    ) -> np.ndarray:
         """A mask of the rows with a launch of their thread inside; for rows of a whole process, of any thread."""
         mask = np.zeros(len(rows), bool)
-        start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
+        start = rows["start"].astype(np.int64)
+        end = rows["end"].astype(np.int64)
         end[end == 0] = np.iinfo(np.int64).max  # never ended
         for thread, times in self._of.get(process, {}).items():
-            mine = np.ones(len(rows), bool) if thread < 0 or threads is None else (threads == thread) | (threads == 0)
-            has = np.searchsorted(times, start[mine], "left") < np.searchsorted(times, end[mine], "right")
+            if thread < 0 or threads is None:
+                mine = np.ones(len(rows), bool)
+            else:
+                mine = (threads == thread) | (threads == 0)
+            has = np.searchsorted(times, start[mine], "left") < np.searchsorted(
+                times, end[mine], "right"
+            )
             mask[mine] |= has
         return mask
 
 
 def _correlations(parts: Iterable[tuple[int, np.ndarray]]) -> _IdSet:
     """The correlation ids of rows of processes, without 0, which means an unknown call."""
-    return _IdSet((process, rows["correlation"][rows["correlation"] != 0]) for process, rows in parts)
+    return _IdSet(
+        (process, rows["correlation"][rows["correlation"] != 0])
+        for process, rows in parts
+    )
 
 
 def _keys(process: Any, ids: Any) -> np.ndarray:
-    keys: np.ndarray = np.asarray(process, np.uint64) << np.uint64(32) | np.asarray(ids, np.uint64)
+    keys: np.ndarray = np.asarray(process, np.uint64) << np.uint64(32) | np.asarray(
+        ids, np.uint64
+    )
     return keys
 
 
@@ -512,7 +649,9 @@ def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """A mask of the wanted that are among the keys, which ascend."""
     if not len(keys):
         return np.zeros(len(wanted), bool)
-    at = np.searchsorted(keys, wanted) if len(keys) > 1 else [0]  # often one device or stream
+    at = (
+        np.searchsorted(keys, wanted) if len(keys) > 1 else [0]
+    )  # often one device or stream
     mask: np.ndarray = keys.take(at, mode="clip") == wanted
     return mask
 

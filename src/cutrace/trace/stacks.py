@@ -111,8 +111,12 @@ class PythonStacks:
         """For each stack the id of the first one that has equal frames, in any process."""
         frames = self._trace.frames
         rows = self._trace.stacks.copy()
-        _, numbers = np.unique(frames[["file", "function", "line"]], return_inverse=True)
-        rows["frame"] = numbers.reshape(-1)[rows["frame"]]  # the empty frame is the smallest one
+        _, numbers = np.unique(
+            frames[["file", "function", "line"]], return_inverse=True
+        )
+        rows["frame"] = numbers.reshape(-1)[
+            rows["frame"]
+        ]  # the empty frame is the smallest one
         return join(rows)
 
     @cached_property
@@ -124,8 +128,12 @@ class PythonStacks:
         """The frame of an id."""
         if number not in self._frames:
             row = self._trace.frames[number]
-            file, function = (self._trace.strings[int(row[name])] for name in ("file", "function"))
-            self._frames[number] = PythonFrame(file, function, int(row["line"]), self.place(number))
+            file, function = (
+                self._trace.strings[int(row[name])] for name in ("file", "function")
+            )
+            self._frames[number] = PythonFrame(
+                file, function, int(row["line"]), self.place(number)
+            )
         return self._frames[number]
 
     # Texts
@@ -183,7 +191,9 @@ def short_files(files: Iterable[str]) -> dict[str, str]:
     return short
 
 
-def _sorted_rows(trace: Trace, infos: Sequence[BlockInfo], number: int) -> tuple[np.ndarray, np.ndarray]:
+def _sorted_rows(
+    trace: Trace, infos: Sequence[BlockInfo], number: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The correlation ids, ascending, and the stacks of the rows of a block."""
     rows, _ = trace.block(infos[number])
     rows = rows[(rows["correlation"] != 0) & (rows["stack"] != 0)]
@@ -197,7 +207,9 @@ def join(rows: np.ndarray) -> np.ndarray:
     parents = rows["parent"].astype(np.int64)
     frames = rows["frame"].astype(np.int64)
     first = np.arange(len(rows))
-    parents[_in_cycles(parents) & (parents >= first)] = 0  # each cycle has such a parent
+    parents[_in_cycles(parents) & (parents >= first)] = (
+        0  # each cycle has such a parent
+    )
     known = _with_callers(parents, frames != 0, np.logical_or)
     parents[~known[parents]] = 0
     rows["parent"] = parents
@@ -206,7 +218,11 @@ def join(rows: np.ndarray) -> np.ndarray:
     order = np.argsort(depths, kind="stable")
     levels = np.split(order, np.flatnonzero(np.diff(depths[order])) + 1)
     for level in levels[1:]:  # callers first
-        _, at, inverse = np.unique(first[parents[level]] << 32 | frames[level], return_index=True, return_inverse=True)
+        _, at, inverse = np.unique(
+            first[parents[level]] << 32 | frames[level],
+            return_index=True,
+            return_inverse=True,
+        )
         first[level] = level[at][inverse.reshape(-1)]
     return first
 
@@ -235,7 +251,9 @@ def _in_cycles(parents: np.ndarray) -> np.ndarray:
 
 
 def _with_callers(
-    parents: np.ndarray, values: np.ndarray, both: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    parents: np.ndarray,
+    values: np.ndarray,
+    both: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """The values of each stack and all its callers, joined by ``both``. The value of stack 0 is neutral."""
     ancestors = parents

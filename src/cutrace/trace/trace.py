@@ -22,7 +22,14 @@ import numpy as np
 from .._native import Keys, exceeds
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
-from ..runbin.layout import LOSS_REASONS, REFERENCES, REFERRED, STRINGS_BLOCK, TABLES, Table
+from ..runbin.layout import (
+    LOSS_REASONS,
+    REFERENCES,
+    REFERRED,
+    STRINGS_BLOCK,
+    TABLES,
+    Table,
+)
 from ..runbin.reader import Reader
 from ..runbin.writer import as_words
 from ..units import count_of, html_table, printable
@@ -35,7 +42,17 @@ from .nccl import NcclCalls
 from .origins import Origins
 from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
-from .rows import LATEST, TIMES, apart, by_value, changed, chosen, copied, joined, unknown_times
+from .rows import (
+    LATEST,
+    TIMES,
+    apart,
+    by_value,
+    changed,
+    chosen,
+    copied,
+    joined,
+    unknown_times,
+)
 from .stacks import PythonStacks
 from .strings import StringTable
 
@@ -86,7 +103,12 @@ class Trace:
         modules, device_functions, graph_nodes, frames, stacks, clocks, losses,
     ) = (_TableAttribute() for _ in TABLES)  # fmt: skip
 
-    def __init__(self, reader: Reader, files: ExitStack | None = None, sources: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        files: ExitStack | None = None,
+        sources: Sequence[Path] = (),
+    ) -> None:
         """``files`` holds the temporary files of the trace; :meth:`close` removes them. ``sources`` are the files that
         the user opened, if they are not the one of the reader."""
         self._reader = reader
@@ -124,14 +146,19 @@ class Trace:
         self._check(name)
         if name not in self._unknown:
             indices = self._indices(name)
-            parts = [self._split(index)[1] for index in indices[self._set_apart[indices] != 0].tolist()]
+            parts = [
+                self._split(index)[1]
+                for index in indices[self._set_apart[indices] != 0].tolist()
+            ]
             self._unknown[name] = joined(TABLES[name], parts)
         return self._unknown[name]
 
     def count(self, name: str) -> int:
         """The number of rows of a table, unknown times included. Reads no rows."""
         self._check(name)
-        return int(self._reader.headers["rows"][self._indices(name)].sum(dtype=np.int64))
+        return int(
+            self._reader.headers["rows"][self._indices(name)].sum(dtype=np.int64)
+        )
 
     # Tables for other packages
 
@@ -169,23 +196,32 @@ class Trace:
 
     # Tables in pieces
 
-    def blocks(self, name: str, start: int | None = None, end: int | None = None) -> Iterator[np.ndarray]:
+    def blocks(
+        self, name: str, start: int | None = None, end: int | None = None
+    ) -> Iterator[np.ndarray]:
         """The rows of a table with known times, one array a block of the file (about 1 MiB), for captures that do
         not fit in memory. With ``start`` or ``end`` (ns), blocks entirely outside are skipped; other blocks are whole.
         """
         for index in self._within(name, start, end).tolist():
             yield self._split(index)[0]
 
-    def block_infos(self, name: str, start: int | None = None, end: int | None = None) -> list[BlockInfo]:
+    def block_infos(
+        self, name: str, start: int | None = None, end: int | None = None
+    ) -> list[BlockInfo]:
         """The headers of the blocks that :meth:`blocks` reads, in the same order, with times of the trace."""
         indices = self._within(name, start, end)
         infos = [self._reader.block(i) for i in indices.tolist()]
         if not self._moves:
             return infos
         times = (each[indices].clip(0).tolist() for each in self._block_times)
-        return [replace(i, first_time=a, last_time=b) for i, a, b in zip(infos, *times, strict=True)]
+        return [
+            replace(i, first_time=a, last_time=b)
+            for i, a, b in zip(infos, *times, strict=True)
+        ]
 
-    def infos_by_process(self, names: Iterable[str]) -> list[dict[str, list[BlockInfo]]]:
+    def infos_by_process(
+        self, names: Iterable[str]
+    ) -> list[dict[str, list[BlockInfo]]]:
         """The result of :meth:`block_infos` for these tables, by process and table."""
         infos: list[dict[str, list[BlockInfo]]] = [{} for _ in self.processes]
         for name in names:
@@ -209,13 +245,16 @@ class Trace:
         """The processes of the capture, in the order of the file."""
         infos = zip(self._reader.processes, self._reader.recordings, strict=True)
         return tuple(
-            describe(p, pid, info, self._alignments[p], self.clock) for p, (info, (_, pid)) in enumerate(infos)
+            describe(p, pid, info, self._alignments[p], self.clock)
+            for p, (info, (_, pid)) in enumerate(infos)
         )
 
     @cached_property
     def imports(self) -> tuple[Imported, ...]:
         """The imported files of the trace, with the accounts of their events; empty for a capture."""
-        files = (imported(index, info) for index, info in enumerate(self._reader.processes))
+        files = (
+            imported(index, info) for index, info in enumerate(self._reader.processes)
+        )
         return tuple(file for file in files if file)
 
     @cached_property
@@ -227,7 +266,12 @@ class Trace:
     def category_names(self) -> dict[tuple[int, int, int], int]:
         """The last name (an id of :attr:`strings`) of each NVTX category, by process, domain and category."""
         rows = self.nvtx_categories
-        return {(p, d, c): name for p, d, c, name in rows[["process", "domain", "category", "name"]].tolist()}
+        return {
+            (p, d, c): name
+            for p, d, c, name in rows[
+                ["process", "domain", "category", "name"]
+            ].tolist()
+        }
 
     @cached_property
     def origins(self) -> Origins | None:
@@ -280,7 +324,9 @@ class Trace:
             unknown=unknown,
             losses=self.named_losses,
             damage=self._reader.damage,
-            incomplete=tuple(process.index for process in self.processes if not process.complete),
+            incomplete=tuple(
+                process.index for process in self.processes if not process.complete
+            ),
             notes=self.notes,
         )
 
@@ -288,7 +334,9 @@ class Trace:
     def notes(self) -> tuple[str, ...]:
         """The sentences of the collector about its processes, each once, and those on capture ranges."""
         notes = [note for p in self.processes for note in p.info.get("notes", ())]
-        return tuple(dict.fromkeys([*notes, *capture_ranges.sentences(self.processes, self.end)]))
+        return tuple(
+            dict.fromkeys([*notes, *capture_ranges.sentences(self.processes, self.end)])
+        )
 
     def unrecorded(self, process: int | None = None) -> list[tuple[int, int]]:
         """The times (start and end, ns) between the windows of a capture range in which a process, or none of them, was
@@ -328,7 +376,12 @@ class Trace:
     def __enter__(self) -> Trace:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -345,7 +398,12 @@ class Trace:
         return html_table(f"Trace of {self._about()}", ("table", "rows"), counts)
 
     def _about(self) -> str:
-        nouns = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
+        nouns = {
+            "kernels": "kernel",
+            "memcpys": "copy",
+            "api_calls": "API call",
+            "nvtx_ranges": "NVTX range",
+        }
         parts = [count_of(len(self._reader.processes), "process")]
         for table, noun in nouns.items():
             rows = self.count(table)
@@ -357,7 +415,9 @@ class Trace:
 
     def _check(self, name: str) -> None:
         if name not in TABLES:
-            raise CutraceError(f"there is no table {name!r}; the tables are {', '.join(TABLES)}")
+            raise CutraceError(
+                f"there is no table {name!r}; the tables are {', '.join(TABLES)}"
+            )
 
     def _indices(self, name: str) -> np.ndarray:
         return self._reader.indices(TABLES[name].number)
@@ -365,7 +425,11 @@ class Trace:
     def _within(self, name: str, start: int | None, end: int | None) -> np.ndarray:
         self._check(name)
         indices = self._indices(name)
-        if (start is None and end is None) or not len(indices) or TABLES[name].start_field is None:
+        if (
+            (start is None and end is None)
+            or not len(indices)
+            or TABLES[name].start_field is None
+        ):
             return indices
         first, last = (times[indices] for times in self._block_times)
         inside = np.ones(len(indices), bool)
@@ -391,7 +455,9 @@ class Trace:
             ends = np.cumsum(sizes)
             self._set_apart[indices] = before[ends] - before[ends - sizes]
 
-    def _gather(self, table: Table, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _gather(
+        self, table: Table, indices: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The rows of many blocks, with the ids and the clock of the trace, and the row count of each block. A capture
         may have only a few rows in each block, so the work for each block is small."""
         parts = [self._reader.read(index) for index in indices.tolist()]
@@ -403,22 +469,32 @@ class Trace:
             return self._resolve(table, rows, processes[0]), sizes
         if not rows.flags.writeable:
             rows = copied(rows)
-        for process, at in zip(processes, by_value(np.repeat(owners, sizes), processes), strict=True):
+        for process, at in zip(
+            processes, by_value(np.repeat(owners, sizes), processes), strict=True
+        ):
             rows[at] = self._resolve(table, rows[at], process)
         return rows, sizes
 
     def _named(self, rows: np.ndarray) -> Iterator[Loss]:
-        keys, inverse = np.unique(rows[["reason", "detail", "process"]], return_inverse=True)
+        keys, inverse = np.unique(
+            rows[["reason", "detail", "process"]], return_inverse=True
+        )
         counts = np.zeros(len(keys), np.uint64)
         np.add.at(counts, inverse, rows["count"])
-        for (reason, detail, process), count in zip(keys.tolist(), counts.tolist(), strict=True):
-            name, meaning = LOSS_REASONS.get(reason, (f"reason {reason}", "records lost for a reason unknown here"))
+        for (reason, detail, process), count in zip(
+            keys.tolist(), counts.tolist(), strict=True
+        ):
+            name, meaning = LOSS_REASONS.get(
+                reason, (f"reason {reason}", "records lost for a reason unknown here")
+            )
             yield Loss(name, meaning, count, self.strings[detail], process)
 
     def _split(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """The rows of a block with known times, and the other rows."""
         table = self._reader.table(index)
-        rows = self._resolve(table, self._reader.read(index), int(self._reader.process_of[index]))
+        rows = self._resolve(
+            table, self._reader.read(index), int(self._reader.process_of[index])
+        )
         parts = apart(rows, unknown_times(table, rows))
         self._set_apart[index] = len(parts[1])
         return parts
@@ -436,7 +512,9 @@ class Trace:
         if "process" in table.offsets and (process or exceeds(rows["process"], 0)):
             changes["process"] = process
         for f in table.fields:
-            of_itself = REFERRED.get(f.type) == table.name  # resolved when the whole table is known
+            of_itself = (
+                REFERRED.get(f.type) == table.name
+            )  # resolved when the whole table is known
             if f.type in REFERENCES and f.name != "id" and not of_itself:
                 ids = rows[f.name]
                 resolver = self._map(f.type, process)
@@ -444,7 +522,11 @@ class Trace:
                     changes[f.name] = resolver.apply(ids)
         alignment = self._alignments[process]
         if alignment.moves:
-            changes |= {name: alignment.moved(rows[name]) for name in TIMES if name in table.offsets}
+            changes |= {
+                name: alignment.moved(rows[name])
+                for name in TIMES
+                if name in table.offsets
+            }
         return changed(rows, changes)
 
     def _map(self, kind: str, process: int) -> IdMap:
@@ -475,12 +557,16 @@ class Trace:
         table = TABLES[name]
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
-        rows = joined(table, [np.zeros(1, table.dtype), read])  # row 0 means "unknown"; a copy
+        rows = joined(
+            table, [np.zeros(1, table.dtype), read]
+        )  # row 0 means "unknown"; a copy
         del read  # the rows can be many
         local = rows["id"].copy()
         rows["id"] = 0
         owners = np.repeat(self._reader.process_of[indices], sizes)
-        by_process = [at + 1 for at in by_value(owners, range(len(self._reader.processes)))]
+        by_process = [
+            at + 1 for at in by_value(owners, range(len(self._reader.processes)))
+        ]
         if name == "stacks":
             places = [IdMap.build(local[at], at) for at in by_process]
             for at, place in zip(by_process, places, strict=True):
@@ -511,10 +597,14 @@ class Trace:
         timed = self._timed & (reader.headers["first_time"] > 0)
         begins: dict[str, int] = {}
         for process, first in zip(
-            reader.process_of[timed].tolist(), reader.headers["first_time"][timed].tolist(), strict=True
+            reader.process_of[timed].tolist(),
+            reader.headers["first_time"][timed].tolist(),
+            strict=True,
         ):
             begins[boots[process]] = min(begins.get(boots[process], first), first)
-        rows = {boot: joined(TABLES["clocks"], parts) for boot, parts in snapshots.items()}
+        rows = {
+            boot: joined(TABLES["clocks"], parts) for boot, parts in snapshots.items()
+        }
         clock, by_boot = alignments(rows, begins)
         return clock, [by_boot[boot] for boot in boots]
 
@@ -534,18 +624,25 @@ class Trace:
     @cached_property
     def _timed(self) -> np.ndarray:
         """A mask of the blocks that hold rows with times."""
-        return np.isin(self._reader.headers["kind"], [t.number for t in TABLES.values() if t.start_field])
+        return np.isin(
+            self._reader.headers["kind"],
+            [t.number for t in TABLES.values() if t.start_field],
+        )
 
     @cached_property
     def _block_times(self) -> tuple[np.ndarray, np.ndarray]:
         """The first and last time of each block, as signed integers, clipped to ``LATEST``."""
         headers = self._reader.headers
         process_of = self._reader.process_of
-        both = [np.minimum(headers[name], LATEST) for name in ("first_time", "last_time")]
+        both = [
+            np.minimum(headers[name], LATEST) for name in ("first_time", "last_time")
+        ]
         if self._moves:
             of_process = by_value(process_of, range(len(self._alignments)))
             for times in both:
-                known = times < LATEST >> np.uint64(1)  # later times could overflow when moved
+                known = times < LATEST >> np.uint64(
+                    1
+                )  # later times could overflow when moved
                 for alignment, at in zip(self._alignments, of_process, strict=True):
                     times[at] = np.where(known[at], alignment.moved(times[at]), LATEST)
         first, last = (times.view(np.int64) for times in both)
@@ -585,7 +682,11 @@ def _all_differ(rows: np.ndarray) -> bool:
     return len({data[at : at + size] for at in range(0, len(data), size)}) == len(rows)
 
 
-def load(path: str | os.PathLike[str], files: ExitStack | None = None, sources: Sequence[Path] = ()) -> Trace:
+def load(
+    path: str | os.PathLike[str],
+    files: ExitStack | None = None,
+    sources: Sequence[Path] = (),
+) -> Trace:
     """Open a capture (a run.bin file) as a :class:`Trace`; :func:`cutrace.load` opens other files too. Closing the
     trace closes ``files``. ``sources`` are the files that the capture was made of.
 

@@ -47,7 +47,11 @@ def write(
     infos: list[list[BlockInfo]] = [[] for _ in trace.processes]
     for info in part.blocks:
         infos[info.process].append(info)
-    wanted = [p for p in trace.processes if selection.processes is None or p.index in selection.processes]
+    wanted = [
+        p
+        for p in trace.processes
+        if selection.processes is None or p.index in selection.processes
+    ]
     total = sum(len(infos[p.index]) for p in wanted)
     done = 0
     events = 0
@@ -67,7 +71,10 @@ def write(
                     progress(done, total)
             if process is wanted[-1]:
                 # The damage is complete only after all blocks were read.
-                writer.losses(("unreadable", max(damage.rows, 1), damage.reason) for damage in trace.damage)
+                writer.losses(
+                    ("unreadable", max(damage.rows, 1), damage.reason)
+                    for damage in trace.damage
+                )
             # The description already has "ended" if the original was closed in order.
             writer.close(in_order=False)
         # Rows of a damaged block may have been the selected ones: the capture then says that they are lost.
@@ -78,7 +85,11 @@ def write(
 
 def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
     """The process description in the new capture: the old one and the notes."""
-    info = {key: value for key, value in process.info.items() if key not in ("format", "tables")}
+    info = {
+        key: value
+        for key, value in process.info.items()
+        if key not in ("format", "tables")
+    }
     if process.windows:
         info["windows"] = process.times_of_windows
     merged = [*info.get("notes", ()), *notes]
@@ -91,8 +102,13 @@ class _ProcessWriter:
     def __init__(self, trace: Trace, writer: Writer) -> None:
         self._trace = trace
         self._writer = writer
-        self._strings = NewIds(lambda ids: [writer.string(trace.strings.bytes(i)) for i in ids.tolist()])
-        self._ids = {kind: NewIds(partial(self._intern, table)) for kind, table in REFERRED.items()}
+        self._strings = NewIds(
+            lambda ids: [writer.string(trace.strings.bytes(i)) for i in ids.tolist()]
+        )
+        self._ids = {
+            kind: NewIds(partial(self._intern, table))
+            for kind, table in REFERRED.items()
+        }
         self._ids["string"] = self._strings
 
     def rows(self, table: Table, rows: np.ndarray) -> None:
@@ -116,8 +132,14 @@ class _ProcessWriter:
                 changes[f.name] = self._ids[f.type][rows[f.name]]
             elif f.name == "process":
                 changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
-        return {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
+        return {
+            name: values
+            for name, values in changes.items()
+            if not np.array_equal(rows[name], values)
+        }
 
     def _intern(self, table: str, ids: np.ndarray) -> np.ndarray:
         rows = self._trace.table(table)[ids]
-        return self._writer.intern(table, changed(rows, {**self._changes(TABLES[table], rows), "id": 0}))
+        return self._writer.intern(
+            table, changed(rows, {**self._changes(TABLES[table], rows), "id": 0})
+        )

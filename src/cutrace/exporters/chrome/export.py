@@ -19,13 +19,25 @@ from ...trace.rows import never_ended
 from ..base import Request
 from .gpu import GpuEvents
 from .host import MEMORY, HostEvents
-from .metadata import devices_and_streams, keys_before, keys_behind, processes_and_threads
+from .metadata import (
+    devices_and_streams,
+    keys_before,
+    keys_behind,
+    processes_and_threads,
+)
 from .shared import Shared
 
 #: The gzip level. Higher ones are much slower and hardly smaller.
 _LEVEL = 5
 #: The tables that are written, in this order.
-_GPU = ("kernels", "memcpys", "memsets", "synchronizations", "graph_launches", "gpu_slices")
+_GPU = (
+    "kernels",
+    "memcpys",
+    "memsets",
+    "synchronizations",
+    "graph_launches",
+    "gpu_slices",
+)
 _HOST = (
     "api_calls", "nvtx_ranges", "nvtx_marks", "host_slices", "instants", "counters", "flows", "overheads",
 )  # fmt: skip
@@ -38,8 +50,14 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     are separate events. Raises :class:`CutraceError` for a request with ``compress``.
     """
     if request.compress:
-        raise CutraceError(f"JSON has no packets to compress with {request.compress}: let the name end with .json.gz")
-    with gzip.open(path, "wb", _LEVEL) if path.suffix.lower() == ".gz" else path.open("wb") as file:
+        raise CutraceError(
+            f"JSON has no packets to compress with {request.compress}: let the name end with .json.gz"
+        )
+    with (
+        gzip.open(path, "wb", _LEVEL)
+        if path.suffix.lower() == ".gz"
+        else path.open("wb") as file
+    ):
         _Export(trace, cast(BinaryIO, file), request).run()
 
 
@@ -47,11 +65,16 @@ class _Export:
     """One export: the writers of its parts, in their order."""
 
     def __init__(self, trace: Trace, file: BinaryIO, request: Request) -> None:
-        self._trace, self._file, self._request = trace, file, request
+        self._trace = trace
+        self._file = file
+        self._request = request
         self._shared = Shared(trace)
-        gpu, host = GpuEvents(self._shared), HostEvents(self._shared)
+        gpu = GpuEvents(self._shared)
+        host = HostEvents(self._shared)
         self._lines: dict[str, Callable[[np.ndarray], bytes]] = {
-            name: getattr(events, name) for events, names in ((gpu, _GPU), (host, _HOST)) for name in names
+            name: getattr(events, name)
+            for events, names in ((gpu, _GPU), (host, _HOST))
+            for name in names
         } | {table: partial(host.memory, table) for table in MEMORY}
         self._empty = True
         self._total = sum(trace.count(name) for name in self._lines)
@@ -68,13 +91,17 @@ class _Export:
             for rows in self._rows(name):
                 self._write(line(rows))
         self._write(b"".join(devices_and_streams(*about)))
-        self._file.write(b"\n]" + keys_behind(self._trace, self._unsupported()) + b"\n}\n")
+        self._file.write(
+            b"\n]" + keys_behind(self._trace, self._unsupported()) + b"\n}\n"
+        )
 
     def _write_capture(self) -> None:
         """Write the capture in the first key, so that readers find it quickly."""
         self._file.write(b'"%s": [' % JSON_KEY.encode())
         for number, piece in enumerate(pieces(self._trace)):
-            self._file.write((b",\n" if number else b"\n") + b'"' + b64encode(piece) + b'"')
+            self._file.write(
+                (b",\n" if number else b"\n") + b'"' + b64encode(piece) + b'"'
+            )
         self._file.write(b"],\n")
 
     def _write(self, lines: bytes) -> None:
@@ -89,7 +116,10 @@ class _Export:
         for info in self._trace.block_infos(name):
             rows, unknown = self._trace.block(info)
             self._done += len(rows) + len(unknown)
-            rows = np.append(rows, unknown[never_ended(name, unknown)]) if len(unknown) else rows
+            if len(unknown):
+                rows = np.append(rows, unknown[never_ended(name, unknown)])
+            else:
+                rows = rows
             if self._request.progress:
                 self._request.progress(self._done, self._total)
             if name == "host_slices":
@@ -111,5 +141,13 @@ class _Export:
             yield np.concatenate(rest)
 
     def _unsupported(self) -> dict[str, int]:
-        timed = [name for name, table in TABLES.items() if table.number < 48 and name not in self._lines]
-        return {name: count for name in timed if (count := self._trace.count(name)) and name != "external_correlations"}
+        timed = [
+            name
+            for name, table in TABLES.items()
+            if table.number < 48 and name not in self._lines
+        ]
+        return {
+            name: count
+            for name in timed
+            if (count := self._trace.count(name)) and name != "external_correlations"
+        }

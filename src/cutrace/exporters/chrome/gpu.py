@@ -12,7 +12,13 @@ from ..._native import demangle
 from ...analysis.occupancy import occupancy
 from ...trace import Trace
 from ...trace.origins import OUTSIDE
-from ...trace_events import CREATED_IN, MEMCPY_KINDS, MEMORY_KINDS, OWN, SYNCHRONIZATIONS
+from ...trace_events import (
+    CREATED_IN,
+    MEMCPY_KINDS,
+    MEMORY_KINDS,
+    OWN,
+    SYNCHRONIZATIONS,
+)
 from .lines import Column, Line, Pieces, members, own, quoted
 from .shared import WAITS, Shared, find
 
@@ -24,7 +30,13 @@ _GRAPH = '<if graphed>,"graph id":<int graph>,"graph node id":<int graph_node><b
 _ARROW = ',\n{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}'
 
 _KERNEL = Line(
-    ",\n" + _HEAD % ("kernel", "<blob name>") + '"queued":0,' + _EXTERNAL + _OF_WORK + "<blob launch>}}" + _ARROW
+    ",\n"
+    + _HEAD % ("kernel", "<blob name>")
+    + '"queued":0,'
+    + _EXTERNAL
+    + _OF_WORK
+    + "<blob launch>}}"
+    + _ARROW
 )
 _MEMCPY, _MEMSET = (
     Line(
@@ -43,7 +55,12 @@ _SLICE = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>'
     '<blob beside><if args>,"args":{<blob inside><blob own>}<end>}'
 )
-_GRAPH_LAUNCH = Line(",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _OF_WORK + ',"graph id":<int graph>}}')
+_GRAPH_LAUNCH = Line(
+    ",\n"
+    + _HEAD % ("graph_launch", '"graph <int graph>"')
+    + _OF_WORK
+    + ',"graph id":<int graph>}}'
+)
 
 #: CUPTI's stream of records without a stream, -1 in Kineto's files.
 _NO_STREAM = 0xFFFFFFFF
@@ -59,20 +76,30 @@ _WRITTEN = (
 
 class GpuEvents:
     def __init__(self, shared: Shared) -> None:
-        self._shared, self._trace = shared, shared.trace
-        self._devices = {(int(d["process"]), int(d["device"])): d for d in self._trace.devices}
+        self._shared = shared
+        self._trace = shared.trace
+        self._devices = {
+            (int(d["process"]), int(d["device"])): d for d in self._trace.devices
+        }
         self._kernel_names = Pieces(1, self._kernel_name)
         self._launches = Pieces(3, self._launch)
         self._copy_names = Pieces(3, self._copy_name)
         self._copies = Pieces(6, self._copy)
         self._created = Pieces(1, self._creation)
-        self._fill_names = Pieces(1, lambda memory: quoted(f"Memset ({_memory(memory)})"))
+        self._fill_names = Pieces(
+            1, lambda memory: quoted(f"Memset ({_memory(memory)})")
+        )
         self._fills = Pieces(2, lambda value, flags: own(value=value, flags=flags))
-        self._waits = Pieces(1, lambda kind: quoted(_SYNC_NAMES.get(kind, "Unknown Sync")))
+        self._waits = Pieces(
+            1, lambda kind: quoted(_SYNC_NAMES.get(kind, "Unknown Sync"))
+        )
         self._wait_own = Pieces(4, self._wait)
         self._slice_own = Pieces(5, self._slice)
         self._categories = Pieces(2, self._category)
-        self._device_of = {(int(c["process"]), int(c["context"])): int(c["device"]) for c in self._trace.contexts}
+        self._device_of = {
+            (int(c["process"]), int(c["context"])): int(c["device"])
+            for c in self._trace.contexts
+        }
 
     def kernels(self, rows: np.ndarray) -> bytes:
         return self._shared.write(
@@ -91,20 +118,27 @@ class GpuEvents:
             _MEMCPY,
             rows,
             **self._columns(rows),
-            name=self._copy_names(rows["kind"], rows["source_memory"], rows["destination_memory"]),
+            name=self._copy_names(
+                rows["kind"], rows["source_memory"], rows["destination_memory"]
+            ),
             own=self._copies(rows["flags"], *peers, rows["device"], rows["context"]),
             created=self._created(self._paths("memcpys", rows)),
         )
 
     def memsets(self, rows: np.ndarray) -> bytes:
-        name, fill = self._fill_names(rows["memory"]), self._fills(rows["value"], rows["flags"])
+        name = self._fill_names(rows["memory"])
+        fill = self._fills(rows["value"], rows["flags"])
         created = self._created(self._paths("memsets", rows))
-        return self._shared.write(_MEMSET, rows, **self._columns(rows), name=name, own=fill, created=created)
+        return self._shared.write(
+            _MEMSET, rows, **self._columns(rows), name=name, own=fill, created=created
+        )
 
     def synchronizations(self, rows: np.ndarray) -> bytes:
         waited, record = self._recorded.of(rows)
         other_record = np.where(rows["event_record"] == record, 0, rows["event_record"])
-        device = [self._device_of.get(key, 0) for key in rows[["process", "context"]].tolist()]
+        device = [
+            self._device_of.get(key, 0) for key in rows[["process", "context"]].tolist()
+        ]
         nowhere = rows["stream"] == 0
         placed = rows.copy()
         placed["stream"][nowhere] = _NO_STREAM
@@ -142,17 +176,23 @@ class GpuEvents:
     def _recorded(self) -> _Recorded:
         return _Recorded(self._trace)
 
-    def _columns(self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0) -> dict[str, Column]:
+    def _columns(
+        self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0
+    ) -> dict[str, Column]:
         """The columns of all GPU work. The thread id is the stream plus ``beside``."""
         device = rows["device"] if device is None else device
         stream = np.ascontiguousarray(rows["stream"]).view(np.int32)
-        where = self._shared.pid_tid.gpu(rows["process"], device, stream.astype(np.int64) + beside)
+        where = self._shared.pid_tid.gpu(
+            rows["process"], device, stream.astype(np.int64) + beside
+        )
         return {"device": device, "stream": stream, "where": where}
 
     # Pieces
 
     def _kernel_name(self, name: int) -> bytes:
-        return quoted(demangle(self._trace.strings[name]) if name else "(unknown kernel)")
+        return quoted(
+            demangle(self._trace.strings[name]) if name else "(unknown kernel)"
+        )
 
     def _launch(self, launch: int, process: int, device: int) -> bytes:
         """The arguments of a launch configuration on a device, each preceded by a comma."""
@@ -169,16 +209,23 @@ class GpuEvents:
             out |= {"grid": grid, "block": block}
         if values["graph"] or values["graph_node"]:
             out |= {"graph id": values["graph"], "graph node id": values["graph_node"]}
-        if origins := self._trace.origins:
+        origins = self._trace.origins
+        if origins:
             path = int(origins.path_of[origins.of_launches(process)[launch]])
             out |= {CREATED_IN: origins.text(path)} if path != OUTSIDE else {}
         name = self._trace.strings[values["name"]]
-        if codes := self._trace.codes:
+        codes = self._trace.codes
+        if codes:
             out["code hash"] = codes.text(process, name, values["code"])
         # The values that an import of this file assumes: it takes all shared memory as dynamic.
-        defaults = dict.fromkeys(values, 0) | {"dynamic_shared": shared, "carveout": 255}
+        defaults = dict.fromkeys(values, 0) | {
+            "dynamic_shared": shared,
+            "carveout": 255,
+        }
         more: dict[str, Any] = {
-            name: value for name, value in values.items() if name not in _WRITTEN and value != defaults[name]
+            name: value
+            for name, value in values.items()
+            if name not in _WRITTEN and value != defaults[name]
         }
         if values["name"] and demangle(name) != name:
             more["name"] = name
@@ -187,37 +234,61 @@ class GpuEvents:
     def _paths(self, table: str, rows: np.ndarray) -> np.ndarray:
         """The paths of the ranges in which the graph nodes of rows were created."""
         origins = self._trace.origins
-        return origins.path_of[origins.of_rows(table, rows)] if origins else np.full(len(rows), OUTSIDE, np.uint32)
+        if origins:
+            paths: np.ndarray = origins.path_of[origins.of_rows(table, rows)]
+            return paths
+        return np.full(len(rows), OUTSIDE, np.uint32)
 
     def _creation(self, path: int) -> bytes:
         origins = self._trace.origins
-        return members({CREATED_IN: origins.text(path)}) if origins and path != OUTSIDE else b""
+        if origins and path != OUTSIDE:
+            return members({CREATED_IN: origins.text(path)})
+        return b""
 
-    def _occupancy(self, launch: int, grid: list[int], block: list[int], process: int, device: int) -> dict[str, float]:
+    def _occupancy(
+        self, launch: int, grid: list[int], block: list[int], process: int, device: int
+    ) -> dict[str, float]:
         gpu = self._devices.get((process, device))
         if gpu is None or not gpu["multiprocessors"]:
             return {}
-        blocks, threads = math.prod(grid), math.prod(block)
+        blocks = math.prod(grid)
+        threads = math.prod(block)
         on_each = blocks / int(gpu["multiprocessors"])
         out = {"blocks per SM": round(on_each, 6)}
         if gpu["warp_size"]:
-            out["warps per SM"] = round(on_each * -(-threads // int(gpu["warp_size"])), 6)
+            out["warps per SM"] = round(
+                on_each * -(-threads // int(gpu["warp_size"])), 6
+            )
         limits = occupancy(gpu, self._trace.launches[launch : launch + 1])
         if limits is not None and limits.known[0]:
             # A small grid has fewer warps than fit.
             resident = min(float(limits.warps[0]), out["warps per SM"])
-            out["est. achieved occupancy %"] = round(100 * resident / int(gpu["max_warps_per_multiprocessor"]))
+            out["est. achieved occupancy %"] = round(
+                100 * resident / int(gpu["max_warps_per_multiprocessor"])
+            )
         return out
 
     @staticmethod
     def _copy_name(kind: int, source: int, destination: int) -> bytes:
-        return quoted(f"Memcpy {_MEMCPY_NAMES.get(kind, '<unknown>')} ({_memory(source)} -> {_memory(destination)})")
+        return quoted(
+            f"Memcpy {_MEMCPY_NAMES.get(kind, '<unknown>')} ({_memory(source)} -> {_memory(destination)})"
+        )
 
     @staticmethod
-    def _copy(flags: int, peer_context: int, source: int, destination: int, device: int, context: int) -> bytes:
+    def _copy(
+        flags: int,
+        peer_context: int,
+        source: int,
+        destination: int,
+        device: int,
+        context: int,
+    ) -> bytes:
         if peer_context < 0:
             return own(flags=flags)
-        contexts = (context, peer_context) if source == device else (peer_context, context)
+        if source == device:
+            contexts = (context, peer_context)
+        else:
+            contexts = (peer_context, context)
         peers = {
             "fromDevice": source, "inDevice": device, "toDevice": destination, "fromContext": contexts[0],
             "inContext": context, "toContext": contexts[1],
@@ -226,17 +297,31 @@ class GpuEvents:
 
     @staticmethod
     def _wait(record: int, status: int, flags: int, nowhere: int) -> bytes:
-        return own({"stream": 0} if nowhere else {}, event_record=record, status=status, flags=flags)
+        return own(
+            {"stream": 0} if nowhere else {},
+            event_record=record,
+            status=status,
+            flags=flags,
+        )
 
     @staticmethod
-    def _slice(kind: int, flags: int, context: int, correlation: int, behind: int) -> bytes:
+    def _slice(
+        kind: int, flags: int, context: int, correlation: int, behind: int
+    ) -> bytes:
         """cutrace's own argument, preceded by a comma if it comes ``behind`` another one."""
-        fields = own({"kind": kind} if kind >= 0 else {}, flags=flags, context=context, correlation=correlation)
+        fields = own(
+            {"kind": kind} if kind >= 0 else {},
+            flags=flags,
+            context=context,
+            correlation=correlation,
+        )
         return fields[0 if behind else 1 :]
 
     def _category(self, category: int, kind: int) -> bytes:
         if kind == 1 or not category:
-            return b'"gpu_user_annotation"' if kind == 1 else b'"gpu_slice"'
+            if kind == 1:
+                return b'"gpu_user_annotation"'
+            return b'"gpu_slice"'
         return quoted(self._trace.strings[category])
 
 
@@ -248,7 +333,10 @@ class _Recorded:
     """The stream and the correlation id of each recorded event that a synchronization waits for."""
 
     def __init__(self, trace: Trace) -> None:
-        waits = [_event_keys(rows[rows["event"] > 0]) for rows in trace.blocks("synchronizations")]
+        waits = [
+            _event_keys(rows[rows["event"] > 0])
+            for rows in trace.blocks("synchronizations")
+        ]
         self._keys = np.unique(np.concatenate(waits)) if waits else np.zeros(0, "S24")
         self._records = np.full((len(self._keys), 2), -1, np.int64)
         for rows in trace.blocks("cuda_events") if len(self._keys) else ():

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ...runbin.labels import ALLOCATIONS, JIT_OPERATIONS, POOL_OPERATIONS, UNIFIED_MEMORY_KINDS, allocation_notes
+from ...runbin.labels import (
+    ALLOCATIONS,
+    JIT_OPERATIONS,
+    POOL_OPERATIONS,
+    UNIFIED_MEMORY_KINDS,
+    allocation_notes,
+)
 from ...trace.rows import LATEST
 from ...trace_events import HOST_CATEGORIES, OVERHEADS, OWN
 from ..rows import payload_columns
@@ -19,7 +25,9 @@ from .shared import Shared
 _CALL = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
     '<if external_id>"External id":<int external_id>,<end><if cbid>"cbid":<int cbid>,<end>'
-    '"correlation":<int correlation><blob stack><if status>,"' + OWN + '":{"status":<int status>}<end>}}'
+    '"correlation":<int correlation><blob stack><if status>,"'
+    + OWN
+    + '":{"status":<int status>}<end>}}'
     '<if starts>,\n{"ph":"s","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}<end>'
 )
 _SAID = (
@@ -94,14 +102,28 @@ _JIT = Line(
 #: By table: its line, the field that names its events, and the arguments of :func:`_memory_name`.
 MEMORY = {
     "allocations": (_ALLOCATION, "operation", ("allocation", ALLOCATIONS, "")),
-    "memory_pools": (_POOL, "operation", ("memory pool", POOL_OPERATIONS, "memory pool ")),
+    "memory_pools": (
+        _POOL,
+        "operation",
+        ("memory pool", POOL_OPERATIONS, "memory pool "),
+    ),
     "unified_memory": (_UNIFIED, "kind", ("unified memory", UNIFIED_MEMORY_KINDS, "")),
     "jit": (_JIT, "operation", ("JIT", JIT_OPERATIONS, "")),
 }
 
 #: Arguments of NVTX events that are not fields of a payload.
 _NVTX_ARGUMENTS = frozenset(
-    ("domain", "category", "color", "payload", "payload bits", "payload type", "depth", "range id", "source")
+    (
+        "domain",
+        "category",
+        "color",
+        "payload",
+        "payload bits",
+        "payload type",
+        "depth",
+        "range id",
+        "source",
+    )
 )
 _NO_DEVICE = 0xFFFF
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -110,24 +132,41 @@ _OVERHEAD_NAMES = {number: name for name, number in OVERHEADS.items()}
 
 class HostEvents:
     def __init__(self, shared: Shared) -> None:
-        self._shared, self._trace, self._ranges = shared, shared.trace, 0
+        self._shared = shared
+        self._trace = shared.trace
+        self._ranges = 0
         strings = shared.trace.strings
         # Piece 0 is that of no domain, so that <if domain> is false for it.
-        self._domain_names = Pieces(1, lambda domain: quoted(strings[domain]) if domain else b"")
+        self._domain_names = Pieces(
+            1, lambda domain: quoted(strings[domain]) if domain else b""
+        )
         self._domain_names(np.zeros(1, np.int64))
-        self._domains = Pieces(1, lambda domain: b'"cuda_driver"' if domain == 1 else b'"cuda_runtime"')
-        self._calls = Pieces(1, lambda name: quoted(strings[name] if name else "(unknown call)"))
+        self._domains = Pieces(
+            1, lambda domain: b'"cuda_driver"' if domain == 1 else b'"cuda_runtime"'
+        )
+        self._calls = Pieces(
+            1, lambda name: quoted(strings[name] if name else "(unknown call)")
+        )
         self._categories = Pieces(2, self._category)
         self._counter_names = Pieces(3, self._counter_name)
         self._counter_own = Pieces(5, self._counter_told)
-        self._series = Pieces(1, lambda text: quoted(strings[text] if text else "value"))
+        self._series = Pieces(
+            1, lambda text: quoted(strings[text] if text else "value")
+        )
         self._phases = Pieces(1, lambda phase: bytes([phase]))
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
         self._tracks = Pieces(1, self._track)
         self._fields = Pieces(1, self._payload_fields)
-        self._overheads = Pieces(1, lambda kind: quoted(_OVERHEAD_NAMES.get(kind, "Unrecognized")))
-        self._allocation_notes = Pieces(1, lambda flags: members(allocation_notes(flags)))
-        self._memory_names = {table: Pieces(1, _memory_name(*names)) for table, (_, _, names) in MEMORY.items()}
+        self._overheads = Pieces(
+            1, lambda kind: quoted(_OVERHEAD_NAMES.get(kind, "Unrecognized"))
+        )
+        self._allocation_notes = Pieces(
+            1, lambda flags: members(allocation_notes(flags))
+        )
+        self._memory_names = {
+            table: Pieces(1, _memory_name(*names))
+            for table, (_, _, names) in MEMORY.items()
+        }
 
     def api_calls(self, rows: np.ndarray) -> bytes:
         functions = self._trace.functions[rows["function"]]
@@ -144,7 +183,8 @@ class HostEvents:
     def nvtx_ranges(self, rows: np.ndarray) -> bytes:
         """Start/end ranges may overlap and cross threads, so they become asynchronous slices."""
         started = rows["kind"] != 0
-        pushed, rows = rows[~started], rows[started]
+        pushed = rows[~started]
+        rows = rows[started]
         lines = self._shared.write(_PUSHED, pushed, **self._nvtx(pushed))
         numbers = np.arange(self._ranges, self._ranges + len(rows))
         self._ranges += len(rows)
@@ -163,10 +203,16 @@ class HostEvents:
     def _nvtx(self, rows: np.ndarray) -> dict[str, Column]:
         """The common columns of NVTX ranges and marks."""
         payload = payload_columns(rows)
-        number = np.where(payload["is_signed"], payload["signed"], payload["unsigned"].view(np.int64))
+        number = np.where(
+            payload["is_signed"], payload["signed"], payload["unsigned"].view(np.int64)
+        )
         bits = np.ascontiguousarray(rows["payload"]).view(np.int64)
         # A reader of signed integers would not restore these.
-        inexact = payload["is_float"] | (number != bits) | (payload["is_unsigned"] & (number < 0))
+        inexact = (
+            payload["is_float"]
+            | (number != bits)
+            | (payload["is_unsigned"] & (number < 0))
+        )
         known = payload["is_float"] | payload["is_signed"] | payload["is_unsigned"]
         return payload | {
             "is_signed": payload["is_signed"] | ~known, "inexact": inexact, "bits": bits,
@@ -178,7 +224,8 @@ class HostEvents:
         return self._complete(rows[~apart]) + self._begins_and_ends(rows[apart])
 
     def _complete(self, rows: np.ndarray) -> bytes:
-        ids, external = self._shared.arguments.ids(rows["arguments"]), rows["external"] > 0
+        ids = self._shared.arguments.ids(rows["arguments"])
+        external = rows["external"] > 0
         columns = self._described(rows, ids, external)
         columns["args"] = np.asarray(columns["args"]) | external
         return self._shared.write(_SLICE, rows, **columns)
@@ -190,22 +237,32 @@ class HostEvents:
         ended = rows["end"] > 0
         which = np.append(np.arange(len(rows)), np.flatnonzero(ended))
         begin = np.append(np.ones(len(rows), bool), np.zeros(int(ended.sum()), bool))
-        start, end = rows["start"][which], np.where(ended, rows["end"], LATEST + np.uint64(1))[which]
+        start = rows["start"][which]
+        end = np.where(ended, rows["end"], LATEST + np.uint64(1))[which]
         length = end - start
         time = np.where(begin, start, end)
         # At equal times: first ends, the last begun first; then begins, the longest first; then empty slices, each
         # begin before its end.
         empty = length == 0
         step = np.where(empty, 2, np.where(begin, 1, 0))
-        inner = np.where(begin, np.iinfo(np.int64).max - length.astype(np.int64), length.astype(np.int64))
+        inner = np.where(
+            begin,
+            np.iinfo(np.int64).max - length.astype(np.int64),
+            length.astype(np.int64),
+        )
         place = np.where(begin | empty, which, -which)
         order = np.lexsort((~begin, place, np.where(empty, 0, inner), step, time))
-        which, begin, time = which[order], begin[order], time[order]
+        which = which[order]
+        begin = begin[order]
+        time = time[order]
         rows = rows[which]
         ids = self._shared.arguments.ids(rows["arguments"])
-        asynchronous, older = rows["kind"] == 5, self._shared.arguments.phases(ids) == ord("S")
+        asynchronous = rows["kind"] == 5
+        older = self._shared.arguments.phases(ids) == ord("S")
         style = np.where(asynchronous, np.where(older, 2, 1), 0)
-        letters = np.array([list(b"EB"), list(b"eb"), list(b"FS")])[style, begin.astype(np.int64)]
+        letters = np.array([list(b"EB"), list(b"eb"), list(b"FS")])[
+            style, begin.astype(np.int64)
+        ]
         return self._shared.write(
             _BEGIN,
             rows,
@@ -219,13 +276,16 @@ class HostEvents:
         )
 
     def instants(self, rows: np.ndarray) -> bytes:
-        ids, tracked = self._shared.arguments.ids(rows["arguments"]), rows["track"] > 0
+        ids = self._shared.arguments.ids(rows["arguments"])
+        tracked = rows["track"] > 0
         phases = self._shared.arguments.phases(ids)
         return self._shared.write(
             _INSTANT,
             rows,
             **self._described(rows, ids),
-            phase=self._phases(np.where(phases > 0, phases, np.where(tracked, ord("n"), ord("i")))),
+            phase=self._phases(
+                np.where(phases > 0, phases, np.where(tracked, ord("n"), ord("i")))
+            ),
             scoped=~tracked,
             scope=self._scopes(rows["scope"]),
             track=tracked,
@@ -245,7 +305,13 @@ class HostEvents:
             cat=self._shared.names(rows["category"]),
             name=self._counter_names(rows["name"], rows["device"], rows["thread"]),
             series=self._series(rows["series"]),
-            own=self._counter_own(rows["name"], rows["device"], rows["thread"], rows["unit"], rows["series"] == 0),
+            own=self._counter_own(
+                rows["name"],
+                rows["device"],
+                rows["thread"],
+                rows["unit"],
+                rows["series"] == 0,
+            ),
         )
 
     def flows(self, rows: np.ndarray) -> bytes:
@@ -261,27 +327,46 @@ class HostEvents:
 
     def overheads(self, rows: np.ndarray) -> bytes:
         where = self._shared.pid_tid.overheads(rows["process"], rows["thread"])
-        return self._shared.write(_OVERHEAD, rows, name=self._overheads(rows["kind"]), where=where)
+        return self._shared.write(
+            _OVERHEAD, rows, name=self._overheads(rows["kind"]), where=where
+        )
 
     def memory(self, table: str, rows: np.ndarray) -> bytes:
         """Memory events become instants, because as slices they would overlap the slices of their thread."""
         thread = rows["thread"] if table == "jit" else np.zeros(len(rows), np.int64)
-        where, name = self._shared.pid_tid.host(rows["process"], thread), self._memory_names[table]
-        notes = {"notes": self._allocation_notes(rows["flags"])} if table == "allocations" else {}
-        return self._shared.write(MEMORY[table][0], rows, where=where, name=name(rows[MEMORY[table][1]]), **notes)
+        where = self._shared.pid_tid.host(rows["process"], thread)
+        name = self._memory_names[table]
+        if table == "allocations":
+            notes = {"notes": self._allocation_notes(rows["flags"])}
+        else:
+            notes = {}
+        return self._shared.write(
+            MEMORY[table][0],
+            rows,
+            where=where,
+            name=name(rows[MEMORY[table][1]]),
+            **notes,
+        )
 
     # Columns and pieces
 
-    def _described(self, rows: np.ndarray, ids: np.ndarray, behind: np.ndarray | int = 0) -> dict[str, Column]:
+    def _described(
+        self, rows: np.ndarray, ids: np.ndarray, behind: np.ndarray | int = 0
+    ) -> dict[str, Column]:
         """The common columns of slices and instants."""
-        kinds = rows["kind"] if "kind" in (rows.dtype.names or ()) else np.zeros(len(rows), np.uint8)
+        if "kind" in (rows.dtype.names or ()):
+            kinds = rows["kind"]
+        else:
+            kinds = np.zeros(len(rows), np.uint8)
         return self._shared.arguments.columns(ids, behind) | {
             "category": (rows["category"] > 0) | np.isin(kinds, list(HOST_CATEGORIES)),
             "cat": self._categories(rows["category"], kinds),
         }
 
     def _category(self, category: int, kind: int) -> bytes:
-        return quoted(self._trace.strings[category] if category else HOST_CATEGORIES.get(kind, ""))
+        return quoted(
+            self._trace.strings[category] if category else HOST_CATEGORIES.get(kind, "")
+        )
 
     def _counter_name(self, name: int, device: int, thread: int) -> bytes:
         """The name, which tells counters of a process apart: viewers ignore the thread of a counter."""
@@ -292,7 +377,9 @@ class HostEvents:
             text += f" (thread {thread})"
         return quoted(text)
 
-    def _counter_told(self, name: int, device: int, thread: int, unit: int, single: int) -> bytes:
+    def _counter_told(
+        self, name: int, device: int, thread: int, unit: int, single: int
+    ) -> bytes:
         """cutrace's own key of a counter, preceded by a comma, for fields that trace events lack."""
         fields: dict[str, Any] = {"single": True} if single else {}
         if unit:
@@ -313,7 +400,9 @@ class HostEvents:
         fields = {}
         for name, field in value.items():
             # Only a number would be read as the plain payload of the event.
-            taken = name in _NVTX_ARGUMENTS and (name != "payload" or isinstance(field, int))
+            taken = name in _NVTX_ARGUMENTS and (
+                name != "payload" or isinstance(field, int)
+            )
             fields[f"{name} (field)" if taken else name] = field
         return members(fields)
 
@@ -325,8 +414,12 @@ class HostEvents:
         return b',"id":' + (text.encode() if _NUMBER.fullmatch(text) else quoted(text))
 
 
-def _memory_name(what: str, labels: dict[int, str], prefix: str) -> Callable[[int], bytes]:
-    return lambda number: quoted(prefix + labels[number] if number and number in labels else f"{what} {number}")
+def _memory_name(
+    what: str, labels: dict[int, str], prefix: str
+) -> Callable[[int], bytes]:
+    return lambda number: quoted(
+        prefix + labels[number] if number and number in labels else f"{what} {number}"
+    )
 
 
 def _json(text: str) -> Any:
@@ -343,12 +436,16 @@ def _event_of_counter(rows: np.ndarray) -> np.ndarray:
     first[1:] = np.any([rows[key][1:] != rows[key][:-1] for key in keys], axis=0)
     group = np.cumsum(first)
     order = np.lexsort((rows["series"], group))
-    same = (group[order][1:] == group[order][:-1]) & (rows["series"][order][1:] == rows["series"][order][:-1])
+    same = (group[order][1:] == group[order][:-1]) & (
+        rows["series"][order][1:] == rows["series"][order][:-1]
+    )
     if not same.any():
         return first
     # How often the series occurred before in its group. An event begins when the maximum of this increases.
     run = np.append(True, ~same)
     again = np.zeros(len(rows), np.int64)
-    again[order] = np.arange(len(rows)) - np.maximum.accumulate(np.where(run, np.arange(len(rows)), 0))
+    again[order] = np.arange(len(rows)) - np.maximum.accumulate(
+        np.where(run, np.arange(len(rows)), 0)
+    )
     highest = np.maximum.accumulate(again + group * (len(rows) + 1))
     return np.asarray(first | np.append(False, highest[1:] > highest[:-1]))

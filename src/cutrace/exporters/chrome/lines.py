@@ -29,7 +29,9 @@ def quoted(text: str) -> bytes:
 def dumped(value: Any) -> bytes:
     """A value as JSON; NaN and infinities become texts."""
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
     except ValueError:
         plain = json.loads(json.dumps(value), parse_constant=str)
         text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
@@ -38,7 +40,9 @@ def dumped(value: Any) -> bytes:
 
 def members(values: dict[str, Any]) -> bytes:
     """The members of an object, preceded by a comma; empty if there are none."""
-    return b"," + dumped(values)[1:-1] if values else b""
+    if values:
+        return b"," + dumped(values)[1:-1]
+    return b""
 
 
 def own(more: Mapping[str, Any] | None = None, **fields: int) -> bytes:
@@ -81,15 +85,22 @@ class Line:
         return self._arrays.index((column, part))
 
     def write(self, columns: Mapping[str, Column], rows: int) -> bytes:
-        parts = {name: column if isinstance(column, tuple) else (column,) for name, column in columns.items()}
-        return encode_rows((self._program, [parts[name][part] for name, part in self._arrays]), rows)
+        parts = {
+            name: column if isinstance(column, tuple) else (column,)
+            for name, column in columns.items()
+        }
+        return encode_rows(
+            (self._program, [parts[name][part] for name, part in self._arrays]), rows
+        )
 
 
 class Pieces:
     """Pieces of JSON for tuples of numbers. ``make`` is called once for each tuple."""
 
     def __init__(self, width: int, make: Callable[..., bytes]) -> None:
-        self._blobs, self._keys, self._make = Blobs(), Keys(width), make
+        self._blobs = Blobs()
+        self._keys = Keys(width)
+        self._make = make
 
     def __call__(self, *columns: np.ndarray) -> tuple[np.ndarray, Blobs]:
         """The column with the pieces for the rows of some columns of numbers."""
@@ -132,9 +143,13 @@ def split(text: str) -> ArgumentParts:
     wrap = value.get(WRAP)
     if not isinstance(wrap, dict):
         inner = text.strip()[1:-1].strip()
-        return ArgumentParts(inside=b"," + inner.encode("utf-8", "replace") if inner else b"", empty=not inner)
+        return ArgumentParts(
+            inside=b"," + inner.encode("utf-8", "replace") if inner else b"",
+            empty=not inner,
+        )
     del value[WRAP]
-    end, phase = wrap.pop("end", None), wrap.pop("ph", "")
+    end = wrap.pop("end", None)
+    phase = wrap.pop("ph", "")
     return ArgumentParts(
         beside=members(wrap),
         inside=members(value),
@@ -149,8 +164,11 @@ class EventArguments:
     def __init__(self, strings: StringTable) -> None:
         self._strings = strings
         self._known = np.full(len(strings), -1, np.int64)
-        self._has_arguments, self._phases = bytearray(), bytearray()
-        self._beside, self._inside, self._of_end = Blobs(), Blobs(), Blobs()
+        self._has_arguments = bytearray()
+        self._phases = bytearray()
+        self._beside = Blobs()
+        self._inside = Blobs()
+        self._of_end = Blobs()
         self._known[0] = self._add(ArgumentParts())
 
     def ids(self, texts: np.ndarray) -> np.ndarray:
@@ -160,7 +178,9 @@ class EventArguments:
         ids: np.ndarray = self._known[texts]
         return ids
 
-    def columns(self, ids: np.ndarray, behind: np.ndarray | int = 0) -> dict[str, Column]:
+    def columns(
+        self, ids: np.ndarray, behind: np.ndarray | int = 0
+    ) -> dict[str, Column]:
         """The columns of parts. ``args`` says whether there is an object of arguments. ``behind`` is 1 where another
         argument precedes ``inside``."""
         pieces = ids.astype(np.uint32)
@@ -181,5 +201,7 @@ class EventArguments:
         self._inside.add(parts.inside)
         self._of_end.add(parts.of_end)
         self._has_arguments.append(bool(parts.inside) or parts.empty)
-        self._phases.append(ord(parts.phase) if len(parts.phase) == 1 and parts.phase.isascii() else 0)
+        self._phases.append(
+            ord(parts.phase) if len(parts.phase) == 1 and parts.phase.isascii() else 0
+        )
         return len(self._has_arguments) - 1

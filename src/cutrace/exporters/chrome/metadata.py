@@ -14,19 +14,35 @@ from .lines import dumped, quoted
 from .shared import WAITS, PidTid, as_dict, offset_of
 
 #: The tables of CUDA. A trace with rows in any of them gets the keys of a GPU trace.
-_CUDA = ("kernels", "memcpys", "memsets", "api_calls", "synchronizations", "devices", "graph_launches")
+_CUDA = (
+    "kernels",
+    "memcpys",
+    "memsets",
+    "api_calls",
+    "synchronizations",
+    "devices",
+    "graph_launches",
+)
 
 
 def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
     values = metadata(trace)
     if any(trace.count(name) for name in _CUDA):
-        values = {"schemaVersion": 1, "deviceProperties": _devices(trace)} | values | _versions(trace)
+        values = (
+            {"schemaVersion": 1, "deviceProperties": _devices(trace)}
+            | values
+            | _versions(trace)
+        )
     base = _base_time(trace)
-    if base is not None and ("schemaVersion" in values or "baseTimeNanoseconds" in values):
+    if base is not None and (
+        "schemaVersion" in values or "baseTimeNanoseconds" in values
+    ):
         values["baseTimeNanoseconds"] = base
     several = len(trace.processes) > 1 and "schemaVersion" in values
     values[OWN] = {"gpus": _gpus(trace, pid_tid)} if several else {}
-    return b"".join(b"%s: %s,\n" % (quoted(key), dumped(value)) for key, value in values.items())
+    return b"".join(
+        b"%s: %s,\n" % (quoted(key), dumped(value)) for key, value in values.items()
+    )
 
 
 def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
@@ -36,7 +52,9 @@ def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
         f"{count:,} rows of {name} are not in this file: it has no events for them"
         for name, count in unsupported.items()
     ]
-    return b",\n" + quoted(MISSING) + b": " + dumped(sentences) if sentences else b""
+    if sentences:
+        return b",\n" + quoted(MISSING) + b": " + dumped(sentences)
+    return b""
 
 
 def metadata(trace: Trace) -> dict[str, Any]:
@@ -58,8 +76,15 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
         if f.type in ("u32", "u64") and f.name not in DEVICE_PROPERTIES.values()
     ]
     for row in trace.devices:
-        device: dict[str, Any] = {"id": int(row["device"]), "name": trace.strings[row["name"]]}
-        device |= {key: int(row[f]) for key, f in DEVICE_PROPERTIES.items() if row[f] or f == "compute_minor"}
+        device: dict[str, Any] = {
+            "id": int(row["device"]),
+            "name": trace.strings[row["name"]],
+        }
+        device |= {
+            key: int(row[f])
+            for key, f in DEVICE_PROPERTIES.items()
+            if row[f] or f == "compute_minor"
+        }
         more: dict[str, Any] = {name: int(row[name]) for name in own if row[name]}
         if row["pci"]:
             more["pci"] = trace.strings[row["pci"]]
@@ -70,7 +95,14 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _versions(trace: Trace) -> dict[str, Any]:
-    info = next((p.info for p in trace.processes if "cupti_version" in p.info or "driver_version" in p.info), {})
+    info = next(
+        (
+            p.info
+            for p in trace.processes
+            if "cupti_version" in p.info or "driver_version" in p.info
+        ),
+        {},
+    )
     keys = ("cuda_driver_version", "cuda_runtime_version", "cupti_version")
     named = ((key, info.get(key.removeprefix("cuda_"))) for key in keys)
     return {key: version for key, version in named if isinstance(version, int)}
@@ -87,15 +119,32 @@ def _base_time(trace: Trace) -> int | None:
 def _gpus(trace: Trace, pid_tid: PidTid) -> list[dict[str, Any]]:
     """The processes of the process ids of devices and of overheads, except those of the first process."""
     used: dict[tuple[int, int], None] = {}
-    for name in ("kernels", "memcpys", "memsets", "graph_launches", "gpu_slices", "contexts", "devices"):
-        for rows in trace.blocks(name) if TABLES[name].start_field else [trace.table(name)]:
+    for name in (
+        "kernels",
+        "memcpys",
+        "memsets",
+        "graph_launches",
+        "gpu_slices",
+        "contexts",
+        "devices",
+    ):
+        for rows in (
+            trace.blocks(name) if TABLES[name].start_field else [trace.table(name)]
+        ):
             used |= dict.fromkeys(_pairs(rows))
     gpus: list[dict[str, Any]] = [
-        {"pid": pid_tid.device(process, device), "process": pid_tid.pid(process), "device": device}
+        {
+            "pid": pid_tid.device(process, device),
+            "process": pid_tid.pid(process),
+            "device": device,
+        }
         for process, device in sorted(used)
         if process
     ]
-    return gpus + [{"pid": pid_tid.overhead(p.index), "process": pid_tid.pid(p.index)} for p in trace.processes[1:]]
+    return gpus + [
+        {"pid": pid_tid.overhead(p.index), "process": pid_tid.pid(p.index)}
+        for p in trace.processes[1:]
+    ]
 
 
 def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
@@ -109,12 +158,17 @@ def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
 def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
     """Events that name processes and threads."""
     threads: dict[int, list[tuple[int, int]]] = {}
-    for process_index, thread, text in trace.threads[["process", "thread", "name"]].tolist():
+    for process_index, thread, text in trace.threads[
+        ["process", "thread", "name"]
+    ].tolist():
         threads.setdefault(process_index, []).append((thread, text))
     for process in trace.processes:
         where = pid_tid.where(process.index)
         # A process with a text as id has this text as name by default.
-        if "source_pid" not in process.info or process.info.get("name") not in (process.info["source_pid"], ""):
+        if "source_pid" not in process.info or process.info.get("name") not in (
+            process.info["source_pid"],
+            "",
+        ):
             yield _named("process_name", where, {"name": process.name})
         others = process.info.get("metadata_events")
         for other in others if isinstance(others, list) else ():
@@ -127,13 +181,17 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
             # A thread with a text as id has this text as name by default.
             name = trace.strings[text]
             if text_ids.get(str(thread)) != name:
-                yield _named("thread_name", pid_tid.where(process.index, thread), {"name": name})
+                yield _named(
+                    "thread_name", pid_tid.where(process.index, thread), {"name": name}
+                )
 
 
 def devices_and_streams(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
     """Events that name the devices and streams of the written GPU work."""
     names = {
-        (int(r["process"]), int(r["object"])): trace.strings[r["name"]] for r in trace.resource_names if r["kind"] == 1
+        (int(r["process"]), int(r["object"])): trace.strings[r["name"]]
+        for r in trace.resource_names
+        if r["kind"] == 1
     }
     for process, device in dict.fromkeys((p, d) for p, d, _ in pid_tid.streams):
         pid = pid_tid.device(process, device)
@@ -144,10 +202,20 @@ def devices_and_streams(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
         yield _named("process_sort_index", where, {"sort_index": 5_000_000 + pid})
     for process, device, thread in pid_tid.streams:
         where = b',"pid":%d,"tid":%d' % (pid_tid.device(process, device), thread)
-        stream, wait = (thread - WAITS, " (sync)") if thread >= WAITS - 1 else (thread, "")
-        yield _named("thread_name", where, {"name": names.get((process, stream), f"stream {stream}") + wait})
+        stream, wait = (
+            (thread - WAITS, " (sync)") if thread >= WAITS - 1 else (thread, "")
+        )
+        yield _named(
+            "thread_name",
+            where,
+            {"name": names.get((process, stream), f"stream {stream}") + wait},
+        )
         yield _named("thread_sort_index", where, {"sort_index": stream})
 
 
 def _named(name: str, where: bytes, arguments: Any) -> bytes:
-    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (quoted(name), where, dumped(arguments or {}))
+    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (
+        quoted(name),
+        where,
+        dumped(arguments or {}),
+    )

@@ -13,7 +13,8 @@ from ...trace_events import EXTERNAL_KIND, LAUNCHED_AT, STACK
 from .lines import Column, EventArguments, Line, Pieces, members, quoted
 
 #: The first process id of devices of further processes, and the number of ids for each process.
-_DEVICES, _DEVICES_A_PROCESS = 0x40000000, 0x10000
+_DEVICES = 0x40000000
+_DEVICES_A_PROCESS = 0x10000
 _OVERHEADS = 0x38000000
 #: The first thread id of waits.
 WAITS = 1_000_000
@@ -41,7 +42,9 @@ class PidTid:
                 pid = _DUPLICATES + process.index
             taken.add(pid)
             self._ids.append(pid)
-        self._threads = [as_dict(process.info.get("source_threads")) for process in trace.processes]
+        self._threads = [
+            as_dict(process.info.get("source_threads")) for process in trace.processes
+        ]
         #: Process, device and thread of the written GPU work.
         self.streams: list[tuple[int, int, int]] = []
         self.host = Pieces(2, self.where)
@@ -56,17 +59,31 @@ class PidTid:
         return self._threads[process].get(str(thread), thread)
 
     def device(self, process: int, device: int) -> int:
-        return device if process == 0 else _DEVICES + process * _DEVICES_A_PROCESS + device
+        if process == 0:
+            return device
+        return _DEVICES + process * _DEVICES_A_PROCESS + device
 
     def overhead(self, process: int) -> int:
         """The process id of the profiler's overheads in a process."""
-        return -1 if process == 0 else _OVERHEADS + process
+        if process == 0:
+            return -1
+        return _OVERHEADS + process
 
     def where(self, process: int, thread: int | None = None) -> bytes:
         """The ids of a process or of a thread as JSON, preceded by a comma."""
-        ids = {"pid": self.pid(process), "tid": None if thread is None else self.tid(process, thread)}
-        plain = {key: quoted(i) if isinstance(i, str) else json.dumps(i).encode() for key, i in ids.items()}
-        return b"".join(b',"%s":%s' % (key.encode(), plain[key]) for key in ids if ids[key] is not None)
+        ids = {
+            "pid": self.pid(process),
+            "tid": None if thread is None else self.tid(process, thread),
+        }
+        plain = {
+            key: quoted(i) if isinstance(i, str) else json.dumps(i).encode()
+            for key, i in ids.items()
+        }
+        return b"".join(
+            b',"%s":%s' % (key.encode(), plain[key])
+            for key in ids
+            if ids[key] is not None
+        )
 
     def _gpu(self, process: int, device: int, thread: int) -> bytes:
         self.streams.append((process, device, thread))
@@ -74,7 +91,10 @@ class PidTid:
 
     def _overhead(self, process: int, thread: int) -> bytes:
         tid = self.tid(process, thread)
-        return b',"pid":%d,"tid":%d' % (self.overhead(process), tid if isinstance(tid, int) else thread)
+        return b',"pid":%d,"tid":%d' % (
+            self.overhead(process),
+            tid if isinstance(tid, int) else thread,
+        )
 
 
 class CorrelationIndex:
@@ -82,12 +102,29 @@ class CorrelationIndex:
     as one number."""
 
     def __init__(self, trace: Trace) -> None:
-        keys = [np.unique(self.keys(rows)) for name in _STARTED for rows in trace.blocks(name)]
-        self._started = np.unique(np.concatenate(keys)) if keys else np.zeros(0, np.uint64)
-        externals = [rows[rows["kind"] == EXTERNAL_KIND] for rows in trace.blocks("external_correlations")]
+        keys = [
+            np.unique(self.keys(rows))
+            for name in _STARTED
+            for rows in trace.blocks(name)
+        ]
+        if keys:
+            self._started = np.unique(np.concatenate(keys))
+        else:
+            self._started = np.zeros(0, np.uint64)
+        externals = [
+            rows[rows["kind"] == EXTERNAL_KIND]
+            for rows in trace.blocks("external_correlations")
+        ]
         keys = [self.keys(rows) for rows in externals]
-        self._keys, at = np.unique(np.concatenate(keys) if keys else np.zeros(0, np.uint64), return_index=True)
-        self._externals = np.concatenate([rows["external"] for rows in externals])[at] if keys else self._keys
+        self._keys, at = np.unique(
+            np.concatenate(keys) if keys else np.zeros(0, np.uint64), return_index=True
+        )
+        if keys:
+            self._externals = np.concatenate([rows["external"] for rows in externals])[
+                at
+            ]
+        else:
+            self._externals = self._keys
 
     def externals(self, rows: np.ndarray) -> np.ndarray:
         """The external id of each row, 0 if it has none."""
@@ -102,7 +139,10 @@ class CorrelationIndex:
     @staticmethod
     def keys(rows: np.ndarray) -> np.ndarray:
         """The keys of rows, which are also the ids of flows from calls to work."""
-        return np.asarray(rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"].astype(np.uint64))
+        return np.asarray(
+            rows["process"].astype(np.uint64) << np.uint64(32)
+            | rows["correlation"].astype(np.uint64)
+        )
 
 
 def find(keys: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +158,8 @@ class Shared:
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self._offset = trace, offset_of(trace)
-        self.pid_tid, self.correlations = PidTid(trace), CorrelationIndex(trace)
+        self.pid_tid = PidTid(trace)
+        self.correlations = CorrelationIndex(trace)
         self.names = Pieces(1, lambda text: quoted(trace.strings[text]))
         self.arguments = EventArguments(trace.strings)
         self._python = trace.python_stacks
@@ -128,9 +169,14 @@ class Shared:
             "start": lambda rows: self.at(rows["start"]),
             "stop": lambda rows: self.at(rows["end"]),
             "time": lambda rows: self.at(rows["time"]),
-            "duration": lambda rows: np.where(rows["end"] > 0, rows["end"] - rows["start"], 0),
+            "duration": lambda rows: np.where(
+                rows["end"] > 0, rows["end"] - rows["start"], 0
+            ),
             "ended": lambda rows: rows["end"] > 0,
-            "bandwidth": lambda rows: rows["bytes"] / np.maximum(rows["end"] - rows["start"], 1).astype(np.float64),
+            "bandwidth": lambda rows: (
+                rows["bytes"]
+                / np.maximum(rows["end"] - rows["start"], 1).astype(np.float64)
+            ),
             "graphed": lambda rows: (rows["graph_node"] > 0) | (rows["graph"] > 0),
             "name": lambda rows: self.names(rows["name"]),
             "where": lambda rows: self.pid_tid.host(rows["process"], rows["thread"]),
@@ -144,12 +190,18 @@ class Shared:
         """The lines of rows. A column that is not given is a shared column or the field of this name."""
         for name in line.columns:
             if name not in columns:
-                columns[name] = self._columns[name](rows) if name in self._columns else rows[name]
+                columns[name] = (
+                    self._columns[name](rows) if name in self._columns else rows[name]
+                )
         return line.write(columns, len(rows))
 
     def _stack_of(self, calls: np.ndarray) -> Column:
         """The argument with the Python stack of each call, preceded by a comma."""
-        return self._stack_texts(self._python.of_rows(calls) if self._python else np.zeros(len(calls), np.uint32))
+        return self._stack_texts(
+            self._python.of_rows(calls)
+            if self._python
+            else np.zeros(len(calls), np.uint32)
+        )
 
     def _launch_of(self, work: np.ndarray) -> Column:
         """The argument with the Python frame of the launch of GPU work, preceded by a comma."""
@@ -158,10 +210,14 @@ class Shared:
         return self._places(self._python.innermost(self._python.of_rows(work)))
 
     def _stack(self, stack: int) -> bytes:
-        return members({STACK: self._python.text(stack)}) if self._python and stack else b""
+        if self._python and stack:
+            return members({STACK: self._python.text(stack)})
+        return b""
 
     def _place(self, frame: int) -> bytes:
-        return members({LAUNCHED_AT: self._python.place(frame)}) if self._python and frame else b""
+        if self._python and frame:
+            return members({LAUNCHED_AT: self._python.place(frame)})
+        return b""
 
     def at(self, times: np.ndarray) -> np.ndarray:
         """Convert times (ns) to those of the file."""
@@ -170,11 +226,19 @@ class Shared:
 
 def offset_of(trace: Trace) -> int:
     """The offset (ns) that an import added to the times of its file; 0 if processes have different offsets."""
-    offsets = {process.info.get("time_offset_ns", 0) for process in trace.processes if not process.alignment.moves}
+    offsets = {
+        process.info.get("time_offset_ns", 0)
+        for process in trace.processes
+        if not process.alignment.moves
+    }
     offset = offsets.pop() if len(offsets) == 1 else 0
-    return offset if isinstance(offset, int) and abs(offset) < 2**62 else 0
+    if isinstance(offset, int) and abs(offset) < 2**62:
+        return offset
+    return 0
 
 
 def as_dict(value: Any) -> dict[str, Any]:
     """A value of a process description if it is an object, else an empty one."""
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}

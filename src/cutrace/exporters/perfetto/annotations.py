@@ -46,9 +46,14 @@ class Annotations:
     """
 
     def __init__(
-        self, strings: StringTable, names: InternedNames, used: Iterable[int], reserved: Collection[str]
+        self,
+        strings: StringTable,
+        names: InternedNames,
+        used: Iterable[int],
+        reserved: Collection[str],
     ) -> None:
-        self._names, self._reserved = names, reserved
+        self._names = names
+        self._reserved = reserved
         self.pieces = Blobs()
         self._pieces = {b"": self.pieces.add(b"")}
         # By shared set: its texts, and the names of the numbers in the slice.
@@ -66,7 +71,11 @@ class Annotations:
 
     def columns(self, texts: np.ndarray) -> Columns:
         """Columns for rows with these string ids: ``shared``, ``text`` (an index into ``texts``) and ``texts``."""
-        return {"shared": self.shared_of[texts], "text": self.piece_of[texts], "texts": self.pieces}
+        return {
+            "shared": self.shared_of[texts],
+            "text": self.piece_of[texts],
+            "texts": self.pieces,
+        }
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
         """The number of the shared set of each row."""
@@ -89,25 +98,43 @@ class Annotations:
             return shared, b"".join(map(_whole_number, begins, numbers))
         own, texts = self._divide(data)
         if own is None:
-            own, texts = {}, {"arguments": text}
+            own = {}
+            texts = {"arguments": text}
         key = tuple(texts.items()), tuple(own)
         if key not in self._numbers:
             if len(self._shared) > MOST_SHARED:
                 values = _object(data) or texts
-                fields = [{"name": name, **_value(value, DEPTH)} for name, value in values.items()]
-                return UNSHARED, proto.encode("TrackEvent", {"debug_annotations": fields})
+                fields = [
+                    {"name": name, **_value(value, DEPTH)}
+                    for name, value in values.items()
+                ]
+                return UNSHARED, proto.encode(
+                    "TrackEvent", {"debug_annotations": fields}
+                )
             self._numbers[key] = len(self._shared)
             self._shared.append((texts, tuple(own)))
-        iids = {name: self._names.entry("debug_annotation_names", name).iid for name in own}
+        iids = {
+            name: self._names.entry("debug_annotation_names", name).iid for name in own
+        }
         if numbers:
             # Reuse the result for similar texts only if each integer is exactly one annotation.
             probes = range(_PROBE, _PROBE + len(numbers))
             parts[2::3] = [b"%d" % probe for probe in probes]
-            if self._divide(b"".join(parts)) == (dict(zip(own, probes, strict=False)), texts):
-                begins = [proto.encode("DebugAnnotation", {"name_iid": iid}) + _INT_VALUE for iid in iids.values()]
+            if self._divide(b"".join(parts)) == (
+                dict(zip(own, probes, strict=False)),
+                texts,
+            ):
+                begins = [
+                    proto.encode("DebugAnnotation", {"name_iid": iid}) + _INT_VALUE
+                    for iid in iids.values()
+                ]
                 self._similar[around] = self._numbers[key], begins
-        fields = [{"name_iid": iids[name], **_value(value, 0)} for name, value in own.items()]
-        return self._numbers[key], proto.encode("TrackEvent", {"debug_annotations": fields})
+        fields = [
+            {"name_iid": iids[name], **_value(value, 0)} for name, value in own.items()
+        ]
+        return self._numbers[key], proto.encode(
+            "TrackEvent", {"debug_annotations": fields}
+        )
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
         """The numbers and the texts of a JSON object. Lists and objects become text, several of them one text.
@@ -115,12 +142,25 @@ class Annotations:
         values = _object(data)
         if values is None:
             return None, {}
-        own = {name: value for name, value in values.items() if _is_number(value) and name not in self._reserved}
+        own = {
+            name: value
+            for name, value in values.items()
+            if _is_number(value) and name not in self._reserved
+        }
         values = {name: value for name, value in values.items() if name not in own}
-        deep = {name: value for name, value in values.items() if isinstance(value, list | dict)}
+        deep = {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, list | dict)
+        }
         if len(deep) > 1 and "arguments" not in values:
-            values = {name: value for name, value in values.items() if name not in deep} | {"arguments": deep}
-        return own, {name: v if isinstance(v, str) else json.dumps(v) for name, v in values.items()}
+            values = {
+                name: value for name, value in values.items() if name not in deep
+            } | {"arguments": deep}
+        return own, {
+            name: v if isinstance(v, str) else json.dumps(v)
+            for name, v in values.items()
+        }
 
     def _piece(self, piece: bytes) -> int:
         if piece not in self._pieces:
@@ -139,7 +179,9 @@ def _object(data: bytes) -> dict[str, Any] | None:
         values = json.loads(data.decode())
     except (ValueError, RecursionError):
         return None
-    return values if isinstance(values, dict) else None
+    if isinstance(values, dict):
+        return values
+    return None
 
 
 def _is_number(value: Any) -> bool:
@@ -155,7 +197,9 @@ def _value(value: Any, depth: int) -> dict[str, Any]:
     if isinstance(value, int):
         if 0 <= value < 1 << 64:
             return {"uint_value" if value >> 63 else "int_value": value}
-        return {"int_value": value} if -(1 << 63) <= value < 0 else {"string_value": str(value)}
+        if -(1 << 63) <= value < 0:
+            return {"int_value": value}
+        return {"string_value": str(value)}
     if isinstance(value, float):
         return {"double_value": value}
     if value is None:
@@ -166,4 +210,8 @@ def _value(value: Any, depth: int) -> dict[str, Any]:
         return {"string_value": json.dumps(value)}
     if isinstance(value, list):
         return {"array_values": [_value(item, depth - 1) for item in value]}
-    return {"dict_entries": [{"name": name, **_value(item, depth - 1)} for name, item in value.items()]}
+    return {
+        "dict_entries": [
+            {"name": name, **_value(item, depth - 1)} for name, item in value.items()
+        ]
+    }

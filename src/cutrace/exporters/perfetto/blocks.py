@@ -27,11 +27,20 @@ class Blocks:
     """The blocks of the tables that become events. Reports progress, counts the rows without known times by table
     (``unknown``), and puts slices that never ended into the spool ``still_open``."""
 
-    def __init__(self, trace: Trace, file: PacketFile, progress: Progress | None) -> None:
-        self.trace, self.file, self._progress = trace, file, progress
+    def __init__(
+        self, trace: Trace, file: PacketFile, progress: Progress | None
+    ) -> None:
+        self.trace = trace
+        self.file = file
+        self._progress = progress
         self.unknown = dict.fromkeys(TABLES, 0)
-        infos = [info for name in (*GPU_TABLES, *HOST_TABLES, PC_SAMPLES) for info in trace.block_infos(name)]
-        self._total, self._done = sum(info.rows for info in infos), 0
+        infos = [
+            info
+            for name in (*GPU_TABLES, *HOST_TABLES, PC_SAMPLES)
+            for info in trace.block_infos(name)
+        ]
+        self._total = sum(info.rows for info in infos)
+        self._done = 0
         self._block: Callable[[BlockInfo], tuple[Any, np.ndarray]] = trace.block
         self._read: set[int] = set()  # offsets of blocks
         self.still_open: Spool  # set for each group of processes
@@ -41,7 +50,9 @@ class Blocks:
 
     def of(self, process: int, *tables: str) -> list[BlockInfo]:
         """The blocks of some tables of a process, table by table, in rising time."""
-        return [info for table in tables for info in self._blocks.get((table, process), [])]
+        return [
+            info for table in tables for info in self._blocks.get((table, process), [])
+        ]
 
     def rows(self, process: int) -> int:
         """The number of rows of a process that become events."""
@@ -49,9 +60,15 @@ class Blocks:
 
     def ahead(self, infos: Iterable[BlockInfo]) -> ReadBlock:
         """A function that returns the rows of blocks; the threads of the file read these ahead in rising time."""
-        return self.file.read_ahead(self.trace.block, sorted(infos, key=lambda info: info.first_time))
+        return self.file.read_ahead(
+            self.trace.block, sorted(infos, key=lambda info: info.first_time)
+        )
 
-    def read_ahead(self, infos: Iterable[BlockInfo], prepare: Callable[[BlockInfo, np.ndarray], Any]) -> None:
+    def read_ahead(
+        self,
+        infos: Iterable[BlockInfo],
+        prepare: Callable[[BlockInfo, np.ndarray], Any],
+    ) -> None:
         """Read blocks ahead for :meth:`read`, which then returns what ``prepare`` makes of their rows, in any
         thread."""
 
@@ -59,7 +76,9 @@ class Blocks:
             rows, unknown = self.trace.block(info)
             return prepare(info, rows), unknown
 
-        self._block = self.file.read_ahead(block, sorted(infos, key=lambda info: info.first_time))
+        self._block = self.file.read_ahead(
+            block, sorted(infos, key=lambda info: info.first_time)
+        )
 
     def read(self, info: BlockInfo) -> Any:  # what `prepare` returns
         """The rows of a block with known times, prepared. Counts the block at the first call."""

@@ -48,10 +48,12 @@ KEPT_FREE = 16 << 20
 NEAR_IDS = 1 << 21
 
 #: Bytes of rows to read for a window, and bytes to keep in memory for later windows.
-GPU_WINDOW, GPU_KEPT = 2 << 20, 32 << 20
+GPU_WINDOW = 2 << 20
+GPU_KEPT = 32 << 20
 
 #: The rows of a large process, and the largest number of processes whose host events are written together.
-_FEW_ROWS, _MOST_PROCESSES = 1 << 16, 8
+_FEW_ROWS = 1 << 16
+_MOST_PROCESSES = 8
 
 #: The number of derived counter values in a block.
 _SPOOLED = 1 << 14
@@ -66,7 +68,9 @@ _UNSOUGHT = "synchronizations not matched with the work they waited for: too man
 _UNLOOKED = "NVTX ranges on streams not matched with the work in them: too many"
 
 #: Names of annotations from fields of rows that also have arguments of the source.
-_RESERVED = frozenset(name for t in host_tables.TABLES if t.text for name in t.arguments)
+_RESERVED = frozenset(
+    name for t in host_tables.TABLES if t.text for name in t.arguments
+)
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -78,7 +82,9 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     if compress not in (None, "zstd", "deflate"):
         raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
     if compress and path.suffix == ".gz":
-        raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
+        raise CutraceError(
+            "compress the whole file with .gz or its packets with --compress, not both"
+        )
     # The C library returns freed blocks to the system, which clears them for the next use. After a larger block is
     # freed once, the library keeps such blocks.
     np.empty(KEPT_FREE, np.uint8)
@@ -92,11 +98,14 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 
 
 def _write(trace: Trace, output: Output, request: Request) -> None:
-    blocks, descriptors = Blocks(trace, output.file, request.progress), Descriptors(trace)
-    uuids, names = write_header(output, descriptors), KernelNames(trace.strings, output.names)
+    blocks = Blocks(trace, output.file, request.progress)
+    descriptors = Descriptors(trace)
+    uuids = write_header(output, descriptors)
+    names = KernelNames(trace.strings, output.names)
     with_text, texts = _texts(trace)
     annotations = Annotations(trace.strings, output.names, texts, _RESERVED)
-    flows, range_metrics = Flows(trace.blocks("flows")), RangeMetrics(trace)
+    flows = Flows(trace.blocks("flows"))
+    range_metrics = RangeMetrics(trace)
     stacks = StackArguments(trace.python_stacks) if trace.python_stacks else None
     moved = Counter(dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0))
     free_id = 0
@@ -108,18 +117,41 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             for process in group:
                 submissions = Submissions(free_id, min(blocks.rows(process), NEAR_IDS))
                 spool = derived_rows if request.derived else None
-                derived = _write_work(process, blocks, output, descriptors, names, submissions, spool, request.ranges)
+                derived = _write_work(
+                    process,
+                    blocks,
+                    output,
+                    descriptors,
+                    names,
+                    submissions,
+                    spool,
+                    request.ranges,
+                )
                 waits = derived.waits.of_calls() if derived else None
                 if derived:
                     count = sum(info.rows for info in blocks.of(process, "allocations"))
-                    memory[process] = MemoryCounters(descriptors, process, (trace.start, trace.end), count)
-                    moved.update({_UNSOUGHT: derived.waits.dropped, _UNLOOKED: derived.projection.dropped})
+                    memory[process] = MemoryCounters(
+                        descriptors, process, (trace.start, trace.end), count
+                    )
+                    moved.update(
+                        {
+                            _UNSOUGHT: derived.waits.dropped,
+                            _UNLOOKED: derived.projection.dropped,
+                        }
+                    )
                 shared = (annotations, with_text, range_metrics)
-                columns[process] = HostColumns(*shared, flows, submissions, waits, stacks)
+                columns[process] = HostColumns(
+                    *shared, flows, submissions, waits, stacks
+                )
                 pending += _write_samples(process, blocks, output, descriptors)
                 free_id = submissions.end
-            host = HostWriter(blocks, columns, memory, HostTracks(output, descriptors, uuids), output)
-            blocks.read_ahead([block for block in pending if isinstance(block, BlockInfo)], host.prepare)
+            host = HostWriter(
+                blocks, columns, memory, HostTracks(output, descriptors, uuids), output
+            )
+            blocks.read_ahead(
+                [block for block in pending if isinstance(block, BlockInfo)],
+                host.prepare,
+            )
             host.write(host_tables.TABLES, [*pending, *derived_rows.blocks])
             host.write(host_tables.OPEN_TABLES, blocks.still_open.blocks)
         moved.update({_SPILLED: host.spilled, _DETACHED: host.detached})
@@ -140,18 +172,32 @@ def _write_work(
     """Write the GPU work of a process. With a spool, derive data from it, put projected ranges and counters into the
     spool, and return the rest."""
     queues = Queues(descriptors, process)
-    indices = [StyleIndex(table, descriptors, process, output, queues, names) for table in gpu_tables.TABLES]
-    events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
+    indices = [
+        StyleIndex(table, descriptors, process, output, queues, names)
+        for table in gpu_tables.TABLES
+    ]
+    events = {
+        index.table.name: GpuEvents(index, output, submissions) for index in indices
+    }
     with output.file.thread(_WINDOWS_AHEAD) as thread:
-        counters = WorkCounters(descriptors, process, queues, (blocks.trace.start, blocks.trace.end))
+        counters = WorkCounters(
+            descriptors, process, queues, (blocks.trace.start, blocks.trace.end)
+        )
         derived = None
         if derived_rows:
-            derived = DerivedWork(blocks, process, queues, counters, derived_rows, thread, ranges)
-        blocks.read_ahead(blocks.of(process, *GPU_TABLES), lambda info, rows: events[info.table or ""].prepare(rows))
+            derived = DerivedWork(
+                blocks, process, queues, counters, derived_rows, thread, ranges
+            )
+        blocks.read_ahead(
+            blocks.of(process, *GPU_TABLES),
+            lambda info, rows: events[info.table or ""].prepare(rows),
+        )
         _write_gpu(process, blocks, output, events, derived)
         thread.wait()
     if derived and derived_rows:
-        for rows in counters.rows([descriptors.devices.queue_name(process, *key) for key in queues.keys]):
+        for rows in counters.rows(
+            [descriptors.devices.queue_name(process, *key) for key in queues.keys]
+        ):
             for begin in range(0, len(rows), _SPOOLED):
                 derived_rows.add(COUNTED, rows[begin : begin + _SPOOLED])
     return derived
@@ -190,7 +236,9 @@ def _texts(trace: Trace) -> tuple[frozenset[str], list[int]]:
     """The tables whose rows have arguments in JSON, and the string ids of these."""
     used = np.zeros(len(trace.strings), bool)
     tables = set()
-    for name in dict.fromkeys(table.name for table in host_tables.TABLES if table.text and not table.derived):
+    for name in dict.fromkeys(
+        table.name for table in host_tables.TABLES if table.text and not table.derived
+    ):
         for info in trace.block_infos(name):
             for rows in trace.block(info):
                 used[rows[TEXT]] = True
@@ -218,21 +266,30 @@ class DerivedWork:
         thread: OrderedThread,
         by: RangesBy,
     ) -> None:
-        trace, self._counters, self._thread = blocks.trace, counters, thread
+        trace = blocks.trace
+        self._counters = counters
+        self._thread = thread
         # Without NVTX ranges nothing is projected.
-        ranges = blocks.of(process, *RANGE_TABLES) if blocks.of(process, "nvtx_ranges") else []
+        if blocks.of(process, "nvtx_ranges"):
+            ranges = blocks.of(process, *RANGE_TABLES)
+        else:
+            ranges = []
         read = blocks.ahead([*blocks.of(process, "api_calls"), *ranges])
         ranges_ahead = RangesAhead(read, ranges, by)
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"), ranges_ahead)
         self.projection = Projection(ranges_ahead, self.launches, queues, projected)
-        self._replays = Replays(trace.origins, process, queues, projected) if trace.origins else None
+        self._replays: Replays | None = None
+        if trace.origins:
+            self._replays = Replays(trace.origins, process, queues, projected)
         self._waits = blocks.file.submit(Waits, trace, process, queues)
 
     @property
     def waits(self) -> Waits:
         return self._waits.result()
 
-    def window(self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]) -> list[Lists | None]:
+    def window(
+        self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]
+    ) -> list[Lists | None]:
         """Add the work of a window, and blocks of ``calls`` that may have launched it. Returns the event ids that the
         rows of each part waited for, None for a part without waits."""
         queues = [part.queues for part in parts]
@@ -240,7 +297,11 @@ class DerivedWork:
         return self.waits.window(parts, queues)
 
     def _derive(
-        self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
+        self,
+        until: int,
+        calls: Sequence[BlockInfo],
+        parts: Sequence[GpuPart],
+        queues: Sequence[np.ndarray],
     ) -> None:
         for info in calls:
             self.launches.read(info)
@@ -248,7 +309,8 @@ class DerivedWork:
         for part, queue in zip(parts, queues, strict=True):
             self._counters.add(part)
             if self.launches.known:
-                rows, wanted = part.rows, self.projection.active
+                rows = part.rows
+                wanted = self.projection.active
                 columns = rows["correlation"], rows["start"], rows["end"], queue
                 self.launches.calls.launch(*columns, *self._counters.depth, wanted)
         self.projection.settle(until)
@@ -259,7 +321,11 @@ class DerivedWork:
 
 
 def _write_gpu(
-    process: int, blocks: Blocks, output: Output, events: Mapping[str, GpuEvents], derived: DerivedWork | None
+    process: int,
+    blocks: Blocks,
+    output: Output,
+    events: Mapping[str, GpuEvents],
+    derived: DerivedWork | None,
 ) -> None:
     """Write the GPU work of a process. The last window, and a window with too many bytes of rows in memory, take whole
     blocks. So does each window if nothing is derived."""
@@ -280,10 +346,18 @@ def _write_gpu(
             order.release()
         else:
             order.advance(until)
-        for moment, calls in derived.launches.steps(until) if derived else [(NEVER, [])]:
-            parts = [block.before(moment) for block in live if block.written < len(block.rows)]
+        for moment, calls in (
+            derived.launches.steps(until) if derived else [(NEVER, [])]
+        ):
+            parts = [
+                block.before(moment)
+                for block in live
+                if block.written < len(block.rows)
+            ]
             parts = [part for part in parts if len(part)]
-            waits: Sequence[Lists | None] = derived.window(moment, calls, parts) if derived else [None] * len(parts)
+            waits: Sequence[Lists | None] = (
+                derived.window(moment, calls, parts) if derived else [None] * len(parts)
+            )
             for part, waited in zip(parts, waits, strict=True):
                 events[part.block.index.table.name].write(part, waited)
             del parts  # to release their blocks

@@ -17,8 +17,10 @@ from .proto import Columns
 MOST = 1 << 19
 
 #: The first new id for flows whose id is in use, and for flows whose id is a text in the source.
-_AGAIN, _TEXT_IDS = np.uint64(1 << 62), np.uint64(1 << 63)
-_BEGIN, _END = ord("s"), ord("f")
+_AGAIN = np.uint64(1 << 62)
+_TEXT_IDS = np.uint64(1 << 63)
+_BEGIN = ord("s")
+_END = ord("f")
 #: The fields that identify a flow.
 _FLOW = ("category", "name", "id", "text")
 
@@ -35,13 +37,18 @@ class Flows:
         self._again[0] = self._again[first + 1] = False
         if self._again.any():
             self._times = begins["time"]
-            self._anywhere, self._within = _Begins(begins, _FLOW), _Begins(begins, ("process", *_FLOW))
+            self._anywhere = _Begins(begins, _FLOW)
+            self._within = _Begins(begins, ("process", *_FLOW))
 
     def columns(self, rows: np.ndarray) -> Columns:
         """Columns of steps: ``phase``, ``id`` (uint64), ``bind_to_enclosing``."""
         texts = rows["text"].astype(np.uint64) | _TEXT_IDS
         ids = self._renamed(rows, np.where(rows["text"] > 0, texts, rows["id"]))
-        return {"phase": rows["phase"], "id": ids, "bind_to_enclosing": rows["flags"] & 1}
+        return {
+            "phase": rows["phase"],
+            "id": ids,
+            "bind_to_enclosing": rows["flags"] & 1,
+        }
 
     def _renamed(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         if not self._again.any():
@@ -72,13 +79,16 @@ class _Begins:
         kind = np.minimum(np.searchsorted(self._kinds, hashes), len(self._kinds) - 1)
         latest = kind << 32 | before
         entry = self._sorted[np.searchsorted(self._sorted, latest, "right") - 1]
-        known = (self._kinds[kind] == hashes) & (entry >> 32 == kind) & (entry <= latest)
+        known = (
+            (self._kinds[kind] == hashes) & (entry >> 32 == kind) & (entry <= latest)
+        )
         return np.where(known, entry & 0xFFFFFFFF, 0)
 
 
 def _begins(blocks: Iterable[np.ndarray]) -> np.ndarray:
     """The rows that begin flows, in rising time; no rows if they are more than :data:`MOST`."""
-    parts, count = [np.zeros(0, TABLES["flows"].dtype)], 0
+    parts = [np.zeros(0, TABLES["flows"].dtype)]
+    count = 0
     for rows in blocks:
         begins = rows[rows["phase"] == _BEGIN]
         count += len(begins)

@@ -43,7 +43,8 @@ class GpuBlock:
 
     def before(self, moment: int) -> GpuPart:
         """The rows that begin before ``moment`` and are not in a part yet."""
-        starts, end = self.rows["start"], len(self.rows)
+        starts = self.rows["start"]
+        end = len(self.rows)
         if starts[-1] >= moment:
             end = int(np.searchsorted(np.ascontiguousarray(starts), np.uint64(moment)))
         part = GpuPart(self, self.written, end)
@@ -87,8 +88,13 @@ class GpuPart:
 class GpuEvents:
     """Writes the rows of one table of one process, part by part."""
 
-    def __init__(self, index: StyleIndex, output: Output, submissions: Submissions) -> None:
-        self._table, self._index, self._output, self._submissions = index.table, index, output, submissions
+    def __init__(
+        self, index: StyleIndex, output: Output, submissions: Submissions
+    ) -> None:
+        self._table = index.table
+        self._index = index
+        self._output = output
+        self._submissions = submissions
         self._common = index.common
         # _template also adds the names of the arguments to index.common.
         self._templates = {waits: self._template(waits) for waits in (False, True)}
@@ -102,14 +108,23 @@ class GpuEvents:
         if "bandwidth" in self._table.arguments:
             computed["bandwidth"] = _bandwidth(rows["bytes"], computed["duration"])
         frames = self._index.frames(rows)
-        return GpuRows(rows, frames, *self._index.keys().ids(self._index.columns(rows, frames)), computed)
+        return GpuRows(
+            rows,
+            frames,
+            *self._index.keys().ids(self._index.columns(rows, frames)),
+            computed,
+        )
 
     def block(self, part: GpuRows) -> GpuBlock:
         """A block, whose styles get numbers and whose events get ids."""
         frames = None if part.frames is None else part.frames[part.first]
         styles = self._index.of(chosen(part.rows, part.first), frames).take(part.kinds)
         return GpuBlock(
-            self._index, part.rows, styles, self._submissions.assign(part.rows["correlation"]), part.computed
+            self._index,
+            part.rows,
+            styles,
+            self._submissions.assign(part.rows["correlation"]),
+            part.computed,
         )
 
     def write(self, part: GpuPart, waits: Lists | None = None) -> None:
@@ -134,10 +149,15 @@ class GpuEvents:
             "styles": self._index.events,
             "prefixes": self._output.prefixes,
         }
-        columns |= {name: rows[name] for name in self._table.arguments if name not in block.computed} | block.computed
+        columns |= {
+            name: rows[name]
+            for name in self._table.arguments
+            if name not in block.computed
+        } | block.computed
         if waits:
             columns["wait_offsets"], columns["waits"] = waits
-        stream, offsets = self._templates[waits is not None].bind(columns), np.array([part.begin, part.end], np.uint32)
+        stream = self._templates[waits is not None].bind(columns)
+        offsets = np.array([part.begin, part.end], np.uint32)
         self._output.events([stream], [self._sequence], offsets, rows["start"])
 
     def _open(self) -> None:

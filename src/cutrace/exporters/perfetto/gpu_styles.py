@@ -19,7 +19,15 @@ from ...trace.strings import StringTable
 from . import proto
 from .descriptors import COMPUTE, Descriptors
 from .gpu_tables import ABSENT, QUEUE_FIELDS, GpuTable
-from .packets import Interned, InternedNames, InternedRefs, InternedTexts, Output, SentNumbers, Sequence
+from .packets import (
+    Interned,
+    InternedNames,
+    InternedRefs,
+    InternedTexts,
+    Output,
+    SentNumbers,
+    Sequence,
+)
 from .proto import Columns, FromColumn, Piece, SegmentPiece, String, Template, When
 
 _DIMENSIONS = {
@@ -32,11 +40,22 @@ _UNKNOWN = "(unknown kernel)"
 
 #: What a style consists of: its family and queue, the path of ranges in which its graph node was created, the ids of
 #: its name and of the text about its code (0 for none), and the numbers of its names among the names of kernels.
-_STYLE = np.dtype([(name, np.uint32) for name in ("family", "queue", "path", "name", "code", "mangled", "demangled")])
+_STYLE = np.dtype(
+    [
+        (name, np.uint32)
+        for name in ("family", "queue", "path", "name", "code", "mangled", "demangled")
+    ]
+)
 
 _QUEUE_ENTRY = Template(
     "InternedData",
-    {"gpu_specifications": {"iid": FromColumn("iid"), "name": String("queue", "names"), "category": COMPUTE}},
+    {
+        "gpu_specifications": {
+            "iid": FromColumn("iid"),
+            "name": String("queue", "names"),
+            "category": COMPUTE,
+        }
+    },
 )
 
 
@@ -61,7 +80,8 @@ class Queues(KeyIndex):
 
     def __init__(self, descriptors: Descriptors, process: int) -> None:
         super().__init__(*QUEUE_FIELDS)
-        self._devices, self._process = descriptors.devices, process
+        self._devices = descriptors.devices
+        self._process = process
         self.queue_ids = self.context_ids = self.gpus = np.zeros(0, np.uint32)
         self._names = Blobs()
         self._contexts: dict[int, Interned] = {}
@@ -73,7 +93,8 @@ class Queues(KeyIndex):
         return numbers
 
     def _describe(self, keys: Ordered[tuple[int, ...]]) -> None:
-        devices, process = self._devices, self._process
+        devices = self._devices
+        process = self._process
         described = []
         for device, context, stream in keys:
             queue_id, name = devices.queue(process, device, context, stream)
@@ -88,11 +109,17 @@ class Queues(KeyIndex):
 
     def contexts(self, queues: np.ndarray) -> list[Interned]:
         """The interned entries of the contexts of some streams."""
-        return [self._contexts[iid] for iid in distinct(self.context_ids[queues]).tolist()]
+        return [
+            self._contexts[iid] for iid in distinct(self.context_ids[queues]).tolist()
+        ]
 
     def entries(self, queues: np.ndarray) -> bytes:
         """The interned entries of some streams, encoded."""
-        columns: Columns = {"iid": self.queue_ids[queues], "queue": queues, "names": self._names}
+        columns: Columns = {
+            "iid": self.queue_ids[queues],
+            "queue": queues,
+            "names": self._names,
+        }
         return _QUEUE_ENTRY.rows(columns, len(queues))
 
 
@@ -102,13 +129,16 @@ class KernelNames:
 
     def __init__(self, strings: StringTable, names: InternedNames) -> None:
         self._strings = strings
-        self.mangled, self.demangled = Blobs(), InternedTexts(names, "event_names")
+        self.mangled = Blobs()
+        self.demangled = InternedTexts(names, "event_names")
         # By string id, and last for unknown kernels: the id of the event's name, 0 where it was not looked up yet, and
         # the number of the mangled name.
         self._ids = np.zeros(len(strings) + 1, np.uint32)
         self._mangled = np.zeros(len(strings) + 1, np.uint32)
 
-    def describe(self, styles: np.ndarray, names: np.ndarray, known: np.ndarray) -> None:
+    def describe(
+        self, styles: np.ndarray, names: np.ndarray, known: np.ndarray
+    ) -> None:
         """Set the names of styles, given the string ids in their launch configurations, where these are ``known``."""
         names = np.where(known, names, len(self._strings))
         self._look_up(distinct(names[self._ids[names] == 0]))
@@ -117,16 +147,29 @@ class KernelNames:
         styles["demangled"] = self.demangled.numbers(styles["name"])
 
     def _look_up(self, strings: np.ndarray) -> None:
-        mangled = [self._strings[n] if n < len(self._strings) else _UNKNOWN for n in strings.tolist()]
-        self._mangled[strings] = [self.mangled.add(proto.utf8(name)) for name in mangled]
+        mangled = [
+            self._strings[n] if n < len(self._strings) else _UNKNOWN
+            for n in strings.tolist()
+        ]
+        self._mangled[strings] = [
+            self.mangled.add(proto.utf8(name)) for name in mangled
+        ]
         self._ids[strings] = self.demangled.add([demangle(name) for name in mangled])
 
 
 class _CodeTexts:
     """What the trace says about the machine code of kernels of one process, as interned texts."""
 
-    def __init__(self, codes: KernelCodes, strings: StringTable, process: int, names: InternedNames) -> None:
-        self._codes, self._strings, self._process = codes, strings, process
+    def __init__(
+        self,
+        codes: KernelCodes,
+        strings: StringTable,
+        process: int,
+        names: InternedNames,
+    ) -> None:
+        self._codes = codes
+        self._strings = strings
+        self._process = process
         self.texts = InternedTexts(names, "debug_annotation_string_values")
         self._keys = Keys(2)
         self._ids = np.zeros(0, np.uint32)  # of texts, by key
@@ -136,7 +179,10 @@ class _CodeTexts:
         # A known code has the same text for all names.
         keys, new = self._keys.ids([np.where(codes == 0, names, np.uint32(0)), codes])
         pairs = zip(names[new].tolist(), codes[new].tolist(), strict=True)
-        texts = [self._codes.text(self._process, self._strings[name], code) for name, code in pairs]
+        texts = [
+            self._codes.text(self._process, self._strings[name], code)
+            for name, code in pairs
+        ]
         self._ids = np.append(self._ids, self.texts.add(texts))
         ids: np.ndarray = self._ids[keys]
         return ids
@@ -146,8 +192,11 @@ class SentStyles:
     """The styles, families, queues and texts whose interned entries a sequence has received."""
 
     def __init__(self) -> None:
-        self.styles, self.families, self.queues = SentNumbers(), SentNumbers(), SentNumbers()
-        self.names, self.codes = SentNumbers(), SentNumbers()
+        self.styles = SentNumbers()
+        self.families = SentNumbers()
+        self.queues = SentNumbers()
+        self.names = SentNumbers()
+        self.codes = SentNumbers()
 
 
 class StyleIndex:
@@ -162,19 +211,32 @@ class StyleIndex:
         queues: Queues,
         names: KernelNames,
     ) -> None:
-        self.table, self._descriptors, self._process, self._output = table, descriptors, process, output
-        self._queues, self._names = queues, names
+        self.table = table
+        self._descriptors = descriptors
+        self._process = process
+        self._output = output
+        self._queues = queues
+        self._names = names
         trace = descriptors.trace
-        self._origins, self._python_stacks = trace.origins, trace.python_stacks
-        self._codes = _CodeTexts(trace.codes, trace.strings, process, output.names) if trace.codes else None
-        self.fields = tuple(dict.fromkeys((*table.number_fields, *table.family_fields, *QUEUE_FIELDS)))
+        self._origins = trace.origins
+        self._python_stacks = trace.python_stacks
+        self._codes: _CodeTexts | None = None
+        if trace.codes:
+            self._codes = _CodeTexts(trace.codes, trace.strings, process, output.names)
+        self.fields = tuple(
+            dict.fromkeys((*table.number_fields, *table.family_fields, *QUEUE_FIELDS))
+        )
         self._keys = self.keys()
         # A family also depends on whether the launch configuration is known, on the creation of the graph node, and on
         # the Python frame of the launch.
         self._family_fields = ("device", *table.family_fields)
-        self._family_keys = Keys(len(self._family_fields) + len(table.launch_fields) + 3)
+        self._family_keys = Keys(
+            len(self._family_fields) + len(table.launch_fields) + 3
+        )
         # By style.
-        self._rows = np.zeros(0, [(f, TABLES[table.name].dtype[f]) for f in self.fields])
+        self._rows = np.zeros(
+            0, [(f, TABLES[table.name].dtype[f]) for f in self.fields]
+        )
         self._styles = np.zeros(0, _STYLE)
         #: By style, the encoded fields of the event.
         self.events = Blobs()
@@ -182,7 +244,8 @@ class StyleIndex:
         # before and in the arguments.
         self._family_names = np.zeros(0, np.uint32)
         self._refs: list[InternedRefs] = []
-        self._kernel_pieces, self._argument_pieces = Blobs(), Blobs()
+        self._kernel_pieces = Blobs()
+        self._argument_pieces = Blobs()
         #: The interned entries that every sequence with such styles needs.
         self.common = InternedRefs(output.names)
         self._event, self._kernel = self._event_template(), self._kernel_template()
@@ -197,20 +260,27 @@ class StyleIndex:
     def columns(self, rows: np.ndarray, frames: np.ndarray | None) -> list[np.ndarray]:
         """The columns that make the style of rows. ``frames`` are those of :meth:`frames`."""
         columns = [rows[f] for f in self.fields]
-        return columns if frames is None else [*columns, frames]
+        if frames is None:
+            return columns
+        return [*columns, frames]
 
     def frames(self, rows: np.ndarray) -> np.ndarray | None:
         """The innermost Python frame of the launching call of each row, 0 if unknown; None in a trace without stacks.
         Thread-safe."""
         if self._python_stacks is None:
             return None
-        return self._python_stacks.innermost(self._python_stacks.of(self._process, rows["correlation"]))
+        return self._python_stacks.innermost(
+            self._python_stacks.of(self._process, rows["correlation"])
+        )
 
     def of(self, rows: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
         """The styles of rows."""
         styles, new = self._keys.ids(self.columns(rows, frames))
         if len(new):
-            self._add(rows[new], np.zeros(len(new), np.uint32) if frames is None else frames[new])
+            self._add(
+                rows[new],
+                np.zeros(len(new), np.uint32) if frames is None else frames[new],
+            )
         return styles
 
     def queues_of(self, styles: np.ndarray) -> np.ndarray:
@@ -233,26 +303,44 @@ class StyleIndex:
         if self.table.launched:
             encoded += self._names.demangled.entries(sent.names.add(chosen["name"]))
         if self._codes:
-            encoded += self._codes.texts.entries(sent.codes.add(chosen["code"][chosen["code"] != 0]))
+            encoded += self._codes.texts.entries(
+                sent.codes.add(chosen["code"][chosen["code"] != 0])
+            )
         sequence.intern(entries, encoded)
         self._write_kernels(styles, chosen, sequence)
 
-    def _write_kernels(self, styles: np.ndarray, chosen: np.ndarray, sequence: Sequence) -> None:
+    def _write_kernels(
+        self, styles: np.ndarray, chosen: np.ndarray, sequence: Sequence
+    ) -> None:
         """Write the interned kernels of styles."""
         rows = self._rows[styles]
-        columns: Columns = dict(self.table.numbers(self._descriptors, self._process, rows))
+        columns: Columns = dict(
+            self.table.numbers(self._descriptors, self._process, rows)
+        )
         columns |= {name: rows[name] for name in QUEUE_FIELDS}
-        columns |= {name: chosen[name] for name in ("family", "code", "mangled", "demangled")}
+        columns |= {
+            name: chosen[name] for name in ("family", "code", "mangled", "demangled")
+        }
         columns["iid"] = styles + 1
         columns |= {"kernels": self._kernel_pieces, "arguments": self._argument_pieces}
-        columns |= {"mangled_names": self._names.mangled, "demangled_names": self._names.demangled.texts}
+        columns |= {
+            "mangled_names": self._names.mangled,
+            "demangled_names": self._names.demangled.texts,
+        }
         columns["prefixes"] = self._output.prefixes
-        self._output.events([self._kernel.bind(columns)], [sequence], np.array([0, len(styles)], np.uint32))
+        self._output.events(
+            [self._kernel.bind(columns)],
+            [sequence],
+            np.array([0, len(styles)], np.uint32),
+        )
 
     def _add(self, rows: np.ndarray, frames: np.ndarray) -> None:
         """Add the styles of rows, one for each."""
         first = len(self)
-        launches = self._descriptors.trace.launches[rows["launch"]] if self.table.launched else None
+        if self.table.launched:
+            launches = self._descriptors.trace.launches[rows["launch"]]
+        else:
+            launches = None
         styles = np.zeros(len(rows), _STYLE)
         self._find_families(styles, rows, launches, frames)
         styles["queue"] = self._queues.of(rows)
@@ -262,7 +350,9 @@ class StyleIndex:
             known = rows["launch"] != 0
             self._names.describe(styles, launches["name"], known)
             if self._codes:
-                styles["code"][known] = self._codes.of(launches["name"][known], launches["code"][known])
+                styles["code"][known] = self._codes.of(
+                    launches["name"][known], launches["code"][known]
+                )
         self._styles = np.append(self._styles, styles)
         self._rows.resize(len(self), refcheck=False)
         for f in self._rows.dtype.names or ():
@@ -270,7 +360,11 @@ class StyleIndex:
         self._encode_events(styles, first, rows, launches)
 
     def _find_families(
-        self, styles: np.ndarray, rows: np.ndarray, launches: np.ndarray | None, frames: np.ndarray
+        self,
+        styles: np.ndarray,
+        rows: np.ndarray,
+        launches: np.ndarray | None,
+        frames: np.ndarray,
     ) -> None:
         """Set the families and paths of styles, and describe new families."""
         columns = [rows[f] for f in self._family_fields]
@@ -281,12 +375,25 @@ class StyleIndex:
             known = rows["launch"] != 0
         if self._origins:
             nodes = self._origins.of(self._process, self.table.name, rows)
-            styles["path"], creation = self._origins.path_of[nodes], self._origins.creations[0][nodes]
-        styles["family"], new = self._family_keys.ids([*columns, known, creation, frames])
-        for row, number, frame in zip(rows[new], creation[new].tolist(), frames[new].tolist(), strict=True):
+            styles["path"], creation = (
+                self._origins.path_of[nodes],
+                self._origins.creations[0][nodes],
+            )
+        styles["family"], new = self._family_keys.ids(
+            [*columns, known, creation, frames]
+        )
+        for row, number, frame in zip(
+            rows[new], creation[new].tolist(), frames[new].tolist(), strict=True
+        ):
             self._add_family(row, number, frame)
 
-    def _encode_events(self, styles: np.ndarray, first: int, rows: np.ndarray, launches: np.ndarray | None) -> None:
+    def _encode_events(
+        self,
+        styles: np.ndarray,
+        first: int,
+        rows: np.ndarray,
+        launches: np.ndarray | None,
+    ) -> None:
         """Encode the fields of the events of new styles, which are numbered from ``first``."""
         queues = styles["queue"]
         columns: Columns = {
@@ -297,7 +404,11 @@ class StyleIndex:
             "iid": np.arange(first + 1, len(self) + 1),
         }
         if launches is not None:
-            columns |= {name: launches[name] for dimension in _DIMENSIONS.values() for name in dimension.values()}
+            columns |= {
+                name: launches[name]
+                for dimension in _DIMENSIONS.values()
+                for name in dimension.values()
+            }
             columns["launch"] = rows["launch"]
         encode_pieces(self.events, self._event.bind(columns), len(rows))
 
@@ -307,16 +418,28 @@ class StyleIndex:
             return {}
         path, thread, call = self._origins.creations[1][number]
         text = self._origins.text(path)
-        return {"created_in": text, "created_by": f"{call or 'a call'}, thread {thread}" if thread else None}
+        return {
+            "created_in": text,
+            "created_by": f"{call or 'a call'}, thread {thread}" if thread else None,
+        }
 
     def _launched(self, frame: int) -> dict[str, int | str | None]:
         """The argument of the Python frame of a launch."""
-        return {"launched_at": self._python_stacks.place(frame)} if frame and self._python_stacks else {}
+        if frame and self._python_stacks:
+            return {"launched_at": self._python_stacks.place(frame)}
+        return {}
 
     def _add_family(self, row: np.void, creation: int, frame: int) -> None:
-        family, refs = self.table.describe(self._descriptors, self._process, row), InternedRefs(self._output.names)
-        arguments = {**family.arguments, **self._created(creation), **self._launched(frame)}
-        encoded = proto.encode("InternedComputeKernel", {"args": refs.compute_args(arguments)})
+        family = self.table.describe(self._descriptors, self._process, row)
+        refs = InternedRefs(self._output.names)
+        arguments = {
+            **family.arguments,
+            **self._created(creation),
+            **self._launched(frame),
+        }
+        encoded = proto.encode(
+            "InternedComputeKernel", {"args": refs.compute_args(arguments)}
+        )
         self._argument_pieces.add(encoded)
         self._kernel_pieces.add(proto.encode("InternedComputeKernel", family.kernel))
         name = 0 if self.table.launched else refs.name("event_names", family.name)
@@ -326,20 +449,28 @@ class StyleIndex:
     def _event_template(self) -> Template:
         event: dict[str, Any] = {
             "hw_queue_iid": FromColumn("queue"),
-            "stage_iid": self.common.add(self._descriptors.devices.stage(self.table.stage)),
+            "stage_iid": self.common.add(
+                self._descriptors.devices.stage(self.table.stage)
+            ),
             "gpu_id": FromColumn("gpu", omit=0),  # 0 is the default
             "context": FromColumn("context"),
             "name_iid": FromColumn("name"),
             "kernel_iid": FromColumn("iid"),
         }
         if self.table.launched:
-            launch = {name: {axis: FromColumn(c) for axis, c in dim.items()} for name, dim in _DIMENSIONS.items()}
+            launch = {
+                name: {axis: FromColumn(c) for axis, c in dim.items()}
+                for name, dim in _DIMENSIONS.items()
+            }
             event["launch"] = When("launch", launch)
         return Template("GpuRenderStageEvent", event)
 
     def _kernel_template(self) -> Template:
         def argument(name: str, kind: str, column: str = "") -> dict[str, Any]:
-            return {"name_iid": self.common.name("compute_arg_names", name), kind: FromColumn(column or name)}
+            return {
+                "name_iid": self.common.name("compute_arg_names", name),
+                kind: FromColumn(column or name),
+            }
 
         kernel: dict[str, Any] = {"iid": FromColumn("iid")}
         if self.table.launched:
@@ -350,10 +481,19 @@ class StyleIndex:
         args.append(Piece("family", "arguments"))
         if self._codes:
             args.append(When("code", argument("code_hash", "string_value_iid", "code")))
-        args += [When(name, argument(name, "uint_value"), unless=ABSENT) for name in self.table.counts]
         args += [
-            When("occupancy_limit_blocks", argument(name, "double_value"), unless=ABSENT) for name in self.table.ratios
+            When(name, argument(name, "uint_value"), unless=ABSENT)
+            for name in self.table.counts
+        ]
+        args += [
+            When(
+                "occupancy_limit_blocks", argument(name, "double_value"), unless=ABSENT
+            )
+            for name in self.table.ratios
         ]
         kernel["args"] = args
-        packet = {"sequence": SegmentPiece("prefixes"), "interned_data": {"compute_kernels": kernel}}
+        packet = {
+            "sequence": SegmentPiece("prefixes"),
+            "interned_data": {"compute_kernels": kernel},
+        }
         return Template("Trace", {"packet": packet})

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...analysis.occupancy import UNLIMITED, occupancy, volume
-from ...runbin.labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
+from ...runbin.labels import (
+    CACHE_CONFIGS,
+    LAUNCH_TYPES,
+    MEMCPY_KINDS,
+    MEMORY_KINDS,
+    label,
+)
 from .descriptors import Descriptors
 
 QUEUE_FIELDS = ("device", "context", "stream")
@@ -58,7 +64,9 @@ class GpuTable:
     launch_fields: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     ratios: tuple[str, ...] = ()
-    numbers: Callable[[Descriptors, int, np.ndarray], dict[str, np.ndarray]] = lambda *_: {}
+    numbers: Callable[[Descriptors, int, np.ndarray], dict[str, np.ndarray]] = (
+        lambda *_: {}
+    )
     arguments: tuple[str, ...] = ()
 
     @property
@@ -79,15 +87,24 @@ def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
         launch = trace.launches[int(row["launch"])]
         cluster = [int(launch[f"cluster_{axis}"]) for axis in "xyz"]
         arguments |= {
-            "shared_mem_driver": None if device_row is None else int(device_row["shared_reserved_per_block"]),
+            "shared_mem_driver": None
+            if device_row is None
+            else int(device_row["shared_reserved_per_block"]),
             "func_cache_config": CACHE_CONFIGS.get(int(launch["cache_executed"])),
-            "func_cache_config_requested": CACHE_CONFIGS.get(int(launch["cache_requested"])),
+            "func_cache_config_requested": CACHE_CONFIGS.get(
+                int(launch["cache_requested"])
+            ),
             "cluster_size": "x".join(map(str, cluster)) if any(cluster) else None,
             "launch_type": LAUNCH_TYPES.get(int(launch["launch_type"])),
         }
     if device_row is None or not device_row["compute_major"]:
         return Family(arguments)
-    return Family(arguments, kernel={"arch": f"sm_{device_row['compute_major']}{device_row['compute_minor']}"})
+    return Family(
+        arguments,
+        kernel={
+            "arch": f"sm_{device_row['compute_major']}{device_row['compute_minor']}"
+        },
+    )
 
 
 def memcpy_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
@@ -98,7 +115,10 @@ def memcpy_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
         arguments[name] = label(MEMORY_KINDS, int(row[name]))
     arguments["asynchronous"] = int(row["flags"]) & 1 or None
     if row["kind"] == 10 or row["source_device"] != row["destination_device"]:
-        arguments |= {name: int(row[name]) for name in ("source_device", "destination_device", "peer_context")}
+        arguments |= {
+            name: int(row[name])
+            for name in ("source_device", "destination_device", "peer_context")
+        }
     return Family(arguments, f"Memcpy {kind}")
 
 
@@ -106,7 +126,10 @@ def memset_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
     """A kind of fill."""
     memory = label(MEMORY_KINDS, int(row["memory"]))
     asynchronous = int(row["flags"]) & 1 or None
-    return Family({"value": int(row["value"]), "memory": memory, "asynchronous": asynchronous}, "Memset")
+    return Family(
+        {"value": int(row["value"]), "memory": memory, "asynchronous": asynchronous},
+        "Memset",
+    )
 
 
 def graph_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
@@ -141,18 +164,27 @@ OCCUPANCY_COUNTS = {
     "occupancy_limit_shared_mem": "limit_shared",
     "sm__maximum_warps_avg_per_active_cycle": "warps",
 }
-OCCUPANCY_RATIOS = {"waves_per_multiprocessor": "waves", "sm__maximum_warps_per_active_cycle_pct": "percent"}
+OCCUPANCY_RATIOS = {
+    "waves_per_multiprocessor": "waves",
+    "sm__maximum_warps_per_active_cycle_pct": "percent",
+}
 
 
-def kernel_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+def kernel_numbers(
+    descriptors: Descriptors, process: int, rows: np.ndarray
+) -> dict[str, np.ndarray]:
     """The launch configuration and the theoretical occupancy of kernels, as columns."""
     launches = descriptors.trace.launches[rows["launch"]]
     known = rows["launch"] != 0
-    blocks, threads = volume(launches, "grid"), volume(launches, "block")
+    blocks = volume(launches, "grid")
+    threads = volume(launches, "block")
     sizes = zip(SIZES, (blocks, threads, blocks * threads), strict=True)
     out = {name: _present(values, known) for name, values in sizes}
     for name, (of, nothing) in LAUNCH_COUNTS.items():
-        out[name] = _present(launches[of], known if nothing is None else known & (launches[of] != nothing))
+        out[name] = _present(
+            launches[of],
+            known if nothing is None else known & (launches[of] != nothing),
+        )
     out |= {name: np.full(len(rows), ABSENT, np.uint64) for name in OCCUPANCY_COUNTS}
     out |= {name: np.zeros(len(rows)) for name in OCCUPANCY_RATIOS}
     for device in sorted(set(rows["device"].tolist())):
@@ -169,7 +201,9 @@ def kernel_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> 
     return out
 
 
-def graph_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+def graph_numbers(
+    descriptors: Descriptors, process: int, rows: np.ndarray
+) -> dict[str, np.ndarray]:
     """The graph and the graph node of GPU work."""
     return {name: _present(rows[name], rows[name] != 0) for name in GRAPH_FIELDS}
 

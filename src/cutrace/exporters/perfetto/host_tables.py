@@ -53,12 +53,27 @@ PROJECTED = Table(
     (
         Field("start", "u64", "ns", "begin of the first work"),
         Field("end", "u64", "ns", "end of the last work"),
-        Field("work", "u8", "", "1: work of the range's own thread, 2: adopted work, 3: both"),
+        Field(
+            "work",
+            "u8",
+            "",
+            "1: work of the range's own thread, 2: adopted work, 3: both",
+        ),
         *(
             field
             for field in LAYOUT["nvtx_ranges"].fields
             if field.name
-            in ("payload", "name", "domain", "category", "color", "thread", "process", "payload_type", "arguments")
+            in (
+                "payload",
+                "name",
+                "domain",
+                "category",
+                "color",
+                "thread",
+                "process",
+                "payload_type",
+                "arguments",
+            )
         ),
         *(SHARED[name] for name in ("stream", "context", "device")),
     ),
@@ -156,15 +171,24 @@ def _texts(trace: Trace, row: np.void, *names: str) -> list[str]:
 def _api_call(trace: Trace, row: np.void) -> Style:
     function = trace.functions[int(row["function"])]
     name = trace.strings[int(function["name"])] if row["function"] else "(unknown call)"
-    category = {1: "cuda_driver", 2: "cuda_runtime"}.get(int(function["domain"]), "cuda")
-    return Style(name, (category,), {"return_value": int(function["status"])}, {"gpu_api": CUDA})
+    category = {1: "cuda_driver", 2: "cuda_runtime"}.get(
+        int(function["domain"]), "cuda"
+    )
+    return Style(
+        name, (category,), {"return_value": int(function["status"])}, {"gpu_api": CUDA}
+    )
 
 
 def _nvtx(trace: Trace, row: np.void) -> Style:
     domain = trace.strings[int(row["domain"])]
     categories: tuple[str, ...] = (f"nvtx.{domain}",) if domain else ("nvtx",)
     category = int(row["category"])
-    name_id = trace.category_names.get((int(row["process"]), int(row["domain"]), category)) if category else None
+    if category:
+        name_id = trace.category_names.get(
+            (int(row["process"]), int(row["domain"]), category)
+        )
+    else:
+        name_id = None
     category_name = None if name_id is None else trace.strings[name_id]
     if category_name:
         categories = (*categories, category_name)
@@ -179,11 +203,17 @@ def _nvtx(trace: Trace, row: np.void) -> Style:
 
 def _nvtx_mark(trace: Trace, row: np.void) -> Style:
     style = _nvtx(trace, row)
-    return style._replace(categories=("cutrace",)) if row["source"] else style
+    if row["source"]:
+        return style._replace(categories=("cutrace",))
+    return style
 
 
 #: The argument of a projected range that says how much of its work was launched by other threads.
-_ADOPTED: dict[int, dict[str, Any]] = {1: {}, 2: {"adopted": "all"}, 3: {"adopted": "some"}}
+_ADOPTED: dict[int, dict[str, Any]] = {
+    1: {},
+    2: {"adopted": "all"},
+    3: {"adopted": "some"},
+}
 
 
 def _projected(trace: Trace, row: np.void) -> Style:
@@ -200,47 +230,74 @@ def _replayed(trace: Trace, row: np.void) -> Style:
 def _synchronization(trace: Trace, row: np.void) -> Style:
     kind = label(SYNCHRONIZATIONS, int(row["type"]))
     numbers = _numbers(row, "context", "status", "flags")
-    return Style(f"synchronize {kind}", ("cuda_synchronization",), {"type": kind, **numbers})
+    return Style(
+        f"synchronize {kind}", ("cuda_synchronization",), {"type": kind, **numbers}
+    )
 
 
 def _overhead(trace: Trace, row: np.void) -> Style:
-    return Style(label(OVERHEADS, int(row["kind"])), ("overhead",), _numbers(row, "kind"))
+    return Style(
+        label(OVERHEADS, int(row["kind"])), ("overhead",), _numbers(row, "kind")
+    )
 
 
 def _jit(trace: Trace, row: np.void) -> Style:
-    operation, entry = label(JIT_OPERATIONS, int(row["operation"])), label(JIT_ENTRIES, int(row["entry"]))
+    operation = label(JIT_OPERATIONS, int(row["operation"]))
+    entry = label(JIT_ENTRIES, int(row["entry"]))
     cache = _texts(trace, row, "cache_path")[0] or None
-    arguments = {"operation": operation, "entry": entry, **_numbers(row, "device"), "cache_path": cache}
+    arguments = {
+        "operation": operation,
+        "entry": entry,
+        **_numbers(row, "device"),
+        "cache_path": cache,
+    }
     return Style(f"JIT {operation} ({entry})", ("jit",), arguments)
 
 
 def _unified_memory(trace: Trace, row: np.void) -> Style:
     numbers = _numbers(row, "kind", "source_device", "destination_device", "flags")
-    return Style(label(UNIFIED_MEMORY_KINDS, int(row["kind"])), ("unified_memory",), numbers)
+    return Style(
+        label(UNIFIED_MEMORY_KINDS, int(row["kind"])), ("unified_memory",), numbers
+    )
 
 
 def _allocation(trace: Trace, row: np.void) -> Style:
-    operation, memory = label(ALLOCATIONS, int(row["operation"])), label(MEMORY_KINDS, int(row["memory"]))
+    operation = label(ALLOCATIONS, int(row["operation"]))
+    memory = label(MEMORY_KINDS, int(row["memory"]))
     arguments: dict[str, int | str | None] = {**_numbers(row, "device", "context")}
     flags = int(row["flags"])
-    arguments |= {"asynchronous": flags & 1, "pool_type": POOL_TYPES.get(int(row["pool_type"]))}
+    arguments |= {
+        "asynchronous": flags & 1,
+        "pool_type": POOL_TYPES.get(int(row["pool_type"])),
+    }
     arguments |= allocation_notes(flags)
     return Style(
-        f"{operation} {memory} memory", ("memory",), arguments | {"source": _texts(trace, row, "source")[0] or None}
+        f"{operation} {memory} memory",
+        ("memory",),
+        arguments | {"source": _texts(trace, row, "source")[0] or None},
     )
 
 
 def _memory_pool(trace: Trace, row: np.void) -> Style:
-    arguments = {"pool_type": POOL_TYPES.get(int(row["pool_type"])), **_numbers(row, "device")}
-    return Style(f"pool {label(POOL_OPERATIONS, int(row['operation']))}", ("memory",), arguments)
+    arguments = {
+        "pool_type": POOL_TYPES.get(int(row["pool_type"])),
+        **_numbers(row, "device"),
+    }
+    return Style(
+        f"pool {label(POOL_OPERATIONS, int(row['operation']))}", ("memory",), arguments
+    )
 
 
 def _environment(trace: Trace, row: np.void) -> Style:
     kind = label(ENVIRONMENT, int(row["kind"]))
-    return Style(kind, ("environment",), {"kind": kind, **_numbers(row, "device", "flags")})
+    return Style(
+        kind, ("environment",), {"kind": kind, **_numbers(row, "device", "flags")}
+    )
 
 
-def _source_event(category: str, kinds: Mapping[int, str] = {}, name: str = "(unnamed)") -> Describe:
+def _source_event(
+    category: str, kinds: Mapping[int, str] = {}, name: str = "(unnamed)"
+) -> Describe:
     """Styles with the name and category of the source. The default name is ``name``. The default category is that of
     the row's kind in ``kinds``, else ``category``."""
 
@@ -252,32 +309,50 @@ def _source_event(category: str, kinds: Mapping[int, str] = {}, name: str = "(un
     return describe
 
 
-def _reading(kind: int, name: str, unit: str, shift: int, bits: int, factor: float = 1.0) -> HostTable:
+def _reading(
+    kind: int, name: str, unit: str, shift: int, bits: int, factor: float = 1.0
+) -> HostTable:
     """A counter from ``environment`` rows of one kind: ``bits`` bits of ``values`` from bit ``shift``, times a
     factor."""
 
     def value(rows: np.ndarray) -> np.ndarray:
-        numbers: np.ndarray = rows["values"] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
+        numbers: np.ndarray = rows["values"] >> np.uint64(shift) & np.uint64(
+            (1 << bits) - 1
+        )
         return numbers * factor
 
     def track(descriptors: Descriptors, process: int, device: int) -> dict[str, Any]:
-        return {"name": f"{name}, device {device}", "counter": counter(unit, DERIVED, "environment")}
+        return {
+            "name": f"{name}, device {device}",
+            "counter": counter(unit, DERIVED, "environment"),
+        }
 
     return HostTable(
-        "environment", track, ("device",), kind="counter", select=lambda rows: rows["kind"] == kind, value=value
+        "environment",
+        track,
+        ("device",),
+        kind="counter",
+        select=lambda rows: rows["kind"] == kind,
+        value=value,
     )
 
 
 def named(template: str, description: str | None = None) -> DescribeTrack:
     """Tracks with a name template: the key replaces ``{}``."""
-    return lambda descriptors, process, key: {"name": template.format(key), "description": description}
+    return lambda descriptors, process, key: {
+        "name": template.format(key),
+        "description": description,
+    }
 
 
 def of_thread(name: str, description: str | None = None) -> DescribeTrack:
     """Tracks by thread, with the thread in the name if it is known."""
 
     def describe(descriptors: Descriptors, process: int, thread: int) -> dict[str, Any]:
-        return {"name": f"{name}, thread {thread}" if thread else name, "description": description}
+        return {
+            "name": f"{name}, thread {thread}" if thread else name,
+            "description": description,
+        }
 
     return describe
 
@@ -286,43 +361,66 @@ def _named_track(descriptors: Descriptors, process: int, text: int) -> dict[str,
     return {"name": descriptors.trace.strings[text] or "(unnamed)"}
 
 
-def _domain_track(descriptors: Descriptors, process: int, domain: int) -> dict[str, Any]:
-    return {"name": f"NVTX ranges {descriptors.trace.strings[domain]}" if domain else "NVTX ranges"}
+def _domain_track(
+    descriptors: Descriptors, process: int, domain: int
+) -> dict[str, Any]:
+    return {
+        "name": f"NVTX ranges {descriptors.trace.strings[domain]}"
+        if domain
+        else "NVTX ranges"
+    }
 
 
-def _counter_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
+def _counter_track(
+    descriptors: Descriptors, process: int, key: tuple[int, ...]
+) -> dict[str, Any]:
     strings = descriptors.trace.strings
     name, series, category, unit, thread, device = key
-    parts = [strings[name] or "counter", strings[series], f"thread {thread}" if thread else ""]
+    parts = [
+        strings[name] or "counter",
+        strings[series],
+        f"thread {thread}" if thread else "",
+    ]
     parts.append(f"device {device}" if device != 0xFFFF else "")
     descriptor = counter(strings[unit], strings[category] or "counter")
     return {"name": ", ".join(filter(None, parts)), "counter": descriptor}
 
 
-def _projection_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
-    domain, stream = descriptors.trace.strings[key[3]], descriptors.devices.queue_name(process, *key[:3])
+def _projection_track(
+    descriptors: Descriptors, process: int, key: tuple[int, ...]
+) -> dict[str, Any]:
+    domain = descriptors.trace.strings[key[3]]
+    stream = descriptors.devices.queue_name(process, *key[:3])
     return {
         "name": f"NVTX {domain} on {stream}" if domain else f"NVTX on {stream}",
         "description": "Each range, from the first begin to the last end of the work on this stream launched in it",
     }
 
 
-def _replay_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
+def _replay_track(
+    descriptors: Descriptors, process: int, key: tuple[int, ...]
+) -> dict[str, Any]:
     return {
         "name": f"NVTX of graph nodes on {descriptors.devices.queue_name(process, *key)}",
         "description": "The ranges in which the graph nodes of replayed work were created",
     }
 
 
-def _counted_track(descriptors: Descriptors, process: int, number: int) -> dict[str, Any]:
+def _counted_track(
+    descriptors: Descriptors, process: int, number: int
+) -> dict[str, Any]:
     return descriptors.counters[number]
 
 
-def _moments_track(descriptors: Descriptors, process: int, scope: int) -> dict[str, Any]:
+def _moments_track(
+    descriptors: Descriptors, process: int, scope: int
+) -> dict[str, Any]:
     return {"name": "moments of the process" if scope == 1 else "moments of the trace"}
 
 
-def _gpu_slice_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
+def _gpu_slice_track(
+    descriptors: Descriptors, process: int, key: tuple[int, ...]
+) -> dict[str, Any]:
     return {"name": f"annotations, {descriptors.devices.queue_name(process, *key)}"}
 
 
@@ -330,13 +428,29 @@ THREAD = Descriptors.thread
 _NVTX_FIELDS = ("name", "domain", "category", "color", "process")
 
 # The shared parts of descriptions of one table.
-_RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True, counted=True, text=True)
+_RANGE = HostTable(
+    "nvtx_ranges",
+    THREAD,
+    ("thread",),
+    _NVTX_FIELDS,
+    _nvtx,
+    payload=True,
+    counted=True,
+    text=True,
+)
 _CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
 _SLICE = HostTable(
     "host_slices", THREAD, ("thread",), ("name", "category", "kind"),
     _source_event("other", HOST_SLICE_KINDS), ("external",), text=True,
 )  # fmt: skip
-_INSTANT = HostTable("instants", THREAD, ("thread",), ("name", "category"), _source_event("instant"), text=True)
+_INSTANT = HostTable(
+    "instants",
+    THREAD,
+    ("thread",),
+    ("name", "category"),
+    _source_event("instant"),
+    text=True,
+)
 
 TABLES: tuple[HostTable, ...] = (
     HostTable("api_calls", THREAD, ("thread",), ("function",), _api_call, ("correlation",), submits=True),
@@ -417,12 +531,19 @@ TABLES: tuple[HostTable, ...] = (
 
 #: Slices that never ended have separate tracks: on other tracks, the ends of other slices would end them.
 OPEN_TABLES = (
-    replace(_CROSSING, track=named("NVTX ranges still open at the end, thread {}"), open=True),
+    replace(
+        _CROSSING,
+        track=named("NVTX ranges still open at the end, thread {}"),
+        open=True,
+    ),
     replace(_SLICE, track=named("slices still open at the end, thread {}"), open=True),
 )
 
 
-SLICE_BEGIN, SLICE_END, INSTANT, COUNTER_VALUE = 1, 2, 3, 4
+SLICE_BEGIN = 1
+SLICE_END = 2
+INSTANT = 3
+COUNTER_VALUE = 4
 
 #: The columns with NVTX payloads of one kind, and the field of a debug annotation for each.
 _PAYLOADS = {"unsigned": "uint_value", "signed": "int_value", "float": "double_value"}
@@ -438,10 +559,21 @@ def _packet(event: dict[str, Any], extra: bool = False) -> Template:
     prefix = SegmentPiece("bare_prefixes")
     event = {**event, "track_uuid": FromColumn("track", omit=0, event=True)}
     if extra:
-        event["extra_counter_track_uuids"] = Each("extra_offsets", "extra_tracks", event=True)
-        event["extra_counter_values"] = Each("extra_offsets", "extra_values", event=True)
+        event["extra_counter_track_uuids"] = Each(
+            "extra_offsets", "extra_tracks", event=True
+        )
+        event["extra_counter_values"] = Each(
+            "extra_offsets", "extra_values", event=True
+        )
     return Template(
-        "Trace", {"packet": {"sequence": prefix, "timestamp": Delta("time", event=True), "track_event": event}}
+        "Trace",
+        {
+            "packet": {
+                "sequence": prefix,
+                "timestamp": Delta("time", event=True),
+                "track_event": event,
+            }
+        },
     )
 
 
@@ -464,7 +596,9 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
         return True, values.astype(np.int64)
     # There is no integer for -0.0.
     zero = (values == 0) & np.signbit(values)
-    whole = bool(np.all((np.abs(values) <= _EXACT) & (np.rint(values) == values) & ~zero))
+    whole = bool(
+        np.all((np.abs(values) <= _EXACT) & (np.rint(values) == values) & ~zero)
+    )
     return whole, values.astype(np.int64) if whole else values
 
 
@@ -495,8 +629,12 @@ class HostEvents:
         text: bool,
         shared: Sequence[SharedArguments],
     ) -> None:
-        self.table, self.process = table, process
-        self._trace, self._names, self._text, self._shared = trace, names, text, shared
+        self.table = table
+        self.process = process
+        self._trace = trace
+        self._names = names
+        self._text = text
+        self._shared = shared
         self.pieces = Blobs()
         self.tracks: list[int | tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
@@ -523,7 +661,12 @@ class HostEvents:
         starts = rows[self.table.layout.start_field or ""].copy()
         if self._shared:
             return HostRows(self, rows, starts, None, None)
-        return HostRows(self, rows, starts, *Keys(len(self._fields)).ids([rows[f] for f in self._fields]))
+        return HostRows(
+            self,
+            rows,
+            starts,
+            *Keys(len(self._fields)).ids([rows[f] for f in self._fields]),
+        )
 
     def chunk(self, part: HostRows, columns: Future[Columns]) -> HostChunk:
         """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
@@ -548,14 +691,19 @@ class HostEvents:
         key = tuple(int(row[f]) for f in table.track_fields)
         self.tracks.append(key[0] if len(key) == 1 else key or 0)
 
-    def _style(self, row: np.void, sets: tuple[int, ...]) -> tuple[bytes, list[Interned]]:
+    def _style(
+        self, row: np.void, sets: tuple[int, ...]
+    ) -> tuple[bytes, list[Interned]]:
         """The encoded constant fields of an event, and the interned entries that it needs."""
         if not self.table.describe:
             return b"", []
-        style, refs = self.table.describe(self._trace, row), InternedRefs(self._names)
+        style = self.table.describe(self._trace, row)
+        refs = InternedRefs(self._names)
         event = {
             "name_iid": refs.name("event_names", style.name),
-            "category_iids": [refs.name("event_categories", category) for category in style.categories],
+            "category_iids": [
+                refs.name("event_categories", category) for category in style.categories
+            ],
             "debug_annotations": refs.annotations(style.arguments),
             **style.fields,
         }
@@ -573,7 +721,9 @@ class HostEvents:
         if payload:
             iid = self._common.name("debug_annotation_names", "payload")
             for column, kind in _PAYLOADS.items():
-                annotations.append(When(f"is_{column}", {"name_iid": iid, kind: FromColumn(column)}))
+                annotations.append(
+                    When(f"is_{column}", {"name_iid": iid, kind: FromColumn(column)})
+                )
         event: dict[str, Any] = {
             "type": SLICE_BEGIN if "end" in table.layout.offsets else INSTANT,
             "pieces": Piece("combination", "pieces"),
@@ -591,7 +741,11 @@ class HostEvents:
         if self._text:
             event["text"] = Piece("text", "texts")
         if table.submits:
-            ids = {"render_stage_submission_event_ids": Each("submission_offsets", "submissions")}
+            ids = {
+                "render_stage_submission_event_ids": Each(
+                    "submission_offsets", "submissions"
+                )
+            }
             if waits:
                 ids["render_stage_wait_event_ids"] = Each("wait_offsets", "waits")
             event["gpu_correlation"] = When("correlated", ids)
@@ -622,7 +776,9 @@ class HostChunk:
 
     @property
     def end(self) -> np.ndarray | None:
-        return self.rows["end"] if self.events.table.begins else None
+        if self.events.table.begins:
+            return self.rows["end"]
+        return None
 
     @property
     def whole(self) -> bool:
@@ -633,10 +789,16 @@ class HostChunk:
         """The template, bound to the chunk's columns and those by event."""
         columns = self.columns.result() | by_event
         if self.events.table.kind == "counter":
-            return counter_template(self.whole, "extra_offsets" in columns).bind(columns)
+            return counter_template(self.whole, "extra_offsets" in columns).bind(
+                columns
+            )
         columns |= {"combination": self.combinations, "pieces": self.events.pieces}
-        payload, waits, extra = (name in columns for name in ("is_unsigned", "waits", "extra_offsets"))
-        return self.events.template(payload=payload, waits=waits, extra=extra).bind(columns)
+        payload, waits, extra = (
+            name in columns for name in ("is_unsigned", "waits", "extra_offsets")
+        )
+        return self.events.template(payload=payload, waits=waits, extra=extra).bind(
+            columns
+        )
 
 
 @dataclass
@@ -646,8 +808,12 @@ class Track:
     uuid: int
     kind: DescribeTrack
     descriptor: dict[str, Any]
-    waiting: list[Interned] = field(default_factory=list)  # to write before the next event
-    lanes: list[int] = field(default_factory=list)  # uuids of the described tracks, by lane
+    waiting: list[Interned] = field(
+        default_factory=list
+    )  # to write before the next event
+    lanes: list[int] = field(
+        default_factory=list
+    )  # uuids of the described tracks, by lane
 
 
 class TrackNews(NamedTuple):
@@ -668,8 +834,12 @@ class HostTracks:
     writes an earlier window.
     """
 
-    def __init__(self, output: Output, descriptors: Descriptors, parents: Sequence[int]) -> None:
-        self._output, self._descriptors, self._parents = output, descriptors, parents
+    def __init__(
+        self, output: Output, descriptors: Descriptors, parents: Sequence[int]
+    ) -> None:
+        self._output = output
+        self._descriptors = descriptors
+        self._parents = parents
         # Viewers assign events without a thread to the thread that their sequence described, so descriptors have their
         # own sequence.
         self._described = output.sequence()
@@ -686,17 +856,22 @@ class HostTracks:
 
     def of(self, events: HostEvents) -> np.ndarray:
         """The number of the track of each combination."""
-        known, of = self._of_events.get(events, np.zeros(0, np.uint32)), (events.process, events.table.track)
+        known = self._of_events.get(events, np.zeros(0, np.uint32))
+        of = (events.process, events.table.track)
         if len(known) < len(events.tracks):
-            keys, refs = events.tracks[len(known) :], events.refs[len(known) :]
-            new = [self._numbers.setdefault((*of, key), len(self._numbers)) for key in keys]
+            keys = events.tracks[len(known) :]
+            refs = events.refs[len(known) :]
+            new = [
+                self._numbers.setdefault((*of, key), len(self._numbers)) for key in keys
+            ]
             self._news += map(TrackNews, new, *map(repeat, of), keys, refs)
             known = self._of_events[events] = np.append(known, np.array(new, np.uint32))
         return known
 
     def news(self) -> list[TrackNews]:
         """The combinations that are new since the last call."""
-        news, self._news = self._news, []
+        news = self._news
+        self._news = []
         return news
 
     def add(self, news: Iterable[TrackNews]) -> None:
@@ -709,7 +884,9 @@ class HostTracks:
                 self.tracks.append(Track(self._output.uuid(), kind, descriptor))
             self.tracks[number].waiting += refs
 
-    def prepare(self, groups: np.ndarray, counts: np.ndarray, lanes: np.ndarray, first: int) -> np.ndarray:
+    def prepare(
+        self, groups: np.ndarray, counts: np.ndarray, lanes: np.ndarray, first: int
+    ) -> np.ndarray:
         """Write the descriptors and interned entries for a window from the time ``first`` (ns), whose tracks ``groups``
         have ``counts`` events on so many ``lanes``. Returns the uuids of all these lanes, 0 for the default, which is
         the track with the most events."""
@@ -736,7 +913,9 @@ class HostTracks:
         """Write the descriptors of the first ``used`` lanes."""
         if not track.lanes:
             track.lanes.append(track.uuid)
-            self._described.packet({"track_descriptor": {"uuid": track.uuid, **track.descriptor}})
+            self._described.packet(
+                {"track_descriptor": {"uuid": track.uuid, **track.descriptor}}
+            )
         while len(track.lanes) < used:
             # A track for slices that do not nest: a child of a thread's track, a sibling of any other track.
             parent = track.descriptor.get("parent_uuid", track.uuid)
@@ -780,7 +959,12 @@ class Spool:
     def __enter__(self) -> Spool:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.file.close()
 
     def add(self, table: Table, rows: np.ndarray) -> None:
@@ -789,5 +973,7 @@ class Spool:
             self.file.seek(0, os.SEEK_END)
             first = int(rows[table.start_field].min())
             process = int(rows["process"][0])
-            self.blocks.append(SpoolBlock(self, table, process, first, rows.nbytes, self.file.tell()))
+            self.blocks.append(
+                SpoolBlock(self, table, process, first, rows.nbytes, self.file.tell())
+            )
             self.file.write(rows.tobytes())

@@ -40,8 +40,10 @@ from .pipeline import OrderedThread
 from .proto import Columns
 
 #: Bytes and blocks of rows to read for a window, and to keep in memory for later windows.
-HOST_WINDOW, HOST_KEPT = 3 << 20, 16 << 20
-HOST_BLOCKS, HOST_BLOCKS_KEPT = 100, 50
+HOST_WINDOW = 3 << 20
+HOST_KEPT = 16 << 20
+HOST_BLOCKS = 100
+HOST_BLOCKS_KEPT = 50
 
 #: The largest number of counter values that Perfetto's importer accepts in another event.
 _MOST_EXTRA = 8
@@ -81,9 +83,13 @@ class HostColumns:
     def submitted(self, table: HostTable, rows: np.ndarray) -> Lists | None:
         """The ids of the work that calls launched. Callers must ask in the order of the rows, because not all ids are
         kept."""
-        return self.submissions.lists(rows["correlation"]) if table.submits else None
+        if table.submits:
+            return self.submissions.lists(rows["correlation"])
+        return None
 
-    def of(self, table: HostTable, rows: np.ndarray, submitted: Lists | None) -> Columns:
+    def of(
+        self, table: HostTable, rows: np.ndarray, submitted: Lists | None
+    ) -> Columns:
         """The columns of rows for the template of their table; thread-safe."""
         columns: Columns = {name: rows[name] for name in table.arguments}
         if table.payload and rows["payload_type"].any():
@@ -145,13 +151,20 @@ class HostWriter:
         tracks: HostTracks,
         output: Output,
     ) -> None:
-        self._blocks, self._columns, self._memory, self._tracks, self._output = blocks, columns, memory, tracks, output
+        self._blocks = blocks
+        self._columns = columns
+        self._memory = memory
+        self._tracks = tracks
+        self._output = output
         self._lanes = Lanes()
         self._events: dict[tuple[int, str], list[HostEvents]] = {}
         self._allocations: set[int] = set()  # offsets of blocks that are counted
-        self.spilled, self.detached = 0, 0
+        self.spilled = 0
+        self.detached = 0
 
-    def write(self, tables: Iterable[HostTable], sources: Iterable[BlockInfo | SpoolBlock]) -> None:
+    def write(
+        self, tables: Iterable[HostTable], sources: Iterable[BlockInfo | SpoolBlock]
+    ) -> None:
         """Write the events of some blocks, as ``tables`` describe them."""
         limits = Limits(HOST_WINDOW, HOST_BLOCKS, HOST_KEPT, HOST_BLOCKS_KEPT)
         order: BlockOrder[BlockInfo | SpoolBlock, _HostBlock] | None
@@ -159,11 +172,16 @@ class HostWriter:
         while order and not order.done:
             self._begin_pass(tables)
             file = self._output.file
-            with file.thread(_WINDOWS_AHEAD) as writing, file.thread(_WINDOWS_AHEAD) as layout:
+            with (
+                file.thread(_WINDOWS_AHEAD) as writing,
+                file.thread(_WINDOWS_AHEAD) as layout,
+            ):
                 self._pass(order, layout, writing)
                 layout.wait()
                 writing.wait()
-            spilled = self._lanes.spilled().tolist()  # by track, up to the last one with events
+            spilled = (
+                self._lanes.spilled().tolist()
+            )  # by track, up to the last one with events
             pairs = zip(spilled, self._tracks.tracks, strict=False)
             self.spilled += sum(count for count, track in pairs if track.kind == THREAD)
             self.detached += self._lanes.outside
@@ -171,12 +189,17 @@ class HostWriter:
 
     def _begin_pass(self, tables: Iterable[HostTable]) -> None:
         """Make new tracks, because an earlier pass used its tracks up to the end of the capture."""
-        self._lanes, self._events = Lanes(), {}
+        self._lanes = Lanes()
+        self._events = {}
         self._tracks.clear()
         for process, columns in self._columns.items():
             for table in tables:
-                trace, text, shared = self._blocks.trace, columns.has_text(table), columns.shared(table)
-                events = HostEvents(table, process, trace, self._output.names, text, shared)
+                trace = self._blocks.trace
+                text = columns.has_text(table)
+                shared = columns.shared(table)
+                events = HostEvents(
+                    table, process, trace, self._output.names, text, shared
+                )
                 self._events.setdefault((process, table.name), []).append(events)
 
     def _pass(
@@ -188,10 +211,17 @@ class HostWriter:
         """Write the rows of all blocks in rising time, window by window."""
         while not order.ended:
             until = order.fill()
-            chunks = [(chunk, block.taken) for block in order.live for chunk in self._chunks_of(block)]
+            chunks = [
+                (chunk, block.taken)
+                for block in order.live
+                for chunk in self._chunks_of(block)
+            ]
             chunks += [(chunk, order.begin) for chunk in self._counted(until)]
             # Tracks are numbered when all chunks of the window are known.
-            slices = [_Slices(chunk, begin, self._tracks.of(chunk.events)) for chunk, begin in chunks]
+            slices = [
+                _Slices(chunk, begin, self._tracks.of(chunk.events))
+                for chunk, begin in chunks
+            ]
             layout.run(self._close_window, slices, until, self._tracks.news(), writing)
             order.advance(until)
 
@@ -201,16 +231,24 @@ class HostWriter:
         for process, memory in self._memory.items():
             rows = memory.rows(until)
             if len(rows):
-                chunks += self._chunks(process, self._select(process, COUNTED.name, rows))
+                chunks += self._chunks(
+                    process, self._select(process, COUNTED.name, rows)
+                )
         return chunks
 
-    def _chunks_of(self, block: LiveBlock[BlockInfo | SpoolBlock, _HostBlock]) -> list[HostChunk]:
+    def _chunks_of(
+        self, block: LiveBlock[BlockInfo | SpoolBlock, _HostBlock]
+    ) -> list[HostChunk]:
         """The chunks of a block, made once it is in a window."""
         if not block.content.chunks:
-            block.content.chunks = self._chunks(block.source.process, block.content.parts)
+            block.content.chunks = self._chunks(
+                block.source.process, block.content.parts
+            )
         return block.content.chunks
 
-    def _read(self, source: BlockInfo | SpoolBlock) -> tuple[np.ndarray, _HostBlock] | None:
+    def _read(
+        self, source: BlockInfo | SpoolBlock
+    ) -> tuple[np.ndarray, _HostBlock] | None:
         """The starts and the rows of a block. Allocations are counted when they are read first."""
         if isinstance(source, SpoolBlock):
             parts = self.prepare(source, source.read())
@@ -232,14 +270,22 @@ class HostWriter:
             memory.add(part.rows, part.kinds, part.first)
 
     def _chunks(self, process: int, parts: Iterable[HostRows]) -> list[HostChunk]:
-        chunks, columns = [], self._columns[process]
+        chunks = []
+        columns = self._columns[process]
         for part in parts:
-            table, rows = part.events.table, part.rows
+            table = part.events.table
+            rows = part.rows
             submitted = columns.submitted(table, rows)
-            chunks.append(part.events.chunk(part, self._output.file.submit(columns.of, table, rows, submitted)))
+            chunks.append(
+                part.events.chunk(
+                    part, self._output.file.submit(columns.of, table, rows, submitted)
+                )
+            )
         return chunks
 
-    def prepare(self, source: BlockInfo | SpoolBlock, rows: np.ndarray) -> list[HostRows]:
+    def prepare(
+        self, source: BlockInfo | SpoolBlock, rows: np.ndarray
+    ) -> list[HostRows]:
         """The rows of a block for each :class:`HostTable` that selects some; thread-safe."""
         return self._select(source.process, source.table or "", rows)
 
@@ -248,44 +294,77 @@ class HostWriter:
         return [part for part in parts if len(part.rows)]
 
     def _close_window(
-        self, slices: Sequence[_Slices], until: int, news: Iterable[TrackNews], writing: OrderedThread
+        self,
+        slices: Sequence[_Slices],
+        until: int,
+        news: Iterable[TrackNews],
+        writing: OrderedThread,
     ) -> None:
         """Lay out the rows that begin before ``until``. Chunks have the number of their slices."""
         for number, (chunk, begin, tracks) in enumerate(slices):
-            inside = needs_slice(chunk.rows) if chunk.events.table.kind == "flow" else None
-            self._lanes.add(number, chunk.combinations, chunk.starts, chunk.end, begin, until, tracks, inside)
+            if chunk.events.table.kind == "flow":
+                inside = needs_slice(chunk.rows)
+            else:
+                inside = None
+            self._lanes.add(
+                number,
+                chunk.combinations,
+                chunk.starts,
+                chunk.end,
+                begin,
+                until,
+                tracks,
+                inside,
+            )
         self._lanes.close(until)
         writing.run(self._write_window, [chunk for chunk, *_ in slices], news)
 
-    def _write_window(self, chunks: Sequence[HostChunk], news: Iterable[TrackNews]) -> None:
+    def _write_window(
+        self, chunks: Sequence[HostChunk], news: Iterable[TrackNews]
+    ) -> None:
         """Write the events of the oldest closed window. Integer values of counters are in the packet of the first event
         at their time."""
         self._tracks.add(news)
-        joins = bytes(chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks)
+        joins = bytes(
+            chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks
+        )
         uuids = self._tracks.prepare(*self._lanes.groups())
-        (which, rows, times, tracks), (extra, extra_rows, offsets, extra_tracks) = self._lanes.take(
-            joins, _MOST_EXTRA, uuids
+        (which, rows, times, tracks), (extra, extra_rows, offsets, extra_tracks) = (
+            self._lanes.take(joins, _MOST_EXTRA, uuids)
         )
         if not len(times):
             return
-        by_event: Columns = {"time": times, "track": tracks, "bare_prefixes": self._output.bare_prefixes}
+        by_event: Columns = {
+            "time": times,
+            "track": tracks,
+            "bare_prefixes": self._output.bare_prefixes,
+        }
         streams = _streams(chunks, by_event)
         if len(extra):
             extra_tracks[extra_tracks == 0] = self._tracks.default
-            by_event |= {"extra_tracks": extra_tracks, "extra_values": _values(chunks, extra, extra_rows)}
+            by_event |= {
+                "extra_tracks": extra_tracks,
+                "extra_values": _values(chunks, extra, extra_rows),
+            }
             streams += _streams(chunks, by_event | {"extra_offsets": offsets})
         edges = np.array([0, len(times)], np.uint32)
-        self._output.events(streams, [self._tracks.sequence], edges, times, which=which, rows=rows)
+        self._output.events(
+            streams, [self._tracks.sequence], edges, times, which=which, rows=rows
+        )
         self._output.next_piece()
 
 
-def _streams(chunks: Sequence[HostChunk], by_event: Columns) -> list[tuple[Program, list[np.ndarray | Blobs]]]:
+def _streams(
+    chunks: Sequence[HostChunk], by_event: Columns
+) -> list[tuple[Program, list[np.ndarray | Blobs]]]:
     """The programs of the events of chunks, and of the ends of slices."""
     ends = end_template("extra_offsets" in by_event).bind(by_event)
     return [*(chunk.bind(by_event) for chunk in chunks), ends]
 
 
-def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _values(
+    chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
     """The counter values of events, given their chunks and rows."""
     values = np.zeros(len(rows), np.int64)
     for number in distinct(numbers).tolist():

@@ -21,7 +21,8 @@ from ...trace.rows import distinct
 from .descriptors import Descriptors
 from .packets import BOOTTIME, NEEDS_STATE, Interned, InternedRefs, Output
 
-_COMPUTE, _FORWARDS = 6, 2
+_COMPUTE = 6
+_FORWARDS = 2
 _TIME = "gpu__time_duration.sum"
 #: Perfetto's numbers for the numerator and the denominator of each unit.
 UNITS = {
@@ -35,7 +36,9 @@ UNITS = {
 }
 
 
-def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors) -> None:
+def write_kernel_metrics(
+    trace: Trace, output: Output, descriptors: Descriptors
+) -> None:
     """Write the metrics of all kernels of a trace."""
     by_gpu: dict[int, list[np.ndarray]] = {}
     for rows in trace.blocks("kernel_metrics"):
@@ -46,15 +49,25 @@ def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors)
     names: dict[int, int] = {}
     for number, (gpu, parts) in enumerate(sorted(by_gpu.items()), 1):
         rows = np.concatenate(parts)
-        own = rows["name"] == next((n for n in np.unique(rows["name"]).tolist() if trace.strings[n] == _TIME), -1)
+        own = rows["name"] == next(
+            (n for n in np.unique(rows["name"]).tolist() if trace.strings[n] == _TIME),
+            -1,
+        )
         rows["value"][own] = (rows["end"] - rows["start"])[own]
-        specs = [_spec(trace, row, names.setdefault(int(row["name"]), len(names))) for row in _first_of(rows)]
+        specs = [
+            _spec(trace, row, names.setdefault(int(row["name"]), len(names)))
+            for row in _first_of(rows)
+        ]
         sequence = output.sequence()
         sequence.anchor(int(rows["start"].min()))
         values = {"gpu_id": gpu, "counter_descriptor": {"specs": specs}}
         sequence.intern([Interned("gpu_counter_descriptors", number, values)])
         for moment, counters in _moments(rows, names):
-            event = {"counter_descriptor_iid": number, "counters": counters, "gpu_id": gpu}
+            event = {
+                "counter_descriptor_iid": number,
+                "counters": counters,
+                "gpu_id": gpu,
+            }
             sequence.packet(
                 {"timestamp": moment, "timestamp_clock_id": BOOTTIME, "sequence_flags": NEEDS_STATE,
                  "gpu_counter_event": event}
@@ -71,12 +84,18 @@ class RangeMetrics:
         self._sets: list[dict[str, float]] = [{}]
         for rows in trace.blocks("kernel_metrics"):
             rows = rows[rows["range"] != 0]
-            for process, start, text, name, value in rows[["process", "start", "range", "name", "value"]].tolist():
-                number = self._numbers.setdefault((self._processes[process], start, text), len(self._sets))
+            for process, start, text, name, value in rows[
+                ["process", "start", "range", "name", "value"]
+            ].tolist():
+                number = self._numbers.setdefault(
+                    (self._processes[process], start, text), len(self._sets)
+                )
                 if number == len(self._sets):
                     self._sets.append({})
                 self._sets[number][trace.strings[name]] = value
-        self._starts = distinct(np.array([start for _, start, _ in self._numbers], np.uint64))
+        self._starts = distinct(
+            np.array([start for _, start, _ in self._numbers], np.uint64)
+        )
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
@@ -93,7 +112,10 @@ class RangeMetrics:
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
         """The metrics of one set as debug annotations."""
         return [
-            {"name_iid": refs.name("debug_annotation_names", name), "double_value": value}
+            {
+                "name_iid": refs.name("debug_annotation_names", name),
+                "double_value": value,
+            }
             for name, value in self._sets[number].items()
         ]
 
@@ -112,10 +134,25 @@ def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _moments(rows: np.ndarray, names: dict[int, int]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+def _moments(
+    rows: np.ndarray, names: dict[int, int]
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """The values at each time, in rising time."""
     begins = set(rows["start"].tolist())
-    values = [(start, names[name], value) for start, name, value in rows[["start", "name", "value"]].tolist()]
-    values += [(end, names[name], 0.0) for end, name in rows[["end", "name"]].tolist() if end not in begins]
+    values = [
+        (start, names[name], value)
+        for start, name, value in rows[["start", "name", "value"]].tolist()
+    ]
+    values += [
+        (end, names[name], 0.0)
+        for end, name in rows[["end", "name"]].tolist()
+        if end not in begins
+    ]
     for moment, group in groupby(sorted(values), key=lambda item: item[0]):
-        yield moment, [{"counter_id": counter, "double_value": value} for _, counter, value in group]
+        yield (
+            moment,
+            [
+                {"counter_id": counter, "double_value": value}
+                for _, counter, value in group
+            ],
+        )

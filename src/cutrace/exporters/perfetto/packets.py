@@ -30,12 +30,15 @@ from .proto import Columns, FromColumn, String, Template
 BOOTTIME = 6
 INCREMENTAL = 64  # the first clock id that is scoped to a sequence
 
-CLEARED, NEEDS_STATE = 1, 2
+CLEARED = 1
+NEEDS_STATE = 2
 
 
 def text_field(field: str) -> str:
     """The field with the text in the interned entries of a field of InternedData."""
-    return "str" if field in ("debug_annotation_string_values", "function_names") else "name"
+    if field in ("debug_annotation_string_values", "function_names"):
+        return "str"
+    return "name"
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,14 @@ class InternedTexts:
     strings may have several ids."""
 
     def __init__(self, names: InternedNames, field: str) -> None:
-        self._names, self._field = names, field
+        self._names = names
+        self._field = field
         self.texts = Blobs()
         self._numbers = np.zeros(0, np.uint32)  # by id, the number of its string
-        values = {"iid": FromColumn("iid"), text_field(field): String("number", "texts")}
+        values = {
+            "iid": FromColumn("iid"),
+            text_field(field): String("number", "texts"),
+        }
         self._entry = Template("InternedData", {field: values})
 
     def add(self, texts: Ordered[str]) -> np.ndarray:
@@ -93,7 +100,11 @@ class InternedTexts:
 
     def entries(self, ids: np.ndarray) -> bytes:
         """The interned entries of some ids, encoded."""
-        columns: Columns = {"iid": ids, "number": self.numbers(ids), "texts": self.texts}
+        columns: Columns = {
+            "iid": ids,
+            "number": self.numbers(ids),
+            "texts": self.texts,
+        }
         return self._entry.rows(columns, len(ids))
 
 
@@ -129,18 +140,33 @@ class InternedRefs(list[Interned]):
         self.append(entry)
         return entry.iid
 
-    def annotations(self, values: Mapping[str, int | str | None]) -> list[dict[str, Any]]:
+    def annotations(
+        self, values: Mapping[str, int | str | None]
+    ) -> list[dict[str, Any]]:
         """Debug annotations, without those that are None or 0."""
-        return [self._argument("debug_annotation_names", n, v) for n, v in values.items() if v is not None and v != 0]
+        return [
+            self._argument("debug_annotation_names", n, v)
+            for n, v in values.items()
+            if v is not None and v != 0
+        ]
 
-    def compute_args(self, values: Mapping[str, int | str | None]) -> list[dict[str, Any]]:
+    def compute_args(
+        self, values: Mapping[str, int | str | None]
+    ) -> list[dict[str, Any]]:
         """Arguments of a kernel or a launch, without those that are None."""
-        return [self._argument("compute_arg_names", n, v) for n, v in values.items() if v is not None]
+        return [
+            self._argument("compute_arg_names", n, v)
+            for n, v in values.items()
+            if v is not None
+        ]
 
     def _argument(self, field: str, name: str, value: int | str) -> dict[str, Any]:
         iid = self.name(field, name)
         if isinstance(value, str):
-            return {"name_iid": iid, "string_value_iid": self.name("debug_annotation_string_values", value)}
+            return {
+                "name_iid": iid,
+                "string_value_iid": self.name("debug_annotation_string_values", value),
+            }
         return {"name_iid": iid, "uint_value" if value >= 0 else "int_value": value}
 
 
@@ -150,13 +176,16 @@ class Output:
 
     def __init__(self, file: PacketFile) -> None:
         self.file = file
-        self._sequences, self._uuids = 1, 0  # the first sequence is for packets about the trace as a whole
+        # the first sequence is for packets about the trace as a whole
+        self._sequences = 1
+        self._uuids = 0
         self.names = InternedNames()
         self._pieces: Iterator[Callable[[], bytes]] = iter(())
         # The fields that all packets of a sequence share. NEEDS_STATE makes a reader skip a packet after lost packets.
         # A file loses no single packets and its ids are unique, so host events use the bare prefixes: the flag would
         # take a tenth of such an event.
-        self.prefixes, self.bare_prefixes = Blobs(), Blobs()
+        self.prefixes = Blobs()
+        self.bare_prefixes = Blobs()
 
     def uuid(self) -> int:
         self._uuids += 1
@@ -167,7 +196,9 @@ class Output:
         self._sequences += 1
         fields = {"trusted_packet_sequence_id": self._sequences}
         self.bare_prefixes.add(proto.encode("TracePacket", fields))
-        piece = self.prefixes.add(proto.encode("TracePacket", fields | {"sequence_flags": NEEDS_STATE}))
+        piece = self.prefixes.add(
+            proto.encode("TracePacket", fields | {"sequence_flags": NEEDS_STATE})
+        )
         return Sequence(self, self._sequences, piece)
 
     def packet(self, values: Mapping[str, Any]) -> None:
@@ -206,11 +237,15 @@ class Output:
         prefixes = np.array([s.piece for s in sequences], np.uint32)
         clocks = np.array([s.time for s in sequences], np.uint64)
         if times is not None:
-            for sequence, last in zip(sequences, times[offsets[1:] - 1].tolist(), strict=True):
+            for sequence, last in zip(
+                sequences, times[offsets[1:] - 1].tolist(), strict=True
+            ):
                 sequence.time = last
 
         def encode_into(buffer: np.ndarray, at: int, event: int) -> tuple[int, int]:
-            return encode(buffer, at, streams, offsets, prefixes, clocks, event, which, rows)
+            return encode(
+                buffer, at, streams, offsets, prefixes, clocks, event, which, rows
+            )
 
         self.file.events(encode_into, int(offsets[0]), int(offsets[-1]))
 
@@ -224,7 +259,9 @@ class Sequence:
     """
 
     def __init__(self, output: Output, number: int, piece: int) -> None:
-        self._output, self._number, self.piece = output, number, piece
+        self._output = output
+        self._number = number
+        self.piece = piece
         self.time = self.anchored = -1
         self._sent: set[tuple[str, int]] = set()
 
@@ -232,9 +269,16 @@ class Sequence:
         """Write a packet without a timestamp."""
         self._output.packet({"trusted_packet_sequence_id": self._number, **values})
 
-    def defaults(self, values: Mapping[str, Any], others: Mapping[str, Any] = {}) -> None:
+    def defaults(
+        self, values: Mapping[str, Any], others: Mapping[str, Any] = {}
+    ) -> None:
         """Set the ``trace_packet_defaults`` of the packets that follow; the default clock is added."""
-        self.packet({**others, "trace_packet_defaults": {"timestamp_clock_id": INCREMENTAL, **values}})
+        self.packet(
+            {
+                **others,
+                "trace_packet_defaults": {"timestamp_clock_id": INCREMENTAL, **values},
+            }
+        )
 
     def anchor(self, time: int) -> None:
         """Set the clock to a time that is not before :attr:`anchored`. The first call opens the sequence."""
@@ -254,20 +298,29 @@ class Sequence:
         for entry in entries:
             if (entry.field, entry.iid) not in self._sent:
                 self._sent.add((entry.field, entry.iid))
-                data.setdefault(entry.field, []).append({"iid": entry.iid, **entry.values})
+                data.setdefault(entry.field, []).append(
+                    {"iid": entry.iid, **entry.values}
+                )
         encoded = proto.encode("InternedData", data) + encoded
         if encoded:
             self.packet({"sequence_flags": NEEDS_STATE, "interned_data": encoded})
 
 
 def _capture_packet(make: Callable[[], bytes]) -> bytes:
-    return proto.encode("Trace", {"packet": {"trusted_packet_sequence_id": 1, "cutrace_capture": make()}})
+    return proto.encode(
+        "Trace",
+        {"packet": {"trusted_packet_sequence_id": 1, "cutrace_capture": make()}},
+    )
 
 
 def wrapper(compress: Compression) -> Callable[[bytes], bytes] | None:
     """A function that compresses a group of packets into one packet; thread-safe. None without compression."""
     if compress == "zstd":
-        return lambda group: proto.encode("Trace", {"packet": {"zstd_compressed_packets": compressed(group)}})
+        return lambda group: proto.encode(
+            "Trace", {"packet": {"zstd_compressed_packets": compressed(group)}}
+        )
     if compress == "deflate":
-        return lambda group: proto.encode("Trace", {"packet": {"compressed_packets": zlib.compress(group, 6)}})
+        return lambda group: proto.encode(
+            "Trace", {"packet": {"compressed_packets": zlib.compress(group, 6)}}
+        )
     return None

@@ -38,8 +38,12 @@ _TEMPLATE = Template(
 class PcSampleWriter:
     """Writes the rows of ``pc_samples`` of the process with index ``process``."""
 
-    def __init__(self, trace: Trace, output: Output, descriptors: Descriptors, process: int) -> None:
-        self._output, self._descriptors, self._process = output, descriptors, process
+    def __init__(
+        self, trace: Trace, output: Output, descriptors: Descriptors, process: int
+    ) -> None:
+        self._output = output
+        self._descriptors = descriptors
+        self._process = process
         self._text = trace.strings.__getitem__
         self._sequence: Sequence | None = None
 
@@ -50,19 +54,35 @@ class PcSampleWriter:
                 continue
             time = rows["start"] + (rows["end"] - rows["start"]) // np.uint64(2)
             order = np.argsort(time, kind="stable")
-            rows, time = rows[order], time[order]
+            rows = rows[order]
+            time = time[order]
             sequence = self._sequence
             if sequence is None or int(time[0]) < sequence.time:
                 sequence = self._sequence = self._opened(int(time[0]))
             columns: Columns = {"time": time, "prefixes": self._output.prefixes}
-            columns |= {"task": self._tasks(sequence, rows), "stack": self._stacks(sequence, rows)}
+            columns |= {
+                "task": self._tasks(sequence, rows),
+                "stack": self._stacks(sequence, rows),
+            }
             columns |= {"samples": np.ascontiguousarray(rows["samples"])}
-            self._output.events([_TEMPLATE.bind(columns)], [sequence], np.array([0, len(rows)], np.uint32), time)
+            self._output.events(
+                [_TEMPLATE.bind(columns)],
+                [sequence],
+                np.array([0, len(rows)], np.uint32),
+                time,
+            )
 
     def _opened(self, time: int) -> Sequence:
         sequence = self._output.sequence()
         sequence.anchor(time)
-        sequence.defaults({"stack_sample_defaults": {"source": _SOURCE, "primary_descriptor": _COUNTER}})
+        sequence.defaults(
+            {
+                "stack_sample_defaults": {
+                    "source": _SOURCE,
+                    "primary_descriptor": _COUNTER,
+                }
+            }
+        )
         return sequence
 
     def _tasks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
@@ -75,7 +95,11 @@ class PcSampleWriter:
             ids.append(gpu)
             sequence.intern(
                 [
-                    Interned("stack_sample_async_context_descriptors", gpu, {"name": f"GPU {device}", "kind": "gpu"}),
+                    Interned(
+                        "stack_sample_async_context_descriptors",
+                        gpu,
+                        {"name": f"GPU {device}", "kind": "gpu"},
+                    ),
                     Interned("stack_sample_task_contexts", gpu, task),
                 ]
             )
@@ -84,7 +108,9 @@ class PcSampleWriter:
     def _stacks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
         """The interned callstack of each row."""
         fields = ("function", "file", "line", "offset", "stall")
-        keys, inverse = np.unique(np.stack([rows[name] for name in fields]), axis=1, return_inverse=True)
+        keys, inverse = np.unique(
+            np.stack([rows[name] for name in fields]), axis=1, return_inverse=True
+        )
         names = self._output.names
         entries: list[Interned] = []
         ids = []
@@ -92,9 +118,16 @@ class PcSampleWriter:
             known = file and line
             place = f"{self._text(file)}:{line}" if known else f"+{offset:#x}"
             frames = []
-            for text in (demangle(self._text(function)) or "unknown", place, self._text(stall)):
+            for text in (
+                demangle(self._text(function)) or "unknown",
+                place,
+                self._text(stall),
+            ):
                 name = names.entry("function_names", text)
-                entries += [name, Interned("frames", name.iid, {"function_name_id": name.iid})]
+                entries += [
+                    name,
+                    Interned("frames", name.iid, {"function_name_id": name.iid}),
+                ]
                 frames.append(name.iid)
             stack = names.entry("callstacks", " ".join(map(str, frames)))
             entries.append(Interned("callstacks", stack.iid, {"frame_ids": frames}))

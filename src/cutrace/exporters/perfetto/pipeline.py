@@ -62,7 +62,12 @@ class OrderedThread:
     def __enter__(self) -> OrderedThread:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self._thread.shutdown(cancel_futures=True)
 
 
@@ -71,17 +76,32 @@ class PacketFile:
     packets into one packet; it must be thread-safe. A later call, or the end of the ``with`` block, raises the error of
     a thread."""
 
-    def __init__(self, path: Path, wrap: Callable[[bytes], bytes] | None = None, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        wrap: Callable[[bytes], bytes] | None = None,
+        workers: int | None = None,
+    ) -> None:
         self._wrap = wrap
-        self._workers = min(available_cores(), _MOST_WORKERS) if workers is None else workers
-        self._group, self._used = np.empty(GROUP_SIZE, np.uint8), 0
+        if workers is None:
+            self._workers = min(available_cores(), _MOST_WORKERS)
+        else:
+            self._workers = workers
+        self._group = np.empty(GROUP_SIZE, np.uint8)
+        self._used = 0
         self._spare: SimpleQueue[np.ndarray] = SimpleQueue()
         # Packets of the next group, and groups that are being compressed. Only the writer's thread uses these.
         self._gathered: list[np.ndarray] = []
         self._packed: deque[Future[bytes]] = deque()
         self._raw: BinaryIO = path.open("wb", buffering=0)
-        self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
-        self._pool: Executor = ThreadPoolExecutor(self._workers) if self._workers > 1 else _AtOnce()
+        self._file: Any = (
+            gzip.GzipFile("", "wb", 6, self._raw, 0)
+            if path.suffix == ".gz"
+            else self._raw
+        )
+        self._pool: Executor = (
+            ThreadPoolExecutor(self._workers) if self._workers > 1 else _AtOnce()
+        )
         self._writer = self.thread(_WRITES_AHEAD)
 
     def put(self, packets: bytes) -> None:
@@ -90,7 +110,9 @@ class PacketFile:
         if len(packets) > len(self._group):
             self._send(_done([np.frombuffer(packets, np.uint8)]))
             return
-        self._group[self._used : self._used + len(packets)] = np.frombuffer(packets, np.uint8)
+        self._group[self._used : self._used + len(packets)] = np.frombuffer(
+            packets, np.uint8
+        )
         self._used += len(packets)
 
     def events(self, encode: Encode, first: int, stop: int) -> None:
@@ -98,9 +120,13 @@ class PacketFile:
         if stop - first < _FEW_EVENTS:
             self._used, first = encode(self._group, self._used, first)
         if first < stop:
-            group, used = self._group, self._used
-            self._group, self._used = self._buffer(), 0
-            self._send(self._pool.submit(self._encode, encode, first, stop, group, used))
+            group = self._group
+            used = self._used
+            self._group = self._buffer()
+            self._used = 0
+            self._send(
+                self._pool.submit(self._encode, encode, first, stop, group, used)
+            )
 
     def put_made(self, make: Callable[[], bytes]) -> None:
         """Write the encoded packets that ``make`` returns; a thread calls it. They are not compressed again."""
@@ -115,7 +141,9 @@ class PacketFile:
         """A further thread (see :class:`OrderedThread`)."""
         return OrderedThread(ahead, self._workers > 1)
 
-    def read_ahead(self, read: Callable[[BlockInfo], T], blocks: Iterable[BlockInfo]) -> Callable[[BlockInfo], T]:
+    def read_ahead(
+        self, read: Callable[[BlockInfo], T], blocks: Iterable[BlockInfo]
+    ) -> Callable[[BlockInfo], T]:
         """A function like ``read`` that reads ``blocks`` ahead. The caller asks for each block once, about in this
         order."""
         if self._workers < 2:
@@ -134,14 +162,21 @@ class PacketFile:
             if job is None and block in left:
                 left.remove(block)
             advance()
-            return read(block) if job is None else job.result()
+            if job is None:
+                return read(block)
+            return job.result()
 
         return result
 
     def __enter__(self) -> PacketFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         with ExitStack() as last:
             last.callback(self._raw.close)
             last.callback(self._file.close)
@@ -154,7 +189,8 @@ class PacketFile:
 
     def _send_group(self) -> None:
         if self._used:
-            group, self._group = self._group[: self._used], self._buffer()
+            group = self._group[: self._used]
+            self._group = self._buffer()
             self._used = 0
             self._send(_done([group]))
 
@@ -170,7 +206,9 @@ class PacketFile:
 
     # The threads of the pool
 
-    def _encode(self, encode: Encode, event: int, stop: int, buffer: np.ndarray, used: int) -> list[np.ndarray]:
+    def _encode(
+        self, encode: Encode, event: int, stop: int, buffer: np.ndarray, used: int
+    ) -> list[np.ndarray]:
         """The ``used`` bytes of a buffer and the packets of events, in arrays of at most :data:`GROUP_SIZE` bytes
         unless one packet is larger."""
         parts = []
@@ -180,7 +218,8 @@ class PacketFile:
                 parts.append(buffer[:size])
             if event >= stop:
                 return parts
-            buffer, used = self._buffer() if size else np.empty(2 * len(buffer), np.uint8), 0
+            buffer = self._buffer() if size else np.empty(2 * len(buffer), np.uint8)
+            used = 0
 
     def _buffer(self) -> np.ndarray:
         """Memory for a group, reused because the system would clear new memory."""
@@ -210,7 +249,11 @@ class PacketFile:
     def _pack(self) -> None:
         """Start to compress the gathered packets."""
         if self._gathered and self._wrap:
-            self._packed.append(self._pool.submit(self._wrap, b"".join(part.data for part in self._gathered)))
+            self._packed.append(
+                self._pool.submit(
+                    self._wrap, b"".join(part.data for part in self._gathered)
+                )
+            )
             for part in self._gathered:
                 self._give_back(part)
             self._gathered.clear()

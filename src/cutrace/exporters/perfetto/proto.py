@@ -21,7 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._native import Blobs, Program, encode_rows
-from ..programs import BLOB, CLOSE, DELTA, FIXED64S, GIVEN, OPEN, RAW, REPEATED, UNLESS, VARINTS, Op
+from ..programs import (
+    BLOB,
+    CLOSE,
+    DELTA,
+    FIXED64S,
+    GIVEN,
+    OPEN,
+    RAW,
+    REPEATED,
+    UNLESS,
+    VARINTS,
+    Op,
+)
 
 #: The wire type of each coding. Nested messages are coded like bytes.
 _WIRE_TYPES = {"varint": 0, "fixed64": 1, "double": 1, "bytes": 2}
@@ -154,7 +166,11 @@ def field(message: str, name: str) -> FieldType:
     for entry in MESSAGES[message].split(","):
         number, field_name, coding = entry.split()
         if field_name == name:
-            return FieldType(int(number), varint(int(number) << 3 | _WIRE_TYPES.get(coding, 2)), coding)
+            return FieldType(
+                int(number),
+                varint(int(number) << 3 | _WIRE_TYPES.get(coding, 2)),
+                coding,
+            )
     raise KeyError(f"{message} has no field {name}")
 
 
@@ -284,8 +300,15 @@ class Template:
         return self.columns.index(name)
 
     def _compile(self, message: str, description: Mapping[str, Any]) -> list[Op]:
-        items = ((name, v if isinstance(v, list | tuple) else (v,)) for name, v in description.items())
-        return self._joined(self._field(message, name, value) for name, values in items for value in values)
+        items = (
+            (name, v if isinstance(v, list | tuple) else (v,))
+            for name, v in description.items()
+        )
+        return self._joined(
+            self._field(message, name, value)
+            for name, values in items
+            for value in values
+        )
 
     def _joined(self, parts: Iterable[list[Op]]) -> list[Op]:
         """Concatenate operations. Adjacent constant bytes are merged, and moved into the next tag if they fit."""
@@ -297,37 +320,74 @@ class Template:
                 continue
             if raw and part:
                 first = part[0]
-                if first.kind in _PREFIXED and not first.optional and len(raw) + len(first.tag) <= _TAG_SIZE:
+                if (
+                    first.kind in _PREFIXED
+                    and not first.optional
+                    and len(raw) + len(first.tag) <= _TAG_SIZE
+                ):
                     part = [first._replace(tag=raw + first.tag), *part[1:]]
                 else:
                     out.append(Op(RAW, raw=raw))
                 raw = b""
             out += part
-        return [*out, Op(RAW, raw=raw)] if raw else out
+        if raw:
+            return [*out, Op(RAW, raw=raw)]
+        return out
 
     def _field(self, message: str, name: str, value: Any) -> list[Op]:
         """The operations of a field. A constant is one operation, which comes first."""
         if isinstance(value, Piece):
-            return [Op(BLOB, column=self._column(value.ids), column2=self._column(value.table))]
+            return [
+                Op(
+                    BLOB,
+                    column=self._column(value.ids),
+                    column2=self._column(value.table),
+                )
+            ]
         if isinstance(value, SegmentPiece):
             return [Op(GIVEN, column=self._column(value.table))]
         if isinstance(value, When):
-            at, body = self._column(value.column), self._joined([self._field(message, name, value.value)])
-            return [Op(UNLESS, column=at, optional=True, omit=value.unless & (1 << 64) - 1, skip=len(body)), *body]
+            at = self._column(value.column)
+            body = self._joined([self._field(message, name, value.value)])
+            return [
+                Op(
+                    UNLESS,
+                    column=at,
+                    optional=True,
+                    omit=value.unless & (1 << 64) - 1,
+                    skip=len(body),
+                ),
+                *body,
+            ]
         kind = field(message, name)
         if isinstance(value, FromColumn):
             omit = (value.omit or 0) & (1 << 64) - 1
-            code, column = _OF_CODING[kind.coding], self._column(value.name)
-            return [Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)]
+            code = _OF_CODING[kind.coding]
+            column = self._column(value.name)
+            return [
+                Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)
+            ]
         if isinstance(value, Delta):
             return [Op(DELTA, kind.tag, self._column(value.name), event=value.event)]
         if isinstance(value, String):
-            piece = Op(BLOB, column=self._column(value.ids), column2=self._column(value.table))
+            piece = Op(
+                BLOB, column=self._column(value.ids), column2=self._column(value.table)
+            )
             return [Op(OPEN, kind.tag), piece, Op(CLOSE)]
         if isinstance(value, Each):
-            return [Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values), event=value.event)]
+            return [
+                Op(
+                    REPEATED,
+                    kind.tag,
+                    self._column(value.offsets),
+                    self._column(value.values),
+                    event=value.event,
+                )
+            ]
         if isinstance(value, Mapping):
             body = self._compile(kind.coding, value)
             if any(op.kind != RAW for op in body):
                 return [Op(OPEN, kind.tag), *body, Op(CLOSE)]
-        return [] if value is None else [Op(RAW, raw=encode(message, {name: value}))]
+        if value is None:
+            return []
+        return [Op(RAW, raw=encode(message, {name: value}))]

@@ -32,8 +32,12 @@ def is_sampled(trace: Trace, process: int) -> bool:
 class SampleWriter:
     """Writes the sampled counters of one process. ``number`` is the index of the process."""
 
-    def __init__(self, trace: Trace, output: Output, descriptors: Descriptors, number: int) -> None:
-        self._output, self._descriptors, self._process = output, descriptors, number
+    def __init__(
+        self, trace: Trace, output: Output, descriptors: Descriptors, number: int
+    ) -> None:
+        self._output = output
+        self._descriptors = descriptors
+        self._process = number
         self._strings = trace.strings
         descriptions: Mapping[str, Any] = trace.processes[number].info["sampled"]
         self._descriptions = {name: str(text) for name, text in descriptions.items()}
@@ -45,7 +49,11 @@ class SampleWriter:
             for device in np.unique(rows["device"]).tolist():
                 mine = rows[rows["device"] == device]
                 gpu = self._gpus.get(device)
-                if gpu is None or not set(mine["name"].tolist()) <= gpu.columns.keys() or mine["time"].min() < gpu.time:
+                if (
+                    gpu is None
+                    or not set(mine["name"].tolist()) <= gpu.columns.keys()
+                    or mine["time"].min() < gpu.time
+                ):
                     gpu = self._gpus[device] = self._opened(device, mine)
                 self._write(gpu, mine)
 
@@ -57,10 +65,22 @@ class SampleWriter:
         sequence = self._output.sequence()
         sequence.anchor(int(rows["time"].min()))
         iid = self._output.uuid() + _FIRST_IID
-        group = {"group_id": _GROUP_ID, "name": _GROUP, "counter_ids": list(range(len(first)))}
+        group = {
+            "group_id": _GROUP_ID,
+            "name": _GROUP,
+            "counter_ids": list(range(len(first))),
+        }
         specs = [self._spec(number, row) for number, row in enumerate(first)]
         descriptor = {"specs": specs, "counter_groups": group}
-        sequence.intern([Interned("gpu_counter_descriptors", iid, {"gpu_id": gpu, "counter_descriptor": descriptor})])
+        sequence.intern(
+            [
+                Interned(
+                    "gpu_counter_descriptors",
+                    iid,
+                    {"gpu_id": gpu, "counter_descriptor": descriptor},
+                )
+            ]
+        )
         return _Gpu(sequence, iid, gpu, first["name"].tolist())
 
     def _spec(self, number: int, row: np.void) -> dict[str, Any]:
@@ -82,16 +102,25 @@ class SampleWriter:
         gpu.last = values[-1]
         finite = np.nan_to_num(values[:-1], posinf=0, neginf=0)
         columns: Columns = {"time": times, "bare_prefixes": self._output.bare_prefixes}
-        columns |= {f"value{i}": np.ascontiguousarray(finite[:, i]) for i in range(finite.shape[1])}
+        columns |= {
+            f"value{i}": np.ascontiguousarray(finite[:, i])
+            for i in range(finite.shape[1])
+        }
         bound = _template(gpu.iid, gpu.gpu, finite.shape[1]).bind(columns)
-        self._output.events([bound], [gpu.sequence], np.array([0, len(times)], np.uint32), times)
+        self._output.events(
+            [bound], [gpu.sequence], np.array([0, len(times)], np.uint32), times
+        )
 
 
 class _Gpu:
     """The counters of one GPU: the sequence of their events, their columns by name, and their last values."""
 
-    def __init__(self, sequence: Sequence, iid: int, gpu: int, names: list[int]) -> None:
-        self.sequence, self.iid, self.gpu = sequence, iid, gpu
+    def __init__(
+        self, sequence: Sequence, iid: int, gpu: int, names: list[int]
+    ) -> None:
+        self.sequence = sequence
+        self.iid = iid
+        self.gpu = gpu
         self.columns = {name: number for number, name in enumerate(names)}
         self.last = np.zeros(len(names))
 
@@ -102,7 +131,13 @@ class _Gpu:
 
 @cache
 def _template(iid: int, gpu: int, counters: int) -> Template:
-    values = [{"counter_id": i, "double_value": FromColumn(f"value{i}")} for i in range(counters)]
+    values = [
+        {"counter_id": i, "double_value": FromColumn(f"value{i}")}
+        for i in range(counters)
+    ]
     event = {"counter_descriptor_iid": iid, "gpu_id": gpu, "counters": values}
-    packet = {"sequence": SegmentPiece("bare_prefixes"), "timestamp": Delta("time", event=True)}
+    packet = {
+        "sequence": SegmentPiece("bare_prefixes"),
+        "timestamp": Delta("time", event=True),
+    }
     return Template("Trace", {"packet": packet | {"gpu_counter_event": event}})

@@ -12,6 +12,14 @@ from ...plugins import Verb, hookimpl
 def cutrace_verbs() -> list[Verb]:
     verbs = "cutrace.extras.fleet.verbs"
     return [
-        Verb("merge", "Put the traces of ranks and machines on one timeline.", f"{verbs}.merge:merge"),
-        Verb("batch", "Report over the traces of many ranks or runs.", f"{verbs}.batch:batch"),
+        Verb(
+            "merge",
+            "Put the traces of ranks and machines on one timeline.",
+            f"{verbs}.merge:merge",
+        ),
+        Verb(
+            "batch",
+            "Report over the traces of many ranks or runs.",
+            f"{verbs}.batch:batch",
+        ),
     ]

@@ -87,4 +87,6 @@ def batch(
     )
     about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
     write_text(page, html(result, about))
-    return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)
+    return Batch(
+        [Report(**vars(table)) for table in result.tables], result.sentences, files
+    )

@@ -25,11 +25,15 @@ from .timeline import by_job
 # Transfers between two ranks. They have other numbers of calls on each rank.
 _POINT_TO_POINT = re.compile(r"send_?recv", re.IGNORECASE)
 # Collectives that no rank ends before all ranks have begun.
-_TOGETHER = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE)
+_TOGETHER = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
+)
 # Calls whose medians over ranks are computed, and rows of the table of calls.
-_SAMPLE, _CALLS = 2048, 1000
+_SAMPLE = 2048
+_CALLS = 1000
 # The smallest error of a clock (ns) that is said, and the smallest lateness, as a share of the time between calls.
-_CLOCK_NS, _LATE = 100_000, 0.01
+_CLOCK_NS = 100_000
+_LATE = 0.01
 _FEWEST = 4
 
 _COLUMNS = columns_of(
@@ -40,7 +44,9 @@ _RANK_COLUMNS = columns_of(
     "rank: text, waited: ns, time: ns spare, wait share: 1, calls: spare, last, kept waiting: ns, late: change, "
     "clock ahead: change spare, clock error: ns spare"
 )
-_CALL_COLUMNS = columns_of("waited: ns, spread: ns, last rank: text, ranks, after: ns, call, collective: text")
+_CALL_COLUMNS = columns_of(
+    "waited: ns, spread: ns, last rank: text, ranks, after: ns, call, collective: text"
+)
 
 #: The begins and the ends (ns) of the calls of each collective, by name.
 _Calls = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -49,7 +55,13 @@ _Calls = dict[str, tuple[np.ndarray, np.ndarray]]
 def calls(rank: RankTrace, options: BatchOptions) -> Any:
     """Each call of a collective: its name, number, begin and end on the wall clock (ns)."""
     names = rank.kernels
-    collective = np.array([communicates(name) and not _POINT_TO_POINT.search(name) for name in names.names], bool)
+    collective = np.array(
+        [
+            communicates(name) and not _POINT_TO_POINT.search(name)
+            for name in names.names
+        ],
+        bool,
+    )
     parts: list[np.ndarray] = [np.zeros((3, 0), np.int64)]
     for rows in rank.rows("kernels"):
         number = names.numbers.take(rows["launch"]).astype(np.int64)
@@ -58,18 +70,31 @@ def calls(rank: RankTrace, options: BatchOptions) -> Any:
         parts.append(np.stack([number[chosen], *times]))
     number, start, end = np.concatenate(parts, axis=1)
     order = np.lexsort((end, start, number))
-    number, start, end = number[order], start[order], end[order]
+    number = number[order]
+    start = start[order]
+    end = end[order]
     # The index of the first call of the same name is subtracted.
     call = np.arange(len(number)) - np.searchsorted(number, number)
     pa = pyarrow("batch")
-    text = pa.DictionaryArray.from_arrays(pa.array(number, pa.int32()), pa.array(names.names, pa.string()))
-    table = pa.table({"collective": text.cast(pa.string()), "call": call, "start_ns": start, "end_ns": end})
+    text = pa.DictionaryArray.from_arrays(
+        pa.array(number, pa.int32()), pa.array(names.names, pa.string())
+    )
+    table = pa.table(
+        {
+            "collective": text.cast(pa.string()),
+            "call": call,
+            "start_ns": start,
+            "end_ns": end,
+        }
+    )
     return table.sort_by([("collective", "ascending"), ("call", "ascending")])
 
 
 def _read(part: Part) -> _Calls:
     table = part.table()
-    name, start, end = (table[column].to_numpy() for column in ("collective", "start_ns", "end_ns"))
+    name, start, end = (
+        table[column].to_numpy() for column in ("collective", "start_ns", "end_ns")
+    )
     edges = [0, *(np.flatnonzero(name[1:] != name[:-1]) + 1).tolist(), len(name)]
     return {name[a]: (start[a:b], end[a:b]) for a, b in pairwise(edges) if a < b}
 
@@ -93,9 +118,16 @@ class _Job:
         own: list[dict[str, tuple[int, int]]] = []
         for part in parts:
             read = _read(part)
-            own.append({name: (len(end), int(end[0])) for name, (_, end) in read.items()})
-            most |= {name: end for name, (_, end) in read.items() if len(end) > len(most.get(name, ()))}
-        first, total = {}, 0
+            own.append(
+                {name: (len(end), int(end[0])) for name, (_, end) in read.items()}
+            )
+            most |= {
+                name: end
+                for name, (_, end) in read.items()
+                if len(end) > len(most.get(name, ()))
+            }
+        first = {}
+        total = 0
         for name in sorted(most):
             first[name], total = total, total + len(most[name])
         base = min((int(ends[0]) for ends in most.values()), default=0)
@@ -104,7 +136,12 @@ class _Job:
             job.shifts.append(job._shifted(part, counts, most))
         return job
 
-    def _shifted(self, part: Part, counts: dict[str, tuple[int, int]], most: dict[str, np.ndarray]) -> dict[str, int]:
+    def _shifted(
+        self,
+        part: Part,
+        counts: dict[str, tuple[int, int]],
+        most: dict[str, np.ndarray],
+    ) -> dict[str, int]:
         """A rank with fewer calls began or ended to record at another time: its first call is the nearest one."""
         shifts = {}
         for name, (count, end) in counts.items():
@@ -123,13 +160,19 @@ class _Job:
         for index, part in enumerate(self.parts):
             calls = [np.zeros((3, 0), np.int64)]
             for name, (start, end) in _read(part).items():
-                number = np.arange(len(start)) + self.first[name] + self.shifts[index].get(name, 0)
+                number = (
+                    np.arange(len(start))
+                    + self.first[name]
+                    + self.shifts[index].get(name, 0)
+                )
                 calls.append(np.stack([number, start - self.base, end - self.base]))
             yield index, *np.concatenate(calls, axis=1)
 
     def name_of(self, number: int) -> tuple[str, int]:
         """The name and the number among calls of this name."""
-        name = max((first, name) for name, first in self.first.items() if first <= number)[1]
+        name = max(
+            (first, name) for name, first in self.first.items() if first <= number
+        )[1]
         return name, number - self.first[name]
 
 
@@ -142,21 +185,37 @@ class _Clocks:
 
 
 def _clocks(job: _Job) -> _Clocks:
-    sample = np.unique(np.linspace(0, job.total - 1, min(job.total, _SAMPLE)).astype(np.int64))
-    together = np.array([bool(_TOGETHER.search(job.name_of(number)[0])) for number in sample.tolist()], bool)
+    sample = np.unique(
+        np.linspace(0, job.total - 1, min(job.total, _SAMPLE)).astype(np.int64)
+    )
+    together = np.array(
+        [bool(_TOGETHER.search(job.name_of(number)[0])) for number in sample.tolist()],
+        bool,
+    )
     starts, ends = (np.full((len(job.parts), len(sample)), np.nan) for _ in range(2))
     for index, number, start, end in job.each():
         place = np.minimum(np.searchsorted(sample, number), len(sample) - 1)
         sampled = sample[place] == number
-        starts[index, place[sampled]], ends[index, place[sampled]] = start[sampled], end[sampled]
-    ahead = np.nan_to_num(_median(ends[:, together] - _median(ends[:, together], 0), 1)).round()
+        starts[index, place[sampled]], ends[index, place[sampled]] = (
+            start[sampled],
+            end[sampled],
+        )
+    ahead = np.nan_to_num(
+        _median(ends[:, together] - _median(ends[:, together], 0), 1)
+    ).round()
     starts -= ahead[:, None]
     late = starts - _median(starts, 0)
     # One late call, such as the one that sets up connections, is not the habit of a rank.
     count = (~np.isnan(late)).sum(axis=1)
-    most = np.where(count > _FEWEST, np.nanmax(np.where(np.isnan(late), -np.inf, late), axis=1, initial=-np.inf), 0.0)
+    most = np.where(
+        count > _FEWEST,
+        np.nanmax(np.where(np.isnan(late), -np.inf, late), axis=1, initial=-np.inf),
+        0.0,
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        return _Clocks(ahead, (np.nansum(late, axis=1) - most) / (count - (count > _FEWEST)))
+        return _Clocks(
+            ahead, (np.nansum(late, axis=1) - most) / (count - (count > _FEWEST))
+        )
 
 
 def _median(values: np.ndarray, axis: int) -> np.ndarray:
@@ -165,8 +224,12 @@ def _median(values: np.ndarray, axis: int) -> np.ndarray:
         return np.full(values.shape[1 - axis], np.nan)
     ordered = np.sort(values, axis=axis)  # NaN is behind all numbers
     count = (~np.isnan(values)).sum(axis=axis)
-    low, high = (np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[axis] - 1))
-    pick = [np.take_along_axis(ordered, np.expand_dims(at, axis), axis).squeeze(axis) for at in (low, high)]
+    low = np.maximum(count - 1, 0) // 2
+    high = np.minimum(count // 2, values.shape[axis] - 1)
+    pick = [
+        np.take_along_axis(ordered, np.expand_dims(at, axis), axis).squeeze(axis)
+        for at in (low, high)
+    ]
     middle: np.ndarray = (pick[0] + pick[1]) / 2
     return middle
 
@@ -193,7 +256,12 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         [
             Table("collectives", "Collectives", _COLUMNS, by_name),
             Table("collective_ranks", "Collectives by rank", _RANK_COLUMNS, by_rank),
-            Table("collective_calls", "Calls with the longest waits", _CALL_COLUMNS, by_call[:_CALLS]),
+            Table(
+                "collective_calls",
+                "Calls with the longest waits",
+                _CALL_COLUMNS,
+                by_call[:_CALLS],
+            ),
         ],
         sentences,
         pictures,
@@ -223,10 +291,19 @@ class _Arrivals:
 def _arrivals(job: _Job, clocks: _Clocks) -> _Arrivals:
     never = np.iinfo(np.int64).max
     ahead = clocks.ahead.astype(np.int64)
-    calls, parts = np.zeros((4, job.total), np.int64), np.zeros((5, len(job.parts)), np.int64)
-    a = _Arrivals(calls[0] + never, calls[0] - never, calls[0] - never, calls[0] - 1, *calls[1:], *parts)
+    calls = np.zeros((4, job.total), np.int64)
+    parts = np.zeros((5, len(job.parts)), np.int64)
+    a = _Arrivals(
+        calls[0] + never,
+        calls[0] - never,
+        calls[0] - never,
+        calls[0] - 1,
+        *calls[1:],
+        *parts,
+    )
     for index, number, start, end in job.each():
-        start, end = start - ahead[index], end - ahead[index]
+        start = start - ahead[index]
+        end = end - ahead[index]
         a.last[number[start > a.latest[number]]] = index
         a.latest[number] = np.maximum(a.latest[number], start)
         a.earliest[number] = np.minimum(a.earliest[number], start)
@@ -250,11 +327,18 @@ def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]
     for at, name in enumerate(job.first):
         here = np.arange(edges[at], edges[at + 1])
         here = here[a.ranks[here] > 0]
-        waits, time = int(a.waits[here].sum()), int(a.time[here].sum())
+        waits = int(a.waits[here].sum())
+        time = int(a.time[here].sum())
         counts = np.bincount(a.last[here], minlength=len(job.parts))
         last = int(counts.argmax())
         yield (
-            *(waits, time, waits / time if time else None, len(here), int(a.ranks[here].max())),
+            *(
+                waits,
+                time,
+                waits / time if time else None,
+                len(here),
+                int(a.ranks[here].max()),
+            ),
             float((a.latest[here] - a.earliest[here]).mean()),
             float(np.maximum(a.end[here] - a.latest[here], 0).mean()),
             *(job.parts[last].label, int(counts[last]) / len(here), job_name, name),
@@ -263,10 +347,22 @@ def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]
 
 def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
     for index, part in enumerate(job.parts):
-        waits, time, late = int(a.rank_waits[index]), int(a.rank_time[index]), float(clocks.late[index])
+        waits = int(a.rank_waits[index])
+        time = int(a.rank_time[index])
+        late = float(clocks.late[index])
         yield (
-            *(part.label, waits, time, waits / time if time else None, int(a.rank_calls[index])),
-            *(int(a.rank_last[index]), int(a.caused[index]), round(late) if np.isfinite(late) else None),
+            *(
+                part.label,
+                waits,
+                time,
+                waits / time if time else None,
+                int(a.rank_calls[index]),
+            ),
+            *(
+                int(a.rank_last[index]),
+                int(a.caused[index]),
+                round(late) if np.isfinite(late) else None,
+            ),
             *(int(clocks.ahead[index]), part.clock.error),
         )
 
@@ -277,8 +373,17 @@ def _longest(job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
         name, call = job.name_of(number)
         if a.ranks[number]:
             spread = int(a.latest[number] - a.earliest[number])
-            last, after = job.parts[int(a.last[number])].label, int(a.earliest[number]) - begin
-            yield int(a.waits[number]), spread, last, int(a.ranks[number]), after, call + 1, name
+            last = job.parts[int(a.last[number])].label
+            after = int(a.earliest[number]) - begin
+            yield (
+                int(a.waits[number]),
+                spread,
+                last,
+                int(a.ranks[number]),
+                after,
+                call + 1,
+                name,
+            )
 
 
 def _sentences(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[str]:
@@ -307,8 +412,13 @@ def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
     """Yield for each rank what is said about its clock: nothing, unless it stands out."""
     scores = np.abs(robust_scores(clocks.ahead.tolist()))
     for index, part in enumerate(job.parts):
-        ahead, error = int(clocks.ahead[index]), part.clock.error
-        if error is None or scores[index] <= OUTSTANDING or abs(ahead) <= max(_CLOCK_NS, 10 * error):
+        ahead = int(clocks.ahead[index])
+        error = part.clock.error
+        if (
+            error is None
+            or scores[index] <= OUTSTANDING
+            or abs(ahead) <= max(_CLOCK_NS, 10 * error)
+        ):
             yield ""
         else:
             way = "ahead of" if ahead > 0 else "behind"
@@ -316,10 +426,21 @@ def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
 
 
 def _pictures(by_rank: Sequence[tuple[Cell, ...]]) -> Iterator[Picture]:
-    labels, names = [str(row[0]) for row in by_rank], [column.name for column in _RANK_COLUMNS]
-    for title, name in (("Waits for the last rank, by rank", "waited"), ("Waits of others for a rank", "kept waiting")):
+    labels = [str(row[0]) for row in by_rank]
+    names = [column.name for column in _RANK_COLUMNS]
+    for title, name in (
+        ("Waits for the last rank, by rank", "waited"),
+        ("Waits of others for a rank", "kept waiting"),
+    ):
         if labels:
-            yield Bars(title, "ns", labels, {name: [float(row[names.index(name)] or 0) for row in by_rank]})
+            yield Bars(
+                title,
+                "ns",
+                labels,
+                {name: [float(row[names.index(name)] or 0) for row in by_rank]},
+            )
 
 
-COLLECTIVES = BatchReport("collectives", "Collectives: who comes last, how long others wait", calls, _reduce)
+COLLECTIVES = BatchReport(
+    "collectives", "Collectives: who comes last, how long others wait", calls, _reduce
+)

@@ -19,7 +19,8 @@ _DRAWN = 6
 
 def times(rank: RankTrace, options: BatchOptions) -> Any:
     """The times of kernels by name and bin."""
-    names, sums = rank.kernels, TimeSums("kernel", "at_least_ns")
+    names = rank.kernels
+    sums = TimeSums("kernel", "at_least_ns")
     for rows in rank.rows("kernels"):
         duration = (rows["end"] - rows["start"]).astype(np.int64)
         sums.add(duration, names.numbers.take(rows["launch"]), binned(duration))
@@ -35,13 +36,15 @@ def by_name(table: Any) -> dict[str, tuple[int, int, int, int]]:
 
 
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
-    bins, of_parts = TimeSums("kernel", "at_least_ns"), []
+    bins = TimeSums("kernel", "at_least_ns")
+    of_parts = []
     for part in parts:
         table = part.table()
         bins.add_table(table)
         of_parts.append(by_name(table))
     added = bins.table()
-    whole, rows_of_bins = by_name(added), added.to_pylist()
+    whole = by_name(added)
+    rows_of_bins = added.to_pylist()
     total = sum(use[1] for use in whole.values()) or 1
     order = sorted(whole, key=lambda name: (-whole[name][1], name))
     rows = []
@@ -51,16 +54,34 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                  if name in use]  # fmt: skip
         # The first of several equally slow ones.
         mean, slowest = max(means, key=lambda pair: pair[0])
-        rows.append((spent / total, spent, count, spent / count, least, most, len(means), mean, slowest, name))
+        rows.append(
+            (
+                spent / total,
+                spent,
+                count,
+                spent / count,
+                least,
+                most,
+                len(means),
+                mean,
+                slowest,
+                name,
+            )
+        )
     columns = columns_of(
         "share: 1, total: ns, count, mean: ns, min: ns spare, max: ns spare, ranks: spare, slowest mean: ns, "
         "slowest rank: text, kernel: text"
     )
-    sentence = "{rank}: its kernels take {ratio:.2f} times as long as those of the median rank"
+    sentence = (
+        "{rank}: its kernels take {ratio:.2f} times as long as those of the median rank"
+    )
     return Result(
         [Table("kernels", "Kernels of all ranks", columns, rows)],
         stragglers([part.label for part in parts], slowness(of_parts), sentence),
-        [histogram(name, (row for row in rows_of_bins if row["kernel"] == name)) for name in order[:_DRAWN]],
+        [
+            histogram(name, (row for row in rows_of_bins if row["kernel"] == name))
+            for name in order[:_DRAWN]
+        ],
     )
 
 
@@ -79,9 +100,17 @@ def slowness(of_parts: Sequence[dict[str, tuple[int, int, int, int]]]) -> list[f
     }
     slow = []
     for uses in of_parts:
-        usual = sum(use[0] * medians[name] for name, use in uses.items() if name in medians)
-        slow.append(sum(use[1] for name, use in uses.items() if name in medians) / usual if usual else 1.0)
+        usual = sum(
+            use[0] * medians[name] for name, use in uses.items() if name in medians
+        )
+        slow.append(
+            sum(use[1] for name, use in uses.items() if name in medians) / usual
+            if usual
+            else 1.0
+        )
     return slow
 
 
-KERNELS = BatchReport("kernels", "Kernels of all ranks, and the slowest rank of each", times, _reduce)
+KERNELS = BatchReport(
+    "kernels", "Kernels of all ranks, and the slowest rank of each", times, _reduce
+)

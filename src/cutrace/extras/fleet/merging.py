@@ -49,7 +49,9 @@ class Rank:
     @property
     def where(self) -> str:
         """Its name, and its host if the file says it."""
-        return f"{self.name} ({self.host})" if self.host else self.name
+        if self.host:
+            return f"{self.name} ({self.host})"
+        return self.name
 
     def sentence(self) -> str:
         where = self.where
@@ -89,14 +91,18 @@ def merge(
     if not paths:
         raise CutraceError("there is nothing to merge: name two files or more")
     if names and len(names) != len(paths):
-        raise CutraceError(f"{count_of(len(names), 'name')} for {count_of(len(paths), 'file')}: give each file one")
+        raise CutraceError(
+            f"{count_of(len(names), 'name')} for {count_of(len(paths), 'file')}: give each file one"
+        )
     request = request or Request()
     of_archive = destination.suffix.lower() == _ARCHIVE and not request.format
     of_capture = False
     if of_archive:
         check_output(destination, paths)
     else:
-        of_capture = check_destination(destination, paths, request.format).name == "capture"
+        of_capture = (
+            check_destination(destination, paths, request.format).name == "capture"
+        )
     with scratch() as folder, _joined(paths, folder / "joined.bin", clock) as joined:
         ranks = _ranks(joined, names, number)
         changes = _RankChanges(joined.trace, ranks, joined.rank_of)
@@ -124,7 +130,11 @@ class _Joined:
     rank_of: tuple[int, ...]
 
     def processes(self, rank: int) -> list[Process]:
-        return [process for process, of in zip(self.trace.processes, self.rank_of, strict=True) if of == rank]
+        return [
+            process
+            for process, of in zip(self.trace.processes, self.rank_of, strict=True)
+            if of == rank
+        ]
 
     def copy(self, changes: Changes, path: Path, rank: int | None = None) -> None:
         """Write all processes, or those of a rank, to a capture."""
@@ -146,7 +156,9 @@ def _joined(paths: Sequence[Path], whole: Path, clock: Clock) -> Iterator[_Joine
     for path, own in zip(paths, recordings, strict=True):
         for recording in own:
             if recording in seen:
-                raise CutraceError(f"{seen[recording]} and {path} hold the same recording: merge it once")
+                raise CutraceError(
+                    f"{seen[recording]} and {path} hold the same recording: merge it once"
+                )
             seen[recording] = path
     rank_of = tuple(index for index, own in enumerate(recordings) for _ in own)
     with load_capture(whole) as trace, Reader(whole) as reader:
@@ -170,7 +182,9 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
         else:
             name = source.split(".")[0]
         hosts = dict.fromkeys(process.host for process in processes if process.host)
-        ranks.append(Rank(name, source, ", ".join(hosts), len(processes), processes[0].alignment))
+        ranks.append(
+            Rank(name, source, ", ".join(hosts), len(processes), processes[0].alignment)
+        )
     return tuple(ranks)
 
 
@@ -180,7 +194,9 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
 class _RankChanges(Changes):
     """Times on the clock of the trace, and process descriptions with their rank."""
 
-    def __init__(self, trace: Trace, ranks: Sequence[Rank], rank_of: Sequence[int]) -> None:
+    def __init__(
+        self, trace: Trace, ranks: Sequence[Rank], rank_of: Sequence[int]
+    ) -> None:
         self._trace = trace
         self._ranks = ranks
         self._rank_of = rank_of
@@ -202,7 +218,11 @@ class _RankChanges(Changes):
             if rank.processes > 1:
                 info["name"] += f" {described.name}"
             info["clock_of"] = self._trace.clock
-            info["merged"] = {"source": rank.source, "rank": rank.name, **asdict(described.alignment)}
+            info["merged"] = {
+                "source": rank.source,
+                "rank": rank.name,
+                **asdict(described.alignment),
+            }
             if described.alignment.error is None or rank.alignment.stepped:
                 notes = info.get("notes")
                 if not isinstance(notes, list):
@@ -215,7 +235,12 @@ class _RankChanges(Changes):
 
 
 def _write_archive(
-    archive: Path, folder: Path, joined: _Joined, ranks: Sequence[Rank], changes: Changes, request: Request
+    archive: Path,
+    folder: Path,
+    joined: _Joined,
+    ranks: Sequence[Rank],
+    changes: Changes,
+    request: Request,
 ) -> None:
     """Write a TAR with a trace for each rank, and a manifest that describes their clocks and machines."""
     members = _members(ranks)

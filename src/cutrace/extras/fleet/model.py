@@ -59,7 +59,9 @@ class RankTrace:
         if the trace has no clock snapshots of the rank."""
         rows = self.trace.clocks
         own = lead(rows[np.isin(rows["process"], self.processes)])
-        return Alignment(own.ns, own.drift, own.at, own.error, own.stepped) if own else Alignment(error=None)
+        if own:
+            return Alignment(own.ns, own.drift, own.at, own.error, own.stepped)
+        return Alignment(error=None)
 
     def moved(self, times: np.ndarray) -> np.ndarray:
         """Return times of the trace (ns) on the wall clock, as signed integers."""
@@ -82,16 +84,22 @@ class Part:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
         parquet = package("pyarrow.parquet", "parquet", "batch")
         try:
-            with self.path.open("rb") as file:  # Arrow opens no names that are not UTF-8.
+            with self.path.open(
+                "rb"
+            ) as file:  # Arrow opens no names that are not UTF-8.
                 # A thread of Arrow that lets go of a Python file while Python exits aborts the process.
-                return parquet.ParquetFile(file, pre_buffer=False).read(use_threads=False)
+                return parquet.ParquetFile(file, pre_buffer=False).read(
+                    use_threads=False
+                )
         except FileNotFoundError:
             raise removed(self.path) from None
 
 
 def removed(path: Path) -> CutraceError:
     """The error for a part that is no longer there."""
-    return CutraceError(f"{path} is gone: another batch removed it. Give each batch its own folder, and run this again")
+    return CutraceError(
+        f"{path} is gone: another batch removed it. Give each batch its own folder, and run this again"
+    )
 
 
 def short(paths: Sequence[str]) -> list[str]:

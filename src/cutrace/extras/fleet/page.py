@@ -22,7 +22,9 @@ from .model import Bars, HeatMap, Histogram, Result
 _FOLDER = Path(__file__).parent
 
 # Rows of a table; labels of bars that are listed one below the other; bytes of a cell, of which 255 means no value.
-_ROWS, _LISTED, _LEVELS = 200, 24, 254
+_ROWS = 200
+_LISTED = 24
+_LEVELS = 254
 _SIDE = 1000
 
 # A bar: x, y, width, height, its text and its style.
@@ -31,20 +33,35 @@ _Bar = tuple[float, float, float, float, str, str]
 
 def html(result: Result, about: str) -> str:
     """The page of a report. ``about`` says what it was made from."""
-    sentences = "".join(f"<li>{escaped(sentence)}</li>" for sentence in result.sentences)
-    pictures = [_picture(number, picture) for number, picture in enumerate(result.pictures)]
+    sentences = "".join(
+        f"<li>{escaped(sentence)}</li>" for sentence in result.sentences
+    )
+    pictures = [
+        _picture(number, picture) for number, picture in enumerate(result.pictures)
+    ]
     tables = [
-        section(made.title, figures(made, _ROWS, "and {:,} more: cutrace batch prints all with --limit 0"))
+        section(
+            made.title,
+            figures(
+                made, _ROWS, "and {:,} more: cutrace batch prints all with --limit 0"
+            ),
+        )
         for made in result.tables
     ]
-    heats = ((number, picture) for number, picture in enumerate(result.pictures) if isinstance(picture, HeatMap))
+    heats = (
+        (number, picture)
+        for number, picture in enumerate(result.pictures)
+        if isinstance(picture, HeatMap)
+    )
     return page(
         "batch",
         result.tables[0].title,
         folder=_FOLDER,
         about=escaped(about),
         main="\n".join([f"<ul class=sentences>{sentences}</ul>", *pictures, *tables]),
-        data="\n".join(data_script(f"heat{number}", _cells(picture)) for number, picture in heats),
+        data="\n".join(
+            data_script(f"heat{number}", _cells(picture)) for number, picture in heats
+        ),
     )
 
 
@@ -58,20 +75,40 @@ def _picture(number: int, picture: Histogram | Bars | HeatMap) -> str:
         drawn = _histogram(picture)
     else:
         drawn = _bars(picture)
-    return f"<figure><figcaption>{escaped(picture.title)}</figcaption>\n{drawn}\n</figure>"
+    return (
+        f"<figure><figcaption>{escaped(picture.title)}</figcaption>\n{drawn}\n</figure>"
+    )
 
 
 def _histogram(picture: Histogram) -> str:
     """Counts by time, on a logarithmic axis."""
     if not picture.begins:
         return "<p class=note>nothing</p>"
-    edges = [[math.log2(time + 1) for time in times] for times in (picture.begins, picture.ends)]
-    first, last, most = edges[0][0], edges[1][-1], max(picture.counts)
+    edges = [
+        [math.log2(time + 1) for time in times]
+        for times in (picture.begins, picture.ends)
+    ]
+    first = edges[0][0]
+    last = edges[1][-1]
+    most = max(picture.counts)
     bars = (
-        (begin - first, most - count, end - begin, count, f"{duration(a)} to {duration(b)}: {count:,}", "s0")
-        for begin, end, a, b, count in zip(*edges, picture.begins, picture.ends, picture.counts, strict=True)
+        (
+            begin - first,
+            most - count,
+            end - begin,
+            count,
+            f"{duration(a)} to {duration(b)}: {count:,}",
+            "s0",
+        )
+        for begin, end, a, b, count in zip(
+            *edges, picture.begins, picture.ends, picture.counts, strict=True
+        )
     )
-    axis = duration(picture.begins[0]), f"{most:,} in the highest bin", duration(picture.ends[-1])
+    axis = (
+        duration(picture.begins[0]),
+        f"{most:,} in the highest bin",
+        duration(picture.ends[-1]),
+    )
     return _chart(last - first, most, bars) + _axis(*axis)
 
 
@@ -86,16 +123,22 @@ def _bars(picture: Bars) -> str:
     height = most - least or 1.0
     legend = ""
     if len(picture.series) > 1:
-        names = (f"<span class=s{at % 4}>{escaped(name)}</span>" for at, name in enumerate(picture.series))
+        names = (
+            f"<span class=s{at % 4}>{escaped(name)}</span>"
+            for at, name in enumerate(picture.series)
+        )
         legend = f"<p class=legend>{' '.join(names)}</p>"
     stacks = [
-        list(_stack(label, picture, values[:, at], column, least, most)) for at, label in enumerate(picture.labels)
+        list(_stack(label, picture, values[:, at], column, least, most))
+        for at, label in enumerate(picture.labels)
     ]
     if len(stacks) <= _LISTED:
         rows = "".join(
             f"<li><span class=name>{escaped(label)}</span><span>{cell(float(values[:, at].sum()), column)}</span>"
             f"{_chart(height, 1, ((x, 0, wide, 1, text, style) for x, wide, text, style in stack))}</li>"
-            for at, (label, stack) in enumerate(zip(picture.labels, stacks, strict=True))
+            for at, (label, stack) in enumerate(
+                zip(picture.labels, stacks, strict=True)
+            )
         )
         return f"{legend}<ul class=bars>{rows}</ul>"
     columns = (
@@ -108,11 +151,18 @@ def _bars(picture: Bars) -> str:
 
 
 def _stack(
-    label: str, picture: Bars, values: np.ndarray, column: Column, least: float, most: float
+    label: str,
+    picture: Bars,
+    values: np.ndarray,
+    column: Column,
+    least: float,
+    most: float,
 ) -> Iterator[tuple[float, float, str, str]]:
     """Yield begin and length of the bars of a label (from ``least``), with their text and style."""
     below = above = -least
-    for at, (name, value) in enumerate(zip(picture.series, values.tolist(), strict=True)):
+    for at, (name, value) in enumerate(
+        zip(picture.series, values.tolist(), strict=True)
+    ):
         begin = above if value >= 0 else below + value
         text = f"{label}, {name}: {cell(value, column)}"
         yield begin, abs(value), text, f"s{at % 4}"
@@ -123,7 +173,9 @@ def _heat(number: int, picture: HeatMap) -> str:
     rows, columns = picture.values.shape
     seconds = duration(picture.step * columns)
     ends = f"{picture.labels[0]} to {picture.labels[-1]}, from the top" if rows else ""
-    low, high = (cell(edge, Column("", picture.unit)) for edge in _range(picture.values))
+    low, high = (
+        cell(edge, Column("", picture.unit)) for edge in _range(picture.values)
+    )
     return (
         f'<canvas width="{columns}" height="{rows}" data-heat="heat{number}" role="img" '
         f'aria-label="{escaped(picture.title)}"></canvas>'
@@ -134,18 +186,27 @@ def _heat(number: int, picture: HeatMap) -> str:
 
 def _range(values: np.ndarray) -> tuple[float, float]:
     known = values[np.isfinite(values)]
-    return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    if len(known):
+        return (float(known.min()), float(known.max()))
+    return (0.0, 0.0)
 
 
 def _cells(picture: HeatMap) -> dict[str, object]:
     """A heat map as JSON values; the cells are bytes in base64, row by row."""
     low, high = _range(picture.values)
     scaled = (picture.values - low) / ((high - low) or 1.0) * _LEVELS
-    levels = np.where(np.isfinite(scaled), np.rint(np.nan_to_num(scaled)), _LEVELS + 1).astype(np.uint8)
-    texts = [cell(low + (high - low) * level / _LEVELS, Column("", picture.unit)) for level in range(_LEVELS + 1)]
+    levels = np.where(
+        np.isfinite(scaled), np.rint(np.nan_to_num(scaled)), _LEVELS + 1
+    ).astype(np.uint8)
+    texts = [
+        cell(low + (high - low) * level / _LEVELS, Column("", picture.unit))
+        for level in range(_LEVELS + 1)
+    ]
     return {
         "labels": list(picture.labels),
-        "times": [duration(picture.step * column) for column in range(picture.values.shape[1])],
+        "times": [
+            duration(picture.step * column) for column in range(picture.values.shape[1])
+        ],
         "texts": texts,
         "cells": base64.b64encode(levels.tobytes()).decode(),
     }
@@ -153,7 +214,8 @@ def _cells(picture: HeatMap) -> dict[str, object]:
 
 def _chart(width: float, height: float, bars: Iterable[_Bar]) -> str:
     """Bars in a box of this size. It is drawn as 1,000 by 1,000, because browsers limit coordinates."""
-    across, down = _SIDE / width, _SIDE / height
+    across = _SIDE / width
+    down = _SIDE / height
     content = "".join(
         f'<rect class="{style}" x="{x * across:.6g}" y="{y * down:.6g}" width="{wide * across:.6g}" '
         f'height="{high * down:.6g}"><title>{escaped(text)}</title></rect>'

@@ -45,8 +45,16 @@ class Task:
 
     def identity(self) -> dict[str, Any]:
         """What a part of this file must say of its origin to be used again."""
-        about = {"report": self.report.name, "source": self.source, "stamp": list(self.stamp)}
-        return about | {"cutrace": version("cutrace"), "name": self.options.name, "given_job": self.job}
+        about = {
+            "report": self.report.name,
+            "source": self.source,
+            "stamp": list(self.stamp),
+        }
+        return about | {
+            "cutrace": version("cutrace"),
+            "name": self.options.name,
+            "given_job": self.job,
+        }
 
 
 @dataclass(frozen=True)
@@ -69,14 +77,27 @@ def map_file(task: Task) -> Mapped:
     """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
     try:
         with load(task.source) as trace:
-            ranks = [(job, number, RankTrace(trace, processes)) for job, number, processes in _ranks(trace, task)]
-            tables = [(job, number, rank.clock, task.report.map(rank, task.options)) for job, number, rank in ranks]
+            ranks = [
+                (job, number, RankTrace(trace, processes))
+                for job, number, processes in _ranks(trace, task)
+            ]
+            tables = [
+                (job, number, rank.clock, task.report.map(rank, task.options))
+                for job, number, rank in ranks
+            ]
             # Damage inside of blocks is known once they are read.
             damage = tuple(Quality({}, (), trace.damage, (), ()).sentences())
             about = task.identity() | {"parts": len(tables), "damage": damage}
             return Mapped(
                 tuple(
-                    (job, rank, _parquet(table, about | {"job": job, "rank": rank, "clock": asdict(clock)}))
+                    (
+                        job,
+                        rank,
+                        _parquet(
+                            table,
+                            about | {"job": job, "rank": rank, "clock": asdict(clock)},
+                        ),
+                    )
                     for job, rank, clock, table in tables
                 ),
                 damage,
@@ -91,31 +112,53 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
     folder = printable(path.parent.name) or "0"
     named = _RANK.search(path.name)
     own = int(named[1]) if named else task.number
-    work = [process for process, infos in enumerate(trace.infos_by_process(GPU_WORK)) if infos]
+    work = [
+        process
+        for process, infos in enumerate(trace.infos_by_process(GPU_WORK))
+        if infos
+    ]
     # Processes of one file that do not tell their ranks are numbered by GPU; one alone is the rank of its file.
     devices = dict(sorted(trace.contexts[["process", "device"]].tolist(), reverse=True))
     unknown = [process for process in work if trace.processes[process].rank is None]
-    unknown.sort(key=lambda process: (devices.get(process, 0), trace.processes[process].pid))
-    numbers = {unknown[0]: own} if len(unknown) == 1 else {process: index for index, process in enumerate(unknown)}
+    unknown.sort(
+        key=lambda process: (devices.get(process, 0), trace.processes[process].pid)
+    )
+    if len(unknown) == 1:
+        numbers = {unknown[0]: own}
+    else:
+        numbers = {process: index for index, process in enumerate(unknown)}
     groups: dict[tuple[str, int], list[int]] = {}
     for process in trace.processes:
         rank = process.rank if process.rank is not None else numbers.get(process.index)
         if rank is not None:
-            groups.setdefault((task.job or process.job or folder, rank), []).append(process.index)
-    without_work = [p.index for p in trace.processes if p.rank is None and p.index not in numbers]
+            groups.setdefault((task.job or process.job or folder, rank), []).append(
+                process.index
+            )
+    without_work = [
+        p.index for p in trace.processes if p.rank is None and p.index not in numbers
+    ]
     if not groups:
         groups[task.job or folder, own] = []
     # What a process without GPU work and without a rank did, such as a launcher, counts for the first rank.
     first = min(groups)
     groups[first] = sorted([*groups[first], *without_work])
-    return [(job, rank, tuple(processes)) for (job, rank), processes in sorted(groups.items())]
+    return [
+        (job, rank, tuple(processes))
+        for (job, rank), processes in sorted(groups.items())
+    ]
 
 
 def _parquet(table: Any, about: dict[str, Any]) -> bytes:
-    pa, parquet = package("pyarrow", "parquet", "batch"), package("pyarrow.parquet", "parquet", "batch")
+    pa = package("pyarrow", "parquet", "batch")
+    parquet = package("pyarrow.parquet", "parquet", "batch")
     sink = pa.BufferOutputStream()
     metadata = (table.schema.metadata or {}) | {_METADATA: json.dumps(about).encode()}
-    parquet.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd", write_page_checksum=True)
+    parquet.write_table(
+        table.replace_schema_metadata(metadata),
+        sink,
+        compression="zstd",
+        write_page_checksum=True,
+    )
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
@@ -125,19 +168,38 @@ class PartFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._about = {path: about for path in sorted(folder.glob("job=*/rank=*/*.parquet")) if (about := _read(path))}
+        self._about = {
+            path: about
+            for path in sorted(folder.glob("job=*/rank=*/*.parquet"))
+            if (about := _read(path))
+        }
 
     def done(self, identity: dict[str, Any]) -> tuple[str, ...] | None:
         """Return the damage of a file that was mapped before, None if all of its parts are not there."""
-        own = [about for about in self._about.values() if identity.items() <= about.items()]
-        return tuple(own[0]["damage"]) if own and len(own) == own[0]["parts"] else None
+        own = [
+            about for about in self._about.values() if identity.items() <= about.items()
+        ]
+        if own and len(own) == own[0]["parts"]:
+            return tuple(own[0]["damage"])
+        return None
 
     def add(self, task: Task, mapped: Mapped) -> None:
         """Replace the parts of a file. Raises :class:`CutraceError` if they cannot be written."""
-        self._remove([path for path, about in self._about.items() if about["source"] == task.source])
+        self._remove(
+            [
+                path
+                for path, about in self._about.items()
+                if about["source"] == task.source
+            ]
+        )
         stem = f"{printable(Path(task.source).name.partition('.')[0][:80])}-{crc32(os.fsencode(task.source)):08x}"
         for job, rank, content in mapped.parts:
-            path = self._folder / f"job={quote(job, safe='')}" / f"rank={rank}" / f"{stem}.parquet"
+            path = (
+                self._folder
+                / f"job={quote(job, safe='')}"
+                / f"rank={rank}"
+                / f"{stem}.parquet"
+            )
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -151,7 +213,13 @@ class PartFolder:
 
     def keep(self, sources: set[str]) -> None:
         """Remove the parts of other sources."""
-        self._remove([path for path, about in self._about.items() if about["source"] not in sources])
+        self._remove(
+            [
+                path
+                for path, about in self._about.items()
+                if about["source"] not in sources
+            ]
+        )
 
     def parts(self) -> list[Part]:
         """Return all parts, in the order of job, rank and source."""
@@ -162,7 +230,9 @@ class PartFolder:
         labels = _labels([(job, rank, source) for job, rank, source, *_ in parts])
         return [
             Part(Path(path), label, job, rank, source, Alignment(**clock))
-            for label, (job, rank, source, path, clock) in zip(labels, parts, strict=True)
+            for label, (job, rank, source, path, clock) in zip(
+                labels, parts, strict=True
+            )
         ]
 
     def _remove(self, paths: Sequence[Path]) -> None:
@@ -177,13 +247,16 @@ class PartFolder:
 
 def _read(path: Path) -> dict[str, Any]:
     """Return what a part says of its origin; {} for other files, and for parts that are damaged."""
-    pa, parquet = package("pyarrow", "parquet", "batch"), package("pyarrow.parquet", "parquet", "batch")
+    pa = package("pyarrow", "parquet", "batch")
+    parquet = package("pyarrow.parquet", "parquet", "batch")
     try:
         with path.open("rb") as file:
             about = json.loads((parquet.read_schema(file).metadata or {})[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    return about if isinstance(about, dict) else {}
+    if isinstance(about, dict):
+        return about
+    return {}
 
 
 def _labels(ranks: Sequence[tuple[str, int, str]]) -> Iterator[str]:

@@ -30,7 +30,16 @@ from .pace import PACE
 from .parts import Mapped, PartFolder, Task, map_file, stamp
 from .runs import OUTLIERS, REGRESSIONS
 
-_REPORTS = (KERNELS, PACE, COLLECTIVES, UTILIZATION, GAPS, OVERLAP, REGRESSIONS, OUTLIERS)
+_REPORTS = (
+    KERNELS,
+    PACE,
+    COLLECTIVES,
+    UTILIZATION,
+    GAPS,
+    OVERLAP,
+    REGRESSIONS,
+    OUTLIERS,
+)
 MODES = ("processes", "sequential", "dask")
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
@@ -42,7 +51,10 @@ _AHEAD = 2
 @cache
 def batch_reports() -> dict[str, BatchReport]:
     """All reports by name: cutrace's own and those of other packages."""
-    added = (*plugins.of_extras("cutrace_batch_reports"), *plugins.others("cutrace_batch_reports"))
+    added = (
+        *plugins.of_extras("cutrace_batch_reports"),
+        *plugins.others("cutrace_batch_reports"),
+    )
     by_name: dict[str, BatchReport] = {}
     for report in (*_REPORTS, *added):
         by_name.setdefault(report.name, report)
@@ -93,16 +105,27 @@ def run(
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
     for option, value in vars(options).items():
         if option in report.needs and not value:
-            raise CutraceError(f"{name} needs --{option}: for example {_EXAMPLES[option]}")
+            raise CutraceError(
+                f"{name} needs --{option}: for example {_EXAMPLES[option]}"
+            )
         if value and option not in report.needs:
             users = ", ".join(r.name for r in known.values() if option in r.needs)
-            raise CutraceError(f"{name} does not use --{option}: leave it out, or ask for {users}")
+            raise CutraceError(
+                f"{name} does not use --{option}: leave it out, or ask for {users}"
+            )
     if scheduler is not None and mode != "dask":
-        raise CutraceError("--scheduler is that of Dask: add --mode dask, or leave it out")
+        raise CutraceError(
+            "--scheduler is that of Dask: add --mode dask, or leave it out"
+        )
     if workers is not None and (mode == "sequential" or scheduler is not None):
-        place = "--mode sequential has one" if mode == "sequential" else "the scheduler has its own"
+        if mode == "sequential":
+            place = "--mode sequential has one"
+        else:
+            place = "the scheduler has its own"
         raise CutraceError(f"--workers has no effect, because {place}: leave it out")
-    matcher(options.name)  # Raises an error for a wrong pattern, which is no fault of the files.
+    matcher(
+        options.name
+    )  # Raises an error for a wrong pattern, which is no fault of the files.
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
@@ -115,7 +138,10 @@ def run(
     for path in sources:
         first.setdefault(os.path.realpath(path), str(path.absolute()))
     paths = list(first.values())
-    tasks = [Task(report, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
+    tasks = [
+        Task(report, path, number, job, options, stamp(Path(path)))
+        for number, path in enumerate(paths)
+    ]
     outcomes: dict[str, FileOutcome] = {}
     for task in tasks:
         damage = parts.done(task.identity())
@@ -129,16 +155,25 @@ def run(
             outcomes[task.source] = FileOutcome(task.source, "failed", (_DIED,), True)
         else:
             state = "damaged" if mapped.damage else "done"
-            outcomes[task.source] = FileOutcome(task.source, state, mapped.damage, tries > 1)
+            outcomes[task.source] = FileOutcome(
+                task.source, state, mapped.damage, tries > 1
+            )
         if progress:
             progress(len(outcomes), len(tasks))
     done = [outcomes[path] for path in paths]
     files = [asdict(outcome) for outcome in done]
-    manifest = {"kind": "cutrace batch manifest", "format": 1, "report": name, "files": files}
+    manifest = {
+        "kind": "cutrace batch manifest",
+        "format": 1,
+        "report": name,
+        "files": files,
+    }
     write_text(manifest_file, json.dumps(manifest, indent=1) + "\n")
     usable = parts.parts()
     if not usable:
-        raise CutraceError(f"none of the files could be read: {done[0].source}: {' '.join(done[0].notes)}")
+        raise CutraceError(
+            f"none of the files could be read: {done[0].source}: {' '.join(done[0].notes)}"
+        )
     return report.reduce(usable, options), done
 
 
@@ -147,7 +182,9 @@ def run(
 _Done = tuple[Task, Mapped | None, int]
 
 
-def _mapped(tasks: Sequence[Task], mode: str, workers: int | None, scheduler: str | None) -> Iterator[_Done]:
+def _mapped(
+    tasks: Sequence[Task], mode: str, workers: int | None, scheduler: str | None
+) -> Iterator[_Done]:
     if not tasks:
         return iter(())
     if mode == "dask":
@@ -164,7 +201,12 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
     def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
         # Ctrl-C ends this process, which then ends its workers after the file that each is at.
         with _safe_path():
-            pool = ProcessPoolExecutor(count, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+            pool = ProcessPoolExecutor(
+                count,
+                get_context("spawn"),
+                signal.signal,
+                (signal.SIGINT, signal.SIG_IGN),
+            )
         try:
             yield pool
         finally:
@@ -206,11 +248,21 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
 def _signals_later() -> Iterator[None]:
     """Handle signals that end this process afterwards. A worker whose start is interrupted would wait for its first
     message forever, and this process for the worker."""
-    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # which alone handles signals
         yield
         return
-    numbers = (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    numbers = (
+        getattr(signal, name)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP")
+        if hasattr(signal, name)
+    )
+    handlers = {
+        number: handler
+        for number in numbers
+        if callable(handler := signal.getsignal(number))
+    }
     received: list[tuple[int, FrameType | None]] = []
     for number in handlers:
         signal.signal(number, lambda *signaled: received.append(signaled))
@@ -239,7 +291,9 @@ def _safe_path() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) -> Iterator[_Done]:
+def _on_dask(
+    tasks: Sequence[Task], workers: int | None, scheduler: str | None
+) -> Iterator[_Done]:
     """On the scheduler of this address or file, or that of ``DASK_SCHEDULER_ADDRESS``, else on local processes."""
     distributed: Any = package("distributed", "dask", "batch on Dask")
     scheduler = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
@@ -248,7 +302,9 @@ def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) 
             if scheduler is None:
                 with _safe_path():
                     cluster = distributed.LocalCluster(
-                        workers or available_cores(), threads_per_worker=1, dashboard_address=":0"
+                        workers or available_cores(),
+                        threads_per_worker=1,
+                        dashboard_address=":0",
                     )
                 stack.enter_context(cluster)
                 client = distributed.Client(cluster)
@@ -258,7 +314,9 @@ def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) 
                 client = distributed.Client(scheduler)
             stack.enter_context(client)
         except (OSError, ValueError) as error:
-            raise CutraceError(f"cannot reach the Dask scheduler {scheduler}: {error}. Is it running?") from None
+            raise CutraceError(
+                f"cannot reach the Dask scheduler {scheduler}: {error}. Is it running?"
+            ) from None
         # Dask runs a task again whose worker died, as often as the scheduler is configured to.
         futures = {client.submit(map_file, task, pure=False): task for task in tasks}
         for future in distributed.as_completed(list(futures)):

@@ -8,7 +8,9 @@ import numpy as np
 
 # A rank stands out beyond this robust z-score, and if it is this share of the median away. Fewer ranks have no median
 # that one of them could stand out from.
-OUTSTANDING, _SHARE, _FEWEST = 6.0, 0.03, 4
+OUTSTANDING = 6.0
+_SHARE = 0.03
+_FEWEST = 4
 
 
 def robust_scores(values: Sequence[float]) -> np.ndarray:
@@ -21,7 +23,9 @@ def robust_scores(values: Sequence[float]) -> np.ndarray:
         return np.where(away == 0, 0.0, away / deviation)
 
 
-def stragglers(labels: Sequence[str], values: Sequence[float], sentence: str, *, low: bool = False) -> list[str]:
+def stragglers(
+    labels: Sequence[str], values: Sequence[float], sentence: str, *, low: bool = False
+) -> list[str]:
     """Return a sentence for each rank whose number is far above the median, the largest first; or far below it, with
     ``low``. ``sentence`` formats the ``rank``, its ``value``, the ``median`` and the ``ratio`` of the two."""
     median = float(np.median(values)) if len(values) >= _FEWEST else 0.0
@@ -30,10 +34,13 @@ def stragglers(labels: Sequence[str], values: Sequence[float], sentence: str, *,
     sign = -1 if low else 1
     outstanding = [
         (value, label)
-        for label, value, score in zip(labels, values, robust_scores(values).tolist(), strict=True)
+        for label, value, score in zip(
+            labels, values, robust_scores(values).tolist(), strict=True
+        )
         if sign * score > OUTSTANDING and sign * (value - median) > _SHARE * median
     ]
     outstanding.sort(key=lambda one: -sign * one[0])
     return [
-        sentence.format(rank=label, value=value, median=median, ratio=value / median) for value, label in outstanding
+        sentence.format(rank=label, value=value, median=median, ratio=value / median)
+        for value, label in outstanding
     ]

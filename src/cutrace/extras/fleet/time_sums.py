@@ -33,10 +33,18 @@ class TimeSums:
     def add(self, times: np.ndarray, *keys: np.ndarray | int) -> None:
         """Add a time (ns) for each row, with its keys."""
         columns = dict(
-            zip(self._keys, (np.broadcast_to(key, len(times)).astype(np.int64) for key in keys), strict=True)
+            zip(
+                self._keys,
+                (np.broadcast_to(key, len(times)).astype(np.int64) for key in keys),
+                strict=True,
+            )
         )
         ones = np.ones(len(times), np.int64)
-        values = dict(zip(VALUES, (ones, *([times.astype(np.int64, copy=False)] * 3)), strict=True))
+        values = dict(
+            zip(
+                VALUES, (ones, *([times.astype(np.int64, copy=False)] * 3)), strict=True
+            )
+        )
         self.add_table(pyarrow("batch").table(columns | values))
 
     def add_table(self, table: Any) -> None:
@@ -60,17 +68,21 @@ class TimeSums:
 
     def _added(self) -> Any:
         pa = pyarrow("batch")
-        groups = pa.concat_tables(self._waiting).group_by(list(self._keys), use_threads=False)
-        added = groups.aggregate(list(VALUES.items()))
-        return added.rename_columns({f"{name}_{how}": name for name, how in VALUES.items()}).select(
-            [*self._keys, *VALUES]
+        groups = pa.concat_tables(self._waiting).group_by(
+            list(self._keys), use_threads=False
         )
+        added = groups.aggregate(list(VALUES.items()))
+        return added.rename_columns(
+            {f"{name}_{how}": name for name, how in VALUES.items()}
+        ).select([*self._keys, *VALUES])
 
 
 def binned(times: np.ndarray) -> np.ndarray:
     """Return the begin (ns) of the bin of each time. Bins are the same in all captures: eight from each power of two to
     the next one, and one for each number below 16."""
-    bits = np.frexp(np.minimum(times, (1 << 53) - 1).astype(np.float64))[1].astype(np.int64)
+    bits = np.frexp(np.minimum(times, (1 << 53) - 1).astype(np.float64))[1].astype(
+        np.int64
+    )
     shift = np.maximum(bits - 1 - _PARTS, 0)
     begins: np.ndarray = times >> shift << shift
     return begins

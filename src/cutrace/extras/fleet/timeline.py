@@ -12,7 +12,8 @@ from ...analysis.tables import Unit
 from .model import HeatMap, Part, RankTrace
 
 # The most steps of a part, and the most columns of a picture.
-_STEPS, _COLUMNS = 2048, 256
+_STEPS = 2048
+_COLUMNS = 256
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Steps:
 
     def of_times(self, times: np.ndarray) -> np.ndarray:
         """Return the index of the step of each time (ns on the wall clock)."""
-        index: np.ndarray = np.clip((times - self.start) // self.width, 0, self.count - 1)
+        index: np.ndarray = np.clip(
+            (times - self.start) // self.width, 0, self.count - 1
+        )
         return index
 
 
@@ -53,7 +56,10 @@ def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
 
 
 def heat_map(
-    title: str, unit: Unit, labels: Sequence[str], cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    title: str,
+    unit: Unit,
+    labels: Sequence[str],
+    cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
 ) -> HeatMap | None:
     """Return the picture of a ratio by rank and time; None if there is nothing to show. ``cells`` has for each label
     the times (ns) of steps, and the numbers to add and to divide for each of them."""

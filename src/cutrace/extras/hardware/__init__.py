@@ -15,10 +15,26 @@ if TYPE_CHECKING:
 def cutrace_verbs() -> list[Verb]:
     verbs = "cutrace.extras.hardware.verbs"
     return [
-        Verb("profile", "Count hardware metrics of chosen kernels of a command.", f"{verbs}.profile:profile"),
-        Verb("source", "Show lines of source with instruction counts and stall reasons.", f"{verbs}.source:source"),
-        Verb("roofline", "Draw kernels against the limits of the GPU.", f"{verbs}.roofline:roofline"),
-        Verb("metrics", "List and describe the hardware metrics of a GPU.", f"{verbs}.metrics:metrics"),
+        Verb(
+            "profile",
+            "Count hardware metrics of chosen kernels of a command.",
+            f"{verbs}.profile:profile",
+        ),
+        Verb(
+            "source",
+            "Show lines of source with instruction counts and stall reasons.",
+            f"{verbs}.source:source",
+        ),
+        Verb(
+            "roofline",
+            "Draw kernels against the limits of the GPU.",
+            f"{verbs}.roofline:roofline",
+        ),
+        Verb(
+            "metrics",
+            "List and describe the hardware metrics of a GPU.",
+            f"{verbs}.metrics:metrics",
+        ),
     ]
 
 

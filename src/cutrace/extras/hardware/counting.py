@@ -40,7 +40,9 @@ def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
     finally:
         shared.end()
     with contextlib.suppress(CutraceError):  # a recording without NVTX takes no marks
-        mark(f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in values.items())}")
+        mark(
+            f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in values.items())}"
+        )
 
 
 @cache
@@ -83,7 +85,8 @@ class Counting:
         try:
             full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
             self._ranges = RangeCounters(full, context)
-            self.names, self._context = tuple(names), context
+            self.names = tuple(names)
+            self._context = context
             self._wait()
             self._ranges.start()
         except BaseException:
@@ -97,15 +100,21 @@ class Counting:
         """
         try:
             if self._ranges is None or self._context is None or not self._context.alive:
-                raise CutraceError("the counters are lost: the CUDA context that was counted has ended")
+                raise CutraceError(
+                    "the counters are lost: the CUDA context that was counted has ended"
+                )
             self._wait()
             counts = self._ranges.stop()
         finally:
             self._release()
         values = {name: counts[COUNTERS.get(name, name)] for name in self.names}
-        if odd := [name for name, value in values.items() if not math.isfinite(value)]:
+        odd = [name for name, value in values.items() if not math.isfinite(value)]
+        if odd:
             raise CutraceError(f"the GPU gave no value of {', '.join(odd)}")
-        return {name: int(value) if value.is_integer() else value for name, value in values.items()}
+        return {
+            name: int(value) if value.is_integer() else value
+            for name, value in values.items()
+        }
 
     def end(self) -> None:
         """End the range, if there is one, and discard its counts."""
@@ -123,7 +132,10 @@ class Counting:
 
     def _release(self) -> None:
         """Release the counters, and let other processes have the GPU."""
-        ranges, lock, self._ranges, self._lock = self._ranges, self._lock, None, None
+        ranges = self._ranges
+        lock = self._lock
+        self._ranges = None
+        self._lock = None
         if ranges is not None:
             with contextlib.suppress(CutraceError):
                 ranges.close()
@@ -188,7 +200,9 @@ def _open_lock(name: str) -> tuple[int, Path]:
         for folder in usable_folders():
             with contextlib.suppress(OSError):
                 path = folder / name
-                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
+                return os.open(
+                    path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+                ), path
     return -1, Path(name)
 
 

@@ -105,13 +105,19 @@ _CODES = {
 def advised(failure: str) -> str:
     """The failure that a native library reports, with what to do about it."""
     advice = _ADVICE.get(_CODES.get(failure.rpartition(" CUPTI_ERROR_")[2], 0))
-    return f"{failure}: {advice}" if advice else failure
+    if advice:
+        return f"{failure}: {advice}"
+    return failure
 
 
 class SassMetric(ctypes.Structure):
     """A metric of instructions, as CUPTI lists it."""
 
-    _fields_ = (("id", ctypes.c_uint64), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p))
+    _fields_ = (
+        ("id", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+    )
 
 
 class CuptiError(CutraceError):
@@ -119,16 +125,24 @@ class CuptiError(CutraceError):
 
     def __init__(self, function: str, code: int, name: str) -> None:
         advice = _ADVICE.get(code)
-        super().__init__(f"cupti{function} failed with {name}{f': {advice}' if advice else ''}")
+        super().__init__(
+            f"cupti{function} failed with {name}{f': {advice}' if advice else ''}"
+        )
         self.code = code
 
 
 @cache
 def _structs(function: str) -> tuple[tuple[type[ctypes.Structure], int], ...]:
     """The structs that a function may take, newest first, each with its size without padding, as CUPTI expects it."""
-    line = next(text for text in _FUNCTIONS.replace("\n    ", " ").splitlines() if text.startswith(function + ":"))
+    line = next(
+        text
+        for text in _FUNCTIONS.replace("\n    ", " ").splitlines()
+        if text.startswith(function + ":")
+    )
     old, _, new = line.partition(":")[2].partition("|")
-    shapes = [[tuple(field.split()) for field in f"{old},{new}".split(",") if field.strip()]]
+    shapes = [
+        [tuple(field.split()) for field in f"{old},{new}".split(",") if field.strip()]
+    ]
     if new:
         shapes.append([tuple(field.split()) for field in old.split(",")])
     made = []
@@ -155,7 +169,9 @@ class Cupti:
         except OSError as error:
             raise CutraceError(f"libcupti cannot be loaded: {error}") from None
         if not hasattr(self._library, "cuptiProfilerHostInitialize"):
-            raise CutraceError(f"{path} is older than CUPTI 12.6, which hardware metrics need: install a newer one")
+            raise CutraceError(
+                f"{path} is older than CUPTI 12.6, which hardware metrics need: install a newer one"
+            )
 
     @classmethod
     def found(cls) -> Cupti:
@@ -172,11 +188,15 @@ class Cupti:
         """Call a function and return its struct with the outputs. Raises :class:`CuptiError` if it fails."""
         native = getattr(self._library, f"cupti{function}", None)
         if native is None:
-            raise CutraceError(f"{self.path} has no cupti{function}: install a newer libcupti")
+            raise CutraceError(
+                f"{self.path} has no cupti{function}: install a newer libcupti"
+            )
         code = _INVALID_PARAMETER
         for struct, size in _structs(function):
             known = {name for name, _ in struct._fields_}  # type: ignore[misc]
-            arguments = struct(struct_size=size, **{k: v for k, v in fields.items() if k in known})
+            arguments = struct(
+                struct_size=size, **{k: v for k, v in fields.items() if k in known}
+            )
             code = native(ctypes.byref(arguments))
             if code != _INVALID_PARAMETER:
                 break
@@ -192,10 +212,12 @@ class Cupti:
         """
         struct, size = _structs(function)[0]
         arguments = struct(struct_size=size, **fields)
-        raw, reference = self._library[f"cupti{function}"], ctypes.byref(arguments)
+        raw = self._library[f"cupti{function}"]
+        reference = ctypes.byref(arguments)
 
         def call() -> None:
-            if code := raw(reference):
+            code = raw(reference)
+            if code:
                 raise CuptiError(function, code, self._name(code))
 
         return arguments, call

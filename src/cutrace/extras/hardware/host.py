@@ -16,10 +16,20 @@ from ...collect import cuda
 from ...errors import CutraceError, did_you_mean
 from .cupti import Cupti, CuptiError, address, texts
 
-RANGES, SAMPLES = 0, 1
-_UNITS = {"byte": "bytes", "instruction": "instructions", "cycle": "cycles", "nanosecond": "ns"}
+RANGES = 0
+SAMPLES = 1
+_UNITS = {
+    "byte": "bytes",
+    "instruction": "instructions",
+    "cycle": "cycles",
+    "nanosecond": "ns",
+}
 _KINDS = ("counter", "ratio", "throughput")
-_ENDINGS = {"counter": ".sum", "ratio": ".ratio", "throughput": ".avg.pct_of_peak_sustained_elapsed"}
+_ENDINGS = {
+    "counter": ".sum",
+    "ratio": ".ratio",
+    "throughput": ".avg.pct_of_peak_sustained_elapsed",
+}
 _INVALID_METRIC_NAME = 17
 #: Names that a sentence lists.
 _LISTED = 3
@@ -42,7 +52,9 @@ class ChipMetric:
         if ".pct" in self.name:
             return "%"
         counted = self.dimension.removesuffix("/second")
-        return _UNITS.get(counted, counted) + ("/s" if self.name.endswith(".per_second") else "")
+        return _UNITS.get(counted, counted) + (
+            "/s" if self.name.endswith(".per_second") else ""
+        )
 
 
 def chips(cupti: Cupti) -> list[str]:
@@ -84,11 +96,20 @@ class Chip:
     ``availability`` is CUPTI's image of what the GPU can count. A context manager.
     """
 
-    def __init__(self, cupti: Cupti, name: str, profiler: int = RANGES, availability: bytes | None = None) -> None:
+    def __init__(
+        self,
+        cupti: Cupti,
+        name: str,
+        profiler: int = RANGES,
+        availability: bytes | None = None,
+    ) -> None:
         """Open the chip. Raises :class:`CutraceError` if this libcupti does not support it."""
-        self.cupti, self.name = cupti, name
+        self.cupti = cupti
+        self.name = name
         self._profiler = profiler
-        self._availability = ctypes.create_string_buffer(availability) if availability else None
+        self._availability: ctypes.Array[ctypes.c_char] | None = None
+        if availability:
+            self._availability = ctypes.create_string_buffer(availability)
         known = chips(cupti)
         if name not in known:
             hint = did_you_mean(name.upper(), known, f"it knows {', '.join(known)}")
@@ -104,7 +125,12 @@ class Chip:
     def __enter__(self) -> Chip:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -114,7 +140,9 @@ class Chip:
     def names(self) -> Iterator[str]:
         """The names of all metrics, without rollups."""
         for kind in range(len(_KINDS)):
-            metrics = self.cupti.call("ProfilerHostGetBaseMetrics", host=self._host, type=kind)
+            metrics = self.cupti.call(
+                "ProfilerHostGetBaseMetrics", host=self._host, type=kind
+            )
             yield from sorted(metrics.names[i].decode() for i in range(metrics.count))
 
     def describe(self, name: str) -> ChipMetric:
@@ -122,7 +150,10 @@ class Chip:
         properties = self._properties(name)
         if properties is None:
             raise self._unknown(name)
-        texts = [(text or b"").decode() for text in (properties.description, properties.unit, properties.dimension)]
+        texts = [
+            (text or b"").decode()
+            for text in (properties.description, properties.unit, properties.dimension)
+        ]
         return ChipMetric(name, _KINDS[properties.type], *texts)
 
     def has(self, name: str) -> bool:
@@ -132,7 +163,9 @@ class Chip:
     def _properties(self, name: str) -> Any:
         """CUPTI's properties of a metric, None if the chip does not have it."""
         try:
-            return self.cupti.call("ProfilerHostGetMetricProperties", host=self._host, name=name.encode())
+            return self.cupti.call(
+                "ProfilerHostGetMetricProperties", host=self._host, name=name.encode()
+            )
         except CuptiError as error:
             if error.code != _INVALID_METRIC_NAME:
                 raise
@@ -142,14 +175,17 @@ class Chip:
         """The possible endings of a metric, such as ``.sum.per_second``."""
         metric = self.describe(name)
         kind = _KINDS.index(metric.kind)
-        endings = self.cupti.call("ProfilerHostGetSubMetrics", host=self._host, type=kind, name=name.encode())
+        endings = self.cupti.call(
+            "ProfilerHostGetSubMetrics", host=self._host, type=kind, name=name.encode()
+        )
         return sorted(endings.names[i].decode() for i in range(endings.count))
 
     def configure(self, names: Sequence[str]) -> Config:
         """The configuration that counts metrics together. Raises :class:`CutraceError` for a metric that the chip does
         not have, or that lacks a rollup."""
         described = [self.describe(name) for name in names]
-        if bare := next((metric for metric in described if "." not in metric.name), None):
+        bare = next((metric for metric in described if "." not in metric.name), None)
+        if bare:
             raise CutraceError(
                 f"{bare.name} lacks a rollup: use {bare.name}{_ENDINGS[bare.kind]}, or another that "
                 f"`cutrace metrics describe {bare.name}` lists"
@@ -157,14 +193,25 @@ class Chip:
         # CUPTI adds metrics to those of earlier configurations of a host object, so each configuration gets its own.
         host = self._opened()
         try:
-            self.cupti.call("ProfilerHostConfigAddMetrics", host=host, names=texts(list(names)), count=len(names))
+            self.cupti.call(
+                "ProfilerHostConfigAddMetrics",
+                host=host,
+                names=texts(list(names)),
+                count=len(names),
+            )
             size = self.cupti.call("ProfilerHostGetConfigImageSize", host=host).size
             image = ctypes.create_string_buffer(size)
-            self.cupti.call("ProfilerHostGetConfigImage", host=host, size=size, image=address(image))
-            passes = self.cupti.call("ProfilerHostGetNumOfPasses", size=size, image=address(image)).passes
+            self.cupti.call(
+                "ProfilerHostGetConfigImage", host=host, size=size, image=address(image)
+            )
+            passes = self.cupti.call(
+                "ProfilerHostGetNumOfPasses", size=size, image=address(image)
+            ).passes
         finally:
             self.cupti.call("ProfilerHostDeinitialize", host=host)
-        return Config(tuple(names), tuple(metric.values_in for metric in described), image, passes)
+        return Config(
+            tuple(names), tuple(metric.values_in for metric in described), image, passes
+        )
 
     def evaluate(self, image: Any, index: int, names: Sequence[str]) -> list[float]:
         """The values of metrics for one range or sample of a counter data image."""
@@ -172,10 +219,13 @@ class Chip:
         evaluate(index)
         return list(values)
 
-    def evaluator(self, image: Any, names: Sequence[str]) -> tuple[Any, Callable[[int], None]]:
+    def evaluator(
+        self, image: Any, names: Sequence[str]
+    ) -> tuple[Any, Callable[[int], None]]:
         """Prepare the evaluation of many ranges or samples of a counter data image. Returns an array with one value for
         each metric, and a function that fills it for the range or sample of an index."""
-        values, name_array = (ctypes.c_double * len(names))(), texts(list(names))
+        values = (ctypes.c_double * len(names))()
+        name_array = texts(list(names))
         arguments, evaluate = self.cupti.repeated(
             "ProfilerHostEvaluateToGpuValues",
             host=self._host,
@@ -196,8 +246,14 @@ class Chip:
         base, dot, rest = name.partition(".")
         known = list(self.names())
         if base in known:
-            return CutraceError(f"{base} has no .{rest}: `cutrace metrics describe {base}` lists its endings")
-        hint = did_you_mean(name, [metric + dot + rest for metric in known], "`cutrace metrics list` lists all")
+            return CutraceError(
+                f"{base} has no .{rest}: `cutrace metrics describe {base}` lists its endings"
+            )
+        hint = did_you_mean(
+            name,
+            [metric + dot + rest for metric in known],
+            "`cutrace metrics list` lists all",
+        )
         return CutraceError(f"{self.name} has no metric {name}: {hint}")
 
 
@@ -214,7 +270,10 @@ class Config:
     def must_fit_one_pass(self, because: str) -> None:
         """Raise :class:`CutraceError` when the metrics need several passes."""
         if self.passes != 1:
-            more = f" and {len(self.names) - _LISTED} more" if len(self.names) > _LISTED else ""
+            if len(self.names) > _LISTED:
+                more = f" and {len(self.names) - _LISTED} more"
+            else:
+                more = ""
             raise CutraceError(
                 f"{', '.join(self.names[:_LISTED])}{more} need {self.passes} passes, but {because}: "
                 "count fewer of them together"

@@ -24,13 +24,21 @@ def metrics_of(cupti: Cupti, chip: str) -> list[ChipMetric]:
         cupti.call("ProfilerInitialize")
         count = cupti.call("SassMetricsGetNumOfMetrics", chip=chip.encode()).count
         metrics = (SassMetric * count)()
-        cupti.call("SassMetricsGetMetrics", chip=chip.encode(), count=count, metrics=address(metrics))
+        cupti.call(
+            "SassMetricsGetMetrics",
+            chip=chip.encode(),
+            count=count,
+            metrics=address(metrics),
+        )
     except CuptiError as error:
         raise CutraceError(
             f"{cupti.path} cannot list the instruction metrics of {chip}: install the NVIDIA driver, and use a GPU of "
             "compute capability 7.0 or later"
         ) from error
-    described = [(metric.name.decode(), (metric.description or b"").decode()) for metric in metrics]
+    described = [
+        (metric.name.decode(), (metric.description or b"").decode())
+        for metric in metrics
+    ]
     return [
         ChipMetric(name, "instruction", text, name.partition("__")[0], _counted(name))
         for name, text in sorted(described)
@@ -47,8 +55,15 @@ def configure(cupti: Cupti, chip: str, text: str) -> Config:
             hint = did_you_mean(name, known, "`cutrace metrics list --lines` lists all")
             raise CutraceError(f"{chip} has no metric {name} to count by line: {hint}")
     if not names:
-        raise CutraceError(f"{text!r} names no metrics: give names from `cutrace metrics list --lines`, with commas")
-    return Config(tuple(names), tuple(known[name].values_in for name in names), ctypes.create_string_buffer(0), 1)
+        raise CutraceError(
+            f"{text!r} names no metrics: give names from `cutrace metrics list --lines`, with commas"
+        )
+    return Config(
+        tuple(names),
+        tuple(known[name].values_in for name in names),
+        ctypes.create_string_buffer(0),
+        1,
+    )
 
 
 def _counted(name: str) -> str:

@@ -45,7 +45,9 @@ class Profiled:
     values: dict[str, float]
 
 
-def metric_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[MetricUse]:
+def metric_uses(
+    trace: Trace, names: Callable[[str], str] = normalize_kernel
+) -> list[MetricUse]:
     """The values of each metric of each kernel, sorted by kernel, then in the order in which metrics were requested.
     Values that are not finite are ignored."""
     rows = _rows(trace, of_ranges=False)
@@ -65,7 +67,9 @@ def _rows(trace: Trace, of_ranges: bool) -> np.ndarray:
 
 def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:
     values: dict[tuple[str, int, int], list[float]] = {}
-    for what, (name, unit, value) in zip(names, rows[["name", "unit", "value"]].tolist(), strict=True):
+    for what, (name, unit, value) in zip(
+        names, rows[["name", "unit", "value"]].tolist(), strict=True
+    ):
         if math.isfinite(value):
             values.setdefault((what, name, unit), []).append(value)
     text = trace.strings
@@ -76,15 +80,22 @@ def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:
     return sorted(uses, key=lambda use: use.name)
 
 
-def profiled(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[Profiled]:
+def profiled(
+    trace: Trace, names: Callable[[str], str] = normalize_kernel
+) -> list[Profiled]:
     """The launches with metrics, in the order of the capture. Values that no counter can have are omitted."""
     rows = _rows(trace, of_ranges=False)
     launches: dict[tuple[int, ...], Profiled] = {}
-    columns = rows[["process", "correlation", "start", "end", "device", "name", "value"]].tolist()
+    columns = rows[
+        ["process", "correlation", "start", "end", "device", "name", "value"]
+    ].tolist()
     for kernel, (process, correlation, start, end, device, name, value) in zip(
         _kernels(trace, rows, names), columns, strict=True
     ):
-        launch = launches.setdefault((process, correlation, start), Profiled(kernel, end - start, process, device, {}))
+        launch = launches.setdefault(
+            (process, correlation, start),
+            Profiled(kernel, end - start, process, device, {}),
+        )
         if 0 <= value < _MOST:
             launch.values[trace.strings[name]] = value
     return list(launches.values())
@@ -96,11 +107,18 @@ def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> lis
         return []
     processes = [process.identity for process in trace.processes]
     launch_of: dict[tuple[object, ...], int] = {}
-    for kernels in trace.blocks("kernels", int(rows["start"].min()), int(rows["start"].max()) + 1):
+    for kernels in trace.blocks(
+        "kernels", int(rows["start"].min()), int(rows["start"].max()) + 1
+    ):
         mine = kernels[np.isin(kernels["start"], rows["start"])]
-        for process, correlation, start, launch in mine[["process", "correlation", "start", "launch"]].tolist():
+        for process, correlation, start, launch in mine[
+            ["process", "correlation", "start", "launch"]
+        ].tolist():
             launch_of[processes[process], correlation, start] = launch
     identities = rows[["process", "correlation", "start"]].tolist()
-    found = [launch_of.get((processes[process], *identity), 0) for process, *identity in identities]
+    found = [
+        launch_of.get((processes[process], *identity), 0)
+        for process, *identity in identities
+    ]
     kernels = trace.strings.take(trace.launches["name"][found], names).tolist()
     return [kernel or UNKNOWN for kernel in kernels]

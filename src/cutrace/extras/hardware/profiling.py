@@ -40,7 +40,8 @@ from .sets import chosen
 from .work import CountedWork, Launch, Range, placed
 
 #: The default metrics of kernels, and of ranges.
-DEFAULT, DEFAULT_OF_RANGES = "speed-of-light,occupancy", "overview"
+DEFAULT = "speed-of-light,occupancy"
+DEFAULT_OF_RANGES = "overview"
 #: The largest number of kernels whose instructions are counted: each needs its own run.
 KERNELS = 8
 _LIBRARY = "libcutrace_profiler.so"
@@ -48,11 +49,21 @@ _PLAN = "CUTRACE_PROFILE"
 # How long (ms) launches of the second run wait for one that is counted: at least this, and for some time of a launch in
 # each pass. See native/profiler/inject.cpp.
 _PATIENCE = "CUTRACE_PROFILE_PATIENCE_MS"
-_LEAST_PATIENCE, _TIMES_A_PASS = 20_000, 10
+_LEAST_PATIENCE = 20_000
+_TIMES_A_PASS = 10
 # Code that counts its instructions takes as long as so many passes.
 _PASSES_OF_LINES = 10
 #: The information about a process that the metrics have in common with the first run.
-_WHO = ("pid", "parent_pid", "host", "boot_id", "command", "executable", "started", "cupti_version")
+_WHO = (
+    "pid",
+    "parent_pid",
+    "host",
+    "boot_id",
+    "command",
+    "executable",
+    "started",
+    "cupti_version",
+)
 
 _Counted = TypeVar("_Counted", bound=CountedWork)
 _Result = TypeVar("_Result")
@@ -90,17 +101,27 @@ class Profile:
         """The metrics of all launches or ranges, one row for each value. Times (ns) are from the first run."""
         of_ranges = any(isinstance(counted, Range) for counted, _ in self.values)
         what, number = ("range", "number") if of_ranges else ("kernel", "launch")
-        columns = columns_of(f"{what}: text, {number}, time: ns, metric: text, value: number, unit: text spare")
+        columns = columns_of(
+            f"{what}: text, {number}, time: ns, metric: text, value: number, unit: text spare"
+        )
         rows: list[tuple[Cell, ...]] = []
         for counted, values in self.values:
             if not values:  # only its instructions were counted
                 continue
-            title, took = counted.title, counted.time
+            title = counted.title
+            took = counted.time
             rows += [
                 (title, counted.number, took, name, value, unit)
-                for name, value, unit in zip(self.names, values, self.units, strict=True)
+                for name, value, unit in zip(
+                    self.names, values, self.units, strict=True
+                )
             ]
-        return Table("metrics", f"Metrics of {'ranges' if of_ranges else 'launches'}", columns, rows)
+        return Table(
+            "metrics",
+            f"Metrics of {'ranges' if of_ranges else 'launches'}",
+            columns,
+            rows,
+        )
 
 
 def profile(
@@ -134,7 +155,9 @@ def profile(
     run.
     """
     if ranges is not None and (lines or kernel or nvtx):
-        raise CutraceError("ranges are counted as a whole: give them alone, without lines, kernel and nvtx")
+        raise CutraceError(
+            "ranges are counted as a whole: give them alone, without lines, kernel and nvtx"
+        )
     output = Path(output)
     check_output(output, (), endings=(".bin",))
     installed(_LIBRARY)
@@ -145,35 +168,56 @@ def profile(
         cupti = Cupti.found()
         name = first_chip(cupti)
         if name is None:
-            raise CutraceError("no GPU with readable counters was found: run `cutrace doctor` to check this machine")
+            raise CutraceError(
+                "no GPU with readable counters was found: run `cutrace doctor` to check this machine"
+            )
         if lines:
-            config = instructions.configure(cupti, name, instructions.DEFAULT if metrics is None else metrics)
+            config = instructions.configure(
+                cupti, name, instructions.DEFAULT if metrics is None else metrics
+            )
         else:
             default = DEFAULT if ranges is None else DEFAULT_OF_RANGES
             with Chip(cupti, name) as chip:
-                config = chip.configure(chosen(chip, default if metrics is None else metrics))
+                config = chip.configure(
+                    chosen(chip, default if metrics is None else metrics)
+                )
     if ranges is not None:
         config.must_fit_one_pass("a range runs once")
     with scratch() as folder:
         began = time.monotonic()
         recording = record_command(command, folder / "run.bin", completed(Options()))
         if recording.status or recording.output is None:
-            reason = f"ended with {recording.status}" if recording.status else "made no CUDA call that was recorded"
+            if recording.status:
+                reason = f"ended with {recording.status}"
+            else:
+                reason = "made no CUDA call that was recorded"
             note = f"nothing was profiled: the command {reason} in its first run"
-            return Profile(config.names, config.units, notes=[note], status=recording.status)
+            return Profile(
+                config.names, config.units, notes=[note], status=recording.status
+            )
         with load(recording.output) as trace:
             done = Profile(config.names, config.units)
             if ranges is None:
                 _refuse_lost_launches(trace)
-                launches, omitted = work.choose_launches(trace, kernel, nvtx, skip, count)
+                launches, omitted = work.choose_launches(
+                    trace, kernel, nvtx, skip, count
+                )
                 apart = stretches(launches)[:KERNELS] if lines else [launches]
                 counted = "instructions" if lines else "launches"
-                in_places = [placed(trace, some, work.launches(trace)) for some in apart]
+                in_places = [
+                    placed(trace, some, work.launches(trace)) for some in apart
+                ]
                 passes = _PASSES_OF_LINES if lines else config.passes
-                runs = [partial(_replay, command, *some, done, counted, passes) for some in in_places]
-                what, number, of = "launch", sum(map(len, apart)), "the instructions of " if lines else ""
+                runs = [
+                    partial(_replay, command, *some, done, counted, passes)
+                    for some in in_places
+                ]
+                what = "launch"
+                number = sum(map(len, apart))
+                of = "the instructions of " if lines else ""
                 why = "inside CUDA graphs, which cannot be replayed one by one"
-                if more := len(launches) - number:
+                more = len(launches) - number
+                if more:
                     say(
                         f"left out: {count_of(more, what)}. Instructions are counted for the first consecutive "
                         f"launches of the {KERNELS} kernels with the most time: select others with --kernel"
@@ -181,11 +225,18 @@ def profile(
             else:
                 whole, places, omitted = work.choose_ranges(trace, ranges, skip, count)
                 runs = [partial(_count, command, whole, places, done)]
-                what, number, of = "range", len(whole), ""
+                what = "range"
+                number = len(whole)
+                of = ""
                 why = "that began inside another one: the GPU counts one at a time"
                 if any(loss.reason == "nvtx_dropped" for loss in trace.quality.losses):
-                    done.notes.append("the first run lost NVTX events, so ranges of the runs can be mismatched")
-            how = f"{count_of(len(runs), 'more run')}" if lines else f"{count_of(config.passes, 'pass')} each"
+                    done.notes.append(
+                        "the first run lost NVTX events, so ranges of the runs can be mismatched"
+                    )
+            if lines:
+                how = f"{count_of(len(runs), 'more run')}"
+            else:
+                how = f"{count_of(config.passes, 'pass')} each"
             say(
                 f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(number, what)} in {how}; "
                 f"the first run took {time.monotonic() - began:.1f} s"
@@ -198,12 +249,15 @@ def profile(
                     run()
             _write(trace, done, output)
     others = "the second run" if len(runs) == 1 else f"the other {len(runs)} runs"
-    say(f"{count_of(len(done.values), what)} profiled; {others} took {time.monotonic() - began:.1f} s")
+    say(
+        f"{count_of(len(done.values), what)} profiled; {others} took {time.monotonic() - began:.1f} s"
+    )
     return done
 
 
 def _refuse_lost_launches(trace: Trace) -> None:
-    if lost := work.lost_launches(trace):
+    lost = work.lost_launches(trace)
+    if lost:
         raise CutraceError(
             f"nothing was profiled: launches may be missing in the first run ({'; '.join(lost)}), so the others cannot "
             "be found in a second one by their numbers. Try again, or profile a shorter run."
@@ -220,7 +274,9 @@ def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
         if ends.get(key, launch.number - 1) == launch.number - 1:
             ends[key] = launch.number
             kernels[launch.names].append(launch)
-    return sorted(kernels.values(), key=lambda group: -sum(launch.time for launch in group))
+    return sorted(
+        kernels.values(), key=lambda group: -sum(launch.time for launch in group)
+    )
 
 
 @contextmanager
@@ -237,25 +293,41 @@ def _second_run(
 
     :param patience: how long (ms) launches wait for one that is counted.
     """
-    texts = [os.fsencode(completed(Options()).cupti or ""), subject.encode(), ",".join(done.names).encode()]
+    texts = [
+        os.fsencode(completed(Options()).cupti or ""),
+        subject.encode(),
+        ",".join(done.names).encode(),
+    ]
     for names, number in keys:  # a kernel has no domain
         texts += [str(number).encode(), *((b"", *names)[-2:])]
     with scratch() as folder:
-        (folder / "plan").write_bytes(b"".join(text + b"\0" for text in texts))  # see native/profiler/session.h
+        (folder / "plan").write_bytes(
+            b"".join(text + b"\0" for text in texts)
+        )  # see native/profiler/session.h
         libraries = dict.fromkeys(variables, str(installed(_LIBRARY)))
-        environment = {_PATIENCE: str(patience), **os.environ, **libraries, _PLAN: str(folder)}
+        environment = {
+            _PATIENCE: str(patience),
+            **os.environ,
+            **libraries,
+            _PLAN: str(folder),
+        }
         done.status = run_command(command, environment)
         yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
 
 
-def _read_values(done: Profile, files: Sequence[Path], places: int) -> list[tuple[Path, list[list[str]]]]:
+def _read_values(
+    done: Profile, files: Sequence[Path], places: int
+) -> list[tuple[Path, list[list[str]]]]:
     """The files of the processes that counted, by place, with their lines split into fields. Errors become notes.
 
     A process that fails before its first launch or range also leaves a file, even if it would count nothing.
     """
     read = []
     for path in files:
-        lines = [line.split("\t") for line in path.read_text(errors="surrogateescape").splitlines()]
+        lines = [
+            line.split("\t")
+            for line in path.read_text(errors="surrogateescape").splitlines()
+        ]
         done.notes += [advised(line[-1]) for line in lines if line[0] == "error"]
         read.append((path, [line for line in lines if line[0] != "error"]))
     if len(read) <= places:
@@ -270,19 +342,33 @@ def _read_values(done: Profile, files: Sequence[Path], places: int) -> list[tupl
 
 
 def _replay(
-    command: Sequence[str], launches: Sequence[Launch], places: int, done: Profile, counted: str, passes: int
+    command: Sequence[str],
+    launches: Sequence[Launch],
+    places: int,
+    done: Profile,
+    counted: str,
+    passes: int,
 ) -> None:
     """Run a command again, and count metrics of these launches or of their instructions."""
     keys = sorted({launch.key for launch in launches})
-    longest = max(0, *(launch.time for launch in launches)) // 1_000_000  # an unknown end is 0
+    longest = (
+        max(0, *(launch.time for launch in launches)) // 1_000_000
+    )  # an unknown end is 0
     patience = _LEAST_PATIENCE + _TIMES_A_PASS * passes * longest
     with _second_run(command, done, counted, keys, CUDA, patience=patience) as files:
         read = _read_values(done, files, places)
         results = [
-            {((os.fsencode(w[7]),), int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines}
+            {
+                ((os.fsencode(w[7]),), int(w[0])): (
+                    tuple(map(int, w[1:7])),
+                    tuple(map(float, w[8:])),
+                )
+                for w in lines
+            }
             for _, lines in read
         ]
-        matched, other = [], 0
+        matched = []
+        other = 0
         for launch, (shape, values) in _matched(done, launches, results, "launch"):
             if shape == launch.shape:
                 matched.append((launch, values))
@@ -299,15 +385,23 @@ def _replay(
             counts = path.with_suffix(".instructions")
             if place in processes and counts.exists():
                 lines_of = counts.read_text(errors="surrogateescape").splitlines()
-                done.instructions += [_instruction(processes[place], line, len(done.names)) for line in lines_of]
+                done.instructions += [
+                    _instruction(processes[place], line, len(done.names))
+                    for line in lines_of
+                ]
 
 
-def _count(command: Sequence[str], ranges: Sequence[Range], places: int, done: Profile) -> None:
+def _count(
+    command: Sequence[str], ranges: Sequence[Range], places: int, done: Profile
+) -> None:
     """Run a command again, and count metrics of these NVTX ranges."""
     keys = sorted({each.key for each in ranges})
     with _second_run(command, done, "ranges", keys, CUDA, NVTX) as files:
         results = [
-            {keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:]))) for line in lines}
+            {
+                keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:])))
+                for line in lines
+            }
             for _, lines in _read_values(done, files, places)
         ]
     for each, (device, values) in _matched(done, ranges, results, "range"):
@@ -315,13 +409,21 @@ def _count(command: Sequence[str], ranges: Sequence[Range], places: int, done: P
 
 
 def _matched(
-    done: Profile, chosen: Sequence[_Counted], results: Sequence[dict[Any, _Result]], what: str
+    done: Profile,
+    chosen: Sequence[_Counted],
+    results: Sequence[dict[Any, _Result]],
+    what: str,
 ) -> list[tuple[_Counted, _Result]]:
     """Work with its result in the second run. ``results`` has those of each process, by place and key. Work without
     one becomes a note."""
-    found = ((one, results[one.place].get(one.key)) for one in chosen if one.place < len(results))
+    found = (
+        (one, results[one.place].get(one.key))
+        for one in chosen
+        if one.place < len(results)
+    )
     matched = [(one, result) for one, result in found if result is not None]
-    if missing := len(chosen) - len(matched):
+    missing = len(chosen) - len(matched)
+    if missing:
         done.notes.append(
             f"{count_of(missing, what)} of the first run did not run in the second, or could not be counted"
         )
@@ -332,7 +434,14 @@ def _instruction(process: int, line: str, metrics: int) -> CountedInstruction:
     device, launches, function, offset, number, *rest = line.split("\t", 5 + metrics)
     values = tuple(map(float, rest[:metrics]))
     return CountedInstruction(
-        process, int(device), int(launches), function, int(offset), int(number), values, rest[metrics]
+        process,
+        int(device),
+        int(launches),
+        function,
+        int(offset),
+        int(number),
+        values,
+        rest[metrics],
     )
 
 
@@ -342,36 +451,64 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
         for piece in trace.contents(1 << 20):
             file.write(piece)
         for process in trace.processes:
-            mine = [(one, values) for one, values in done.values if one.process == process.index and values]
-            of_instructions = [one for one in done.instructions if one.process == process.index]
+            mine = [
+                (one, values)
+                for one, values in done.values
+                if one.process == process.index and values
+            ]
+            of_instructions = [
+                one for one in done.instructions if one.process == process.index
+            ]
             if not mine and not of_instructions:
                 continue
             info = {key: process.info[key] for key in _WHO if key in process.info}
             with Writer(output, file=file, **info) as to:
-                devices = trace.devices[trace.devices["process"] == process.index].copy()
+                devices = trace.devices[
+                    trace.devices["process"] == process.index
+                ].copy()
                 for column in ("name", "pci"):
-                    devices[column] = [to.string(trace.strings[int(text)]) for text in devices[column]]
+                    devices[column] = [
+                        to.string(trace.strings[int(text)]) for text in devices[column]
+                    ]
                 to.rows("devices", devices)
                 if mine:
                     to.rows("kernel_metrics", _rows(to, done, mine))
                 if of_instructions:
-                    to.rows("instruction_metrics", _rows_of_instructions(to, done, of_instructions))
+                    to.rows(
+                        "instruction_metrics",
+                        _rows_of_instructions(to, done, of_instructions),
+                    )
 
 
-def _rows(to: Writer, done: Profile, counted: Sequence[tuple[CountedWork, tuple[float, ...]]]) -> np.ndarray:
+def _rows(
+    to: Writer, done: Profile, counted: Sequence[tuple[CountedWork, tuple[float, ...]]]
+) -> np.ndarray:
     rows = np.zeros((len(counted), len(done.names)), TABLES["kernel_metrics"].dtype)
     for row, (one, values) in zip(rows, counted, strict=True):
-        for column, value in {"start": one.row["start"], "end": one.row["end"], **one.columns(to)}.items():
+        for column, value in {
+            "start": one.row["start"],
+            "end": one.row["end"],
+            **one.columns(to),
+        }.items():
             row[column] = value
         row["value"] = values
     _name(to, done, rows)
     return rows[np.argsort(rows["start"][:, 0], kind="stable")].reshape(-1)
 
 
-def _rows_of_instructions(to: Writer, done: Profile, counted: Sequence[CountedInstruction]) -> np.ndarray:
-    rows = np.zeros((len(counted), len(done.names)), TABLES["instruction_metrics"].dtype)
+def _rows_of_instructions(
+    to: Writer, done: Profile, counted: Sequence[CountedInstruction]
+) -> np.ndarray:
+    rows = np.zeros(
+        (len(counted), len(done.names)), TABLES["instruction_metrics"].dtype
+    )
     for row, one in zip(rows, counted, strict=True):
-        row["device"], row["launches"], row["offset"], row["line"] = one.device, one.launches, one.offset, one.line
+        row["device"], row["launches"], row["offset"], row["line"] = (
+            one.device,
+            one.launches,
+            one.offset,
+            one.line,
+        )
         row["function"], row["file"] = to.string(one.function), to.string(one.file)
         row["value"] = one.values
     _name(to, done, rows)

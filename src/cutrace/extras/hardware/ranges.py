@@ -13,7 +13,8 @@ from ...errors import CutraceError
 from .cupti import Cupti, address, texts
 from .host import RANGES, Chip, chip_of
 
-_USER_RANGE, _USER_REPLAY = 2, 3
+_USER_RANGE = 2
+_USER_REPLAY = 3
 
 
 class NoContext(CutraceError):
@@ -38,15 +39,20 @@ class Context:
         Raises :class:`NoContext` if the program has not initialised CUDA.
         """
         if not cuda.initialised():
-            raise NoContext("CUDA is not in use yet: use the GPU first, for example in a session fixture")
+            raise NoContext(
+                "CUDA is not in use yet: use the GPU first, for example in a session fixture"
+            )
         handle = ctypes.c_void_p()
         if _driver().cuCtxGetCurrent(ctypes.byref(handle)) or not handle.value:
             _must("cuDevicePrimaryCtxRetain", ctypes.byref(handle), _first_active())
-        device, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
+        device = ctypes.c_int()
+        uuid = ctypes.create_string_buffer(16)
         with pushed(handle.value or 0):
             _must("cuCtxGetDevice", ctypes.byref(device))
         _must("cuDeviceGetUuid", uuid, device)
-        return cls(handle.value or 0, _number(handle.value or 0), device.value, uuid.raw.hex())
+        return cls(
+            handle.value or 0, _number(handle.value or 0), device.value, uuid.raw.hex()
+        )
 
     def synchronize(self) -> None:
         """Wait until the GPU has finished the work of this context."""
@@ -68,21 +74,38 @@ class RangeCounters:
     def __init__(self, names: Sequence[str], context: Context) -> None:
         """Enable the counters. Raises :class:`CutraceError` if a metric is unknown, or the metrics need several
         passes."""
-        self._cupti, self._context, handle = Cupti.found(), context, context.handle
+        self._cupti = Cupti.found()
+        self._context = context
+        handle = context.handle
         self._cupti.call("ProfilerInitialize")
         size = self._cupti.call("ProfilerGetCounterAvailability", context=handle).size
         image = ctypes.create_string_buffer(size)
-        self._cupti.call("ProfilerGetCounterAvailability", context=handle, size=size, image=address(image))
-        self._chip = Chip(self._cupti, chip_of(self._cupti, context.device), RANGES, image.raw)
+        self._cupti.call(
+            "ProfilerGetCounterAvailability",
+            context=handle,
+            size=size,
+            image=address(image),
+        )
+        self._chip = Chip(
+            self._cupti, chip_of(self._cupti, context.device), RANGES, image.raw
+        )
         try:
             self.config = self._chip.configure(names)
             self.config.must_fit_one_pass("a range runs once")
-            self._profiler = self._cupti.call("RangeProfilerEnable", context=handle).profiler
+            self._profiler = self._cupti.call(
+                "RangeProfilerEnable", context=handle
+            ).profiler
         except BaseException:
             self._chip.close()
             raise
         try:
-            sized = self._call("GetCounterDataSize", names=texts(list(names)), count=len(names), ranges=1, nodes=1)
+            sized = self._call(
+                "GetCounterDataSize",
+                names=texts(list(names)),
+                count=len(names),
+                ranges=1,
+                nodes=1,
+            )
         except BaseException:
             self.close()
             raise
@@ -90,7 +113,9 @@ class RangeCounters:
 
     def _call(self, function: str, **fields: Any) -> Any:
         with pushed(self._context.handle):
-            return self._cupti.call(f"RangeProfiler{function}", profiler=self._profiler, **fields)
+            return self._cupti.call(
+                f"RangeProfiler{function}", profiler=self._profiler, **fields
+            )
 
     def start(self) -> None:
         image = {"size": len(self._image), "image": address(self._image)}
@@ -106,8 +131,11 @@ class RangeCounters:
         """End the range. Returns the values by name of metric."""
         self._call("PopRange")
         self._call("Stop")
-        if dropped := self._call("DecodeData").dropped:
-            raise CutraceError(f"the GPU dropped the counters of {dropped} range: count fewer metrics together")
+        dropped = self._call("DecodeData").dropped
+        if dropped:
+            raise CutraceError(
+                f"the GPU dropped the counters of {dropped} range: count fewer metrics together"
+            )
         values = self._chip.evaluate(self._image, 0, self.config.names)
         return dict(zip(self.config.names, values, strict=True))
 
@@ -136,23 +164,34 @@ def _driver() -> ctypes.CDLL:
 
 
 def _must(function: str, *arguments: Any) -> None:
-    if code := getattr(_driver(), function)(*arguments):
-        raise CutraceError(f"{function} failed with CUresult {code}: the counters of this process cannot be read")
+    code = getattr(_driver(), function)(*arguments)
+    if code:
+        raise CutraceError(
+            f"{function} failed with CUresult {code}: the counters of this process cannot be read"
+        )
 
 
 def _number(handle: int) -> int:
     number = ctypes.c_ulonglong()
     if not hasattr(_driver(), "cuCtxGetId"):
-        raise CutraceError("counters need the driver of CUDA 12.0 or later: install a newer one")
-    return 0 if _driver().cuCtxGetId(ctypes.c_void_p(handle), ctypes.byref(number)) else number.value
+        raise CutraceError(
+            "counters need the driver of CUDA 12.0 or later: install a newer one"
+        )
+    if _driver().cuCtxGetId(ctypes.c_void_p(handle), ctypes.byref(number)):
+        return 0
+    return number.value
 
 
 def _first_active() -> int:
     """The first device with an active primary context, else device 0."""
-    count, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    count = ctypes.c_int()
+    flags = ctypes.c_uint()
+    active = ctypes.c_int()
     _driver().cuDeviceGetCount(ctypes.byref(count))
     for device in range(count.value):
-        _driver().cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+        _driver().cuDevicePrimaryCtxGetState(
+            device, ctypes.byref(flags), ctypes.byref(active)
+        )
         if active.value:
             return device
     return 0

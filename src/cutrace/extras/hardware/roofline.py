@@ -27,7 +27,10 @@ def _instructions(prefix: str, numbers: int) -> dict[str, int]:
     """The metrics of additions, multiplications and multiply-adds, each with its operations per instruction on
     ``numbers`` numbers."""
     weights = {"add": numbers, "mul": numbers, "fma": 2 * numbers}
-    return {f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum": weight for op, weight in weights.items()}
+    return {
+        f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum": weight
+        for op, weight in weights.items()
+    }
 
 
 #: The metrics of each kind of operation, with the operations per count. The last metric gives the peak rate.
@@ -116,7 +119,9 @@ class Point:
     @property
     def intensity(self) -> float | None:
         """Operations per byte; None without bytes."""
-        return self.operations / self.bytes if self.bytes else None
+        if self.bytes:
+            return self.operations / self.bytes
+        return None
 
 
 @dataclass(frozen=True)
@@ -144,30 +149,47 @@ def rooflines(trace: Trace) -> list[Roofline]:
     }  # fmt: skip
     launches: dict[GpuLimits, list[Profiled]] = {}
     for launch in profiled(trace):
-        launches.setdefault(gpus.get((launch.process, launch.device), GpuLimits()), []).append(launch)
+        launches.setdefault(
+            gpus.get((launch.process, launch.device), GpuLimits()), []
+        ).append(launch)
     if not launches:
         raise CutraceError(
             "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
         )
     roofs = [_roofline(gpu, some) for gpu, some in launches.items()]
     if not any(roof.points for roof in roofs):
-        raise CutraceError(f"no kernel can be placed: {'; '.join(note for roof in roofs for note in roof.notes)}")
+        raise CutraceError(
+            f"no kernel can be placed: {'; '.join(note for roof in roofs for note in roof.notes)}"
+        )
     return roofs
 
 
 def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
-    usable = [launch for launch in launches if _operations(launch) and _bytes(launch) is not None and launch.time > 0]
+    usable = [
+        launch
+        for launch in launches
+        if _operations(launch) and _bytes(launch) is not None and launch.time > 0
+    ]
     ceilings = tuple(_ceilings(gpu, launches))
     # Measured peaks replace documented ones, because they hold at the clock of the run.
     peaks = {c.kind: c.rate for c in sorted(ceilings, key=lambda c: c.measured)}
     kernels: dict[str, list[Profiled]] = {}
     for launch in usable:
         kernels.setdefault(launch.kernel, []).append(launch)
-    points = [point for kernel, some in kernels.items() for point in _points(kernel, some, peaks)]
+    points = [
+        point
+        for kernel, some in kernels.items()
+        for point in _points(kernel, some, peaks)
+    ]
     points.sort(key=lambda point: (-point.time, point.kernel, -point.operations))
     kinds = {DRAM, *(point.kind for point in points)}
     relevant = tuple(ceiling for ceiling in ceilings if ceiling.kind in kinds)
-    return Roofline(gpu, relevant, tuple(points), tuple(_notes(gpu, launches, usable, points, peaks)))
+    return Roofline(
+        gpu,
+        relevant,
+        tuple(points),
+        tuple(_notes(gpu, launches, usable, points, peaks)),
+    )
 
 
 def _operations(launch: Profiled) -> dict[str, float]:
@@ -184,18 +206,28 @@ def _bytes(launch: Profiled) -> float | None:
     values = launch.values
     if _BYTES in values:
         return values[_BYTES]
-    read, write = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
-    return None if read is None or write is None else read + write
+    read = values.get("dram__bytes_read.sum")
+    write = values.get("dram__bytes_write.sum")
+    if read is None or write is None:
+        return None
+    return read + write
 
 
-def _points(kernel: str, launches: Sequence[Profiled], peaks: Mapping[str, float]) -> Iterator[Point]:
+def _points(
+    kernel: str, launches: Sequence[Profiled], peaks: Mapping[str, float]
+) -> Iterator[Point]:
     """A point for each kind with a large enough share of a kernel's operations; one point for a kernel without
     operations."""
     counted = [_operations(launch) for launch in launches]
     totals = {kind: sum(each.get(kind, 0.0) for each in counted) for kind in KINDS}
-    time, moved = sum(launch.time for launch in launches), sum(_bytes(launch) or 0 for launch in launches)
+    time = sum(launch.time for launch in launches)
+    moved = sum(_bytes(launch) or 0 for launch in launches)
     whole = sum(totals.values())
-    kinds = [kind for kind, count in totals.items() if whole and count >= _LEAST_SHARE * whole]
+    kinds = [
+        kind
+        for kind, count in totals.items()
+        if whole and count >= _LEAST_SHARE * whole
+    ]
     for kind in kinds or [""]:
         point = Point(kernel, kind, len(launches), time, totals.get(kind, 0.0), moved)
         ceiling, share = _reached(point, peaks)
@@ -211,7 +243,12 @@ def _reached(point: Point, peaks: Mapping[str, float]) -> tuple[str, float | Non
 
 def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
     if gpu.bandwidth:
-        yield Ceiling(DRAM, gpu.bandwidth, False, "memory clock x width of the bus, as the driver has them")
+        yield Ceiling(
+            DRAM,
+            gpu.bandwidth,
+            False,
+            "memory clock x width of the bus, as the driver has them",
+        )
     cycles = gpu.multiprocessors * gpu.clock
     for kind, rate in _RATES.get(gpu.capability, {}).items():
         if cycles:
@@ -220,10 +257,17 @@ def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]
     for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
         # The last metric of a kind is that of multiply-adds, which have the highest rate.
         name, weight = list(metrics.items())[-1]
-        peak = max((launch.values.get(name + _PEAK, 0.0) for launch in launches), default=0.0)
+        peak = max(
+            (launch.values.get(name + _PEAK, 0.0) for launch in launches), default=0.0
+        )
         # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/roofline.md.
         if peak >= 1 and not kind.startswith("tensor"):
-            yield Ceiling(kind, peak * weight, True, f"{name}{_PEAK}{f' x {weight}' * (weight > 1)}")
+            yield Ceiling(
+                kind,
+                peak * weight,
+                True,
+                f"{name}{_PEAK}{f' x {weight}' * (weight > 1)}",
+            )
 
 
 def _notes(
@@ -239,11 +283,20 @@ def _notes(
         if count:
             yield f"{count_of(count, 'launch')} {'lack' if count != 1 else 'lacks'} {what}: {_ADVICE}"
     counted = {kind.split()[0] for launch in usable for kind in _operations(launch)}
-    if usable and (missing := [kind for kind in ("fp32", "fp64", "fp16", "tensor") if kind not in counted]):
+    if usable and (
+        missing := [
+            kind for kind in ("fp32", "fp64", "fp16", "tensor") if kind not in counted
+        ]
+    ):
         yield f"operations of {', '.join(missing)} were not counted: {_ADVICE}"
-    unknown = [kind for kind in dict.fromkeys([DRAM, *(point.kind for point in points)]) if kind and kind not in peaks]
+    unknown = [
+        kind
+        for kind in dict.fromkeys([DRAM, *(point.kind for point in points)])
+        if kind and kind not in peaks
+    ]
     if usable and unknown:
         yield f"no ceiling is known for {', '.join(unknown)} on {gpu.name}"
-    if off := sum(not point.placed for point in points):
+    off = sum(not point.placed for point in points)
+    if off:
         verb = "is" if off == 1 else "are"
         yield f"{count_of(off, 'kernel')} without operations or bytes of DRAM {verb} in the table only"

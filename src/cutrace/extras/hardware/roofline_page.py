@@ -15,8 +15,12 @@ from .roofline import DRAM, Ceiling, Point, Roofline
 _FOLDER = Path(__file__).parent
 
 #: Width and height of a chart on a wide screen, and on a phone.
-_WIDE, _NARROW = (900, 520), (440, 420)
-_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 20, 26, 40
+_WIDE = (900, 520)
+_NARROW = (440, 420)
+_LEFT = 50
+_RIGHT = 20
+_TOP = 26
+_BOTTOM = 40
 _RADIUS = 9
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
@@ -24,7 +28,11 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 def html(rooflines: Sequence[Roofline], source: str) -> str:
     """The page of these rooflines; ``source`` is the name of their capture."""
     return page(
-        "roofline", "cutrace roofline", folder=_FOLDER, about=escaped(source), main="\n".join(map(_section, rooflines))
+        "roofline",
+        "cutrace roofline",
+        folder=_FOLDER,
+        about=escaped(source),
+        main="\n".join(map(_section, rooflines)),
     )
 
 
@@ -50,18 +58,34 @@ def _section(roof: Roofline) -> str:
         for name, size in (("wide", _WIDE), ("narrow", _NARROW))
     )
     notes = "".join(f"<p class=note>{escaped(note)}.</p>" for note in roof.notes)
-    return section(roof.gpu.name, f"{pictures}\n{notes}\n{_kernels(roof.points)}\n{_ceilings(roof.ceilings)}")
+    return section(
+        roof.gpu.name,
+        f"{pictures}\n{notes}\n{_kernels(roof.points)}\n{_ceilings(roof.ceilings)}",
+    )
 
 
 def _title(rooflines: Sequence[Roofline]) -> str:
-    return escaped(f"Roofline of kernels on {', '.join(roof.gpu.name for roof in rooflines)}")
+    return escaped(
+        f"Roofline of kernels on {', '.join(roof.gpu.name for roof in rooflines)}"
+    )
 
 
 # Tables
 
 
 def _kernels(points: Sequence[Point]) -> str:
-    head = ("", "kernel", "time", "share", "of", "operations", "operations/s", "bytes/s", "operations/byte", "launches")
+    head = (
+        "",
+        "kernel",
+        "time",
+        "share",
+        "of",
+        "operations",
+        "operations/s",
+        "bytes/s",
+        "operations/byte",
+        "launches",
+    )
     rows = (
         (
             str(number) if point.placed else "", point.kernel, duration(point.time),
@@ -71,29 +95,46 @@ def _kernels(points: Sequence[Point]) -> str:
         )
         for number, point in enumerate(points, 1)
     )  # fmt: skip
-    return table(head, rows, {"kernel": "text name", "operations": "text", "of": "text"})
+    return table(
+        head, rows, {"kernel": "text name", "operations": "text", "of": "text"}
+    )
 
 
 def _ceilings(ceilings: Sequence[Ceiling]) -> str:
     head = ("ceiling", "per second", "known from", "")
     rows = (
-        (c.kind, amount(c.rate, _unit(c.kind)), "measured" if c.measured else "documents", c.source) for c in ceilings
+        (
+            c.kind,
+            amount(c.rate, _unit(c.kind)),
+            "measured" if c.measured else "documents",
+            c.source,
+        )
+        for c in ceilings
     )
     return table(head, rows, {"ceiling": "text", "known from": "text", "": "text name"})
 
 
 def amount(value: float, unit: str) -> str:
     """A number with three digits and a prefix: ``66.9 TFLOP``, ``4.81 TB``."""
-    place = min(max(int(math.log10(value) // 3), 0), len(_PREFIXES) - 1) if value > 0 else 0
+    if value > 0:
+        place = min(max(int(math.log10(value) // 3), 0), len(_PREFIXES) - 1)
+    else:
+        place = 0
     return f"{_digits(value / 1000**place)} {_PREFIXES[place]}{unit}"
 
 
 def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def _unit(kind: str) -> str:
-    return "B" if kind == DRAM else "OP" if kind.endswith("int8") else "FLOP"
+    if kind == DRAM:
+        return "B"
+    if kind.endswith("int8"):
+        return "OP"
+    return "FLOP"
 
 
 def _class(kind: str) -> str:
@@ -110,8 +151,10 @@ class _Axis:
         logs = [math.log10(value) for value in values]
         self._first = math.floor(min(logs))
         self._last = max(max(logs) + 0.25, self._first + 1)
-        self.start, self.end = start, end
-        self.low, self.high = 10.0**self._first, 10.0**self._last
+        self.start = start
+        self.end = end
+        self.low = 10.0**self._first
+        self.high = 10.0**self._last
 
     def __call__(self, value: float) -> float:
         share = (math.log10(value) - self._first) / (self._last - self._first)
@@ -124,12 +167,22 @@ class _Axis:
 
 def _picture(roof: Roofline, size: tuple[int, int]) -> str:
     width, height = size
-    placed = [(number, point) for number, point in enumerate(roof.points, 1) if point.placed]
+    placed = [
+        (number, point) for number, point in enumerate(roof.points, 1) if point.placed
+    ]
     memory = [c for c in roof.ceilings if c.kind == DRAM]
     peaks = [c for c in roof.ceilings if c.kind != DRAM]
     ridges = [peak.rate / slope.rate for peak in peaks for slope in memory]
-    x = _Axis([*(point.intensity or 1 for _, point in placed), *ridges] or [1], _LEFT, width - _RIGHT)
-    y = _Axis([*(point.rate for _, point in placed), *(c.rate for c in peaks)] or [1], height - _BOTTOM, _TOP)
+    x = _Axis(
+        [*(point.intensity or 1 for _, point in placed), *ridges] or [1],
+        _LEFT,
+        width - _RIGHT,
+    )
+    y = _Axis(
+        [*(point.rate for _, point in placed), *(c.rate for c in peaks)] or [1],
+        height - _BOTTOM,
+        _TOP,
+    )
     name = f'<text x="{x.end}" y="14" text-anchor="end">{escaped(roof.gpu.name)}</text>'
     parts = [
         name,
@@ -140,7 +193,14 @@ def _picture(roof: Roofline, size: tuple[int, int]) -> str:
         "</g>",
     ]
     # Kernels with less time are drawn later, so that others do not hide them.
-    return "\n".join([*parts, '<g class="points">', *(_dot(number, point, x, y) for number, point in placed), "</g>"])
+    return "\n".join(
+        [
+            *parts,
+            '<g class="points">',
+            *(_dot(number, point, x, y) for number, point in placed),
+            "</g>",
+        ]
+    )
 
 
 def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
@@ -155,14 +215,18 @@ def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
     yield '<text x="6" y="14">operations per second</text>'
 
 
-def _memory(memory: Sequence[Ceiling], peaks: Sequence[Ceiling], x: _Axis, y: _Axis) -> Iterator[str]:
+def _memory(
+    memory: Sequence[Ceiling], peaks: Sequence[Ceiling], x: _Axis, y: _Axis
+) -> Iterator[str]:
     """The slopes, up to the highest peak."""
     top = max((peak.rate for peak in peaks), default=y.high)
     for ceiling in memory:
-        low, high = max(x.low, y.low / ceiling.rate), min(x.high, top / ceiling.rate)
+        low = max(x.low, y.low / ceiling.rate)
+        high = min(x.high, top / ceiling.rate)
         if low >= high:
             continue
-        start, end = (x(low), y(low * ceiling.rate)), (x(high), y(high * ceiling.rate))
+        start = (x(low), y(low * ceiling.rate))
+        end = (x(high), y(high * ceiling.rate))
         angle = math.degrees(math.atan2(end[1] - start[1], end[0] - start[0]))
         side = 16 if ceiling.measured else -7
         yield _roof(ceiling, start, end)
@@ -172,12 +236,16 @@ def _memory(memory: Sequence[Ceiling], peaks: Sequence[Ceiling], x: _Axis, y: _A
         )
 
 
-def _compute(peaks: Sequence[Ceiling], memory: Sequence[Ceiling], x: _Axis, y: _Axis) -> Iterator[str]:
+def _compute(
+    peaks: Sequence[Ceiling], memory: Sequence[Ceiling], x: _Axis, y: _Axis
+) -> Iterator[str]:
     """The flat ceilings, beginning at the slope. Ceilings of equal height share a line."""
     slope = max((c.rate for c in memory), default=math.inf)
     for (rate, measured), some in groupby(sorted(peaks, key=_height), _height):
         same = list(some)
-        left, right, level = x(max(rate / slope, x.low)), x.end, y(rate)
+        left = x(max(rate / slope, x.low))
+        right = x.end
+        level = y(rate)
         yield _roof(same[0], (left, level), (right, level))
         yield (
             f'<text class="{_class(same[0].kind)}" x="{right - 4:.1f}" y="{level + (16 if measured else -6):.1f}" '
@@ -189,20 +257,27 @@ def _height(ceiling: Ceiling) -> tuple[float, bool]:
     return ceiling.rate, ceiling.measured
 
 
-def _roof(ceiling: Ceiling, start: tuple[float, float], end: tuple[float, float]) -> str:
+def _roof(
+    ceiling: Ceiling, start: tuple[float, float], end: tuple[float, float]
+) -> str:
     measured = " measured" * ceiling.measured
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (start, end))
-    return f'<polyline class="roof {_class(ceiling.kind)}{measured}" points="{points}"/>'
+    return (
+        f'<polyline class="roof {_class(ceiling.kind)}{measured}" points="{points}"/>'
+    )
 
 
 def _label(ceilings: Sequence[Ceiling]) -> str:
     names = ", ".join(c.kind for c in ceilings)
     measured = " measured" * ceilings[0].measured
-    return escaped(f"{names} {amount(ceilings[0].rate, _unit(ceilings[0].kind))}/s{measured}")
+    return escaped(
+        f"{names} {amount(ceilings[0].rate, _unit(ceilings[0].kind))}/s{measured}"
+    )
 
 
 def _dot(number: int, point: Point, x: _Axis, y: _Axis) -> str:
-    left, top = x(point.intensity or 1), y(point.rate)
+    left = x(point.intensity or 1)
+    top = y(point.rate)
     share = "" if point.share is None else f"\n{point.share:.1%} of {point.ceiling}"
     details = (
         f"{point.kernel}\n{count_of(point.launches, 'launch')}, {duration(point.time)}\n"

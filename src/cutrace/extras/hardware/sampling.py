@@ -32,12 +32,16 @@ from .sets import SAMPLED, chosen
 #: Seconds between reads of samples.
 POLL_S = 0.05
 #: Samples that are decoded at once, and bytes of the GPU buffer for samples that are not decoded yet.
-BATCH, BUFFER = 512, 64 << 20
+BATCH = 512
+BUFFER = 64 << 20
 
-_BY_CYCLES, _BY_TIME = 0, 1
+_BY_CYCLES = 0
+_BY_TIME = 1
 _KEEP_OLDEST = 0
 _ALL_DECODED = 2
-_INVALID_PARAMETER, _OUT_OF_MEMORY, _NOT_SUPPORTED = 1, 8, 27
+_INVALID_PARAMETER = 1
+_OUT_OF_MEMORY = 8
+_NOT_SUPPORTED = 27
 _NO_DEVICE = 0xFFFF
 _STEP_NS = 1_000_000
 
@@ -56,22 +60,42 @@ class PmSampler:
     ``metrics`` is ``SET|NAME,...``, or "" for the default set, of which the metrics that fit into one pass are sampled.
     """
 
-    def __init__(self, cupti: Cupti, device: int, metrics: str, interval_ns: int) -> None:
+    def __init__(
+        self, cupti: Cupti, device: int, metrics: str, interval_ns: int
+    ) -> None:
         """Configure the sampling. Raises :class:`CutraceError` if a metric is unknown, the metrics need several passes,
         or sampling is not possible."""
-        self.device, self._cupti = device, cupti
+        self.device = device
+        self._cupti = cupti
         self.by_cycles = self.overflown = self._runs = self._first = False
         size = cupti.call("PmSamplingGetCounterAvailability", device=device).size
         image = ctypes.create_string_buffer(size)
-        cupti.call("PmSamplingGetCounterAvailability", device=device, size=size, image=address(image))
+        cupti.call(
+            "PmSamplingGetCounterAvailability",
+            device=device,
+            size=size,
+            image=address(image),
+        )
         self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
         self.names, self.left_out = self._choose(metrics)
-        config = self._config = self.chip.configure(self.names).image  # CUPTI keeps its address
+        config = self._config = self.chip.configure(
+            self.names
+        ).image  # CUPTI keeps its address
         self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
         try:
-            fields = {"config_size": len(config), "config": address(config), "buffer": BUFFER, "keep": _KEEP_OLDEST}
+            fields = {
+                "config_size": len(config),
+                "config": address(config),
+                "buffer": BUFFER,
+                "keep": _KEEP_OLDEST,
+            }
             self._configure(fields, interval_ns)
-            sized = self._call("GetCounterDataSize", names=texts(self.names), count=len(self.names), samples=BATCH)
+            sized = self._call(
+                "GetCounterDataSize",
+                names=texts(self.names),
+                count=len(self.names),
+                samples=BATCH,
+            )
         except BaseException:
             self._call("Disable")
             raise
@@ -96,7 +120,9 @@ class PmSampler:
                 fits = False  # this GPU cannot count it
             (names if fits else left_out).append(name)
         if not names:
-            raise CutraceError(f"{self.chip.name} cannot sample any of {', '.join(SAMPLED)}: name other metrics")
+            raise CutraceError(
+                f"{self.chip.name} cannot sample any of {', '.join(SAMPLED)}: name other metrics"
+            )
         return names, left_out
 
     def _configure(self, fields: dict[str, Any], interval_ns: int) -> None:
@@ -111,7 +137,9 @@ class PmSampler:
             self.by_cycles = True
 
     def _call(self, function: str, **fields: Any) -> Any:
-        return self._cupti.call(f"PmSampling{function}", sampling=self._sampling, **fields)
+        return self._cupti.call(
+            f"PmSampling{function}", sampling=self._sampling, **fields
+        )
 
     def start(self) -> None:
         self._call("CounterDataImageInitialize", **self._whole)
@@ -122,7 +150,8 @@ class PmSampler:
         """Yield the samples since the last call, in parts. The first sample after a start is dropped, because CUPTI
         documents that it may be wrong. If the GPU's buffer was full, sampling is restarted."""
         while True:
-            decoded, overflow = None, False
+            decoded = None
+            overflow = False
             try:
                 decoded = self._call("DecodeData", **self._whole)
                 overflow = bool(decoded.overflow)
@@ -130,7 +159,9 @@ class PmSampler:
                 if error.code != _OUT_OF_MEMORY:
                     raise
                 overflow = True
-            count = self._cupti.call("PmSamplingGetCounterDataInfo", **self._whole).completed
+            count = self._cupti.call(
+                "PmSamplingGetCounterDataInfo", **self._whole
+            ).completed
             if count:
                 yield self._evaluated(count)
                 self._call("CounterDataImageInitialize", **self._whole)
@@ -144,12 +175,19 @@ class PmSampler:
                 return
 
     def _evaluated(self, count: int) -> Samples:
-        samples = Samples(np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, len(self.names))))
+        samples = Samples(
+            np.empty(count, np.int64),
+            np.empty(count, np.int64),
+            np.empty((count, len(self.names))),
+        )
         values = np.frombuffer(self._values)
         for index in range(count):
             self._times.index = index
             self._read_times()
-            samples.start[index], samples.end[index] = self._times.start, self._times.end
+            samples.start[index], samples.end[index] = (
+                self._times.start,
+                self._times.end,
+            )
             self._evaluate(index)
             samples.values[index] = values
         if self._first:
@@ -177,7 +215,8 @@ class BoottimeClock:
     """
 
     def __init__(self, read: Callable[[int], int] | None = None) -> None:
-        self._read, self._offset = read or time.clock_gettime_ns, 0
+        self._read = read or time.clock_gettime_ns
+        self._offset = 0
 
     def move(self, times: np.ndarray) -> np.ndarray:
         """Convert times (ns). The offset changes only if the wall clock was set; smaller differences come from reading
@@ -185,7 +224,9 @@ class BoottimeClock:
         now = self._read(time.CLOCK_BOOTTIME)
         offset = now - self._read(time.CLOCK_REALTIME)
         # The clocks differ by years and a sample is seconds old, so the nearer interpretation is right.
-        if len(times) and abs(int(times[-1]) - now) < abs(int(times[-1]) + offset - now):
+        if len(times) and abs(int(times[-1]) - now) < abs(
+            int(times[-1]) + offset - now
+        ):
             offset = 0
         if abs(offset - self._offset) > _STEP_NS:
             self._offset = offset
@@ -197,8 +238,13 @@ class CounterRows:
     """Converts samples of one GPU to rows of ``counters`` on BOOTTIME. A value is valid until the next row; NaN means
     that the value is unknown from then on. ``lost`` counts missing samples."""
 
-    def __init__(self, device: int, names: Sequence[int], units: Sequence[int], category: int) -> None:
-        self._device, self._names, self._units, self._category = device, names, units, category
+    def __init__(
+        self, device: int, names: Sequence[int], units: Sequence[int], category: int
+    ) -> None:
+        self._device = device
+        self._names = names
+        self._units = units
+        self._category = category
         self._clock = BoottimeClock()
         self._end: int | None = None
         self.lost = 0
@@ -207,13 +253,19 @@ class CounterRows:
         """The rows of samples, in the order of time."""
         if not len(samples.start):
             return np.empty(0, TABLES["counters"].dtype)
-        start, end = self._clock.move(samples.start), self._clock.move(samples.end)
+        start = self._clock.move(samples.start)
+        end = self._clock.move(samples.end)
         before = np.append(start[0] if self._end is None else self._end, end[:-1])
         self._end = int(end[-1])
         length = np.maximum(end - start, 1)
         gaps = np.flatnonzero(start - before > length // 2)
-        self.lost += int(np.maximum(1, np.rint((start - before)[gaps] / length[gaps])).sum())
-        return self._rows(np.insert(start, gaps, before[gaps]), np.insert(samples.values, gaps, np.nan, axis=0))
+        self.lost += int(
+            np.maximum(1, np.rint((start - before)[gaps] / length[gaps])).sum()
+        )
+        return self._rows(
+            np.insert(start, gaps, before[gaps]),
+            np.insert(samples.values, gaps, np.nan, axis=0),
+        )
 
     def missing(self, since: int, until: int, interval_ns: int) -> None:
         """Count the samples missing from the last sample (at least from ``since``) to ``until`` (ns) as lost."""
@@ -237,17 +289,26 @@ class GpuSampling:
     """Samples all GPUs to a separate file, with one thread for each GPU, until :meth:`stop`."""
 
     def __init__(
-        self, samplers: Sequence[PmSampler], path: Path, info: dict[str, Any], max_size: int | None = None
+        self,
+        samplers: Sequence[PmSampler],
+        path: Path,
+        info: dict[str, Any],
+        max_size: int | None = None,
     ) -> None:
         """``path`` is the file of the capture, ``info`` its process description, ``max_size`` its maximum in bytes."""
         # Samples are written immediately, so that they are kept if this process is killed.
-        self._file: BinaryIO = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-        self._max_size, self._interval = max_size, int(info["sample_interval"])
+        self._file: BinaryIO = os.fdopen(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+        )
+        self._max_size = max_size
+        self._interval = int(info["sample_interval"])
         self._began = self._ended = 0
         described = {name: s.chip.describe(name) for s in samplers for name in s.names}
         meanings = {name: metric.description for name, metric in described.items()}
         self._notes = list(_notes(samplers))
-        self._writer = Writer(path, file=self._file, **info, sampled=meanings, notes=self._notes)
+        self._writer = Writer(
+            path, file=self._file, **info, sampled=meanings, notes=self._notes
+        )
         text = self._writer.string
         self._rows = [
             CounterRows(
@@ -260,7 +321,8 @@ class GpuSampling:
         ]
         self._samplers = samplers
         self._full = 0  # rows dropped by the size limit
-        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=pair, name=f"GPU {pair[0].device}")
             for pair in zip(samplers, self._rows, strict=True)
@@ -269,7 +331,10 @@ class GpuSampling:
     def start(self) -> None:
         """Start sampling. Raises :class:`CuptiError` if the GPU refuses."""
         with self._lock:
-            self._writer.rows("devices", _devices(self._writer.string, [s.device for s in self._samplers]))
+            self._writer.rows(
+                "devices",
+                _devices(self._writer.string, [s.device for s in self._samplers]),
+            )
             self._writer.rows("clocks", _clocks())
         self._began = _boottime()
         for sampler in self._samplers:
@@ -303,7 +368,9 @@ class GpuSampling:
             while not self._stopped.wait(POLL_S):
                 for samples in sampler.read():
                     self._write(rows.of(samples))
-                    if self._stopped.is_set():  # reading may never catch up with sampling
+                    if (
+                        self._stopped.is_set()
+                    ):  # reading may never catch up with sampling
                         break
             sampler.stop()
             for samples in sampler.read():
@@ -322,7 +389,10 @@ class GpuSampling:
 
     def _write(self, rows: np.ndarray) -> None:
         with self._lock:
-            if self._max_size is not None and self._file.tell() + rows.nbytes > self._max_size:
+            if (
+                self._max_size is not None
+                and self._file.tell() + rows.nbytes > self._max_size
+            ):
                 self._full += len(rows)
             elif len(rows):
                 self._writer.rows("counters", rows)
@@ -354,11 +424,17 @@ def _clocks() -> np.ndarray:
 
 
 #: The numbers of device attributes in the driver API. The clock is in kHz.
-_ATTRIBUTES = {"clock": 13, "multiprocessors": 16, "compute_major": 75, "compute_minor": 76}
+_ATTRIBUTES = {
+    "clock": 13,
+    "multiprocessors": 16,
+    "compute_major": 75,
+    "compute_minor": 76,
+}
 
 
 def _attribute(device: int, name: str) -> int:
-    driver, value = cuda.driver(), ctypes.c_int()
+    driver = cuda.driver()
+    value = ctypes.c_int()
     if driver is not None:
         driver.cuDeviceGetAttribute(ctypes.byref(value), _ATTRIBUTES[name], device)
     return value.value
@@ -386,8 +462,14 @@ def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
 
 def visible_gpus() -> int:
     """The number of GPUs in CUDA_VISIBLE_DEVICES. Initialises CUDA. Raises :class:`CutraceError` without a GPU."""
-    driver, count = cuda.driver(), ctypes.c_int()
-    if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+    driver = cuda.driver()
+    count = ctypes.c_int()
+    if (
+        driver is None
+        or driver.cuInit(0)
+        or driver.cuDeviceGetCount(ctypes.byref(count))
+        or not count.value
+    ):
         raise CutraceError("there is no GPU to sample: run `cutrace doctor`")
     return count.value
 
@@ -431,7 +513,9 @@ def main(arguments: Sequence[str]) -> int:
         cupti = Cupti(Path(options["cupti"])) if options["cupti"] else Cupti.found()
         samplers = _prepared(cupti, options["metrics"], options["interval_ns"])
         info = _description(cupti, options["interval_ns"])
-        sampling = GpuSampling(samplers, Path(options["file"]), info, options["max_size"])
+        sampling = GpuSampling(
+            samplers, Path(options["file"]), info, options["max_size"]
+        )
         sampling.start()
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.readline()

@@ -75,9 +75,17 @@ SETS = {
                 f"sm__instruction_throughput{_PCT}_active",
                 *(f"sm__inst_executed_pipe_{pipe}.sum" for pipe in _PIPES),
                 *(f"sm__inst_executed_pipe_{pipe}{_PCT}_active" for pipe in _PIPES),
-                *(f"sm__pipe_{pipe}_cycles_active{_PCT}_active" for pipe in ("alu", "fma", "fp64", "tensor")),
+                *(
+                    f"sm__pipe_{pipe}_cycles_active{_PCT}_active"
+                    for pipe in ("alu", "fma", "fp64", "tensor")
+                ),
             ),
-            (("threads per instruction", "smsp__thread_inst_executed.sum / sm__inst_executed.sum"),),
+            (
+                (
+                    "threads per instruction",
+                    "smsp__thread_inst_executed.sum / sm__inst_executed.sum",
+                ),
+            ),
         ),
         MetricSet(
             "flops",
@@ -102,7 +110,10 @@ SETS = {
             (
                 ("fp32 operations", "fadd + fmul + 2 x ffma"),
                 ("fp64 operations", "dadd + dmul + 2 x dfma"),
-                ("fp16 operations", "hadd + hmul + 2 x hfma, each on two numbers where the code is packed"),
+                (
+                    "fp16 operations",
+                    "hadd + hmul + 2 x hfma, each on two numbers where the code is packed",
+                ),
                 ("arithmetic intensity", "operations / dram__bytes.sum"),
             ),
         ),
@@ -112,7 +123,10 @@ SETS = {
             (
                 "smsp__issue_active.avg.per_cycle_active",
                 "smsp__average_warp_latency_per_inst_issued.ratio",
-                *(f"smsp__average_warps_issue_stalled_{why}_per_issue_active.ratio" for why in _STALLS),
+                *(
+                    f"smsp__average_warps_issue_stalled_{why}_per_issue_active.ratio"
+                    for why in _STALLS
+                ),
             ),
         ),
         MetricSet(
@@ -218,13 +232,19 @@ def chosen(chip: Chip, text: str) -> list[str]:
         if word in SETS:
             metrics = in_set(chip, word)
             if not metrics:
-                raise CutraceError(f"{chip.name} has no metric of the set {word}: use another set")
+                raise CutraceError(
+                    f"{chip.name} has no metric of the set {word}: use another set"
+                )
             names += metrics
         elif "__" in word:
             chip.describe(word)
             names.append(word)
         else:
-            raise CutraceError(f"{word} is neither a set nor the name of a metric: {hint(word)}")
+            raise CutraceError(
+                f"{word} is neither a set nor the name of a metric: {hint(word)}"
+            )
     if not names:
-        raise CutraceError(f"{text!r} names no metrics: write a set ({', '.join(SETS)}) or names separated by commas")
+        raise CutraceError(
+            f"{text!r} names no metrics: write a set ({', '.join(SETS)}) or names separated by commas"
+        )
     return list(dict.fromkeys(names))

@@ -36,7 +36,9 @@ class Place:
     @property
     def text(self) -> str:
         """``axpy.cu:12``, or ``+0x40``."""
-        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.file else f"+{self.offset:#x}"
+        if self.file:
+            return f"{self.file.rpartition('/')[2]}:{self.line}"
+        return f"+{self.offset:#x}"
 
 
 @dataclass(frozen=True)
@@ -88,22 +90,34 @@ class _Names:
 
     def __init__(self, trace: Trace, names: Callable[[str], str]) -> None:
         self.text = text = trace.strings
-        self.function = cache(lambda number: (text[number] and names(text[number])) or UNKNOWN)
+        self.function = cache(
+            lambda number: (text[number] and names(text[number])) or UNKNOWN
+        )
         self.place = cache(self._place)
 
     def _place(self, function: int, file: int, line: int, offset: int) -> Place:
         """The line of an instruction if both file and line are known, else its offset."""
         known = file and line
-        return Place(self.function(function), self.text[file if known else 0], *((line, 0) if known else (0, offset)))
+        return Place(
+            self.function(function),
+            self.text[file if known else 0],
+            *((line, 0) if known else (0, offset)),
+        )
 
 
-def line_metrics(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[LineMetric]:
+def line_metrics(
+    trace: Trace, names: Callable[[str], str] = normalize_kernel
+) -> list[LineMetric]:
     """Each metric of each line: metrics in the order of the request, and for each the largest values first. NaN and
     infinite values are ignored. ``names`` converts mangled names of functions."""
     named = _Names(trace, names)
     fields = ["name", "unit", "launches", "value", "function", "file", "line", "offset"]
-    parts: dict[tuple[int, int], dict[Place, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for name, unit, launches, value, *place in trace.instruction_metrics[fields].tolist():
+    parts: dict[tuple[int, int], dict[Place, list[tuple[int, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for name, unit, launches, value, *place in trace.instruction_metrics[
+        fields
+    ].tolist():
         if math.isfinite(value):
             parts[name, unit][named.place(*place)].append((launches, value))
     uses = []
@@ -111,26 +125,44 @@ def line_metrics(trace: Trace, names: Callable[[str], str] = normalize_kernel) -
         whole = sum(value for some in places.values() for _, value in some) or 1
         metrics = []
         for at, some in places.items():
-            launches, total = max(n for n, _ in some), sum(value for _, value in some)
+            launches = max(n for n, _ in some)
+            total = sum(value for _, value in some)
             about = named.text[name], named.text[unit], at
-            metrics.append(LineMetric(*about, launches, len(some), total, total / whole))
+            metrics.append(
+                LineMetric(*about, launches, len(some), total, total / whole)
+            )
         uses += sorted(metrics, key=lambda use: (-use.value, use.place))
     return uses
 
 
-def stall_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[StallUse]:
+def stall_uses(
+    trace: Trace, names: Callable[[str], str] = normalize_kernel
+) -> list[StallUse]:
     """The samples of each function by stall reason: functions with the most samples first, and for each the largest
     values first. ``names`` converts mangled names of functions."""
     named = _Names(trace, names)
-    sums = _sums(trace, lambda function, stall: (named.function(function), named.text[stall]), "function", "stall")
+    sums = _sums(
+        trace,
+        lambda function, stall: (named.function(function), named.text[stall]),
+        "function",
+        "stall",
+    )
     totals = Counter[str]()
     for (function, _), (samples, _) in sums.items():
         totals[function] += samples
-    uses = [StallUse(*key, *counts, counts[0] / (totals[key[0]] or 1)) for key, counts in sums.items()]
-    return sorted(uses, key=lambda use: (-totals[use.function], use.function, -use.samples, use.stall))
+    uses = [
+        StallUse(*key, *counts, counts[0] / (totals[key[0]] or 1))
+        for key, counts in sums.items()
+    ]
+    return sorted(
+        uses,
+        key=lambda use: (-totals[use.function], use.function, -use.samples, use.stall),
+    )
 
 
-def sampled_lines(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[SampledLine]:
+def sampled_lines(
+    trace: Trace, names: Callable[[str], str] = normalize_kernel
+) -> list[SampledLine]:
     """The samples of each line, or of each instruction without line information, largest values first. ``names``
     converts mangled names of functions."""
     named = _Names(trace, names)
@@ -140,25 +172,45 @@ def sampled_lines(trace: Trace, names: Callable[[str], str] = normalize_kernel) 
         return (0 if at[0] else function, named.place(function, *at)), named.text[stall]
 
     lines: dict[tuple[int, Place], dict[str, tuple[int, int]]] = defaultdict(dict)
-    for (line, stall), counts in _sums(trace, key, "stall", "function", "file", "line", "offset").items():
+    for (line, stall), counts in _sums(
+        trace, key, "stall", "function", "file", "line", "offset"
+    ).items():
         lines[line][stall] = counts
-    sums = {line: [sum(column) for column in zip(*stalls.values(), strict=True)] for line, stalls in lines.items()}
+    sums = {
+        line: [sum(column) for column in zip(*stalls.values(), strict=True)]
+        for line, stalls in lines.items()
+    }
     whole = sum(samples for samples, _ in sums.values()) or 1
     result = []
     for line, (samples, not_issued) in sums.items():
-        stalls = sorted(((stall, count) for stall, (count, _) in lines[line].items()), key=lambda s: (-s[1], s[0]))
-        result.append(SampledLine(line[1], samples, not_issued, samples / whole, dict(stalls)))
+        stalls = sorted(
+            ((stall, count) for stall, (count, _) in lines[line].items()),
+            key=lambda s: (-s[1], s[0]),
+        )
+        result.append(
+            SampledLine(line[1], samples, not_issued, samples / whole, dict(stalls))
+        )
     return sorted(result, key=lambda line: (-line.samples, line.place))
 
 
-def _sums(trace: Trace, key: Callable[..., _Key], *fields: str) -> dict[_Key, tuple[int, int]]:
+def _sums(
+    trace: Trace, key: Callable[..., _Key], *fields: str
+) -> dict[_Key, tuple[int, int]]:
     """The sums of ``samples`` and ``not_issued`` of PC samples, by the key that is made of these fields."""
     sums: dict[_Key, tuple[int, int]] = {}
     for rows in trace.blocks("pc_samples"):
-        groups, inverse = np.unique(np.stack([rows[name] for name in fields]), axis=1, return_inverse=True)
+        groups, inverse = np.unique(
+            np.stack([rows[name] for name in fields]), axis=1, return_inverse=True
+        )
         counts = np.zeros((groups.shape[1], 2), np.uint64)
-        np.add.at(counts, inverse.reshape(-1), np.stack([rows["samples"], rows["not_issued"]], axis=1))
-        for group, (samples, not_issued) in zip(groups.T.tolist(), counts.tolist(), strict=True):
+        np.add.at(
+            counts,
+            inverse.reshape(-1),
+            np.stack([rows["samples"], rows["not_issued"]], axis=1),
+        )
+        for group, (samples, not_issued) in zip(
+            groups.T.tolist(), counts.tolist(), strict=True
+        ):
             before = sums.get(at := key(*group), (0, 0))
             sums[at] = before[0] + samples, before[1] + not_issued
     return sums
@@ -219,6 +271,12 @@ def sources(trace: Trace) -> Sources:
         result.launches = max(result.launches, use.launches)
         for heat in of(use.place):
             heat.values[use.metric] += use.value  # type: ignore[assignment]
-    result.metrics = tuple(metric for metric, value in result.total.values.items() if value or metric != SAMPLES)
-    result.files = sorted(by_name.values(), key=lambda source: result.weight(source.total), reverse=True)
+    result.metrics = tuple(
+        metric
+        for metric, value in result.total.values.items()
+        if value or metric != SAMPLES
+    )
+    result.files = sorted(
+        by_name.values(), key=lambda source: result.weight(source.total), reverse=True
+    )
     return result

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...analysis.reports import ReportSpec, View, column_of, count_column, number_column, statistic, text_column
+from ...analysis.reports import (
+    ReportSpec,
+    View,
+    column_of,
+    count_column,
+    number_column,
+    statistic,
+    text_column,
+)
 from ...trace import Trace
 from .kernel_metrics import metric_uses, range_metric_uses
 from .sources import line_metrics, sampled_lines, stall_uses
@@ -13,7 +21,9 @@ from .sources import line_metrics, sampled_lines, stall_uses
 _NAMES = ("names",)
 
 
-def _measured(uses: Callable[[Trace, Callable[[str], str]], Iterable[Any]]) -> Callable[[View], Iterable[Any]]:
+def _measured(
+    uses: Callable[[Trace, Callable[[str], str]], Iterable[Any]],
+) -> Callable[[View], Iterable[Any]]:
     """Rows that are read from the trace, with the names of functions as the user wants them."""
     return lambda view: uses(view.trace, view.stats.options.names)
 

@@ -68,7 +68,10 @@ class Launch(CountedWork):
         return normalize_kernel(demangle(super().title))
 
     def columns(self, to: Writer) -> dict[str, int]:
-        return {"correlation": int(self.row["correlation"]), "device": int(self.row["device"])}
+        return {
+            "correlation": int(self.row["correlation"]),
+            "device": int(self.row["device"]),
+        }
 
 
 @dataclass(frozen=True)
@@ -93,34 +96,50 @@ def choose_launches(
 
     Raises :class:`CutraceError` if no launch is selected.
     """
-    conditions = Conditions(kernel=(kernel,) if kernel else (), nvtx=(nvtx,) if nvtx else ())
+    conditions = Conditions(
+        kernel=(kernel,) if kernel else (), nvtx=(nvtx,) if nvtx else ()
+    )
     with selected(trace, resolve(trace, conditions)[0]) as part:
         pids = [process.pid for process in part.processes]
-        wanted = {(pids[row["process"]], int(row["correlation"])) for row in part.kernels}
+        wanted = {
+            (pids[row["process"]], int(row["correlation"])) for row in part.kernels
+        }
         in_graphs = int((part.launches["graph"][part.kernels["launch"]] > 0).sum())
     found = [
         launch
         for launch in launches(trace)
-        if (trace.processes[launch.process].pid, int(launch.row["correlation"])) in wanted
+        if (trace.processes[launch.process].pid, int(launch.row["correlation"]))
+        in wanted
     ]
-    graphs = f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one" if in_graphs else ""
+    if in_graphs:
+        graphs = (
+            f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one"
+        )
+    else:
+        graphs = ""
     met = f"{count_of(len(found), 'launch')} met the filter{graphs}. Change --kernel, --nvtx, --skip or --count."
     return _some(found, skip, count, met), in_graphs
 
 
-def choose_ranges(trace: Trace, pattern: str, skip: int, count: int | None) -> tuple[list[Range], int, int]:
+def choose_ranges(
+    trace: Trace, pattern: str, skip: int, count: int | None
+) -> tuple[list[Range], int, int]:
     """The ranges whose names match a pattern, with their places: in each process at most ``count`` after the first
     ``skip``. Also returns the number of places, and of ranges left out because they begin inside another one: the GPU
     counts one range at a time.
 
     Raises :class:`CutraceError` if no range is selected.
     """
-    resolve(trace, Conditions(nvtx=(pattern,)))  # raises an error that lists the ranges if none matches
+    resolve(
+        trace, Conditions(nvtx=(pattern,))
+    )  # raises an error that lists the ranges if none matches
     everything = list(_ranges(trace, pattern))
     ends: dict[int, int] = defaultdict(int)
-    found, inside = [], 0
+    found = []
+    inside = 0
     for each in everything:
-        start, end = int(each.row["start"]), int(each.row["end"])
+        start = int(each.row["start"])
+        end = int(each.row["end"])
         if end and start < ends[each.process]:
             inside += 1
         elif end:  # else it never ended
@@ -130,7 +149,9 @@ def choose_ranges(trace: Trace, pattern: str, skip: int, count: int | None) -> t
     return *placed(trace, _some(found, skip, count, met), everything), inside
 
 
-def placed(trace: Trace, chosen: Sequence[_Counted], everything: Iterable[CountedWork]) -> tuple[list[_Counted], int]:
+def placed(
+    trace: Trace, chosen: Sequence[_Counted], everything: Iterable[CountedWork]
+) -> tuple[list[_Counted], int]:
     """The chosen work of one run with its places, and the number of places. Each process with work of these keys counts
     it, also if the work was chosen in another process."""
     if len(trace.processes) == 1:
@@ -138,7 +159,9 @@ def placed(trace: Trace, chosen: Sequence[_Counted], everything: Iterable[Counte
     keys = {one.key for one in chosen}
     counting = {one.process for one in everything if one.key in keys}
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
-    return [replace(one, place=places.index(one.process)) for one in chosen], len(places)
+    return [replace(one, place=places.index(one.process)) for one in chosen], len(
+        places
+    )
 
 
 #: Losses by which launches may be missing, and the details of those that can concern other records only.
@@ -160,7 +183,8 @@ def lost_launches(trace: Trace) -> list[str]:
     losses = [
         loss
         for loss in quality.losses
-        if loss.reason in _LOSSES_OF_LAUNCHES and loss.detail in (_LOSSES_OF_LAUNCHES[loss.reason] or (loss.detail,))
+        if loss.reason in _LOSSES_OF_LAUNCHES
+        and loss.detail in (_LOSSES_OF_LAUNCHES[loss.reason] or (loss.detail,))
     ]
     sentences = [f"{count:,} {text}" for text, count in summed(losses, ()).items()]
     return [*sentences, *(damage.reason for damage in quality.damage)]
@@ -174,25 +198,38 @@ def launches(trace: Trace) -> Iterator[Launch]:
     seen: dict[tuple[int, bytes], int] = defaultdict(int)
     for row in kernels[np.lexsort((kernels["correlation"], kernels["process"]))]:
         configuration = configurations[row["launch"]]
-        process, name = int(row["process"]), trace.strings.bytes(int(configuration["name"]))
-        shape = tuple(int(configuration[f"{what}_{axis}"]) for what in ("grid", "block") for axis in "xyz")
+        process = int(row["process"])
+        name = trace.strings.bytes(int(configuration["name"]))
+        shape = tuple(
+            int(configuration[f"{what}_{axis}"])
+            for what in ("grid", "block")
+            for axis in "xyz"
+        )
         yield Launch(process, (name,), seen[process, name], row, shape=shape)
         seen[process, name] += 1
 
 
 def _ranges(trace: Trace, pattern: str) -> Iterator[Range]:
     """The ranges of each process whose names match a pattern, in order."""
-    matches, rows = matcher(pattern), trace.nvtx_ranges
-    ids = [name for name in np.unique(rows["name"]).tolist() if name and matches(trace.strings[name])]
+    matches = matcher(pattern)
+    rows = trace.nvtx_ranges
+    ids = [
+        name
+        for name in np.unique(rows["name"]).tolist()
+        if name and matches(trace.strings[name])
+    ]
     rows = rows[np.isin(rows["name"], ids)]
     seen: dict[tuple[int, tuple[bytes, ...]], int] = defaultdict(int)
     for row in rows[np.lexsort((rows["start"], rows["process"]))]:
-        process, names = int(row["process"]), tuple(trace.strings.bytes(int(row[x])) for x in ("domain", "name"))
+        process = int(row["process"])
+        names = tuple(trace.strings.bytes(int(row[x])) for x in ("domain", "name"))
         yield Range(process, names, seen[process, names], row)
         seen[process, names] += 1
 
 
-def _some(found: Iterable[_Counted], skip: int, count: int | None, met: str) -> list[_Counted]:
+def _some(
+    found: Iterable[_Counted], skip: int, count: int | None, met: str
+) -> list[_Counted]:
     """In each process at most ``count`` after the first ``skip``. Raises :class:`CutraceError` if nothing is left."""
     by_process: dict[int, list[_Counted]] = defaultdict(list)
     for one in found:

@@ -23,8 +23,22 @@ from .reading import Reading, Target
 from .schema import THREAD_BITS, THREADS
 
 # Every export has one of these tables, and no other database has.
-_SIGNS = frozenset({"META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME", "ENUM_NSYS_EVENT_CLASS"})
-_EVENTS = frozenset({"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API"})
+_SIGNS = frozenset(
+    {
+        "META_DATA_EXPORT",
+        "EXPORT_META_DATA",
+        "TARGET_INFO_SESSION_START_TIME",
+        "ENUM_NSYS_EVENT_CLASS",
+    }
+)
+_EVENTS = frozenset(
+    {
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "NVTX_EVENTS",
+        "OSRT_API",
+    }
+)
 
 # The earliest valid time (ns; 73 years before the begin of the session).
 _FLOOR = -(2**61)
@@ -39,7 +53,11 @@ class NsysSqlite:
     description = "Nsight Systems SQLite export"
 
     def recognizes(self, source: SourceFile) -> bool:
-        return source.head.startswith(MAGIC) and not source.packed and is_export(tables_of(source.path))
+        return (
+            source.head.startswith(MAGIC)
+            and not source.packed
+            and is_export(tables_of(source.path))
+        )
 
     def read(self, source: SourceFile, out: Import) -> None:
         with SqliteTables(source.path) as tables:
@@ -55,7 +73,9 @@ class NsysArrow:
 
     def recognizes(self, source: SourceFile) -> bool:
         if source.path.is_dir():
-            return is_export({file.stem for file in source.path.iterdir() if file.suffix in SUFFIXES})
+            return is_export(
+                {file.stem for file in source.path.iterdir() if file.suffix in SUFFIXES}
+            )
         # Each schema of an Arrow file with many tables has the name of its table as text.
         return source.head.startswith((STREAM, FILE)) and b"table_name" in source.head
 
@@ -64,7 +84,8 @@ class NsysArrow:
             NsysReading(tables, out, source.path).read()
 
 
-SQLITE, ARROW = NsysSqlite(), NsysArrow()
+SQLITE = NsysSqlite()
+ARROW = NsysArrow()
 
 
 def is_export(names: set[str]) -> bool:
@@ -93,11 +114,17 @@ class NsysReading(Reading):
         nsys_target.finish(self)
         self.finish("has no usable event. Export it again, with all tables.")
 
-    def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+    def batches(
+        self, name: str, columns: dict[str, Kind]
+    ) -> Iterator[tuple[Target, Batch, np.ndarray]]:
         owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
         read = 0
         for batch in self.tables.batches(name, columns | {owner: "integer"}):
-            ids = np.where(batch.known(owner), batch[owner] >> THREAD_BITS << THREAD_BITS, self._default)
+            ids = np.where(
+                batch.known(owner),
+                batch[owner] >> THREAD_BITS << THREAD_BITS,
+                self._default,
+            )
             for key, part, at in batch.apart(ids):
                 yield self.target(key), part, at + read
             read += batch.rows
@@ -106,7 +133,8 @@ class NsysReading(Reading):
     def target(self, key: int) -> Target:
         if key not in self.targets:
             writer = self._begun(key)
-            texts, functions = Strings(writer, self.texts), Strings(writer, self.function_names)
+            texts = Strings(writer, self.texts)
+            functions = Strings(writer, self.function_names)
             self.targets[key] = Target(key, writer, texts, functions)
             nsys_target.clock(self, writer)
         return self.targets[key]
@@ -114,12 +142,19 @@ class NsysReading(Reading):
     def _begun(self, key: int) -> Writer:
         pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
         info = nsys_target.info(self) | ({"executable": path} if path else {})
-        return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
+        return self.out.process(
+            key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info
+        )
 
     @cached_property
     def function_names(self) -> Texts:
         """The texts as names of functions: without the version suffix of nsys."""
-        return Texts({number: nsys_events.without_version(text) for number, text in self.texts.items()})
+        return Texts(
+            {
+                number: nsys_events.without_version(text)
+                for number, text in self.texts.items()
+            }
+        )
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
         return ids & THREADS
@@ -128,11 +163,18 @@ class NsysReading(Reading):
     def processes(self) -> dict[int, tuple[int, str]]:
         """Process id and name by the serialized id of the process."""
         processes: dict[int, tuple[int, str]] = {}
-        columns: dict[str, Kind] = {"globalPid": "integer", "pid": "integer", "name": "text"}
+        columns: dict[str, Kind] = {
+            "globalPid": "integer",
+            "pid": "integer",
+            "name": "text",
+        }
         for row in rows(self.tables, "PROCESSES", columns):
             match row:
                 case {"globalPid": int(key), "pid": pid, "name": name}:
-                    number = pid if isinstance(pid, int) else key >> THREAD_BITS & THREADS
+                    if isinstance(pid, int):
+                        number = pid
+                    else:
+                        number = key >> THREAD_BITS & THREADS
                     key = key >> THREAD_BITS << THREAD_BITS
                     processes[key] = number & 0xFFFFFFFF, str(name or "")
         return processes
@@ -167,11 +209,25 @@ class NsysReading(Reading):
             return  # accounted for where it is read
         what, why = nsys_events.leftover(name)
         columns = self.tables.names[name]
-        start, end = next((pair for pair in _SPANS if set(pair) <= set(columns)), ("", ""))
-        count, duration = self.tables.count(name) or 0 if not start else 0, 0
-        for batch in self.tables.batches(name, {start: "integer", end: "integer"}) if start else ():
-            starts, ends = batch[start], batch[end]
-            known = batch.known(start) & batch.known(end) & (ends >= starts) & (starts > _FLOOR) & (ends < -_FLOOR)
+        start, end = next(
+            (pair for pair in _SPANS if set(pair) <= set(columns)), ("", "")
+        )
+        count = self.tables.count(name) or 0 if not start else 0
+        duration = 0
+        for batch in (
+            self.tables.batches(name, {start: "integer", end: "integer"})
+            if start
+            else ()
+        ):
+            starts = batch[start]
+            ends = batch[end]
+            known = (
+                batch.known(start)
+                & batch.known(end)
+                & (ends >= starts)
+                & (starts > _FLOOR)
+                & (ends < -_FLOOR)
+            )
             duration += sum((ends - starts)[known].tolist())
             count += batch.rows
         self.out.left(what, count, duration, why)

@@ -50,31 +50,51 @@ def _has_text(reading: NsysReading, batch: Batch, column: str) -> np.ndarray:
 
 
 def _kernels(reading: NsysReading, target: Target, made: Rows) -> None:
-    batch, launch = made.batch, made.of("launch")
+    batch = made.batch
+    launch = made.of("launch")
     names = batch["shortName"]
     for column in ("demangledName", "mangledName"):
         names = np.where(_has_text(reading, batch, column), batch[column], names)
     launch.rows["name"] = target.strings[names]
     launch.rows["launch_type"] = np.clip(batch["launchType"] - 1, 0, 2)
     percent = batch["sharedMemoryRequestedPercentage"]
-    asked = batch.known("sharedMemoryRequestedPercentage") & (percent >= 0) & (percent <= 100)
+    asked = (
+        batch.known("sharedMemoryRequestedPercentage")
+        & (percent >= 0)
+        & (percent <= 100)
+    )
     launch.rows["carveout"] = np.where(asked, percent, 255)
 
 
 def _copies(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
-    for name, column in (("source_device", "srcDeviceId"), ("destination_device", "dstDeviceId")):
-        made.rows[name] = np.where(batch.known(column), made.rows[name], made.rows["device"])
-    peer = np.where(batch["srcContextId"] == batch["contextId"], batch["dstContextId"], batch["srcContextId"])
+    for name, column in (
+        ("source_device", "srcDeviceId"),
+        ("destination_device", "dstDeviceId"),
+    ):
+        made.rows[name] = np.where(
+            batch.known(column), made.rows[name], made.rows["device"]
+        )
+    peer = np.where(
+        batch["srcContextId"] == batch["contextId"],
+        batch["dstContextId"],
+        batch["srcContextId"],
+    )
     made.set("peer_context", np.where(batch["copyKind"] == 10, peer, 0))
 
 
 def _migrations(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     kinds = batch["copyKind"]
-    made.rows["kind"] = np.select([kinds == kind for kind in nsys.MIGRATION_KINDS], list(nsys.MIGRATION_KINDS.values()))
+    made.rows["kind"] = np.select(
+        [kinds == kind for kind in nsys.MIGRATION_KINDS],
+        list(nsys.MIGRATION_KINDS.values()),
+    )
     # nsys leaves out the ends of a migration: one is the device, the other the host.
-    for name, column, host_kind in (("source_device", "srcDeviceId", 11), ("destination_device", "dstDeviceId", 12)):
+    for name, column, host_kind in (
+        ("source_device", "srcDeviceId", 11),
+        ("destination_device", "dstDeviceId", 12),
+    ):
         default = np.where(kinds == host_kind, np.int64(NOTHING), batch["deviceId"])
         made.set(name, np.where(batch.known(column), batch[column], default))
 
@@ -86,7 +106,8 @@ def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
     made.check("syncType")
     of_stream = batch.known("streamId") & (batch["streamId"] & NOTHING != NOTHING)
     of_event = batch.known("eventId") & (batch["eventId"] & NOTHING != NOTHING)
-    kind, both = batch["syncType"], batch.known("streamId") & batch.known("eventId")
+    kind = batch["syncType"]
+    both = batch.known("streamId") & batch.known("eventId")
     fits = np.select(
         [kind == 1, kind == 2, kind == 3],
         [of_event, of_event & of_stream, of_stream & ~of_event],
@@ -97,11 +118,18 @@ def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
 
 
 def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
-    batch, function = made.batch, made.of("function").rows
+    batch = made.batch
+    function = made.of("function").rows
     made.check("nameId")
     # Classes 0 and 1 are the runtime and the driver; for other classes the name decides.
     name_ids, inverse = np.unique(batch["nameId"], return_inverse=True)
-    runtime = np.array([reading.texts[number].lstrip("_").startswith("cuda") for number in name_ids.tolist()], bool)
+    runtime = np.array(
+        [
+            reading.texts[number].lstrip("_").startswith("cuda")
+            for number in name_ids.tolist()
+        ],
+        bool,
+    )
     classes = np.where(batch.known("eventClass"), batch["eventClass"], -1)
     by_name = np.where(runtime, 2, 1)[inverse.reshape(-1)]
     function["domain"] = np.select([classes == 0, classes == 1], [2, 1], by_name)
@@ -118,7 +146,9 @@ def _gpu_slices(name: str) -> Fill:
 
 def _allocations(reading: NsysReading, target: Target, made: Rows) -> None:
     made.check("localMemoryPoolAddress")
-    local, imported = (made.batch[f"{which}MemoryPoolAddress"] for which in ("local", "imported"))
+    local, imported = (
+        made.batch[f"{which}MemoryPoolAddress"] for which in ("local", "imported")
+    )
     made.rows["pool_type"] = np.select([local != 0, imported != 0], [1, 2])
     made.rows["pool"] = np.where(local != 0, local, imported).astype(np.uint64)
 
@@ -136,7 +166,9 @@ def _overheads(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     made.check("overheadType", "overheadKind")
     kinds = nsys.overhead_kinds(batch["overheadType"])
-    made.set("kind", np.where(batch.known("overheadKind"), batch["overheadKind"], kinds))
+    made.set(
+        "kind", np.where(batch.known("overheadKind"), batch["overheadKind"], kinds)
+    )
 
 
 # Slices of the host
@@ -153,13 +185,21 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
         f"{text}=name:{how}",
     )
     used = {c.name for c in table.columns}
-    more = [c for c in columns if name.startswith(_WITH_ARGUMENTS) and c not in REDUNDANT and c not in used]
+    more = [
+        c
+        for c in columns
+        if name.startswith(_WITH_ARGUMENTS) and c not in REDUNDANT and c not in used
+    ]
     table = SqlTable(name, table.table, table.columns + tuple(map(SqlColumn, more)))
 
     def fill(reading: NsysReading, target: Target, made: Rows) -> None:
-        batch, writer = made.batch, target.writer
+        batch = made.batch
+        writer = target.writer
         named = made.rows["category"]
-        made.rows["category"], made.rows["kind"] = np.where(named != 0, named, writer.string(category)), kind
+        made.rows["category"], made.rows["kind"] = (
+            np.where(named != 0, named, writer.string(category)),
+            kind,
+        )
         if more:
             values = {c: _argument(reading, batch.known(c), batch[c], c) for c in more}
             made.rows["arguments"] = arguments(writer, values, batch.rows)
@@ -167,14 +207,24 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
     return Mapping(table, fill)
 
 
-def _argument(reading: NsysReading, known: np.ndarray, values: np.ndarray, column: str) -> list[object]:
+def _argument(
+    reading: NsysReading, known: np.ndarray, values: np.ndarray, column: str
+) -> list[object]:
     """The values of an argument; ids of texts become texts."""
     of_texts = column in ("srcFile", "funcName", "varName", "kernelName")
     pairs = zip(known.tolist(), values.tolist(), strict=True)
-    return [((reading.texts[v] or None) if of_texts else v) if k else None for k, v in pairs]
+    return [
+        ((reading.texts[v] or None) if of_texts else v) if k else None for k, v in pairs
+    ]
 
 
-_WITH_ARGUMENTS = ("MPI_", "UCP_", "OPENMP_", "CUPTI_ACTIVITY_KIND_OPENACC_", "CUDA_GRAPH_")
+_WITH_ARGUMENTS = (
+    "MPI_",
+    "UCP_",
+    "OPENMP_",
+    "CUPTI_ACTIVITY_KIND_OPENACC_",
+    "CUDA_GRAPH_",
+)
 
 _HEADINGS = {
     "OSRT_API": ("OS runtime", 4),
@@ -186,14 +236,21 @@ _HEADINGS = {
     "CUDA_HOST_CALLBACK": ("CUDA host callback", 0),
     "PROFILER_OVERHEAD": ("profiler overhead", 0),
 }
-_FAMILIES = {"MPI_": "MPI", "UCP_": "UCX", "OPENMP_": "OpenMP", "CUPTI_ACTIVITY_KIND_OPENACC_": "OpenACC"}
+_FAMILIES = {
+    "MPI_": "MPI",
+    "UCP_": "UCX",
+    "OPENMP_": "OpenMP",
+    "CUPTI_ACTIVITY_KIND_OPENACC_": "OpenACC",
+}
 
 
 def _heading(name: str) -> tuple[str, int]:
     """Category and kind of the slices of a table."""
     if name in _HEADINGS:
         return _HEADINGS[name]
-    family = next((family for begin, family in _FAMILIES.items() if name.startswith(begin)), "")
+    family = next(
+        (family for begin, family in _FAMILIES.items() if name.startswith(begin)), ""
+    )
     return family or re.sub(r"_(API|EVENTS?)$", "", name).replace("_", " ").title(), 0
 
 
@@ -202,25 +259,38 @@ def _heading(name: str) -> tuple[str, int]:
 
 def _metrics(table: str, category: str) -> Fill:
     def fill(reading: NsysReading, target: Target, made: Rows) -> None:
-        batch, writer = made.batch, target.writer
+        batch = made.batch
+        writer = target.writer
         made.rows["category"] = writer.string(category)
         names = _metric_names(reading, table)
         keys = np.stack([batch["typeId"], batch["metricId"]], axis=1)
         inverse, first = Keys(2).ids([batch["typeId"], batch["metricId"]])
-        metrics = [names.get((t, m)) or names.get((None, m)) or f"metric {m}" for t, m in keys[first].tolist()]
+        metrics = [
+            names.get((t, m)) or names.get((None, m)) or f"metric {m}"
+            for t, m in keys[first].tolist()
+        ]
         made.rows["name"] = np.array([writer.string(name) for name in metrics])[inverse]
         units = [re.search(r"\[([^\]]*)\]$", name) for name in metrics]
-        made.rows["unit"] = np.array([writer.string(unit[1] if unit else "") for unit in units])[inverse]
+        made.rows["unit"] = np.array(
+            [writer.string(unit[1] if unit else "") for unit in units]
+        )[inverse]
         ordinals = device_ordinals(reading.tables)
         gpus = [t & 0xFF for t in keys[first][:, 0].tolist()]
-        devices = [ordinals.get(gpu, gpu) if category == "GPU metrics" else 0xFFFF for gpu in gpus]
+        devices = [
+            ordinals.get(gpu, gpu) if category == "GPU metrics" else 0xFFFF
+            for gpu in gpus
+        ]
         made.rows["device"] = np.array(devices)[inverse]
 
     return fill
 
 
 def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object], str]:
-    columns: dict[str, Kind] = {"typeId": "integer", "metricId": "integer", "metricName": "text"}
+    columns: dict[str, Kind] = {
+        "typeId": "integer",
+        "metricId": "integer",
+        "metricName": "text",
+    }
     names: dict[tuple[object, object], str] = {}
     for row in rows(reading.tables, table, columns):
         names[row["typeId"], row["metricId"]] = str(row["metricName"] or "")
@@ -229,16 +299,30 @@ def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object
 
 
 def _network(reading: NsysReading, target: Target, made: Rows) -> None:
-    batch, writer = made.batch, target.writer
+    batch = made.batch
+    writer = target.writer
     made.rows["category"], made.rows["device"] = writer.string("network"), 0xFFFF
-    columns: dict[str, Kind] = {"metricsListId": "integer", "metricsIdx": "integer", "name": "text"}
+    columns: dict[str, Kind] = {
+        "metricsListId": "integer",
+        "metricsIdx": "integer",
+        "name": "text",
+    }
     metrics = rows(reading.tables, "TARGET_INFO_NETWORK_METRICS", columns)
-    names = {(row["metricsListId"], row["metricsIdx"]): str(row["name"] or "") for row in metrics}
-    keys = list(zip(batch["metricsListId"].tolist(), batch["metricsIdx"].tolist(), strict=True))
-    made.rows["name"] = [writer.string(names.get(key) or f"metric {key[1]}") for key in keys]
+    names = {
+        (row["metricsListId"], row["metricsIdx"]): str(row["name"] or "")
+        for row in metrics
+    }
+    keys = list(
+        zip(batch["metricsListId"].tolist(), batch["metricsIdx"].tolist(), strict=True)
+    )
+    made.rows["name"] = [
+        writer.string(names.get(key) or f"metric {key[1]}") for key in keys
+    ]
     made.rows["series"] = [
         writer.string(f"{number & 0xFFFFFFFFFFFFFFFF:#x} port {port}")
-        for number, port in zip(batch["globalId"].tolist(), batch["portId"].tolist(), strict=True)
+        for number, port in zip(
+            batch["globalId"].tolist(), batch["portId"].tolist(), strict=True
+        )
     ]
 
 
@@ -247,15 +331,25 @@ def _diagnostics(reading: NsysReading, target: Target, made: Rows) -> None:
 
 
 def _generic(reading: NsysReading, target: Target, made: Rows) -> None:
-    batch, writer = made.batch, target.writer
+    batch = made.batch
+    writer = target.writer
     columns: dict[str, Kind] = {"typeId": "integer", "nameId": "integer"}
-    types = {r["typeId"]: r["nameId"] for r in rows(reading.tables, "GENERIC_EVENT_TYPES", columns)}
-    names = [reading.texts[number] if isinstance(number := types.get(t), int) else "" for t in batch["typeId"].tolist()]
+    types = {
+        r["typeId"]: r["nameId"]
+        for r in rows(reading.tables, "GENERIC_EVENT_TYPES", columns)
+    }
+    names = [
+        reading.texts[number] if isinstance(number := types.get(t), int) else ""
+        for t in batch["typeId"].tolist()
+    ]
     made.rows["name"] = [writer.string(name or "event") for name in names]
     made.rows["category"] = writer.string("generic event")
     texts = batch["data"].tolist()
     objects = [isinstance(value_of(text), dict) for text in texts]
-    made.rows["arguments"] = [writer.string(text if good else "") for text, good in zip(texts, objects, strict=True)]
+    made.rows["arguments"] = [
+        writer.string(text if good else "")
+        for text, good in zip(texts, objects, strict=True)
+    ]
     wrong = [bool(text) and not good for text, good in zip(texts, objects, strict=True)]
     made.reject(np.array(wrong, bool), "data is not a JSON object")
 
@@ -265,7 +359,11 @@ _OVERHEADS = Mapping(
     _overheads,
     # Overheads of nsys itself have names, not kinds.
     other=_host_slices("PROFILER_OVERHEAD", ("nameId",)),
-    apart=lambda batch: batch.known("nameId") & batch.known("overheadType") & (batch["overheadType"] == 0),
+    apart=lambda batch: (
+        batch.known("nameId")
+        & batch.known("overheadType")
+        & (batch["overheadType"] == 0)
+    ),
 )
 _MAPPINGS = {
     mapping.table.name: mapping
@@ -291,8 +389,12 @@ _MAPPINGS = {
         Mapping(nsys.ALLOCATIONS, _allocations),
         Mapping(nsys.CPU_FAULTS, _cpu_faults),
         Mapping(nsys.GPU_FAULTS, _gpu_faults),
-        Mapping(nsys.GPU_METRICS, _metrics("TARGET_INFO_GPU_METRICS", "GPU metrics"), 2),
-        Mapping(nsys.SOC_METRICS, _metrics("TARGET_INFO_SOC_METRICS", "SoC metrics"), 2),
+        Mapping(
+            nsys.GPU_METRICS, _metrics("TARGET_INFO_GPU_METRICS", "GPU metrics"), 2
+        ),
+        Mapping(
+            nsys.SOC_METRICS, _metrics("TARGET_INFO_SOC_METRICS", "SoC metrics"), 2
+        ),
         Mapping(nsys.NIC_METRICS, _network, 2),
         Mapping(nsys.SWITCH_METRICS, _network, 2),
         Mapping(nsys.DIAGNOSTICS, _diagnostics, 2),
@@ -308,21 +410,34 @@ def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
     if name == "PROFILER_OVERHEAD" and "overheadType" in columns:
         return _OVERHEADS
     named = {"nameId", "textId", "text", "name"} & set(columns)
-    if named and {"start", "end", "globalTid"} <= set(columns) and not name.endswith("_WORKLOAD"):
+    if (
+        named
+        and {"start", "end", "globalTid"} <= set(columns)
+        and not name.endswith("_WORKLOAD")
+    ):
         return _host_slices(name, columns)
     return None
 
 
 def priority(name: str) -> int:
     """The reading order of a table, lower first: calls come first because they name the processes."""
-    return _MAPPINGS[name].priority if name in _MAPPINGS else 1
+    if name in _MAPPINGS:
+        return _MAPPINGS[name].priority
+    return 1
 
 
 def time_column(name: str, columns: Sequence[str]) -> str:
     """The column with the times of a table that is converted, "" for others."""
     if name != "NVTX_EVENTS" and not mapping(name, columns):
         return ""
-    return next((c for c in ("start", "timestamp") if c in columns and name != "CUPTI_ACTIVITY_KIND_CUDA_EVENT"), "")
+    return next(
+        (
+            c
+            for c in ("start", "timestamp")
+            if c in columns and name != "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+        ),
+        "",
+    )
 
 
 def leftover(name: str) -> tuple[str, str]:

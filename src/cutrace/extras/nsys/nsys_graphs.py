@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _TABLE = "CUDA_GRAPH_NODE_EVENTS"
 # Without the column of the originals, copies would have the ranges around the instantiation of their graph.
-_COLUMNS: dict[str, Kind] = dict.fromkeys(("globalTid", "graphNodeId", "start", "originalGraphNodeId"), "integer")
+_COLUMNS: dict[str, Kind] = dict.fromkeys(
+    ("globalTid", "graphNodeId", "start", "originalGraphNodeId"), "integer"
+)
 
 
 def has_nodes(tables: Tables) -> bool:
@@ -44,14 +46,20 @@ def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
         ids, first = np.unique(node[order], return_index=True)
         # A copy may have two rows, one of them without the original.
         original = np.maximum.reduceat(original[order], first)
-        thread, time = thread[order][first], time[order][first]
+        thread = thread[order][first]
+        time = time[order][first]
         root = np.where(original == 0, np.arange(len(ids)), find(ids, original))
-        for _ in range(len(ids).bit_length()):  # copies of copies; each round doubles the number of steps
+        for _ in range(
+            len(ids).bit_length()
+        ):  # copies of copies; each round doubles the number of steps
             root = np.where(root < 0, -1, root[root])
         recorded = (root >= 0) & (original[root] == 0)
-        ranges, writer = np.zeros(len(ids), np.uint32), reading.target(key).writer
+        ranges = np.zeros(len(ids), np.uint32)
+        writer = reading.target(key).writer
         originals = np.flatnonzero(original == 0)
-        for i, names in _names(reading, pushes, thread[originals], time[originals]).items():
+        for i, names in _names(
+            reading, pushes, thread[originals], time[originals]
+        ).items():
             ranges[originals[i]] = writer.string(json.dumps(names, ensure_ascii=False))
         at = root[recorded]
         rows = rows_of(
@@ -62,7 +70,10 @@ def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
 
 
 def _names(
-    reading: NsysReading, pushes: tuple[np.ndarray, ...], threads: np.ndarray, times: np.ndarray
+    reading: NsysReading,
+    pushes: tuple[np.ndarray, ...],
+    threads: np.ndarray,
+    times: np.ndarray,
 ) -> dict[int, list[str]]:
     """The names of the ranges around moments of threads, outermost first, by the index of the moment."""
     names: dict[int, list[str]] = {}
@@ -70,8 +81,11 @@ def _names(
         starts, ends, _, texts, ids = (column[pushes[2] == thread] for column in pushes)
         moments = np.flatnonzero(threads == thread)
         moments = moments[np.argsort(times[moments])]
-        first, last = np.searchsorted(times[moments], starts), np.searchsorted(times[moments], ends, "right")
+        first = np.searchsorted(times[moments], starts)
+        last = np.searchsorted(times[moments], ends, "right")
         for i in np.lexsort((-ends, starts)).tolist():
             for moment in moments[first[i] : last[i]].tolist():
-                names.setdefault(moment, []).append(str(texts[i]) or reading.texts[int(ids[i])])
+                names.setdefault(moment, []).append(
+                    str(texts[i]) or reading.texts[int(ids[i])]
+                )
     return names

@@ -22,7 +22,9 @@ _TABLE = nsys.NVTX_RANGES.name
 _COLUMNS = kinds(nsys.NVTX_RANGES)
 
 # The second number of each is used for events from text files.
-_MARKS, _PUSHES, _STARTS = (nsys.NVTX_MARK, 65), (nsys.NVTX_PUSH_POP, 70), (nsys.NVTX_START_END, 71)
+_MARKS = (nsys.NVTX_MARK, 65)
+_PUSHES = (nsys.NVTX_PUSH_POP, 70)
+_STARTS = (nsys.NVTX_START_END, 71)
 _NAMES = (nsys.NVTX_CATEGORY, nsys.NVTX_THREAD, nsys.NVTX_DOMAIN)
 
 
@@ -37,7 +39,10 @@ class _Named:
 
     def domain(self, target: Target, number: int) -> int:
         """The string id of the name of a domain."""
-        name = self.domains.get((target.key >> nsys.THREAD_BITS, number), f"domain {number}" if number else "")
+        name = self.domains.get(
+            (target.key >> nsys.THREAD_BITS, number),
+            f"domain {number}" if number else "",
+        )
         return target.writer.string(name)
 
 
@@ -46,7 +51,9 @@ def convert_events(reading: NsysReading) -> None:
     named = _first_pass(reading)
     for target, batch, indices in reading.batches(_TABLE, _COLUMNS):
         types = batch["eventType"]
-        marks, ranges, names = (np.isin(types, some) for some in (_MARKS, _PUSHES + _STARTS, _NAMES))
+        marks, ranges, names = (
+            np.isin(types, some) for some in (_MARKS, _PUSHES + _STARTS, _NAMES)
+        )
         if marks.any():
             made = Rows("nvtx_marks", batch.select(marks), reading.offset)
             convert(reading, target, made, nsys.NVTX_MARKS)
@@ -54,10 +61,17 @@ def convert_events(reading: NsysReading) -> None:
             reading.write(_TABLE, target, made)
         if ranges.any():
             depths = named.depths[indices[ranges]]
-            reading.write(_TABLE, target, _ranges(reading, target, batch.select(ranges), named, depths))
+            reading.write(
+                _TABLE,
+                target,
+                _ranges(reading, target, batch.select(ranges), named, depths),
+            )
         if names.any():
             _write_names(reading, target, batch.select(names), named)
-        for kind, count in zip(*np.unique(types[~(marks | ranges | names)], return_counts=True), strict=True):
+        for kind, count in zip(
+            *np.unique(types[~(marks | ranges | names)], return_counts=True),
+            strict=True,
+        ):
             reading.out.left(_TABLE, int(count), why=f"events of type {kind}")
     reading.leave_columns(_TABLE, set(_COLUMNS))
     if named.pushes:
@@ -70,20 +84,41 @@ def _first_pass(reading: NsysReading) -> _Named:
     read = 0
     has_nodes = nsys_graphs.has_nodes(reading.tables)
     columns = ("start", "end", "eventType", "domainId", "textId", "text", "globalTid")
-    for batch in reading.tables.batches(_TABLE, {name: _COLUMNS[name] for name in columns}):
+    for batch in reading.tables.batches(
+        _TABLE, {name: _COLUMNS[name] for name in columns}
+    ):
         types = batch["eventType"]
         pushes = np.flatnonzero(np.isin(types, _PUSHES) & batch.known("start"))
         if len(pushes):
             ends = np.where(batch.known("end"), batch["end"], np.iinfo(np.int64).max)
-            values = (batch["start"], ends, batch["globalTid"], batch["domainId"], batch["text"], batch["textId"])
-            ranges.append((pushes + read, *(column[pushes] for column in values[: 6 if has_nodes else 4])))
+            values = (
+                batch["start"],
+                ends,
+                batch["globalTid"],
+                batch["domainId"],
+                batch["text"],
+                batch["textId"],
+            )
+            ranges.append(
+                (
+                    pushes + read,
+                    *(column[pushes] for column in values[: 6 if has_nodes else 4]),
+                )
+            )
         for i in np.flatnonzero(types == nsys.NVTX_DOMAIN).tolist():
-            key = int(batch["globalTid"][i]) >> nsys.THREAD_BITS, int(batch["domainId"][i])
-            named.domains[key] = str(batch["text"][i]) or reading.texts[int(batch["textId"][i])]
+            key = (
+                int(batch["globalTid"][i]) >> nsys.THREAD_BITS,
+                int(batch["domainId"][i]),
+            )
+            named.domains[key] = (
+                str(batch["text"][i]) or reading.texts[int(batch["textId"][i])]
+            )
         read += batch.rows
     named.depths = np.zeros(read, np.uint16)
     if ranges:
-        indices, starts, ends, threads, domains, *texts = (np.concatenate(parts) for parts in zip(*ranges, strict=True))
+        indices, starts, ends, threads, domains, *texts = (
+            np.concatenate(parts) for parts in zip(*ranges, strict=True)
+        )
         named.depths[indices] = depths(starts, ends, threads, domains)
         named.pushes = (starts, ends, threads, *texts) if has_nodes else ()
     return named
@@ -92,14 +127,16 @@ def _first_pass(reading: NsysReading) -> _Named:
 def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndarray:
     """The number of ranges around each range, among nested ranges with the same values in ``groups``."""
     order = np.lexsort((-ends, starts, *groups))
-    starts, ends = starts[order], ends[order]
+    starts = starts[order]
+    ends = ends[order]
     changes = np.zeros(len(order), bool)
     for group in groups:
         changes[1:] |= np.diff(group[order]) != 0
     bounds = [0, *np.flatnonzero(changes).tolist(), len(order)]
     counts = np.zeros(len(order), np.int64)
     for first, last in pairwise(bounds):
-        begin, finish = starts[first:last], ends[first:last]
+        begin = starts[first:last]
+        finish = ends[first:last]
         # Ranges that began before, less those that ended before; empty ranges at this time end later.
         number = np.arange(last - first)
         over = np.searchsorted(np.sort(finish), begin, "right")
@@ -111,7 +148,13 @@ def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndar
     return result
 
 
-def _ranges(reading: NsysReading, target: Target, batch: Batch, named: _Named, depths: np.ndarray) -> Rows:
+def _ranges(
+    reading: NsysReading,
+    target: Target,
+    batch: Batch,
+    named: _Named,
+    depths: np.ndarray,
+) -> Rows:
     made = Rows("nvtx_ranges", batch, reading.offset)
     convert(reading, target, made, nsys.NVTX_RANGES)
     _describe(target, made, named)
@@ -119,15 +162,21 @@ def _ranges(reading: NsysReading, target: Target, batch: Batch, named: _Named, d
     made.rows["kind"] = starts
     # Older versions write 0 if the range ends in its own thread.
     other = batch.known("endGlobalTid") & (batch["endGlobalTid"] != 0)
-    made.rows["end_thread"] = np.where(other, made.rows["end_thread"], made.rows["thread"])
+    made.rows["end_thread"] = np.where(
+        other, made.rows["end_thread"], made.rows["thread"]
+    )
     made.rows["range_id"] = np.where(starts, made.rows["range_id"], 0)
-    made.set("depth", np.where(batch.known("depth"), batch["depth"], np.where(starts, 0, depths)))
+    made.set(
+        "depth",
+        np.where(batch.known("depth"), batch["depth"], np.where(starts, 0, depths)),
+    )
     return made
 
 
 def _describe(target: Target, made: Rows, named: _Named) -> None:
     """Set the fields that marks and ranges share and :mod:`cutrace.extras.nsys.schema` does not declare."""
-    batch, rows = made.batch, made.rows
+    batch = made.batch
+    rows = made.rows
     columns = [name for name, _ in nsys.PAYLOADS.values()]
     made.check("text", "textId", "jsonTextId", *columns)
     # The fields of extended payloads are JSON, as in cutrace.
@@ -135,7 +184,9 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
         interned = target.strings[np.where(batch.known(number), batch[number], -1)]
         rows[name] = np.where(rows[name] != 0, rows[name], interned)
     domains, inverse = np.unique(batch["domainId"], return_inverse=True)
-    rows["domain"] = np.array([named.domain(target, number) for number in domains.tolist()])[inverse.reshape(-1)]
+    rows["domain"] = np.array(
+        [named.domain(target, number) for number in domains.tolist()]
+    )[inverse.reshape(-1)]
     known = np.stack([batch.known(name) for name in columns])
     # Versions without NULL write zeros into the other columns of a payload.
     several = known.sum(axis=0) > 1
@@ -147,14 +198,23 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
         rows["payload"][where] = values.view(f"u{values.dtype.itemsize}")
 
 
-def _write_names(reading: NsysReading, target: Target, batch: Batch, named: _Named) -> None:
+def _write_names(
+    reading: NsysReading, target: Target, batch: Batch, named: _Named
+) -> None:
     """Write the names of categories and threads. Ranges and marks hold the names of domains."""
-    writer, types = target.writer, batch["eventType"]
+    writer = target.writer
+    types = batch["eventType"]
     texts = zip(batch["text"].tolist(), batch["textId"].tolist(), strict=True)
-    names = np.array([writer.string(str(text) or reading.texts[number]) for text, number in texts])
-    of_category, of_thread = types == nsys.NVTX_CATEGORY, types == nsys.NVTX_THREAD
+    names = np.array(
+        [writer.string(str(text) or reading.texts[number]) for text, number in texts]
+    )
+    of_category = types == nsys.NVTX_CATEGORY
+    of_thread = types == nsys.NVTX_THREAD
     if of_category.any():
-        domains = [named.domain(target, number) for number in batch["domainId"][of_category].tolist()]
+        domains = [
+            named.domain(target, number)
+            for number in batch["domainId"][of_category].tolist()
+        ]
         categories = batch["category"][of_category].astype(np.uint32)
         made = rows_of(
             "nvtx_categories", len(domains), domain=domains, category=categories, name=names[of_category]
@@ -162,5 +222,10 @@ def _write_names(reading: NsysReading, target: Target, batch: Batch, named: _Nam
         writer.rows("nvtx_categories", made)
     if of_thread.any():
         threads = reading.thread_numbers(batch["globalTid"][of_thread])
-        writer.rows("threads", rows_of("threads", len(threads), thread=threads, name=names[of_thread], source=2))
+        writer.rows(
+            "threads",
+            rows_of(
+                "threads", len(threads), thread=threads, name=names[of_thread], source=2
+            ),
+        )
     reading.out.kept(_TABLE, batch.rows)

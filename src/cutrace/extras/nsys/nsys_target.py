@@ -40,36 +40,63 @@ def describe(reading: NsysReading) -> None:
 
 def info(reading: NsysReading) -> dict[str, Any]:
     """Keys of the process description."""
-    product = " ".join(filter(None, map(reading.metadata.get, ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION"))))
+    product = " ".join(
+        filter(
+            None,
+            map(
+                reading.metadata.get, ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION")
+            ),
+        )
+    )
     host = named(reading.tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", "")
     return {"host": host} | ({"producer": product} if product else {})
 
 
 def clock(reading: NsysReading, writer: Writer) -> None:
     """Write the wall-clock time of the session's begin, if the file has it."""
-    sessions = rows(reading.tables, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"})
+    sessions = rows(
+        reading.tables, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"}
+    )
     began = next((row["utcEpochNs"] for row in sessions), None)
     if not isinstance(began, int) or not 0 < began < 2**62:
         return
     metadata = reading.metadata
-    shift = metadata.get("EXPORT_CONFIG_TIME_SHIFT") or metadata.get("EXPORT_PARAM_TIME_SHIFT") or "0"
+    shift = (
+        metadata.get("EXPORT_CONFIG_TIME_SHIFT")
+        or metadata.get("EXPORT_PARAM_TIME_SHIFT")
+        or "0"
+    )
     begin = int(shift) if re.fullmatch(r"[+-]?\d{1,18}", shift) else 0
     if metadata.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         begin += began  # times are wall-clock times
     # A second into the session, so that no clock is 0.
     now = max(begin + reading.offset + 10**9, 1)
-    clocks = rows_of("clocks", 1, boottime=now, monotonic=now, monotonic_raw=now, realtime=began + 10**9)
+    clocks = rows_of(
+        "clocks",
+        1,
+        boottime=now,
+        monotonic=now,
+        monotonic_raw=now,
+        realtime=began + 10**9,
+    )
     writer.rows("clocks", clocks)
 
 
 def finish(reading: NsysReading) -> None:
     """Write threads, devices, contexts and streams of the processes that have events."""
     for table in _OF_PROCESSES:
-        for batch in reading.tables.batches(table.name, kinds(table)) if table.name in reading.tables.names else ():
+        for batch in (
+            reading.tables.batches(table.name, kinds(table))
+            if table.name in reading.tables.names
+            else ()
+        ):
             for key, part, _ in batch.apart(_owners(batch)):
-                if target := reading.targets.get(key):
+                target = reading.targets.get(key)
+                if target:
                     made = _made(reading, target, table, part, source=1, compute_api=1)
-                    target.writer.rows(table.table, made.settle(reading.out, table.name))
+                    target.writer.rows(
+                        table.table, made.settle(reading.out, table.name)
+                    )
                 else:
                     reading.out.kept(table.name, part.rows)
     _devices(reading)
@@ -78,52 +105,84 @@ def finish(reading: NsysReading) -> None:
 def device_ordinals(tables: Tables) -> dict[int, int]:
     """The CUDA ordinal of each GPU by nsys's number."""
     ordinals: dict[int, int] = {}
-    for row in rows(tables, nsys.DEVICES.name, {"id": "integer", "cuDevice": "integer"}):
-        number, ordinal = row["id"], row["cuDevice"]
+    for row in rows(
+        tables, nsys.DEVICES.name, {"id": "integer", "cuDevice": "integer"}
+    ):
+        number = row["id"]
+        ordinal = row["cuDevice"]
         if isinstance(number, int):
-            ordinals[number] = ordinal if isinstance(ordinal, int) and 0 <= ordinal < 0xFFFF else number & 0xFFFF
+            ordinals[number] = (
+                ordinal
+                if isinstance(ordinal, int) and 0 <= ordinal < 0xFFFF
+                else number & 0xFFFF
+            )
     return ordinals
 
 
 def named(tables: Tables, table: str) -> dict[str, str]:
     """A table of names and values as a dict."""
-    pairs = ((row["name"], row["value"]) for row in rows(tables, table, {"name": "text", "value": "text"}))
-    return {name: value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
+    pairs = (
+        (row["name"], row["value"])
+        for row in rows(tables, table, {"name": "text", "value": "text"})
+    )
+    return {
+        name: value
+        for name, value in pairs
+        if isinstance(name, str) and isinstance(value, str)
+    }
 
 
 def _owners(batch: Batch) -> np.ndarray:
     """The serialized process id of each row, by its thread or by the parts of the id."""
     if "globalTid" in batch.columns:
         return batch["globalTid"] >> nsys.THREAD_BITS << nsys.THREAD_BITS
-    return batch["hwId"] << 56 | batch["vmId"] << 48 | batch["processId"] << nsys.THREAD_BITS
+    return (
+        batch["hwId"] << 56
+        | batch["vmId"] << 48
+        | batch["processId"] << nsys.THREAD_BITS
+    )
 
 
-def _made(reading: NsysReading, target: Target, table: SqlTable, batch: Batch, **defaults: int) -> Rows:
+def _made(
+    reading: NsysReading, target: Target, table: SqlTable, batch: Batch, **defaults: int
+) -> Rows:
     """The rows of a batch by the declared columns. Missing values are 0, or from ``defaults``."""
     made = Rows(table.table, batch)
     convert(reading, target, made, table)
     for column in table.columns:
         if column.field in defaults:
             missing = batch.columns[column.name].null
-            made.rows[column.field] = np.where(missing, defaults[column.field], made.rows[column.field])
+            made.rows[column.field] = np.where(
+                missing, defaults[column.field], made.rows[column.field]
+            )
     return made
 
 
 def _devices(reading: NsysReading) -> None:
-    ordinals, seen_by = device_ordinals(reading.tables), _visible(reading)
-    for batch in reading.tables.batches(nsys.DEVICES.name, kinds(nsys.DEVICES)) if ordinals else ():
+    ordinals = device_ordinals(reading.tables)
+    seen_by = _visible(reading)
+    for batch in (
+        reading.tables.batches(nsys.DEVICES.name, kinds(nsys.DEVICES))
+        if ordinals
+        else ()
+    ):
         batch = batch.select(batch.known("id"))
-        numbers, machines = batch["id"].tolist(), batch["vmId"]
+        numbers = batch["id"].tolist()
+        machines = batch["vmId"]
         for target in reading.targets.values():
             own = target.key >> 48 << 48
             visible = seen_by.get(target.key >> nsys.THREAD_BITS & nsys.THREADS, {})
             made = _made(reading, target, nsys.DEVICES, batch)
             rows = made.rows
-            rows["device"] = [visible.get(number, ordinals[number]) for number in numbers]
+            rows["device"] = [
+                visible.get(number, ordinals[number]) for number in numbers
+            ]
             threads = rows["max_warps_per_multiprocessor"] * rows["warp_size"]
             given = rows["max_threads_per_multiprocessor"]
             rows["max_threads_per_multiprocessor"] = np.where(given > 0, given, threads)
-            chosen = np.array([not visible or number in visible for number in numbers], bool)
+            chosen = np.array(
+                [not visible or number in visible for number in numbers], bool
+            )
             if (machines == own).any():
                 chosen &= machines == own
             target.writer.rows("devices", rows[chosen & made.usable])
@@ -132,9 +191,15 @@ def _devices(reading: NsysReading) -> None:
 def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
     """The CUDA ordinals that a process gives to its visible GPUs, by process id and nsys's number."""
     ordinals: dict[int, dict[int, int]] = {}
-    columns: dict[str, Kind] = {"gpuId": "integer", "cudaId": "integer", "pid": "integer"}
+    columns: dict[str, Kind] = {
+        "gpuId": "integer",
+        "cudaId": "integer",
+        "pid": "integer",
+    }
     for row in rows(reading.tables, "TARGET_INFO_CUDA_DEVICE", columns):
         match row:
-            case {"gpuId": int(gpu), "cudaId": int(ordinal), "pid": int(pid)} if 0 <= ordinal < 0xFFFF:
+            case {"gpuId": int(gpu), "cudaId": int(ordinal), "pid": int(pid)} if (
+                0 <= ordinal < 0xFFFF
+            ):
                 ordinals.setdefault(pid & nsys.THREADS, {})[gpu] = ordinal
     return ordinals

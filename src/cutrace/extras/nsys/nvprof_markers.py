@@ -15,7 +15,10 @@ from .nvprof_records import ids, packed
 if TYPE_CHECKING:
     from .nvprof import NvprofReading
 
-_INSTANT, _BEGIN, _END = 1, 2, 4  # CUpti_ActivityFlag of markers
+# CUpti_ActivityFlag of markers
+_INSTANT = 1
+_BEGIN = 2
+_END = 4
 _THREAD = 2  # CUpti_ActivityObjectKind
 _COLOR = 2  # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB
 
@@ -37,7 +40,8 @@ def convert(reading: NvprofReading, name: str) -> None:
     data = _whole(reading, f"{name}_DATA", _DATA, _with_bits)
     flags = batch["flags"]
     marks = np.flatnonzero(flags & _INSTANT)
-    begins, ends = np.flatnonzero(flags & _BEGIN), np.flatnonzero(flags & _END)
+    begins = np.flatnonzero(flags & _BEGIN)
+    ends = np.flatnonzero(flags & _END)
     # A begin and its end have the same number.
     at = find(batch["id"][ends], batch["id"][begins])
     matched = at >= 0
@@ -50,7 +54,11 @@ def convert(reading: NvprofReading, name: str) -> None:
     reading.out.left(name, other, why="synchronisation of the host")
     _marks(reading, name, batch.select(marks), data)
     _ranges(reading, name, batch, begins, end, matched, data)
-    used = int(np.count_nonzero(np.isin(data["id"], batch["id"][np.concatenate([marks, begins])])))
+    used = int(
+        np.count_nonzero(
+            np.isin(data["id"], batch["id"][np.concatenate([marks, begins])])
+        )
+    )
     reading.out.kept(f"{name}_DATA", used)
     reading.out.lost(f"{name}_DATA", data.rows - used, why="of no mark or range")
 
@@ -74,7 +82,9 @@ def _ranges(
 ) -> None:
     whole = batch.select(begins)
     finish = np.where(matched, batch["timestamp"][end] if batch.rows else 0, 0)
-    end_thread = np.where(matched, batch["thread"][end] if batch.rows else 0, whole["thread"])
+    end_thread = np.where(
+        matched, batch["thread"][end] if batch.rows else 0, whole["thread"]
+    )
     absent = ReadColumn(finish, ~matched, np.zeros(len(begins), bool))
     whole.columns.update(end=absent, end_thread=ReadColumn.of(end_thread))
     # The file does not have the kind of a range: a range that ends in its own thread counts as push/pop.
@@ -85,7 +95,9 @@ def _ranges(
         whole["timestamp"][pushed], ends[pushed], whole["process"][pushed], whole["thread"][pushed],
         whole["domain"][pushed],
     )  # fmt: skip
-    whole.columns.update(pushed=ReadColumn.of(pushed.astype(np.int64)), depth=ReadColumn.of(depth))
+    whole.columns.update(
+        pushed=ReadColumn.of(pushed.astype(np.int64)), depth=ReadColumn.of(depth)
+    )
     for pid, part, _ in whole.apart(whole["process"]):
         made = Rows("nvtx_ranges", part)
         made.span("timestamp", open_ended=True)
@@ -93,55 +105,92 @@ def _ranges(
         made.set("end_thread", part["end_thread"])
         made.set("depth", part["depth"])
         made.rows["kind"] = part["pushed"] == 0
-        made.rows["range_id"] = np.where(part["pushed"] == 0, part["id"], 0).astype(np.uint64)
+        made.rows["range_id"] = np.where(part["pushed"] == 0, part["id"], 0).astype(
+            np.uint64
+        )
         made.rows["flags"] = part.columns["end"].null
         reading.write(name, reading.target(pid), made)
         # The rows of the ends.
         closed = int(np.count_nonzero(~part.columns["end"].null))
         good = int(np.count_nonzero(~part.columns["end"].null & made.usable))
         reading.out.kept(name, good)
-        reading.out.lost(name, closed - good, why="the end of a range that cannot be used")
+        reading.out.lost(
+            name, closed - good, why="the end of a range that cannot be used"
+        )
 
 
 def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None:
     """Set the fields that marks and ranges share."""
-    batch, rows, target = made.batch, made.rows, reading.target(pid)
+    batch = made.batch
+    rows = made.rows
+    target = reading.target(pid)
     made.need("id")
     made.check("name", "domain")
     rows["thread"] = batch["thread"]
-    rows["name"], rows["domain"] = target.strings[batch["name"]], target.strings[batch["domain"]]
+    rows["name"], rows["domain"] = (
+        target.strings[batch["name"]],
+        target.strings[batch["domain"]],
+    )
     if not data.rows:
         return
     at = find(data["id"], batch["id"])
-    has_data, more = at >= 0, data.select(at)
+    has_data = at >= 0
+    more = data.select(at)
     rows["category"] = np.where(has_data, more["category"], 0).astype(np.uint32)
     colored = has_data & (more["flags"] & _COLOR != 0)
     rows["color"] = np.where(colored, more["color"], 0).astype(np.uint32)
     bits = more["bits"].view(np.uint64)
-    kinds = np.select([more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1)
+    kinds = np.select(
+        [more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1
+    )
     # Markers without a payload have type 0 and value 0.
     known = has_data & ((bits != 0) | (more["payloadKind"] != 0))
-    rows["payload"], rows["payload_type"] = np.where(known, bits, 0), np.where(known, kinds, 0)
+    rows["payload"], rows["payload_type"] = (
+        np.where(known, bits, 0),
+        np.where(known, kinds, 0),
+    )
 
 
 def _with_threads(batch: Batch) -> None:
     """Replace the object ids of markers with columns of processes and threads."""
     who = ids(batch.columns.pop("objectId").values).astype(np.int64)
-    batch.columns["process"], batch.columns["thread"] = ReadColumn.of(who[:, 0].copy()), ReadColumn.of(who[:, 1].copy())
+    batch.columns["process"], batch.columns["thread"] = (
+        ReadColumn.of(who[:, 0].copy()),
+        ReadColumn.of(who[:, 1].copy()),
+    )
 
 
 def _with_bits(batch: Batch) -> None:
     """Replace the payloads with a column of their bits."""
-    batch.columns["bits"] = ReadColumn.of(packed(batch.columns.pop("payload").values, 8, "<i8")[:, 0])
+    batch.columns["bits"] = ReadColumn.of(
+        packed(batch.columns.pop("payload").values, 8, "<i8")[:, 0]
+    )
 
 
-def _whole(reading: NvprofReading, name: str, columns: dict[str, Kind], shrink: Callable[[Batch], None]) -> Batch:
+def _whole(
+    reading: NvprofReading,
+    name: str,
+    columns: dict[str, Kind],
+    shrink: Callable[[Batch], None],
+) -> Batch:
     """All rows of a table, as numbers; no rows when the file does not have it."""
-    parts = [Batch(0, {column: ReadColumn.absent(0, kind) for column, kind in columns.items()})]
+    parts = [
+        Batch(
+            0, {column: ReadColumn.absent(0, kind) for column, kind in columns.items()}
+        )
+    ]
     shrink(parts[0])
-    for part in reading.tables.batches(name, columns) if name in reading.tables.names else ():
+    for part in (
+        reading.tables.batches(name, columns) if name in reading.tables.names else ()
+    ):
         shrink(part)
         parts.append(part)
     size = sum(part.rows for part in parts)
     reading.missing(name, size)
-    return Batch(size, {name: ReadColumn.joined([part.columns[name] for part in parts]) for name in parts[0].columns})
+    return Batch(
+        size,
+        {
+            name: ReadColumn.joined([part.columns[name] for part in parts])
+            for name in parts[0].columns
+        },
+    )

@@ -28,7 +28,9 @@ _THREADS = 0xFFFFFFFF
 def packed(blobs: np.ndarray, size: int, dtype: str) -> np.ndarray:
     """The values in blobs, each cut or padded to ``size`` bytes; a row for each blob."""
     data = b"".join(blob[:size].ljust(size, b"\0") for blob in blobs.tolist())
-    return np.frombuffer(data, dtype).reshape(len(blobs), size // np.dtype(dtype).itemsize)
+    return np.frombuffer(data, dtype).reshape(
+        len(blobs), size // np.dtype(dtype).itemsize
+    )
 
 
 def ids(blobs: np.ndarray) -> np.ndarray:
@@ -39,8 +41,14 @@ def ids(blobs: np.ndarray) -> np.ndarray:
 # Columns that many tables share, in the notation of :mod:`cutrace.extras.nsys.schema`.
 _TIMES = "start=start:time! end=end:time! "
 _MOMENT = "timestamp=time:time! "
-_WORK = _TIMES + "correlationId=correlation streamId=stream contextId=context deviceId=device "
-_COPY = _WORK + "bytes=bytes copyKind=kind srcKind=source_memory dstKind=destination_memory flags "
+_WORK = (
+    _TIMES
+    + "correlationId=correlation streamId=stream contextId=context deviceId=device "
+)
+_COPY = (
+    _WORK
+    + "bytes=bytes copyKind=kind srcKind=source_memory dstKind=destination_memory flags "
+)
 _CALL = _TIMES + (
     "correlationId=correlation cbid=function.callback! threadId! processId returnValue=function.status:bits"
 )
@@ -64,13 +72,17 @@ _DEVICE = """
 
 
 def _kernels(reading: NvprofReading, target: Target, made: Rows) -> None:
-    batch, launch = made.batch, made.of("launch")
+    batch = made.batch
+    launch = made.of("launch")
     launch.check("name", "cacheConfig")
     asked = batch["isSharedMemoryCarveoutRequested"] != 0
     launch.set("carveout", np.where(asked, batch["sharedMemoryCarveoutRequested"], 255))
     # The low half of a byte is the requested configuration, the high half the one used.
     cache = packed(batch["cacheConfig"], 1, "u1")[:, 0]
-    launch.rows["cache_requested"], launch.rows["cache_executed"] = cache & 15, cache >> 4
+    launch.rows["cache_requested"], launch.rows["cache_executed"] = (
+        cache & 15,
+        cache >> 4,
+    )
     if reading.counts_kernels:
         reading.kernels.append((batch["correlationId"], made.rows["start"].copy()))
 
@@ -83,7 +95,9 @@ def _copies(reading: NvprofReading, target: Target, made: Rows) -> None:
 def _peer_copies(reading: NvprofReading, target: Target, made: Rows) -> None:
     batch = made.batch
     own = batch["srcContextId"] == batch["contextId"]
-    made.set("peer_context", np.where(own, batch["dstContextId"], batch["srcContextId"]))
+    made.set(
+        "peer_context", np.where(own, batch["dstContextId"], batch["srcContextId"])
+    )
     _asynchronous(reading, target, made)
 
 
@@ -96,14 +110,25 @@ def _calls(domain: int, names: dict[int, str]) -> Fill:
     kind = "runtime" if domain == 2 else "driver"
 
     def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
-        batch, function = made.batch, made.of("function").rows
+        batch = made.batch
+        function = made.of("function").rows
         made.rows["thread"] = batch["threadId"] & _THREADS
         for pid in np.unique(batch["processId"]).tolist():
-            wide = batch["threadId"][(batch["threadId"] > _THREADS) & (batch["processId"] == pid)]
-            reading.wide_threads.setdefault(pid & 0xFFFFFFFF, set()).update(np.unique(wide).tolist())
+            wide = batch["threadId"][
+                (batch["threadId"] > _THREADS) & (batch["processId"] == pid)
+            ]
+            reading.wide_threads.setdefault(pid & 0xFFFFFFFF, set()).update(
+                np.unique(wide).tolist()
+            )
         numbers, inverse = np.unique(batch["cbid"], return_inverse=True)
-        texts = [target.writer.string(names.get(n) or f"{kind} function {n}") for n in numbers.tolist()]
-        function["name"], function["domain"] = np.array(texts)[inverse.reshape(-1)], domain
+        texts = [
+            target.writer.string(names.get(n) or f"{kind} function {n}")
+            for n in numbers.tolist()
+        ]
+        function["name"], function["domain"] = (
+            np.array(texts)[inverse.reshape(-1)],
+            domain,
+        )
 
     return fill
 
@@ -115,7 +140,9 @@ def _overheads(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 def _unified_memory(reading: NvprofReading, target: Target, made: Rows) -> None:
     # CPU page faults are instants.
-    made.rows["end"] = np.where((made.rows["end"] == 0), made.rows["start"], made.rows["end"])
+    made.rows["end"] = np.where(
+        (made.rows["end"] == 0), made.rows["start"], made.rows["end"]
+    )
 
 
 def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
@@ -131,7 +158,8 @@ def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
 def _environment(reading: NvprofReading, target: Target, made: Rows) -> None:
     batch = made.batch
     words = packed(batch["data"], 20, "<u4").astype(np.uint64)
-    low, high = words & np.uint64(0xFFFF), words << np.uint64(16)
+    low = words & np.uint64(0xFFFF)
+    high = words << np.uint64(16)
     high &= np.uint64(NOTHING)
     speed = low[:, 0] | high[:, 1] | (low[:, 2] | high[:, 3]) << np.uint64(32)
     power = words[:, 0] | words[:, 1] << np.uint64(32)
@@ -143,13 +171,18 @@ def _environment(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 def _devices(reading: NvprofReading, target: Target, made: Rows) -> None:
     fields = made.rows
-    fields["max_threads_per_multiprocessor"] = fields["max_warps_per_multiprocessor"] * fields["warp_size"]
+    fields["max_threads_per_multiprocessor"] = (
+        fields["max_warps_per_multiprocessor"] * fields["warp_size"]
+    )
     fields["uuid"] = packed(made.batch["uuid"], 16, "V16")[:, 0]
 
 
 def _preemptions(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.rows["name"], made.rows["scope"] = target.writer.string("preemption"), 1
-    values = {name: made.batch[name].tolist() for name in ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")}
+    values = {
+        name: made.batch[name].tolist()
+        for name in ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")
+    }
     made.rows["arguments"] = arguments(target.writer, values, made.batch.rows)
 
 
@@ -159,25 +192,49 @@ _OPENACC = (
     "free",
 )  # fmt: skip
 _OPENMP = ("parallel", "task", "thread", "idle", "wait barrier", "wait taskwait")
-_ARGUMENT_NUMBERS = ("deviceNumber", "async", "lineNo", "endLineNo", "bytes", "numGangs", "numWorkers", "vectorLength")
+_ARGUMENT_NUMBERS = (
+    "deviceNumber",
+    "async",
+    "lineNo",
+    "endLineNo",
+    "bytes",
+    "numGangs",
+    "numWorkers",
+    "vectorLength",
+)
 _ARGUMENT_TEXTS = ("srcFile", "funcName", "varName", "kernelName")
 
 
 def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
     def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
-        batch, writer = made.batch, target.writer
+        batch = made.batch
+        writer = target.writer
         made.rows["category"] = writer.string(category)
         known = batch["eventKind"].clip(0, len(kinds) + 1)
         texts = [writer.string(text) for text in ("unknown", *kinds, "unknown")]
         made.rows["name"] = np.array(texts)[known]
-        made.rows["thread"] = np.where(batch["cuThreadId"] != 0, batch["cuThreadId"], batch["threadId"]) & _THREADS
+        made.rows["thread"] = (
+            np.where(batch["cuThreadId"] != 0, batch["cuThreadId"], batch["threadId"])
+            & _THREADS
+        )
         values: dict[str, list[object]] = {
-            name: [v or None for v in batch[name].tolist()] for name in _ARGUMENT_NUMBERS
+            name: [v or None for v in batch[name].tolist()]
+            for name in _ARGUMENT_NUMBERS
         }
-        values |= {name: [reading.texts[v] or None for v in batch[name].tolist()] for name in _ARGUMENT_TEXTS}
+        values |= {
+            name: [reading.texts[v] or None for v in batch[name].tolist()]
+            for name in _ARGUMENT_TEXTS
+        }
         made.rows["arguments"] = arguments(writer, values, batch.rows)
 
-    columns = ("eventKind!", "threadId", "cuThreadId", "externalId=external", *_ARGUMENT_NUMBERS, *_ARGUMENT_TEXTS)
+    columns = (
+        "eventKind!",
+        "threadId",
+        "cuThreadId",
+        "externalId=external",
+        *_ARGUMENT_NUMBERS,
+        *_ARGUMENT_TEXTS,
+    )
     return Mapping(declare("", "host_slices", _TIMES + " ".join(columns)), fill)
 
 
@@ -186,7 +243,8 @@ def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
     metric = noun == "metric"
 
     def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
-        batch, writer = made.batch, target.writer
+        batch = made.batch
+        writer = target.writer
         if not timed:
             made.rows["time"] = reading.kernel_starts(batch["correlationId"])
             made.reject(made.rows["time"] == 0, "its kernel is missing")
@@ -194,9 +252,14 @@ def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
         made.rows["value"] = _numbers(batch["value"]) if metric else batch["value"]
         made.reject(~np.isfinite(made.rows["value"]), "not a number")
         made.rows["category"] = writer.string(f"nvprof {noun}s")
-        made.rows["name"] = [writer.string(f"{noun} {number}") for number in batch["id"].tolist()]
+        made.rows["name"] = [
+            writer.string(f"{noun} {number}") for number in batch["id"].tolist()
+        ]
         if per_instance:
-            made.rows["series"] = [writer.string(f"instance {number}") for number in batch["instance"].tolist()]
+            made.rows["series"] = [
+                writer.string(f"instance {number}")
+                for number in batch["instance"].tolist()
+            ]
 
     columns = f"id! value{':bytes' * metric}! {'instance ' * per_instance}"
     columns += _MOMENT + "deviceId=device" if timed else "correlationId"
@@ -210,7 +273,9 @@ def _numbers(blobs: np.ndarray) -> np.ndarray:
     return np.where(whole < 1 << 52, whole.astype(np.float64), floating)
 
 
-def _mapping(table: str, columns: str, fill: Fill | None = None, priority: int = 1) -> Mapping:
+def _mapping(
+    table: str, columns: str, fill: Fill | None = None, priority: int = 1
+) -> Mapping:
     return Mapping(declare("", table, columns), fill, priority)
 
 
@@ -226,19 +291,31 @@ MAPPINGS: dict[str, Mapping] = {
     "MEMCPY": _mapping("memcpys", _COPY, _copies),
     "MEMCPY2": _mapping(
         "memcpys",
-        _COPY + "srcDeviceId=source_device dstDeviceId=destination_device srcContextId dstContextId",
+        _COPY
+        + "srcDeviceId=source_device dstDeviceId=destination_device srcContextId dstContextId",
         _peer_copies,
     ),
-    "MEMSET": _mapping("memsets", _WORK + "bytes=bytes memoryKind=memory value=value:bits flags", _asynchronous),
+    "MEMSET": _mapping(
+        "memsets",
+        _WORK + "bytes=bytes memoryKind=memory value=value:bits flags",
+        _asynchronous,
+    ),
     "SYNCHRONIZATION": _mapping(
         "synchronizations",
-        _TIMES + "correlationId=correlation contextId=context type=type streamId=stream:id cudaEventId=event:id",
+        _TIMES
+        + "correlationId=correlation contextId=context type=type streamId=stream:id cudaEventId=event:id",
     ),
-    "CUDA_EVENT": _mapping("cuda_events", "correlationId=correlation streamId=stream contextId=context eventId=event"),
-    "OVERHEAD": _mapping("overheads", _TIMES + "overheadKind=kind objectKind objectId:bytes", _overheads),
+    "CUDA_EVENT": _mapping(
+        "cuda_events",
+        "correlationId=correlation streamId=stream contextId=context eventId=event",
+    ),
+    "OVERHEAD": _mapping(
+        "overheads", _TIMES + "overheadKind=kind objectKind objectId:bytes", _overheads
+    ),
     "UNIFIED_MEMORY_COUNTER": _mapping(
         "unified_memory",
-        _TIMES + "value=value address=address streamId=stream counterKind=kind srcId=source_device "
+        _TIMES
+        + "value=value address=address streamId=stream counterKind=kind srcId=source_device "
         "dstId=destination_device flags=flags",
         _unified_memory,
     ),
@@ -247,20 +324,31 @@ MAPPINGS: dict[str, Mapping] = {
         "start end address=address bytes=bytes memoryKind=memory deviceId=device contextId=context name=source:string",
         _allocations,
     ),
-    "ENVIRONMENT": _mapping("environment", _MOMENT + "deviceId=device environmentKind=kind data:bytes!", _environment),
+    "ENVIRONMENT": _mapping(
+        "environment",
+        _MOMENT + "deviceId=device environmentKind=kind data:bytes!",
+        _environment,
+    ),
     "EXTERNAL_CORRELATION": _mapping(
-        "external_correlations", "externalId=external correlationId=correlation externalKind=kind"
+        "external_correlations",
+        "externalId=external correlationId=correlation externalKind=kind",
     ),
     "DEVICE": _mapping("devices", _DEVICE, _devices),
     "CONTEXT": _mapping(
-        "contexts", "contextId=context deviceId=device computeApiKind=compute_api nullStreamId=null_stream"
+        "contexts",
+        "contextId=context deviceId=device computeApiKind=compute_api nullStreamId=null_stream",
     ),
-    "STREAM": _mapping("streams", "streamId=stream contextId=context flag=type priority=priority:bits"),
+    "STREAM": _mapping(
+        "streams", "streamId=stream contextId=context flag=type priority=priority:bits"
+    ),
     "MODULE": _mapping("modules", "id=module cubinSize=size contextId=context"),
     "FUNCTION": _mapping(
-        "device_functions", "id=device_function moduleId=module functionIndex=index contextId=context name=name:string"
+        "device_functions",
+        "id=device_function moduleId=module functionIndex=index contextId=context name=name:string",
     ),
-    "PREEMPTION": _mapping("instants", _MOMENT + "preemptionKind gridId blockX blockY blockZ", _preemptions),
+    "PREEMPTION": _mapping(
+        "instants", _MOMENT + "preemptionKind gridId blockX blockY blockZ", _preemptions
+    ),
     "OPENACC_DATA": _ACC,
     "OPENACC_LAUNCH": _ACC,
     "OPENACC_OTHER": _ACC,
@@ -269,11 +357,15 @@ MAPPINGS: dict[str, Mapping] = {
     f"{'INSTANTANEOUS_' * timed}{noun.upper()}{'_INSTANCE' * per_instance}": _counters(
         noun, timed=timed, per_instance=per_instance
     )
-    for noun, timed, per_instance in product(("event", "metric"), (False, True), (False, True))
+    for noun, timed, per_instance in product(
+        ("event", "metric"), (False, True), (False, True)
+    )
 }
 
 #: Columns that repeat other columns, or mean nothing outside the file.
-REDUNDANT = frozenset({ROW, "version", "processId", "cuProcessId", "cubin", "completed"})
+REDUNDANT = frozenset(
+    {ROW, "version", "processId", "cuProcessId", "cubin", "completed"}
+)
 
 _SOURCE_LEVEL = "counts by source line, without times"
 #: Why tables are left out.

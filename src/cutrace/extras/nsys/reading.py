@@ -25,12 +25,19 @@ from .schema import NOTHING, SqlColumn, SqlTable
 #: Sets the undeclared fields after the declared ones, given the reading, the process and the rows.
 Fill = Callable[[Any, "Target", Rows], None]
 
-_KINDS: dict[str, Kind] = {"text": "text", "uuid": "uuid", "real": "real", "bytes": "bytes"}
+_KINDS: dict[str, Kind] = {
+    "text": "text",
+    "uuid": "uuid",
+    "real": "real",
+    "bytes": "bytes",
+}
 
 
 def kinds(table: SqlTable) -> dict[str, Kind]:
     """The columns of a table that are read, and their kinds."""
-    return {c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used}
+    return {
+        c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used
+    }
 
 
 @dataclass
@@ -52,7 +59,9 @@ class Reading(ABC):
     redundant: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, tables: Tables, out: Import, path: Path) -> None:
-        self.tables, self.out, self.path = tables, out, path
+        self.tables = tables
+        self.out = out
+        self.path = path
         self.targets: dict[int, Target] = {}
         self.rows_kept = 0
 
@@ -62,7 +71,9 @@ class Reading(ABC):
         return 0
 
     @abstractmethod
-    def batches(self, name: str, columns: dict[str, Kind]) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+    def batches(
+        self, name: str, columns: dict[str, Kind]
+    ) -> Iterator[tuple[Target, Batch, np.ndarray]]:
         """The rows of a table by process, and their indices in the table. Rows that damage hides are counted as
         lost."""
 
@@ -76,11 +87,21 @@ class Reading(ABC):
         name, number = self.string_table
         texts = Texts()
         columns: dict[str, Kind] = {number: "integer", "value": "text"}
-        for batch in self.tables.batches(name, columns) if name in self.tables.names else ():
+        for batch in (
+            self.tables.batches(name, columns) if name in self.tables.names else ()
+        ):
             good = batch.known(number) & batch.known("value")
-            texts.update(zip(batch[number][good].tolist(), batch["value"][good].tolist(), strict=True))
+            texts.update(
+                zip(
+                    batch[number][good].tolist(),
+                    batch["value"][good].tolist(),
+                    strict=True,
+                )
+            )
             self.out.kept(name, int(np.count_nonzero(good)))
-            self.out.lost(name, int(np.count_nonzero(~good)), why="no number or no text")
+            self.out.lost(
+                name, int(np.count_nonzero(~good)), why="no number or no text"
+            )
         return texts
 
     def convert(self, name: str, mapping: Mapping) -> None:
@@ -111,11 +132,17 @@ class Reading(ABC):
         """Count the missing rows of a damaged table."""
         if name in self.tables.damage:
             # Count at least one row if the number of rows is unknown.
-            self.out.lost(name, max((self.tables.count(name) or 0) - read, 1), why=DAMAGED_FILE)
+            self.out.lost(
+                name, max((self.tables.count(name) or 0) - read, 1), why=DAMAGED_FILE
+            )
 
     def leave_columns(self, name: str, used: set[str]) -> None:
         """Account for the columns of a table that have values and are left out."""
-        unused = [c for c in self.tables.names[name] if c not in used and c not in self.redundant]
+        unused = [
+            c
+            for c in self.tables.names[name]
+            if c not in used and c not in self.redundant
+        ]
         for column, count in self.tables.filled(name, unused).items():
             self.out.left(f"{column} of {name}", count)
 
@@ -158,9 +185,17 @@ class Mapping:
 
 def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> None:
     """Set the fields of rows from the declared columns of a table."""
-    times = {c.field: c.name for c in table.columns if c.field and c.conversion in ("time", "open")}
+    times = {
+        c.field: c.name
+        for c in table.columns
+        if c.field and c.conversion in ("time", "open")
+    }
     if "end" in times:
-        made.span(times["start"], times["end"], open_ended=any(c.conversion == "open" for c in table.columns))
+        made.span(
+            times["start"],
+            times["end"],
+            open_ended=any(c.conversion == "open" for c in table.columns),
+        )
     else:
         for field, name in times.items():
             made.moment(name, field)
@@ -171,8 +206,10 @@ def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> No
 
 
 def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> None:
-    batch, field = made.batch, column.field
-    values, known = batch[column.name], batch.known(column.name)
+    batch = made.batch
+    field = column.field
+    values = batch[column.name]
+    known = batch.known(column.name)
     match column.conversion:
         case "time" | "process":
             return
@@ -205,13 +242,18 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
         case "thousand":
             made.set(field, values // 1000)
         case "uuid":
-            made.rows[field] = np.array([np.void(_uuid(value)) for value in values.tolist()], "V16")
+            made.rows[field] = np.array(
+                [np.void(_uuid(value)) for value in values.tolist()], "V16"
+            )
         case "override":
             made.set(field, np.where(known, values, made.rows[field]))
         case "real":
             # SQLite writes NaN as NULL.
             source = batch.columns[column.name]
-            made.set(field, values if source.missing else np.where(source.null, np.nan, values))
+            made.set(
+                field,
+                values if source.missing else np.where(source.null, np.nan, values),
+            )
         case _:
             made.set(field, values)
 
@@ -219,6 +261,10 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
 def _uuid(value: str | bytes) -> bytes:
     """The 16 bytes of a UUID, zeros for other values."""
     if isinstance(value, str):
-        digits = re.sub(r"[^0-9a-fA-F]", "", value.removeprefix("GPU-").removeprefix("MIG-"))
+        digits = re.sub(
+            r"[^0-9a-fA-F]", "", value.removeprefix("GPU-").removeprefix("MIG-")
+        )
         value = bytes.fromhex(digits) if len(digits) == 32 else b""
-    return value if len(value) == 16 else bytes(16)
+    if len(value) == 16:
+        return value
+    return bytes(16)

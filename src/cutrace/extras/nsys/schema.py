@@ -51,7 +51,12 @@ THREADS = (1 << THREAD_BITS) - 1
 #: CUPTI's value for a missing id, and for the host as a device.
 NOTHING = 0xFFFFFFFF
 #: ``eventType`` of NVTX_EVENTS.
-NVTX_CATEGORY, NVTX_MARK, NVTX_THREAD, NVTX_PUSH_POP, NVTX_START_END, NVTX_DOMAIN = 33, 34, 39, 59, 60, 75
+NVTX_CATEGORY = 33
+NVTX_MARK = 34
+NVTX_THREAD = 39
+NVTX_PUSH_POP = 59
+NVTX_START_END = 60
+NVTX_DOMAIN = 75
 #: ``copyKind`` of the driver's copies that migrate managed memory, and the kinds of ``unified_memory``.
 MIGRATION_KINDS = {11: 1, 12: 2, 13: 8}
 #: NVTX payloads: the column by ``payload_type``, and the type of the value.
@@ -107,14 +112,22 @@ def _also(other: SqlTable, table: str, columns: str) -> SqlTable:
     """Declare the table ``other`` for rows of another table of the capture, which leave the other columns empty."""
     own = {c.name: c for c in map(_column, columns.split())}
     return SqlTable(
-        other.name, table, tuple(own.get(c.name, SqlColumn(c.name, "", c.conversion)) for c in other.columns)
+        other.name,
+        table,
+        tuple(
+            own.get(c.name, SqlColumn(c.name, "", c.conversion)) for c in other.columns
+        ),
     )
 
 
 _TIMES = "start=start:time! end=end:time! "
 _PROCESS = "globalPid=process:process "
 _THREAD = "globalTid=thread:thread "
-_PLACE = _TIMES + "deviceId=device contextId=context streamId=stream correlationId=correlation " + _PROCESS
+_PLACE = (
+    _TIMES
+    + "deviceId=device contextId=context streamId=stream correlationId=correlation "
+    + _PROCESS
+)
 
 KERNELS = declare(
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -151,13 +164,17 @@ MIGRATIONS = _also(
 MEMSETS = declare(
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "memsets",
-    _PLACE + "value=value:bits bytes=bytes graphNodeId=graph_node:null memKind=memory:memory graphId=graph:null "
+    _PLACE
+    + "value=value:bits bytes=bytes graphNodeId=graph_node:null memKind=memory:memory graphId=graph:null "
     "isAsync=flags",
 )
 API_CALLS = declare(
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "api_calls",
-    _TIMES + "eventClass " + _THREAD + "correlationId=correlation nameId returnValue=function.status:bits "
+    _TIMES
+    + "eventClass "
+    + _THREAD
+    + "correlationId=correlation nameId returnValue=function.status:bits "
     "callchainId:- callbackId=function.callback:bits",
 )
 SYNCHRONIZATIONS = declare(
@@ -173,13 +190,17 @@ CUDA_EVENTS = declare(
     "eventId=event! eventSyncId=event_record:id",
 )  # fmt: skip
 GRAPH_LAUNCHES = declare(
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "graph_launches", _PLACE + "graphId=graph graphExecId=graph:override"
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "graph_launches",
+    _PLACE + "graphId=graph graphExecId=graph:override",
 )
 NVTX_RANGES = declare(
     "NVTX_EVENTS",
     "nvtx_ranges",
     "start=start:time! end=end:open eventType rangeId=range_id:null category=category:color color=color:color "
-    "text=name:text " + _THREAD + "endGlobalTid=end_thread:thread textId domainId uint64Value int64Value "
+    "text=name:text "
+    + _THREAD
+    + "endGlobalTid=end_thread:thread textId domainId uint64Value int64Value "
     "doubleValue:real uint32Value int32Value floatValue:real jsonTextId jsonText=arguments:text source depth=depth",
 )
 NVTX_MARKS = _also(
@@ -188,7 +209,9 @@ NVTX_MARKS = _also(
     "start=time:time! category=category:color color=color:color text=name:text jsonText=arguments:text "
     "source=source:null " + _THREAD,
 )
-NVTX_CATEGORIES = _also(NVTX_RANGES, "nvtx_categories", "category=category text=name:text")
+NVTX_CATEGORIES = _also(
+    NVTX_RANGES, "nvtx_categories", "category=category text=name:text"
+)
 ALLOCATIONS = declare(
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
     "allocations",
@@ -209,17 +232,24 @@ MEMORY_POOLS = declare(
     """,
 )  # fmt: skip
 CPU_FAULTS = declare(
-    "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "unified_memory", "start=start:time! " + _PROCESS + "address=address"
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+    "unified_memory",
+    "start=start:time! " + _PROCESS + "address=address",
 )
 GPU_FAULTS = declare(
     "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
     "unified_memory",
-    _TIMES + _PROCESS + "deviceId=source_device address=address numberOfPageFaults=value faultAccessType=flags",
+    _TIMES
+    + _PROCESS
+    + "deviceId=source_device address=address numberOfPageFaults=value faultAccessType=flags",
 )
 OVERHEADS = declare(
     "CUPTI_ACTIVITY_KIND_OVERHEAD",
     "overheads",
-    _TIMES + "eventClass:- " + _THREAD + "correlationId=correlation nameId overheadType overheadKind",
+    _TIMES
+    + "eventClass:- "
+    + _THREAD
+    + "correlationId=correlation nameId overheadType overheadKind",
 )
 JIT = declare(
     "CUPTI_ACTIVITY_KIND_JIT",
@@ -232,7 +262,9 @@ JIT = declare(
 SYSTEM_CALLS = declare(
     "OSRT_API",
     "host_slices",
-    "start=start:time! end=end:open eventClass " + _THREAD + "nameId=name:function returnValue:- nestingLevel:- "
+    "start=start:time! end=end:open eventClass "
+    + _THREAD
+    + "nameId=name:function returnValue:- nestingLevel:- "
     "callchainId:- correlationId=external:null category=category:text",
 )
 DEVICES = declare(
@@ -260,7 +292,11 @@ STREAMS = declare(
     "streams",
     "streamId=stream hwId vmId processId contextId=context priority=priority:bits flag=type",
 )
-THREAD_NAMES = declare("ThreadNames", "threads", "nameId=name:string priority:- " + _THREAD + "source=source")
+THREAD_NAMES = declare(
+    "ThreadNames",
+    "threads",
+    "nameId=name:string priority:- " + _THREAD + "source=source",
+)
 
 #: The tables of a capture whose rows all go into one table of an export.
 BY_TABLE = {
@@ -272,46 +308,75 @@ BY_TABLE = {
 }  # fmt: skip
 
 # Tables that the exporter does not write.
-HOST_FUNCTIONS = declare("CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH", "gpu_slices", _PLACE)
+HOST_FUNCTIONS = declare(
+    "CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH", "gpu_slices", _PLACE
+)
 DECOMPRESSIONS = declare("CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS", "gpu_slices", _PLACE)
-GPU_METRICS = declare("GPU_METRICS", "counters", "timestamp=time:time! typeId metricId value=value:real!")
+GPU_METRICS = declare(
+    "GPU_METRICS", "counters", "timestamp=time:time! typeId metricId value=value:real!"
+)
 SOC_METRICS = replace(GPU_METRICS, name="SOC_METRICS")
 NIC_METRICS = declare(
-    "NET_NIC_METRIC", "counters", "start=time:time! globalId portId metricsListId metricsIdx value=value:real!"
+    "NET_NIC_METRIC",
+    "counters",
+    "start=time:time! globalId portId metricsListId metricsIdx value=value:real!",
 )
 SWITCH_METRICS = replace(NIC_METRICS, name="NET_IB_SWITCH_METRIC")
-DIAGNOSTICS = declare("DIAGNOSTIC_EVENT", "instants", "timestamp=time:time! text=name:text!")
-GENERIC_EVENTS = declare("GENERIC_EVENTS", "instants", "timestamp=time:time! typeId " + _THREAD + "data:text")
+DIAGNOSTICS = declare(
+    "DIAGNOSTIC_EVENT", "instants", "timestamp=time:time! text=name:text!"
+)
+GENERIC_EVENTS = declare(
+    "GENERIC_EVENTS", "instants", "timestamp=time:time! typeId " + _THREAD + "data:text"
+)
 
 
 @cache
 def own(table: str) -> SqlTable:
     """Return cutrace's own table for a table of a capture that nsys lacks: with its name and its fields."""
     how = {"string": ":text!", "f64": ":real"}
-    fields = (f"{f.name}={f.name}{how.get(f.type, '!')}" for f in TABLES[table].fields if f.name != "process")
+    fields = (
+        f"{f.name}={f.name}{how.get(f.type, '!')}"
+        for f in TABLES[table].fields
+        if f.name != "process"
+    )
     return declare(table, table, _PROCESS + " ".join(fields))
 
 
 def overhead_types(kinds: np.ndarray) -> np.ndarray:
     """Convert CUPTI's kinds of overheads to nsys's: from 1, with CUPTI's multiples of 2^16 after the first two."""
-    return np.select([kinds < 2, kinds & 0xFFFF == 0], [kinds + 1, (kinds >> 16) + 2], 1)
+    return np.select(
+        [kinds < 2, kinds & 0xFFFF == 0], [kinds + 1, (kinds >> 16) + 2], 1
+    )
 
 
 def overhead_kinds(types: np.ndarray) -> np.ndarray:
     """Invert :func:`overhead_types`. Numbers that only CUPTI has are unchanged."""
-    return np.select([types > 0xFFFF, types > 2], [types, (types - 2) << 16], np.maximum(types - 1, 0))
+    return np.select(
+        [types > 0xFFFF, types > 2],
+        [types, (types - 2) << 16],
+        np.maximum(types - 1, 0),
+    )
 
 
 def _symbols(prefix: str, names: dict[int, str]) -> dict[int, tuple[str, str]]:
     """Return symbol and label by number."""
-    return {number: (prefix + name.upper().replace(" ", "_"), name) for number, name in sorted(names.items())}
+    return {
+        number: (prefix + name.upper().replace(" ", "_"), name)
+        for number, name in sorted(names.items())
+    }
 
 
 def _copies() -> dict[int, tuple[str, str]]:
-    symbols = {number: (f"CUDA_MEMCPY_KIND_{kind.upper()}", spelled(kind)) for number, kind in MEMCPY_KINDS.items()}
+    symbols = {
+        number: (f"CUDA_MEMCPY_KIND_{kind.upper()}", spelled(kind))
+        for number, kind in MEMCPY_KINDS.items()
+    }
     for number, kind in MIGRATION_KINDS.items():
         label = labels.UNIFIED_MEMORY_KINDS[kind].removeprefix("migration ")
-        symbols[number] = f"CUDA_MEMCPY_KIND_UVM_{label.upper()}", f"Unified {spelled(label)}"
+        symbols[number] = (
+            f"CUDA_MEMCPY_KIND_UVM_{label.upper()}",
+            f"Unified {spelled(label)}",
+        )
     return symbols
 
 
@@ -330,15 +395,26 @@ ENUMS: dict[str, dict[int, tuple[str, str]]] = {
     "ENUM_CUDA_MEMCPY_OPER": _copies(),
     "ENUM_CUDA_MEM_KIND": _symbols(
         "CUDA_MEMOPR_MEMORY_KIND_",
-        {(number - 1) % 8: titled(kind) for number, kind in labels.MEMORY_KINDS.items() if number < 8},
+        {
+            (number - 1) % 8: titled(kind)
+            for number, kind in labels.MEMORY_KINDS.items()
+            if number < 8
+        },
     ),
     "ENUM_CUPTI_SYNC_TYPE": _symbols(
         "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_",
-        {n: titled(kind) + " Synchronize" * (n in (1, 3, 4)) for n, kind in labels.SYNCHRONIZATIONS.items()},
+        {
+            n: titled(kind) + " Synchronize" * (n in (1, 3, 4))
+            for n, kind in labels.SYNCHRONIZATIONS.items()
+        },
     ),
     "ENUM_CUPTI_OVERHEAD_TYPE": {
         number: (f"OVERHEAD_{kind.upper().replace(' ', '_')}", label)
-        for number, (kind, label) in enumerate(zip(["undefined", *labels.OVERHEADS.values()], _OVERHEADS, strict=False))
+        for number, (kind, label) in enumerate(
+            zip(["undefined", *labels.OVERHEADS.values()], _OVERHEADS, strict=False)
+        )
     },
-    "ENUM_NSYS_EVENT_TYPE": {number: (name, name) for number, name in _NVTX_TYPES.items()},
+    "ENUM_NSYS_EVENT_TYPE": {
+        number: (name, name) for number, name in _NVTX_TYPES.items()
+    },
 }

@@ -43,20 +43,27 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         path.touch(mode=0o600, exist_ok=False)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             # No journal is needed, because the file is renamed when it is complete.
-            for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+            for pragma in (
+                "journal_mode = OFF",
+                "synchronous = OFF",
+                "locking_mode = EXCLUSIVE",
+            ):
                 connection.execute(f"PRAGMA {pragma}")
             connection.execute("BEGIN")
             Database(trace, connection).write(request)
             connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise CutraceError(f"cannot write {path}: {error}. Choose another folder.") from None
+        raise CutraceError(
+            f"cannot write {path}: {error}. Choose another folder."
+        ) from None
 
 
 class Database:
     """A database that is being written."""
 
     def __init__(self, trace: Trace, connection: sqlite3.Connection) -> None:
-        self.trace, self._connection = trace, connection
+        self.trace = trace
+        self._connection = connection
         self._made: set[str] = set()
         self._renumbered: dict[tuple[int, int], int] = {}
         #: Ids of texts that the trace does not have; they follow those of the trace.
@@ -79,10 +86,19 @@ class Database:
         self.add("StringIds", {"id": "INTEGER PRIMARY KEY", "value": "TEXT"}, texts)
         if self._renumbered:
             ids = self._process_ids.tolist()
-            numbers = ((ids[process] | number, thread) for (process, thread), number in self._renumbered.items())
-            self.add("THREAD_NUMBERS", {"globalTid": "INTEGER", "thread": "INTEGER"}, numbers)
+            numbers = (
+                (ids[process] | number, thread)
+                for (process, thread), number in self._renumbered.items()
+            )
+            self.add(
+                "THREAD_NUMBERS", {"globalTid": "INTEGER", "thread": "INTEGER"}, numbers
+            )
         if request.capture is not False:
-            self.add(SQLITE_TABLE, {SQLITE_COLUMN: "BLOB"}, ((piece,) for piece in embedding.pieces(self.trace)))
+            self.add(
+                SQLITE_TABLE,
+                {SQLITE_COLUMN: "BLOB"},
+                ((piece,) for piece in embedding.pieces(self.trace)),
+            )
 
     def insert(self, table: SqlTable, rows: np.ndarray) -> None:
         """Add rows of the trace to a table. Unknown columns are NULL."""
@@ -93,10 +109,19 @@ class Database:
         if more:
             values |= more(self, rows)
         columns = (values.get(c.name, repeat(None, len(rows))) for c in table.columns)
-        listed = (_listed(column) if isinstance(column, np.ndarray) else column for column in columns)
-        self.add(table.name, {c.name: c.sql_type for c in table.columns}, zip(*listed, strict=True))
+        listed = (
+            _listed(column) if isinstance(column, np.ndarray) else column
+            for column in columns
+        )
+        self.add(
+            table.name,
+            {c.name: c.sql_type for c in table.columns},
+            zip(*listed, strict=True),
+        )
 
-    def add(self, name: str, columns: dict[str, str], rows: Iterable[Sequence[object]]) -> None:
+    def add(
+        self, name: str, columns: dict[str, str], rows: Iterable[Sequence[object]]
+    ) -> None:
         """Add rows to a table, which is created on first use."""
         if name not in self._made:
             self._made.add(name)
@@ -112,7 +137,9 @@ class Database:
         if column.conversion == "thread":
             return self.thread_ids(rows, column.field)
         if column.of:
-            values: np.ndarray = self.trace.table(REFERRED[column.of])[column.field][rows[column.of]]
+            values: np.ndarray = self.trace.table(REFERRED[column.of])[column.field][
+                rows[column.of]
+            ]
         else:
             values = rows[column.field]
         match column.conversion:
@@ -144,20 +171,31 @@ class Database:
         threads = rows[name].astype(np.int64)
         large = np.flatnonzero(threads > THREADS)
         keys, inverse = np.unique(
-            np.stack([rows["process"][large], threads[large]], axis=1), axis=0, return_inverse=True
+            np.stack([rows["process"][large], threads[large]], axis=1),
+            axis=0,
+            return_inverse=True,
         )
-        numbers = [self._renumbered.setdefault((p, t), _RENUMBERED + len(self._renumbered)) for p, t in keys.tolist()]
+        numbers = [
+            self._renumbered.setdefault((p, t), _RENUMBERED + len(self._renumbered))
+            for p, t in keys.tolist()
+        ]
         threads[large] = np.array(numbers, np.int64)[inverse.reshape(-1)]
         return self.process_ids(rows) | threads
 
     def texts(self, ids: np.ndarray) -> Iterator[str]:
-        known = {number: self.trace.strings[number] for number in np.unique(ids).tolist()}
+        known = {
+            number: self.trace.strings[number] for number in np.unique(ids).tolist()
+        }
         return map(known.__getitem__, ids.tolist())
 
     def text_id(self, text: str) -> int:
         """The id of a text, which is added if the trace does not have it."""
         known = self.trace.strings.find(text)
-        return self._more.setdefault(text, len(self.trace.strings) + len(self._more)) if known is None else known
+        if known is None:
+            return self._more.setdefault(
+                text, len(self.trace.strings) + len(self._more)
+            )
+        return known
 
     def gpu_ids(self, devices: np.ndarray) -> list[int]:
         """The numbers of GPUs: those of CUDA, or unused ones if another process has the same number."""
@@ -179,44 +217,79 @@ class Database:
         """The ids of the demangled name and of the base name of each launch configuration."""
         from ..._native import demangle
 
-        names = [self.trace.strings[number] for number in self.trace.launches["name"].tolist()]
+        names = [
+            self.trace.strings[number]
+            for number in self.trace.launches["name"].tolist()
+        ]
         full = np.array([self.text_id(demangle(name)) for name in names], np.int64)
-        short = np.array([self.text_id(normalize_kernel(name).rsplit("::", 1)[-1]) for name in names], np.int64)
+        short = np.array(
+            [
+                self.text_id(normalize_kernel(name).rsplit("::", 1)[-1])
+                for name in names
+            ],
+            np.int64,
+        )
         return full, short
 
     @cached_property
     def _process_ids(self) -> np.ndarray:
-        return np.array([_process_id(process) for process in self.trace.processes], np.int64)
+        return np.array(
+            [_process_id(process) for process in self.trace.processes], np.int64
+        )
 
     # Metadata
 
     def _describe(self) -> None:
         from importlib.metadata import version
 
-        about = {"EXPORT_PRODUCT_NAME": "cutrace", "EXPORT_PRODUCT_VERSION": version("cutrace")}
+        about = {
+            "EXPORT_PRODUCT_NAME": "cutrace",
+            "EXPORT_PRODUCT_VERSION": version("cutrace"),
+        }
         self.add("META_DATA_EXPORT", {"name": "TEXT", "value": "TEXT"}, about.items())
         for name, values in nsys.ENUMS.items():
             columns = {"id": "INTEGER PRIMARY KEY", "name": "TEXT", "label": "TEXT"}
-            self.add(name, columns, [(number, *texts) for number, texts in values.items()])
+            self.add(
+                name, columns, [(number, *texts) for number, texts in values.items()]
+            )
         processes = (
-            (_process_id(process), process.pid, process.name, json.dumps(_description(process), ensure_ascii=False))
+            (
+                _process_id(process),
+                process.pid,
+                process.name,
+                json.dumps(_description(process), ensure_ascii=False),
+            )
             for process in self.trace.processes
         )
-        columns = {"globalPid": "INTEGER", "pid": "INTEGER", "name": "TEXT", "description": "TEXT"}
+        columns = {
+            "globalPid": "INTEGER",
+            "pid": "INTEGER",
+            "name": "TEXT",
+            "description": "TEXT",
+        }
         self.add("PROCESSES", columns, processes)
         clocks = self.trace.clocks
         if len(clocks):
             began = int(clocks["realtime"][0]) - int(clocks["boottime"][0])
             columns = {"utcEpochNs": "INTEGER", "utcTime": "TEXT"}
             self.add("TARGET_INFO_SESSION_START_TIME", columns, [(began, _utc(began))])
-        start, end = self.trace.start, self.trace.end
-        columns = dict.fromkeys(("globalVid", "duration", "startTime", "stopTime"), "INTEGER")
+        start = self.trace.start
+        end = self.trace.end
+        columns = dict.fromkeys(
+            ("globalVid", "duration", "startTime", "stopTime"), "INTEGER"
+        )
         self.add("ANALYSIS_DETAILS", columns, [(1 << 48, end - start, start, end)])
         devices = self.trace.devices
-        columns = dict.fromkeys(("gpuId", "cudaId", "pid", "numMultiprocessors"), "INTEGER")
+        columns = dict.fromkeys(
+            ("gpuId", "cudaId", "pid", "numMultiprocessors"), "INTEGER"
+        )
         if len(devices):
             pids = self.process_ids(devices) >> THREAD_BITS & THREADS
-            numbers = (devices["device"].tolist(), pids.tolist(), devices["multiprocessors"].tolist())
+            numbers = (
+                devices["device"].tolist(),
+                pids.tolist(),
+                devices["multiprocessors"].tolist(),
+            )
             rows = zip(self.gpu_ids(devices), *numbers, strict=True)
             self.add("TARGET_INFO_CUDA_DEVICE", columns, rows)
         self._name_domains()
@@ -240,7 +313,11 @@ class Database:
         ]
         if domains:
             columns = {c.name: c.sql_type for c in nsys.NVTX_RANGES.columns}
-            self.add(nsys.NVTX_RANGES.name, columns, [[row.get(column) for column in columns] for row in domains])
+            self.add(
+                nsys.NVTX_RANGES.name,
+                columns,
+                [[row.get(column) for column in columns] for row in domains],
+            )
 
 
 def _process_id(process: Process) -> int:
@@ -252,7 +329,9 @@ def _process_id(process: Process) -> int:
 def _utc(ns: int) -> str:
     """A time of the wall clock (ns since 1970) in UTC, to the second; "" if no calendar has it."""
     try:
-        return datetime.fromtimestamp(ns // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+        return datetime.fromtimestamp(ns // 10**9, timezone.utc).strftime(
+            "%Y-%m-%dT%H:%M:%S"
+        )
     except (ValueError, OverflowError, OSError):
         return ""
 
@@ -263,7 +342,9 @@ def _description(process: Process) -> dict[str, object]:
 
 def _listed(values: np.ndarray) -> list[object]:
     # SQLite's integers are signed.
-    listed: list[object] = (values.astype(np.int64) if values.dtype == np.uint64 else values).tolist()
+    listed: list[object] = (
+        values.astype(np.int64) if values.dtype == np.uint64 else values
+    ).tolist()
     return listed
 
 
@@ -273,7 +354,10 @@ def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
         return repeat(None, len(values))
     if known.all():
         return _listed(values)
-    return [value if right else None for value, right in zip(_listed(values), known.tolist(), strict=True)]
+    return [
+        value if right else None
+        for value, right in zip(_listed(values), known.tolist(), strict=True)
+    ]
 
 
 def _or_null(values: np.ndarray) -> Iterable[object]:
@@ -285,7 +369,8 @@ def _or_null(values: np.ndarray) -> Iterable[object]:
 
 
 def _kernels(database: Database, rows: np.ndarray) -> dict[str, Values]:
-    launches, launch = database.trace.launches, rows["launch"]
+    launches = database.trace.launches
+    launch = rows["launch"]
     full, short = database.kernel_names
     carveout = launches["carveout"][launch]
     return {
@@ -298,11 +383,15 @@ def _kernels(database: Database, rows: np.ndarray) -> dict[str, Values]:
 
 def _copies(database: Database, rows: np.ndarray) -> dict[str, Values]:
     peer = rows["kind"] == 10
-    return {"srcContextId": rows["context"], "dstContextId": np.where(peer, rows["peer_context"], rows["context"])}
+    return {
+        "srcContextId": rows["context"],
+        "dstContextId": np.where(peer, rows["peer_context"], rows["context"]),
+    }
 
 
 def _migrations(database: Database, rows: np.ndarray) -> dict[str, Values]:
-    source, destination = rows["source_device"], rows["destination_device"]
+    source = rows["source_device"]
+    destination = rows["destination_device"]
     return {
         "deviceId": np.where(destination == nsys.NOTHING, source, destination),
         "contextId": repeat(0, len(rows)),
@@ -327,7 +416,10 @@ def _events(database: Database, rows: np.ndarray) -> dict[str, Values]:
         known = rows["payload_type"] == kind
         if known.any():
             bits = np.ascontiguousarray(rows["payload"])
-            values = bits.view(dtype) if np.dtype(dtype).itemsize == 8 else bits.astype(np.uint32).view(dtype)
+            if np.dtype(dtype).itemsize == 8:
+                values = bits.view(dtype)
+            else:
+                values = bits.astype(np.uint32).view(dtype)
             columns[column] = _where(known, values)
     return columns
 
@@ -351,7 +443,8 @@ def _categories(database: Database, rows: np.ndarray) -> dict[str, Values]:
 
 
 def _allocations(database: Database, rows: np.ndarray) -> dict[str, Values]:
-    imported, pool = rows["pool_type"] == 2, rows["pool"]
+    imported = rows["pool_type"] == 2
+    pool = rows["pool"]
     return {
         "isAsync": rows["flags"] & 1,
         "localMemoryPoolAddress": _or_null(np.where(imported, 0, pool)),
@@ -363,19 +456,29 @@ def _overheads(database: Database, rows: np.ndarray) -> dict[str, Values]:
     types = nsys.overhead_types(rows["kind"].astype(np.int64))
     labels = nsys.ENUMS["ENUM_CUPTI_OVERHEAD_TYPE"]
     return {
-        "nameId": [database.text_id(labels.get(number, labels[1])[1]) for number in types.tolist()],
+        "nameId": [
+            database.text_id(labels.get(number, labels[1])[1])
+            for number in types.tolist()
+        ],
         "overheadType": types,
         "overheadKind": rows["kind"],
     }
 
 
 def _devices(database: Database, rows: np.ndarray) -> dict[str, Values]:
-    return {"vmId": database.process_ids(rows) >> 48 << 48, "id": database.gpu_ids(rows)}
+    return {
+        "vmId": database.process_ids(rows) >> 48 << 48,
+        "id": database.gpu_ids(rows),
+    }
 
 
 def _id_parts(database: Database, rows: np.ndarray) -> dict[str, Values]:
     keys = database.process_ids(rows)
-    return {"hwId": keys >> 56 & 0xFF, "vmId": keys >> 48 & 0xFF, "processId": keys >> THREAD_BITS & THREADS}
+    return {
+        "hwId": keys >> 56 & 0xFF,
+        "vmId": keys >> 48 & 0xFF,
+        "processId": keys >> THREAD_BITS & THREADS,
+    }
 
 
 _MORE: dict[SqlTable, Callable[[Database, np.ndarray], dict[str, Values]]] = {
@@ -400,14 +503,36 @@ def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]
     """Split the rows of a table of the trace by the table of the database."""
     if name == "unified_memory":
         kinds = rows["kind"]
-        on_cpu = (kinds == 3) & (rows["start"] == rows["end"]) & (rows["value"] == 1) & (rows["flags"] == 0)
-        on_cpu &= (rows["source_device"] == nsys.NOTHING) & (rows["destination_device"] == 0) & (rows["stream"] == 0)
-        on_gpu = (kinds == 4) & (rows["source_device"] == rows["destination_device"]) & (rows["stream"] == 0)
+        on_cpu = (
+            (kinds == 3)
+            & (rows["start"] == rows["end"])
+            & (rows["value"] == 1)
+            & (rows["flags"] == 0)
+        )
+        on_cpu &= (
+            (rows["source_device"] == nsys.NOTHING)
+            & (rows["destination_device"] == 0)
+            & (rows["stream"] == 0)
+        )
+        on_gpu = (
+            (kinds == 4)
+            & (rows["source_device"] == rows["destination_device"])
+            & (rows["stream"] == 0)
+        )
         moved = np.isin(kinds, list(nsys.MIGRATION_KINDS.values()))
-        yield from ((nsys.MIGRATIONS, rows[moved]), (nsys.CPU_FAULTS, rows[on_cpu]), (nsys.GPU_FAULTS, rows[on_gpu]))
+        yield from (
+            (nsys.MIGRATIONS, rows[moved]),
+            (nsys.CPU_FAULTS, rows[on_cpu]),
+            (nsys.GPU_FAULTS, rows[on_gpu]),
+        )
         yield nsys.own(name), rows[~(moved | on_cpu | on_gpu)]
     elif name == "host_slices":
-        calls = (rows["kind"] == 4) & (rows["arguments"] == 0) & (rows["track"] == 0) & (rows["flags"] <= 1)
+        calls = (
+            (rows["kind"] == 4)
+            & (rows["arguments"] == 0)
+            & (rows["track"] == 0)
+            & (rows["flags"] <= 1)
+        )
         yield from ((nsys.SYSTEM_CALLS, rows[calls]), (nsys.own(name), rows[~calls]))
     else:
         yield nsys.BY_TABLE.get(name) or nsys.own(name), rows

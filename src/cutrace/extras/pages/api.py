@@ -38,7 +38,11 @@ class FlameGraph:
 
 
 def flame(
-    source: Source, *, names: Names = "stable", by: FramesBy = "range", ranges: RangesBy = "adopted"
+    source: Source,
+    *,
+    names: Names = "stable",
+    by: FramesBy = "range",
+    ranges: RangesBy = "adopted",
 ) -> FlameGraph:
     """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
 
@@ -48,12 +52,20 @@ def flame(
 
     Raises :class:`CutraceError` for stacks of a trace that has none.
     """
-    options = StatsOptions(normalize_kernel if names == "stable" else demangle, ranges=ranges)
+    options = StatsOptions(
+        normalize_kernel if names == "stable" else demangle, ranges=ranges
+    )
     with opened(source) as trace:
         return FlameGraph(flame_graph(trace, options, by), by)
 
 
-def view(source: Source, destination: StrPath, *, other: Source | None = None, ranges: RangesBy = "adopted") -> None:
+def view(
+    source: Source,
+    destination: StrPath,
+    *,
+    other: Source | None = None,
+    ranges: RangesBy = "adopted",
+) -> None:
     """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
     server and no network.
 
@@ -64,7 +76,11 @@ def view(source: Source, destination: StrPath, *, other: Source | None = None, r
     """
     options = StatsOptions(ranges=ranges)
     path = Path(destination)
-    check_output(path, [*listed(source), *listed(() if other is None else other)], endings=(".html",))
+    check_output(
+        path,
+        [*listed(source), *listed(() if other is None else other)],
+        endings=(".html",),
+    )
     before = None
     if other is not None:
         with opened(other) as trace:

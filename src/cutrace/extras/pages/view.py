@@ -30,7 +30,9 @@ PARTS = (
     "kernels", "memory_operations", "graphs", "paths", "streams", "gpus", "memory", "busy", "memory_levels",
 )  # fmt: skip
 # The most streams, rows of a table, and frames that are shown.
-_LANES, _ROWS, _FRAMES = 40, 50, 20_000
+_LANES = 40
+_ROWS = 50
+_FRAMES = 20_000
 _HEIGHT = 24
 _KINDS = ("range", "kernel", "copy", "fill", "graph")
 _REASONS = {
@@ -42,7 +44,9 @@ _REASONS = {
 }
 
 
-def html(trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None = None) -> str:
+def html(
+    trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None = None
+) -> str:
     """The page of a trace and its statistics, whose fields :data:`PARTS` are filled. ``name`` says what it is of. With
     ``before``, the statistics of an earlier trace and its name, the flame graph shows what changed."""
     view = reports.View(trace, stats)
@@ -50,12 +54,21 @@ def html(trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None
     earlier = frames(before[0].paths) if before else None
     shown = [
         section("Timeline", _timeline(view)),
-        section(f"GPU time by range{f', compared with {before[1]}' if before else ''}", flame_section(earlier)),
-        *(_report(view, report) for report in ("cuda_gpu_kern_sum", "graph_sum", "cuda_gpu_mem_time_sum")),
+        section(
+            f"GPU time by range{f', compared with {before[1]}' if before else ''}",
+            flame_section(earlier),
+        ),
+        *(
+            _report(view, report)
+            for report in ("cuda_gpu_kern_sum", "graph_sum", "cuda_gpu_mem_time_sum")
+        ),
         _idle(view),
         _report(view, "memory_sum"),
     ]
-    notes = (f"<p class=note>{escaped(sentence)}</p>" for sentence in dict.fromkeys(trace.quality.sentences()))
+    notes = (
+        f"<p class=note>{escaped(sentence)}</p>"
+        for sentence in dict.fromkeys(trace.quality.sentences())
+    )
     return page(
         "view",
         name,
@@ -70,8 +83,16 @@ def flame_html(flame: Frame, by: FramesBy = "range") -> str:
     """A page with nothing but a flame graph."""
     about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
     title = "GPU time by range" if by == "range" else "GPU time by Python stack"
-    main, data = section(title, flame_section(None)), data_script("frames", flame_data(flame))
-    return page("view", "cutrace flame graph", folder=_FOLDER, about=escaped(about), main=main, data=data)
+    main = section(title, flame_section(None))
+    data = data_script("frames", flame_data(flame))
+    return page(
+        "view",
+        "cutrace flame graph",
+        folder=_FOLDER,
+        about=escaped(about),
+        main=main,
+        data=data,
+    )
 
 
 def _about(trace: Trace) -> Iterator[str]:
@@ -84,9 +105,20 @@ def _about(trace: Trace) -> Iterator[str]:
         yield count_of(len(trace.processes), "process")
     else:
         yield from (f"{process.name} ({process.pid})" for process in trace.processes)
-    yield from dict.fromkeys(trace.strings[number] for number in trace.devices["name"].tolist())
-    tables = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
-    yield from (count_of(rows, noun) for table, noun in tables.items() if (rows := trace.count(table)))
+    yield from dict.fromkeys(
+        trace.strings[number] for number in trace.devices["name"].tolist()
+    )
+    tables = {
+        "kernels": "kernel",
+        "memcpys": "copy",
+        "api_calls": "API call",
+        "nvtx_ranges": "NVTX range",
+    }
+    yield from (
+        count_of(rows, noun)
+        for table, noun in tables.items()
+        if (rows := trace.count(table))
+    )
 
 
 # Time
@@ -97,22 +129,38 @@ def _timeline(view: reports.View) -> str:
     uses = view.stats.busy
     if not uses and not view.stats.memory_levels:
         return ""
-    streams = sorted((use for use in uses if use.stream), key=lambda use: -sum(use.parts))[:_LANES]
+    streams = sorted(
+        (use for use in uses if use.stream), key=lambda use: -sum(use.parts)
+    )[:_LANES]
     lanes = []
     for gpu in (use for use in uses if use.stream is None):
         lanes.append(_busy_lane(view, gpu))
-        lanes += [_busy_lane(view, u) for u in streams if (u.process, u.device) == (gpu.process, gpu.device)]
-    lanes += [_memory_lane(view, levels) for levels in view.stats.memory_levels if max(levels.highest) > 0]
+        lanes += [
+            _busy_lane(view, u)
+            for u in streams
+            if (u.process, u.device) == (gpu.process, gpu.device)
+        ]
+    lanes += [
+        _memory_lane(view, levels)
+        for levels in view.stats.memory_levels
+        if max(levels.highest) > 0
+    ]
     first, last = work_span(view.trace)
-    lanes.append(f"<div class=lane><div class=axis><span>0</span><span>{duration(last - first)}</span></div></div>")
+    lanes.append(
+        f"<div class=lane><div class=axis><span>0</span><span>{duration(last - first)}</span></div></div>"
+    )
     left = sum(use.stream is not None for use in uses) - len(streams)
-    note = f"<p class=note>{count_of(left, 'stream')} with less work not shown.</p>" if left else ""
+    if left:
+        note = f"<p class=note>{count_of(left, 'stream')} with less work not shown.</p>"
+    else:
+        note = ""
     return f"<div class=lanes>{''.join(lanes)}</div>{note}"
 
 
 def _busy_lane(view: reports.View, use: BusyUse) -> str:
     first, last = work_span(view.trace)
-    total, span = sum(use.parts), max(last - first, 1)
+    total = sum(use.parts)
+    span = max(last - first, 1)
     label = view.gpu(use.process, use.device)
     if use.stream:
         label = f"stream {view.stream(use.process, use.stream)}"
@@ -120,15 +168,23 @@ def _busy_lane(view: reports.View, use: BusyUse) -> str:
         label = f"{label}, {view.process(use.process)}"
     edges = [min(at * use.width / span, 1) for at in range(len(use.parts) + 1)]
     shares = [part / use.width for part in use.parts]
-    return _lane(label, _share(total / span), _steps("busy", edges, shares), part=use.stream is not None)
+    return _lane(
+        label,
+        _share(total / span),
+        _steps("busy", edges, shares),
+        part=use.stream is not None,
+    )
 
 
 def _memory_lane(view: reports.View, levels: MemoryLevels) -> str:
     first, last = work_span(view.trace)
-    span, most = max(last - first, 1), max(levels.highest)
+    span = max(last - first, 1)
+    most = max(levels.highest)
     edges = [min((time - first) / span, 1) for time in levels.times]
     label = f"{levels.memory} memory, {view.gpu(levels.process, levels.device)}"
-    picture = _steps("memory", [*edges, 1], [max(level, 0) / most for level in levels.highest])
+    picture = _steps(
+        "memory", [*edges, 1], [max(level, 0) / most for level in levels.highest]
+    )
     return _lane(label, size(most), picture)
 
 
@@ -141,7 +197,8 @@ def _lane(label: str, value: str, picture: str, *, part: bool = False) -> str:
 
 def _steps(name: str, edges: Sequence[float], shares: Sequence[float]) -> str:
     """Values from 0 to 1 between edges from 0 to 1 as a picture. What is not 0 can be seen."""
-    path, level = ["M0 24"], 0.0
+    path = ["M0 24"]
+    level = 0.0
     for end, share in zip(edges[1:], shares, strict=True):
         height = max(_HEIGHT * min(share, 1), 0.8) if share > 0 else 0
         if height != level:
@@ -173,11 +230,18 @@ def _report(view: reports.View, name: str, picture: str = "") -> str:
     """A report as a table, with ``picture`` above. Columns that may be omitted are, but for the process if needed."""
     made = reports.report(name).table(view)
     needed = "process" if _several(view) else ""
-    chosen = [at for at, column in enumerate(made.columns) if not column.spare or column.name == needed]
+    chosen = [
+        at
+        for at, column in enumerate(made.columns)
+        if not column.spare or column.name == needed
+    ]
     columns = tuple(made.columns[at] for at in chosen)
     rows = [tuple(row[at] for at in chosen) for row in made.rows]
     more = f"and {{:,}} more: cutrace stats --report {name} shows all"
-    return section(made.title, picture + figures(replace(made, columns=columns, rows=rows), _ROWS, more))
+    return section(
+        made.title,
+        picture + figures(replace(made, columns=columns, rows=rows), _ROWS, more),
+    )
 
 
 def _idle(view: reports.View) -> str:
@@ -185,11 +249,23 @@ def _idle(view: reports.View) -> str:
     lanes = []
     for use in sorted(view.stats.streams, key=lambda use: -use.busy)[:_LANES]:
         span = max(use.last - use.first, 1)
-        parts = [("busy", use.busy), *((reason, getattr(use.idle, reason)) for reason in _REASONS if reason != "busy")]
-        at, bars = 0.0, []
+        parts = [
+            ("busy", use.busy),
+            *(
+                (reason, getattr(use.idle, reason))
+                for reason in _REASONS
+                if reason != "busy"
+            ),
+        ]
+        at = 0.0
+        bars = []
         for name, ns in parts:
             wide = 1000 * ns / span
-            bars.append(f'<rect class={name} x="{at:.5g}" width="{wide:.5g}" height="{_HEIGHT}"/>' if ns else "")
+            bars.append(
+                f'<rect class={name} x="{at:.5g}" width="{wide:.5g}" height="{_HEIGHT}"/>'
+                if ns
+                else ""
+            )
             at += wide
         label = f"stream {view.stream(use.process, use.stream)}"
         if _several(view):
@@ -201,7 +277,11 @@ def _idle(view: reports.View) -> str:
         f'<span><svg viewBox="0 0 1 1" aria-hidden="true"><rect class={name} width="1" height="1"/></svg>{words}</span>'
         for name, words in _REASONS.items()
     )
-    return _report(view, "idle_sum", f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n")
+    return _report(
+        view,
+        "idle_sum",
+        f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n",
+    )
 
 
 # The flame graph
@@ -209,12 +289,17 @@ def _idle(view: reports.View) -> str:
 
 def flame_section(before: Frame | None) -> str:
     """The place of the flame graph, which the script of the page draws from the element ``frames``."""
-    widths = [("gpu", "GPU time"), ("cpu", "CPU time")] + [("before", "GPU time before")] * (before is not None)
+    widths = [("gpu", "GPU time"), ("cpu", "CPU time")] + [
+        ("before", "GPU time before")
+    ] * (before is not None)
     buttons = "".join(
         f'<button type=button data-width="{key}" aria-pressed={"false" if at else "true"}>{words}</button>'
         for at, (key, words) in enumerate(widths)
     )
-    colours = "Red frames take more GPU time than before, blue ones less. " if before else ""
+    if before:
+        colours = "Red frames take more GPU time than before, blue ones less. "
+    else:
+        colours = ""
     return (
         f'<div class=timebar>{buttons}<input type=search id=find placeholder="find a frame   ( / )" '
         'aria-label="Find a frame"><span class=hint id=found></span></div>\n'
@@ -230,7 +315,10 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
     both = _merged(flame, before)
     measures = [0, 2] if before is None else [0, 2, 3, 5]
     whole = [max(both[0][3][at], 1) for at in measures]
-    weights = [max(use[at] / total for at, total in zip(measures, whole, strict=True)) for _, _, _, use in both]
+    weights = [
+        max(use[at] / total for at, total in zip(measures, whole, strict=True))
+        for _, _, _, use in both
+    ]
     # A frame is never larger than the one around it, and comes after it: so its parent is kept too.
     order = sorted(range(len(both)), key=lambda number: -weights[number])
     kept = sorted(order[:_FRAMES])
@@ -239,10 +327,17 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
         [depth, names.setdefault(name, len(names)), _KINDS.index(kind), *use]
         for depth, name, kind, use in (both[number] for number in kept)
     ]
-    return {"names": list(names), "frames": listed, "left": len(both) - len(kept), "before": before is not None}
+    return {
+        "names": list(names),
+        "frames": listed,
+        "left": len(both) - len(kept),
+        "before": before is not None,
+    }
 
 
-def _merged(flame: Frame, before: Frame | None) -> list[tuple[int, str, str, list[int]]]:
+def _merged(
+    flame: Frame, before: Frame | None
+) -> list[tuple[int, str, str, list[int]]]:
     """All frames of both graphs, parents first and large ones before small ones: depth, name, kind, figures."""
     out: list[tuple[int, str, str, list[int]]] = []
     stack: list[tuple[int, Frame | None, Frame | None]] = [(0, flame, before)]
@@ -250,17 +345,26 @@ def _merged(flame: Frame, before: Frame | None) -> list[tuple[int, str, str, lis
         depth, now, then = stack.pop()
         one = now or then
         assert one
-        out.append((depth, one.name, one.kind, [*_use(now), *(_use(then) if before else ())]))
+        out.append(
+            (depth, one.name, one.kind, [*_use(now), *(_use(then) if before else ())])
+        )
         children = [frame.children if frame else {} for frame in (now, then)]
-        pairs = [(children[0].get(key), children[1].get(key)) for key in dict.fromkeys([*children[0], *children[1]])]
+        pairs = [
+            (children[0].get(key), children[1].get(key))
+            for key in dict.fromkeys([*children[0], *children[1]])
+        ]
         pairs.sort(key=lambda pair: max(map(_weight, pair)))
         stack += [(depth + 1, *pair) for pair in pairs]
     return out
 
 
 def _use(frame: Frame | None) -> tuple[int, int, int]:
-    return (frame.gpu_ns, frame.operations, frame.cpu_ns) if frame else (0, 0, 0)
+    if frame:
+        return (frame.gpu_ns, frame.operations, frame.cpu_ns)
+    return (0, 0, 0)
 
 
 def _weight(frame: Frame | None) -> tuple[int, int]:
-    return (frame.gpu_ns, frame.cpu_ns) if frame else (0, 0)
+    if frame:
+        return (frame.gpu_ns, frame.cpu_ns)
+    return (0, 0)

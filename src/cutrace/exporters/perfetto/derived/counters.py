@@ -47,9 +47,11 @@ class CounterSet:
         peaks: bool = False,
         changes: int = 0,
     ) -> None:
-        self._descriptors, self._process = descriptors, process
+        self._descriptors = descriptors
+        self._process = process
         self._text = {"description": description, "counter": counter(unit, DERIVED)}
-        self._peaks, self._until = peaks, 0
+        self._peaks = peaks
+        self._until = 0
         self._numbers = np.zeros(0, np.uint32)
         # By number, the number of the counter in the trace, and the last returned value.
         self._tracks: dict[int, int] = {}
@@ -67,7 +69,9 @@ class CounterSet:
         """The values before ``until`` (ns), after all changes before it, that no earlier call returned: rows of
         :data:`COUNTED` in rising time. ``names`` are by number."""
         parts = [np.zeros(0, COUNTED.dtype)]
-        for number, name in enumerate(names[: min(len(self._numbers), Levels.MOST)] if until > self._until else ()):
+        for number, name in enumerate(
+            names[: min(len(self._numbers), Levels.MOST)] if until > self._until else ()
+        ):
             times, values = self._values(number, until)
             if not len(times):
                 continue
@@ -76,7 +80,10 @@ class CounterSet:
                 self._descriptors.counters.append({"name": name, **self._text})
             parts.append(np.empty(len(times), COUNTED.dtype))
             parts[-1]["time"], parts[-1]["value"] = times, values
-            parts[-1]["counter"], parts[-1]["process"] = self._tracks[number], self._process
+            parts[-1]["counter"], parts[-1]["process"] = (
+                self._tracks[number],
+                self._process,
+            )
         self._until = max(self._until, until)
         rows = np.concatenate(parts)
         return rows[np.argsort(rows["time"], kind="stable")]
@@ -92,7 +99,8 @@ class CounterSet:
         # The value of a part is known when the part is over. A part that two windows share begins with the second one.
         begin, end = np.maximum(np.searchsorted(times, window, "right") - 1, 0)
         chosen = slice(begin, len(times) if until == _NEVER else end)
-        times, values = np.maximum(times[chosen], window[0]), (highest if self._peaks else means)[chosen]
+        times = np.maximum(times[chosen], window[0])
+        values = (highest if self._peaks else means)[chosen]
         if not len(values):
             return times, values
         # A value holds until the next one.
@@ -104,8 +112,15 @@ class CounterSet:
 class WorkCounters:
     """The counters of the GPU work of one process. ``queues`` numbers its streams."""
 
-    def __init__(self, descriptors: Descriptors, process: int, queues: KeyIndex, span: tuple[int, int]) -> None:
-        self._queues, self._copies = queues, KeyIndex("device", "kind")
+    def __init__(
+        self,
+        descriptors: Descriptors,
+        process: int,
+        queues: KeyIndex,
+        span: tuple[int, int],
+    ) -> None:
+        self._queues = queues
+        self._copies = KeyIndex("device", "kind")
         of = descriptors, process, span
         self._depth = CounterSet(*of, "Work that is launched and not finished")
         self._bandwidth = CounterSet(*of, "The sum over the copies that run", "bytes/s")
@@ -117,37 +132,60 @@ class WorkCounters:
 
     def add(self, part: GpuPart) -> None:
         if "bandwidth" in part.block.computed:
-            rows, bandwidth = part.rows, part.computed("bandwidth")
+            rows = part.rows
+            bandwidth = part.computed("bandwidth")
             kinds = self._copies.of(rows)
             counters = self._bandwidth.numbers(len(self._copies.keys))
-            self._bandwidth.levels.add_stretches(kinds, counters, rows["start"], rows["end"], bandwidth)
+            self._bandwidth.levels.add_stretches(
+                kinds, counters, rows["start"], rows["end"], bandwidth
+            )
 
     def rows(self, queue_names: Sequence[str]) -> Iterator[np.ndarray]:
         """All values of each sort, as rows of :data:`COUNTED`. ``queue_names`` has the names of the streams."""
         yield self._depth.rows([f"launch queue, {name}" for name in queue_names])
         yield self._bandwidth.rows(
-            [f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}" for device, kind in self._copies.keys]
+            [
+                f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}"
+                for device, kind in self._copies.keys
+            ]
         )
 
 
 class MemoryCounters:
     """The memory that a process holds, by device and kind. ``count`` is the number of its allocations and releases."""
 
-    def __init__(self, descriptors: Descriptors, process: int, span: tuple[int, int], count: int) -> None:
+    def __init__(
+        self, descriptors: Descriptors, process: int, span: tuple[int, int], count: int
+    ) -> None:
         description = "Bytes allocated since the capture began and not released"
-        self._counters = CounterSet(descriptors, process, span, description, "bytes", peaks=True, changes=count)
-        self._held: dict[tuple[int, int], int] = {}  # the number of each device and kind
+        self._counters = CounterSet(
+            descriptors, process, span, description, "bytes", peaks=True, changes=count
+        )
+        self._held: dict[
+            tuple[int, int], int
+        ] = {}  # the number of each device and kind
 
     def add(self, rows: np.ndarray, kinds: np.ndarray, first: np.ndarray) -> None:
         """Add rows of ``allocations``. ``kinds`` numbers kinds of rows, which have one device, kind of memory and
         operation each, and ``first`` has a row of each."""
-        keys = [tuple(row.tolist()) for row in rows[["device", "memory", "operation"]][first]]
-        held = [self._held.setdefault((device, memory), len(self._held)) for device, memory, _ in keys]
-        factors = np.array([_FACTORS.get(operation, 0) for *_, operation in keys], np.int64)
+        keys = [
+            tuple(row.tolist())
+            for row in rows[["device", "memory", "operation"]][first]
+        ]
+        held = [
+            self._held.setdefault((device, memory), len(self._held))
+            for device, memory, _ in keys
+        ]
+        factors = np.array(
+            [_FACTORS.get(operation, 0) for *_, operation in keys], np.int64
+        )
         counters = self._counters.numbers(len(self._held))[held]
         self._counters.levels.add(kinds, counters, factors, rows["time"], rows["bytes"])
 
     def rows(self, until: int) -> np.ndarray:
         """The values before ``until`` (ns) that no earlier call returned, as rows of :data:`COUNTED`."""
-        names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held]
+        names = [
+            f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}"
+            for device, memory in self._held
+        ]
         return self._counters.rows(names, until)

@@ -35,7 +35,9 @@ class RangesAhead(BlockRanges):
     @property
     def left(self) -> bool:
         """Whether there are NVTX ranges that :meth:`take` did not return."""
-        return bool(self._nvtx) or any(info.table == "nvtx_ranges" for info in self.unread)
+        return bool(self._nvtx) or any(
+            info.table == "nvtx_ranges" for info in self.unread
+        )
 
     def add(self, table: str, rows: np.ndarray) -> None:
         super().add(table, rows)
@@ -45,7 +47,8 @@ class RangesAhead(BlockRanges):
     def take(self, until: int) -> list[np.ndarray]:
         """The NVTX ranges that start before ``until``, and some later ones, each once."""
         self.advance(until)
-        taken, self._nvtx = self._nvtx, []
+        taken = self._nvtx
+        self._nvtx = []
         return taken
 
 
@@ -53,8 +56,11 @@ class LaunchIndex:
     """The API calls of one process, read in step with the work that they launched. ``infos`` are the blocks of
     ``api_calls`` in rising time, ``ranges`` tells the ranges of a call. ``known`` is false without any."""
 
-    def __init__(self, read: ReadBlock, infos: list[BlockInfo], ranges: RangesAhead) -> None:
-        self._read, self._ranges = read, ranges
+    def __init__(
+        self, read: ReadBlock, infos: list[BlockInfo], ranges: RangesAhead
+    ) -> None:
+        self._read = read
+        self._ranges = ranges
         self._unread = deque(infos)
         #: The kept calls, and the work of each.
         self.calls = Calls(CALL_BITS)
@@ -82,7 +88,9 @@ class LaunchIndex:
         if not len(rows):
             return
         owner, how = self._ranges.owners_of(rows)
-        self.calls.add(rows["correlation"], rows["start"], rows["thread"], owners=owner, how=how)
+        self.calls.add(
+            rows["correlation"], rows["start"], rows["thread"], owners=owner, how=how
+        )
         in_range = how <= ADOPTED
         self._newest.append((rows["start"][in_range], owner[in_range]))
         self._count += len(self._newest[-1][0])
@@ -91,14 +99,20 @@ class LaunchIndex:
             self._count -= len(starts)
             self.horizon = max(self.horizon, int(starts.max(initial=0)))
 
-    def any_in(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def any_in(
+        self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray
+    ) -> np.ndarray:
         """Which of these intervals contain a kept call that is in ranges of their thread, as a mask."""
         mask = np.zeros(len(threads), bool)
         if not self._newest:
             return mask
-        times, owners = (np.concatenate(columns) for columns in zip(*self._newest, strict=True))
+        times, owners = (
+            np.concatenate(columns) for columns in zip(*self._newest, strict=True)
+        )
         for thread in distinct(threads).tolist():
             calls = np.sort(times[owners == thread])
             mine = threads == thread
-            mask[mine] = np.searchsorted(calls, starts[mine]) < np.searchsorted(calls, ends[mine])
+            mask[mine] = np.searchsorted(calls, starts[mine]) < np.searchsorted(
+                calls, ends[mine]
+            )
         return mask

@@ -18,11 +18,16 @@ from ..host_tables import PROJECTED, Spool
 from .launches import LaunchIndex, RangesAhead
 
 _RANGE = TABLES["nvtx_ranges"]
-_KEPT = tuple(name for name in PROJECTED.offsets if name in _RANGE.offsets and name not in ("start", "end"))
+_KEPT = tuple(
+    name
+    for name in PROJECTED.offsets
+    if name in _RANGE.offsets and name not in ("start", "end")
+)
 
 #: The number of noted calls that starts a search for their ranges, and of ranges that starts a search for finished
 #: ones.
-MANY_CALLS, MANY_RANGES = 1 << 16, 1 << 13
+MANY_CALLS = 1 << 16
+MANY_RANGES = 1 << 13
 
 _LATEST = np.uint64((1 << 64) - 1)
 #: The search budget: each range and each call adds this many comparisons with ranges. Nested ranges need less. Without
@@ -33,10 +38,17 @@ _BYTES = f"V{_RANGE.row_size}"
 
 
 #: Bits that say which work of a range is on a stream.
-OWN_WORK, ADOPTED_WORK = 1, 2
+OWN_WORK = 1
+ADOPTED_WORK = 2
 #: The work of a range (by number) on a stream so far: the first begin, the last end, and the kinds of its work.
 _SEEN = np.dtype(
-    [("range", np.int64), ("queue", np.uint32), ("start", np.uint64), ("end", np.uint64), ("work", np.uint8)]
+    [
+        ("range", np.int64),
+        ("queue", np.uint32),
+        ("start", np.uint64),
+        ("end", np.uint64),
+        ("work", np.uint8),
+    ]
 )
 
 
@@ -44,11 +56,22 @@ class Projection:
     """The NVTX ranges of one process, read in step with the work launched in them. The slices are put into a spool of
     :data:`PROJECTED`."""
 
-    def __init__(self, ranges_ahead: RangesAhead, launches: LaunchIndex, queues: KeyIndex, spool: Spool) -> None:
-        self._ahead, self._launches, self._queues, self._spool = ranges_ahead, launches, queues, spool
+    def __init__(
+        self,
+        ranges_ahead: RangesAhead,
+        launches: LaunchIndex,
+        queues: KeyIndex,
+        spool: Spool,
+    ) -> None:
+        self._ahead = ranges_ahead
+        self._launches = launches
+        self._queues = queues
+        self._spool = spool
         self._ranges = np.zeros(0, _RANGE.dtype)
         # By thread, for its ranges in the order of their begin: rows, begins, ends, and the latest end so far.
-        self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._threads: dict[
+            int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+        ] = {}
         self._seen: list[np.ndarray] = []  # a range is an index into _ranges
         self._limit = MANY_RANGES
         self._may_look = 0
@@ -63,7 +86,8 @@ class Projection:
         read = [self._ranges, *self._ahead.take(until)]
         if len(read) > 1:
             self._may_look += _LOOKS * sum(map(len, read[1:]))
-            self._ranges, self._threads = joined(_RANGE, read), {}
+            self._ranges = joined(_RANGE, read)
+            self._threads = {}
 
     def settle(self, until: int) -> None:
         """Write the ranges that can get no more work. All work that begins before ``until`` must be noted."""
@@ -79,17 +103,28 @@ class Projection:
             if 2 * int(over.sum()) < len(over):
                 # Ended ranges without a kept call get no more work.
                 ended = ~over & (self._ranges["end"] < until)
-                over[ended] = ~self._launches.any_in(*(self._ranges[f][ended] for f in ("thread", "start", "end")))
+                over[ended] = ~self._launches.any_in(
+                    *(self._ranges[f][ended] for f in ("thread", "start", "end"))
+                )
             self._pass_on(over)
             self._limit = 2 * (len(self._ranges) + len(self._seen[0])) + MANY_RANGES
 
     def _index(self) -> None:
         """Sort the ranges of each thread by their begin."""
-        threads, starts, ends = (np.ascontiguousarray(self._ranges[f]) for f in ("thread", "start", "end"))
+        threads, starts, ends = (
+            np.ascontiguousarray(self._ranges[f]) for f in ("thread", "start", "end")
+        )
         order = np.lexsort((starts, threads))
         distinct, begins = np.unique(threads[order], return_index=True)
-        for thread, rows in zip(distinct.tolist(), np.split(order, begins[1:]), strict=False):
-            self._threads[thread] = rows, starts[rows], ends[rows], np.maximum.accumulate(ends[rows])
+        for thread, rows in zip(
+            distinct.tolist(), np.split(order, begins[1:]), strict=False
+        ):
+            self._threads[thread] = (
+                rows,
+                starts[rows],
+                ends[rows],
+                np.maximum.accumulate(ends[rows]),
+            )
 
     def _look(self) -> None:
         """Find the ranges of the noted work."""
@@ -100,23 +135,38 @@ class Projection:
                 continue
             if (launched[1:] < launched[:-1]).any():
                 order = np.argsort(launched, kind="stable")
-                launched, start, end = launched[order], start[order], end[order]
+                launched = launched[order]
+                start = start[order]
+                end = end[order]
             rows, starts, ends, reach = self._threads[thread]
             # The ranges that can contain these launches: earlier ranges end before the first launch.
-            near = slice(np.searchsorted(reach, launched[0]), np.searchsorted(starts, launched[-1], "right"))
+            near = slice(
+                np.searchsorted(reach, launched[0]),
+                np.searchsorted(starts, launched[-1], "right"),
+            )
             self._may_look += _LOOKS * len(launched)
             self._may_look -= int(near.stop - near.start)
             if self._may_look < 0:
                 self.dropped += int(near.stop - near.start)
                 continue
-            edges = np.searchsorted(launched, starts[near]), np.searchsorted(launched, ends[near])
+            edges = (
+                np.searchsorted(launched, starts[near]),
+                np.searchsorted(launched, ends[near]),
+            )
             some = edges[1] > edges[0]
             if some.any():
-                ranges, begins, stops = rows[near][some], edges[0][some], edges[1][some]
+                ranges = rows[near][some]
+                begins = edges[0][some]
+                stops = edges[1][some]
                 first = _extremes(np.minimum, start, begins, stops)
                 last = _extremes(np.maximum, end, begins, stops)
                 seen = np.empty(len(ranges), _SEEN)
-                seen["range"], seen["queue"], seen["start"], seen["end"] = ranges, queue, first, last
+                seen["range"], seen["queue"], seen["start"], seen["end"] = (
+                    ranges,
+                    queue,
+                    first,
+                    last,
+                )
                 seen["work"] = ADOPTED_WORK if adopted else OWN_WORK
                 self._seen.append(seen)
 
@@ -124,17 +174,26 @@ class Projection:
         """Put the slices of ranges into the spool and forget the ranges. ``done`` is a mask of the ranges."""
         seen = _merged(self._seen)
         ready = done[seen["range"]]
-        chosen, kept = seen[ready], seen[~ready]
+        chosen = seen[ready]
+        kept = seen[~ready]
         # Ranges with the same work are nested as on the host: by start, then the longer first.
-        ends, starts = (self._ranges[field][chosen["range"]] for field in ("end", "start"))
-        chosen = chosen[np.lexsort((_LATEST - ends, starts, _LATEST - chosen["end"], chosen["start"]))]
+        ends, starts = (
+            self._ranges[field][chosen["range"]] for field in ("end", "start")
+        )
+        chosen = chosen[
+            np.lexsort(
+                (_LATEST - ends, starts, _LATEST - chosen["end"], chosen["start"])
+            )
+        ]
         rows = np.zeros(len(chosen), PROJECTED.dtype)
         rows["work"] = chosen["work"]
         ranges = self._ranges.view(_BYTES).take(chosen["range"]).view(_RANGE.dtype)
         for name in _KEPT:
             rows[name] = ranges[name]
         rows["start"], rows["end"] = chosen["start"], chosen["end"]
-        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32).take(chosen["queue"], axis=0)
+        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32).take(
+            chosen["queue"], axis=0
+        )
         for i, name in enumerate(QUEUE_FIELDS):
             rows[name] = keys[:, i]
         self._spool.add(PROJECTED, rows)
@@ -144,13 +203,17 @@ class Projection:
         self._threads = {}
 
 
-def _extremes(choose: np.ufunc, values: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> np.ndarray:
+def _extremes(
+    choose: np.ufunc, values: np.ndarray, begins: np.ndarray, stops: np.ndarray
+) -> np.ndarray:
     """The lowest or highest value of each interval of indices; no interval is empty."""
     lengths = stops - begins
     if int(lengths.sum()) < 16 * (len(values) + len(lengths)):
         # With one more value, a stop may equal the number of values.
         edges = np.stack([begins, stops], axis=1).reshape(-1)
-        extremes: np.ndarray = choose.reduceat(np.append(values, values[-1]), edges)[::2]
+        extremes: np.ndarray = choose.reduceat(np.append(values, values[-1]), edges)[
+            ::2
+        ]
         return extremes
     # Long intervals: cover each by two that overlap, whose length is the largest power of two that fits.
     powers = np.frexp(lengths)[1] - 1
@@ -170,9 +233,13 @@ def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
         return seen
     key = seen["range"] << 32 | seen["queue"]
     order = np.argsort(key, kind="stable")
-    key, seen = key[order], seen[order]
+    key = key[order]
+    seen = seen[order]
     at = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
     merged = seen[at]
-    merged["start"], merged["end"] = np.minimum.reduceat(seen["start"], at), np.maximum.reduceat(seen["end"], at)
+    merged["start"], merged["end"] = (
+        np.minimum.reduceat(seen["start"], at),
+        np.maximum.reduceat(seen["end"], at),
+    )
     merged["work"] = np.bitwise_or.reduceat(seen["work"], at)
     return merged

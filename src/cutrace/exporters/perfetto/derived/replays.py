@@ -20,7 +20,13 @@ from ..host_tables import REPLAYED, Spool
 _KEPT = 1 << 20
 
 _WORK = np.dtype(
-    [("queue", np.uint32), ("correlation", np.uint32), ("path", np.uint32), ("start", np.uint64), ("end", np.uint64)]
+    [
+        ("queue", np.uint32),
+        ("correlation", np.uint32),
+        ("path", np.uint32),
+        ("start", np.uint64),
+        ("end", np.uint64),
+    ]
 )
 
 
@@ -28,8 +34,12 @@ class Replays:
     """The slices of the replays of one process, put into a spool of :data:`REPLAYED`. The work is added in the order of
     time."""
 
-    def __init__(self, origins: Origins, process: int, queues: KeyIndex, spool: Spool) -> None:
-        self._process, self._queues, self._spool = process, queues, spool
+    def __init__(
+        self, origins: Origins, process: int, queues: KeyIndex, spool: Spool
+    ) -> None:
+        self._process = process
+        self._queues = queues
+        self._spool = spool
         self._levels = origins.levels[0]
         self._waiting = np.zeros(0, _WORK)
 
@@ -47,7 +57,9 @@ class Replays:
         work = np.concatenate(new)
         work = work[np.lexsort((work["start"], work["queue"]))]
         # CUPTI reports no correlation id for the bodies of conditional nodes: they belong to the launch before them.
-        known = np.maximum.accumulate(np.where(work["correlation"] != 0, np.arange(len(work)), 0))
+        known = np.maximum.accumulate(
+            np.where(work["correlation"] != 0, np.arange(len(work)), 0)
+        )
         work["correlation"] = work["correlation"][known]
         # The last graph launch of each stream may go on in the next window.
         last = np.append(work["queue"][1:] != work["queue"][:-1], True)[: len(work)]
@@ -70,13 +82,17 @@ class Replays:
         # Another thread may add streams.
         streams = np.array([*self._queues.keys], np.uint32).take(work["queue"], axis=0)
         changes = _changes(work["queue"], work["correlation"])
-        levels, made = self._levels[work["path"]], []
+        levels = self._levels[work["path"]]
+        made = []
         for depth in range(levels.shape[1]):
             changes |= _changes(levels[:, depth])
             at = np.flatnonzero(changes)
             rows = np.zeros(len(at), REPLAYED.dtype)
             rows["range"] = levels[at, depth]
-            rows["start"], rows["end"] = work["start"][at], np.maximum.reduceat(work["end"], at)
+            rows["start"], rows["end"] = (
+                work["start"][at],
+                np.maximum.reduceat(work["end"], at),
+            )
             for i, name in enumerate(QUEUE_FIELDS):
                 rows[name] = streams[at, i]
             rows["process"] = self._process

@@ -28,7 +28,10 @@ from ..gpu_styles import KeyIndex
 #: With more rows of ``synchronizations`` and ``cuda_events`` than this, waits are not derived, to limit memory.
 MOST = 1 << 21
 
-_EVENT, _STREAM_EVENT, _STREAM, _CONTEXT = 1, 2, 3, 4
+_EVENT = 1
+_STREAM_EVENT = 2
+_STREAM = 3
+_CONTEXT = 4
 _LOOKED_AT = ("correlation", "event_record", "stream", "event", "context", "type")
 
 # Here a stream is one number: its context and its id.
@@ -41,12 +44,16 @@ class _Last:
         self.asked = asked
         self._work = np.zeros(len(asked), np.uint32)
         self._ids = np.zeros(len(asked), np.uint64)
-        self._filled = 0  # entries below this index include the work of all entries before them
+        self._filled = (
+            0  # entries below this index include the work of all entries before them
+        )
 
     def note(self, work: np.ndarray, ids: np.ndarray) -> None:
         """Add work by ascending correlation id, and the ids of its events."""
         begin = int(np.searchsorted(self.asked, work[0], "right"))
-        end = min(int(np.searchsorted(self.asked, work[-1], "right")) + 1, len(self.asked))
+        end = min(
+            int(np.searchsorted(self.asked, work[-1], "right")) + 1, len(self.asked)
+        )
         if begin >= end:
             return
         at = np.searchsorted(work, self.asked[begin:end]) - 1
@@ -75,7 +82,14 @@ class _Last:
 
 #: A wait: the correlation id of the waiting call or work, the stream that waits (0 for the host), the awaited stream,
 #: and the id below which the last work of that stream is awaited.
-_WAIT = np.dtype([("by", np.uint32), ("waiter", np.uint64), ("stream", np.uint64), ("below", np.uint32)])
+_WAIT = np.dtype(
+    [
+        ("by", np.uint32),
+        ("waiter", np.uint64),
+        ("stream", np.uint64),
+        ("below", np.uint32),
+    ]
+)
 
 
 def _grouped(waits: np.ndarray, field: str) -> dict[int, np.ndarray]:
@@ -83,7 +97,10 @@ def _grouped(waits: np.ndarray, field: str) -> dict[int, np.ndarray]:
     order = np.argsort(waits[field], kind="stable")
     values, starts = np.unique(waits[field][order], return_index=True)
     groups = np.split(order, starts[1:])
-    return {value: waits[group] for value, group in zip(values.tolist(), groups, strict=False)}
+    return {
+        value: waits[group]
+        for value, group in zip(values.tolist(), groups, strict=False)
+    }
 
 
 def _stream_waits(syncs: np.ndarray) -> np.ndarray:
@@ -99,7 +116,8 @@ def _event_waits(syncs: np.ndarray, records: np.ndarray, kind: int) -> np.ndarra
     """The waits for events whose recording is known: those of the host, or of streams, as ``kind`` says."""
     mine = syncs[syncs["type"] == kind]
     row = _recorded(mine, records)
-    mine, recorded = mine[row >= 0], records[row[row >= 0]]
+    mine = mine[row >= 0]
+    recorded = records[row[row >= 0]]
     waits = np.zeros(len(mine), _WAIT)
     waits["by"], waits["below"] = mine["correlation"], recorded["correlation"]
     waits["stream"] = _key(recorded["context"], recorded["stream"])
@@ -144,11 +162,16 @@ class Waits:
     waits beyond :data:`MOST`, which are not resolved."""
 
     def __init__(self, trace: Trace, process: int, queues: KeyIndex) -> None:
-        self._queues, self.dropped = queues, 0
-        syncs, records = (_rows(trace, table, process) for table in ("synchronizations", "cuda_events"))
+        self._queues = queues
+        self.dropped = 0
+        syncs, records = (
+            _rows(trace, table, process)
+            for table in ("synchronizations", "cuda_events")
+        )
         if len(syncs) + len(records) > MOST:
             self.dropped = len(syncs)
-            syncs, records = syncs[:0], records[:0]
+            syncs = syncs[:0]
+            records = records[:0]
         host = np.append(_stream_waits(syncs), _event_waits(syncs, records, _EVENT))
         device = _event_waits(syncs, records, _STREAM_EVENT)
         #: By context, the calls that wait for all its streams.
@@ -157,13 +180,20 @@ class Waits:
         self._host = _grouped(host, "stream")
         self._awaited = _grouped(np.append(device, host), "stream")
         #: By stream, its waits for other streams.
-        self._waiting = {stream: _Waiting(waits) for stream, waits in _grouped(device, "waiter").items()}
+        self._waiting = {
+            stream: _Waiting(waits)
+            for stream, waits in _grouped(device, "waiter").items()
+        }
         self._last: dict[int, _Last] = {}
         self._wholes = 0
-        self._partial: set[int] = set()  # streams whose waits for the whole context are dropped
+        self._partial: set[int] = (
+            set()
+        )  # streams whose waits for the whole context are dropped
         self._active = bool(self._host or self._whole or self._waiting)
 
-    def window(self, parts: Sequence[GpuPart], queues: Sequence[np.ndarray]) -> list[Lists | None]:
+    def window(
+        self, parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
+    ) -> list[Lists | None]:
         """Add the work of a window. Returns the event ids that the rows of each part waited for, None for a part
         without waits."""
         out: list[Lists | None] = [None] * len(parts)
@@ -173,15 +203,24 @@ class Waits:
             for queue_number, at in _each(queue) if self._active else ():
                 _, context, stream = self._queues.keys[queue_number]
                 key = context << 32 | stream
-                if key in self._awaited or context in self._whole or key in self._waiting:
+                if (
+                    key in self._awaited
+                    or context in self._whole
+                    or key in self._waiting
+                ):
                     work = _work(number, part, correlations, at)
                     if len(work.work):
                         self._last_of(key).note(work.work, work.ids)
                         if key in self._waiting:
                             waiting.setdefault(key, []).append(work)
-        resolved = [self._resolve(self._waiting[stream], works) for stream, works in waiting.items()]
+        resolved = [
+            self._resolve(self._waiting[stream], works)
+            for stream, works in waiting.items()
+        ]
         if resolved:
-            part_of, rows, ids = (np.concatenate(columns) for columns in zip(*resolved, strict=True))
+            part_of, rows, ids = (
+                np.concatenate(columns) for columns in zip(*resolved, strict=True)
+            )
             for number, part in enumerate(parts):
                 mine = part_of == number
                 if mine.any():
@@ -191,10 +230,14 @@ class Waits:
     def of_calls(self) -> CallWaits:
         """The waits of host calls, after all work was added."""
         nothing = np.zeros(0, _WAIT)
-        calls, ids = [nothing["by"]], [np.zeros(0, np.uint64)]
+        calls = [nothing["by"]]
+        ids = [np.zeros(0, np.uint64)]
         for stream, last in self._last.items():
             host = self._host.get(stream, nothing)
-            whole = nothing["by"] if stream in self._partial else self._of_context(stream)
+            if stream in self._partial:
+                whole = nothing["by"]
+            else:
+                whole = self._of_context(stream)
             for by, below in ((whole, whole), (host["by"], host["below"])):
                 events = last.below(below)
                 calls.append(by[events > 0])
@@ -214,16 +257,25 @@ class Waits:
                 self._partial.add(stream)
                 whole = whole[:0]
             self._wholes += len(whole)
-            self._last[stream] = _Last(distinct(whole if waits is None else np.append(whole, waits["below"])))
+            self._last[stream] = _Last(
+                distinct(whole if waits is None else np.append(whole, waits["below"]))
+            )
         return self._last[stream]
 
-    def _resolve(self, waiting: _Waiting, works: Sequence[_Work]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _resolve(
+        self, waiting: _Waiting, works: Sequence[_Work]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The waits of work in this window: the part and row of the work, and the event id that it waited for."""
-        work, rows = (np.concatenate([getattr(w, name) for w in works]) for name in ("work", "rows"))
+        work, rows = (
+            np.concatenate([getattr(w, name) for w in works])
+            for name in ("work", "rows")
+        )
         parts = np.repeat([w.part for w in works], [len(w.work) for w in works])
         if len(works) > 1:
             order = np.argsort(work, kind="stable")
-            work, rows, parts = work[order], rows[order], parts[order]
+            work = work[order]
+            rows = rows[order]
+            parts = parts[order]
         end = max(int(np.searchsorted(waiting.by, work[-1])), waiting.done)
         waits = waiting.waits[waiting.done : end]
         waiting.done = end
@@ -239,7 +291,8 @@ class Waits:
 def _lists(rows: np.ndarray, ids: np.ndarray, count: int) -> Lists:
     """Lists of distinct ids by row, for ``count`` rows."""
     order = np.lexsort((ids, rows))
-    rows, ids = rows[order], ids[order]
+    rows = rows[order]
+    ids = ids[order]
     new = np.append(True, (rows[1:] != rows[:-1]) | (ids[1:] != ids[:-1]))
     counts = np.bincount(rows[new], minlength=count)
     return np.append(0, np.cumsum(counts)).astype(np.uint32), ids[new]
@@ -258,25 +311,33 @@ class CallWaits:
         """The event ids that each call waited for; None if no call waited."""
         if not len(self._calls) or not len(correlations):
             return None
-        begin, end = np.searchsorted(self._calls, [correlations.min(), correlations.max() + np.int64(1)])
+        begin, end = np.searchsorted(
+            self._calls, [correlations.min(), correlations.max() + np.int64(1)]
+        )
         if begin == end:
             return None
         calls = self._calls[begin:end]
-        first, size = calls[0], int(calls[-1] - calls[0]) + 1
+        first = calls[0]
+        size = int(calls[-1] - calls[0]) + 1
         if size < 16 * len(correlations):
-            index = np.full(size + 1, -1, np.int32)  # the last entry is for ids out of range
+            index = np.full(
+                size + 1, -1, np.int32
+            )  # the last entry is for ids out of range
             index[calls - first] = np.arange(len(calls))
             at = index[np.minimum(correlations - first, np.uint32(size))]
         else:
             at = np.minimum(np.searchsorted(calls, correlations), len(calls) - 1)
             at = np.where(calls[at] == correlations, at, -1)
         rows = np.flatnonzero(at >= 0)
-        starts, stops = self._offsets[begin + at[rows]], self._offsets[begin + at[rows] + 1]
+        starts = self._offsets[begin + at[rows]]
+        stops = self._offsets[begin + at[rows] + 1]
         counts = np.zeros(len(correlations), np.int64)
         counts[rows] = stops - starts
         offsets = np.append(0, np.cumsum(counts))
         # Each list is a slice of self._ids: the shift of each slice, added to the indices of the result.
-        ids = self._ids[np.arange(offsets[-1]) + np.repeat(starts - offsets[rows], stops - starts)]
+        ids = self._ids[
+            np.arange(offsets[-1]) + np.repeat(starts - offsets[rows], stops - starts)
+        ]
         return offsets.astype(np.uint32), ids
 
 
@@ -287,15 +348,22 @@ def _each(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield from ((value, np.flatnonzero(values == value)) for value in distinct)
         return
     order = np.argsort(values, kind="stable")
-    yield from zip(distinct, np.split(order, np.flatnonzero(np.diff(values[order])) + 1), strict=True)
+    yield from zip(
+        distinct,
+        np.split(order, np.flatnonzero(np.diff(values[order])) + 1),
+        strict=True,
+    )
 
 
-def _work(number: int, part: GpuPart, correlations: np.ndarray, at: np.ndarray) -> _Work:
+def _work(
+    number: int, part: GpuPart, correlations: np.ndarray, at: np.ndarray
+) -> _Work:
     """Work of one stream: some rows of a part."""
     work = correlations[at]
     if (work[1:] < work[:-1]).any():
         order = np.argsort(work, kind="stable")
-        at, work = at[order], work[order]
+        at = at[order]
+        work = work[order]
     known = int(np.searchsorted(work, 0, "right"))
     rows = at[known:] + part.begin
     return _Work(number, work[known:], part.block.ids[rows], rows)
@@ -315,14 +383,19 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
             parts.append(part)
     rows = np.concatenate(parts)
     known = rows["correlation"] > 0
-    return rows if known.all() else rows[known]
+    if known.all():
+        return rows
+    return rows[known]
 
 
 def _recorded(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
     """For each wait for an event, the row in ``records`` that it waits for, -1 if it is not known."""
     row = np.full(len(syncs), -1)
     named = syncs["event_record"] > 0
-    for which, find in ((np.flatnonzero(named), _named), (np.flatnonzero(~named), _newest)):
+    for which, find in (
+        (np.flatnonzero(named), _named),
+        (np.flatnonzero(~named), _newest),
+    ):
         if len(which) and len(records):
             row[which] = find(syncs[which], records)
     return row
@@ -335,11 +408,15 @@ def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
     keys = rank.astype(np.uint64) << np.uint64(32) | of.astype(np.uint64)
     order = np.argsort(keys, kind="stable")
     event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
-    number = np.minimum(np.searchsorted(numbers, syncs["event_record"]), len(numbers) - 1)
+    number = np.minimum(
+        np.searchsorted(numbers, syncs["event_record"]), len(numbers) - 1
+    )
     wanted = number.astype(np.uint64) << np.uint64(32) | event.astype(np.uint64)
     place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     row = order[place]
-    same = (_event(records[row]) == _event(syncs)) & (records["event_record"][row] == syncs["event_record"])
+    same = (_event(records[row]) == _event(syncs)) & (
+        records["event_record"][row] == syncs["event_record"]
+    )
     return np.where(same, row, -1)
 
 
@@ -350,9 +427,16 @@ def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
     high = np.uint64(32)
     keys = of.astype(np.uint64) << high | records["correlation"]
     order = np.argsort(keys, kind="stable")
-    place = np.searchsorted(keys[order], event.astype(np.uint64) << high | syncs["correlation"]) - 1
+    place = (
+        np.searchsorted(
+            keys[order], event.astype(np.uint64) << high | syncs["correlation"]
+        )
+        - 1
+    )
     row = order[np.maximum(place, 0)]
-    return np.where((events[event] == _event(syncs)) & (place >= 0) & (of[row] == event), row, -1)
+    return np.where(
+        (events[event] == _event(syncs)) & (place >= 0) & (of[row] == event), row, -1
+    )
 
 
 def _event(rows: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from ....cli import options
 from ....cli.output import progress, put_tables, say
 
 # The most sentences about what stands out, and about files.
-_SENTENCES, _FILES = 12, 5
+_SENTENCES = 12
+_FILES = 5
 _SHOWN = {"skipped": "skipped (unchanged)"}
 
 
@@ -33,18 +34,44 @@ def _reports() -> list[str]:
     show_default=True,
     help="Where files are read.",
 )
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; as many as cores by default.")
-@click.option("--scheduler", metavar="ADDRESS", help="Address or scheduler file of Dask, for --mode dask.")
-@click.option("--job", default="", metavar="NAME", help="Job of all FILEs; else the one in FILE, or its folder.")
-@click.option("--name", default="", metavar="PATTERN", help="Kernel, range or step of `pace`.")
 @click.option(
-    "--baseline", multiple=True, type=options.FILE, metavar="FILE", help="Trace to compare with; may be repeated."
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes; as many as cores by default.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Address or scheduler file of Dask, for --mode dask.",
+)
+@click.option(
+    "--job",
+    default="",
+    metavar="NAME",
+    help="Job of all FILEs; else the one in FILE, or its folder.",
+)
+@click.option(
+    "--name", default="", metavar="PATTERN", help="Kernel, range or step of `pace`."
+)
+@click.option(
+    "--baseline",
+    multiple=True,
+    type=options.FILE,
+    metavar="FILE",
+    help="Trace to compare with; may be repeated.",
 )
 @options.form(["table", "csv", "json", "markdown"])
 @options.limit()
 @options.quiet
 def batch(
-    report: str, sources: tuple[Path, ...], output: Path, form: str, limit: int | None, quiet: bool, **how: Any
+    report: str,
+    sources: tuple[Path, ...],
+    output: Path,
+    form: str,
+    limit: int | None,
+    quiet: bool,
+    **how: Any,
 ) -> int:
     """Report over FILE..., the traces of many ranks or runs.
 
@@ -55,20 +82,38 @@ def batch(
     from .. import api
 
     if not sources:  # the only word can be REPORT or FILE
-        raise click.UsageError("Name a report and then files: --list-reports lists the reports")
+        raise click.UsageError(
+            "Name a report and then files: --list-reports lists the reports"
+        )
     with progress("reading", enabled=not quiet) as advance:
         result = api.batch(report, sources, output, progress=advance, **how)
-    put_tables("cutrace batch", result.reports, form, limit=limit, report=report, sentences=result.sentences)
+    put_tables(
+        "cutrace batch",
+        result.reports,
+        form,
+        limit=limit,
+        report=report,
+        sentences=result.sentences,
+    )
     if not quiet:
         say(*result.sentences[:_SENTENCES])
         if len(result.sentences) > _SENTENCES:
-            say(f"{len(result.sentences) - _SENTENCES:,} more sentences: {output / f'{report}.html'} has them")
+            say(
+                f"{len(result.sentences) - _SENTENCES:,} more sentences: {output / f'{report}.html'} has them"
+            )
     bad = [file for file in result.files if file.bad]
     say(*(f"{file.source}: {' '.join(file.notes)}" for file in bad[:_FILES]))
     if len(bad) > _FILES:
-        say(f"{len(bad) - _FILES:,} more files could not be read: {output / f'{report}.manifest.json'} lists them")
+        say(
+            f"{len(bad) - _FILES:,} more files could not be read: {output / f'{report}.manifest.json'} lists them"
+        )
     if not quiet:
         states = [file.state for file in result.files]
-        counts = (f"{states.count(state):,} {_SHOWN.get(state, state)}" for state in dict.fromkeys(states))
+        counts = (
+            f"{states.count(state):,} {_SHOWN.get(state, state)}"
+            for state in dict.fromkeys(states)
+        )
         say(f"{output}: {', '.join(counts)}")
-    return 1 if bad else 0
+    if bad:
+        return 1
+    return 0

@@ -22,9 +22,17 @@ if TYPE_CHECKING:
 )
 @options.format
 @click.option(
-    "--name", "names", metavar="NAME", multiple=True, help="Name of a rank, once for each FILE in their order."
+    "--name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="Name of a rank, once for each FILE in their order.",
 )
-@click.option("--ranks", is_flag=True, help="Name them rank 0, rank 1, ... in the order of the files.")
+@click.option(
+    "--ranks",
+    is_flag=True,
+    help="Name them rank 0, rank 1, ... in the order of the files.",
+)
 @options.compress
 @options.clock
 @options.quiet
@@ -48,7 +56,14 @@ def merge(
     from ..merging import merge as write
 
     with target(output, request["format"], "capture") as path:
-        done = write(sources, path, names=names, number=ranks, clock=clock, request=Request(**request))
+        done = write(
+            sources,
+            path,
+            names=names,
+            number=ranks,
+            clock=clock,
+            request=Request(**request),
+        )
     if not quiet:
         say(*(rank.sentence() for rank in done))
         say_written(output)

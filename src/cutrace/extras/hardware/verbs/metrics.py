@@ -22,14 +22,25 @@ if TYPE_CHECKING:
 _KIND = "cutrace metrics"
 _form = options.form(["table", "csv", "json", "markdown"])
 _sampled = click.option(
-    "--sampled", is_flag=True, help="Metrics that can be sampled over time, instead of those of kernels."
+    "--sampled",
+    is_flag=True,
+    help="Metrics that can be sampled over time, instead of those of kernels.",
 )
 
 
 def _of_a_chip(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of verbs that ask a libcupti about a chip."""
-    cupti = click.option("--cupti", type=options.FILE, metavar="LIB", help="The libcupti to ask; else the one found.")
-    chip = click.option("--chip", metavar="NAME", help="The chip, e.g. GH100; else that of the first GPU here.")
+    cupti = click.option(
+        "--cupti",
+        type=options.FILE,
+        metavar="LIB",
+        help="The libcupti to ask; else the one found.",
+    )
+    chip = click.option(
+        "--chip",
+        metavar="NAME",
+        help="The chip, e.g. GH100; else that of the first GPU here.",
+    )
     return chip(cupti(function))
 
 
@@ -41,11 +52,20 @@ def metrics() -> None:
 @metrics.command("list", short_help="List the metrics of a chip.")
 @click.argument("pattern", required=False)
 @_sampled
-@click.option("--lines", is_flag=True, help="Metrics of instructions, which `cutrace profile --lines` counts.")
+@click.option(
+    "--lines",
+    is_flag=True,
+    help="Metrics of instructions, which `cutrace profile --lines` counts.",
+)
 @_of_a_chip
 @_form
 def list_metrics(
-    pattern: str | None, sampled: bool, lines: bool, chip: str | None, cupti: Path | None, form: str
+    pattern: str | None,
+    sampled: bool,
+    lines: bool,
+    chip: str | None,
+    cupti: Path | None,
+    form: str,
 ) -> None:
     """List the metrics of a chip, or those that match PATTERN: a name with *, ? or [...], or /a regular expression/."""
     from ..instructions import metrics_of
@@ -55,14 +75,24 @@ def list_metrics(
     matches = matcher(pattern or "*")
     with _chip(chip, cupti, sampled=sampled) as device:
         if lines:
-            described = [metric for metric in metrics_of(device.cupti, device.name) if matches(metric.name)]
+            described = [
+                metric
+                for metric in metrics_of(device.cupti, device.name)
+                if matches(metric.name)
+            ]
         else:
-            described = [device.describe(name) for name in device.names() if matches(name)]
+            described = [
+                device.describe(name) for name in device.names() if matches(name)
+            ]
     if not described:
         raise CutraceError(
             f"no metric of {device.name} matches {pattern!r}: write '*word*' for names that contain a word"
         )
-    put_tables(_KIND, [_table_of(device, sorted(described, key=lambda metric: metric.name))], form)
+    put_tables(
+        _KIND,
+        [_table_of(device, sorted(described, key=lambda metric: metric.name))],
+        form,
+    )
 
 
 @metrics.command(short_help="Describe metrics and their passes.")
@@ -70,16 +100,37 @@ def list_metrics(
 @_sampled
 @_of_a_chip
 @_form
-def describe(names: tuple[str, ...], sampled: bool, chip: str | None, cupti: Path | None, form: str) -> None:
+def describe(
+    names: tuple[str, ...],
+    sampled: bool,
+    chip: str | None,
+    cupti: Path | None,
+    form: str,
+) -> None:
     """Describe what metrics count. Names without a rollup get a list of their endings; full names get the number of
     passes that they need together."""
     with _chip(chip, cupti, sampled=sampled) as device:
         described = [device.describe(name) for name in names]
-        endings = [(name + ending,) for name in names if "." not in name for ending in device.submetrics(name)]
-        passes = "" if endings else f", {count_of(device.configure(names).passes, 'pass')} together"
+        endings = [
+            (name + ending,)
+            for name in names
+            if "." not in name
+            for ending in device.submetrics(name)
+        ]
+        if endings:
+            passes = ""
+        else:
+            passes = f", {count_of(device.configure(names).passes, 'pass')} together"
     tables = [_table_of(device, described, passes)]
     if endings:
-        tables.append(Table("endings", "What can be counted of them", columns_of("name: text"), endings))
+        tables.append(
+            Table(
+                "endings",
+                "What can be counted of them",
+                columns_of("name: text"),
+                endings,
+            )
+        )
     put_tables(_KIND, tables, form)
 
 
@@ -96,31 +147,55 @@ def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> N
             rows = []
             for each in SETS.values():
                 names = in_set(device, each.name)
-                rows.append((each.name, len(names), device.configure(names).passes if names else 0, each.asks))
+                rows.append(
+                    (
+                        each.name,
+                        len(names),
+                        device.configure(names).passes if names else 0,
+                        each.asks,
+                    )
+                )
         columns = columns_of("set: text, metrics, passes, question: text")
-        return put_tables(_KIND, [Table("sets", f"Sets of metrics on {device.name}", columns, rows)], form)
+        return put_tables(
+            _KIND,
+            [Table("sets", f"Sets of metrics on {device.name}", columns, rows)],
+            form,
+        )
     if name not in SETS:
         raise CutraceError(f"there is no set {name}: {hint(name)}")
     with _chip(chip, cupti) as device:
-        inside = [(metric, device.describe(metric).description) for metric in chosen(device, name)]
+        inside = [
+            (metric, device.describe(metric).description)
+            for metric in chosen(device, name)
+        ]
     text = columns_of("metric: text, description: text")
-    put_tables(_KIND, [Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas])], form)
+    put_tables(
+        _KIND,
+        [Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas])],
+        form,
+    )
 
 
 @contextmanager
-def _chip(name: str | None, path: Path | None, *, sampled: bool = False) -> Iterator[Chip]:
+def _chip(
+    name: str | None, path: Path | None, *, sampled: bool = False
+) -> Iterator[Chip]:
     from ..cupti import Cupti
     from ..host import RANGES, SAMPLES, Chip, chips, first_chip
 
     cupti = Cupti(path) if path else Cupti.found()
     name = name or first_chip(cupti)
     if name is None:
-        raise CutraceError(f"there is no GPU here: name a chip with --chip, one of {', '.join(chips(cupti))}")
+        raise CutraceError(
+            f"there is no GPU here: name a chip with --chip, one of {', '.join(chips(cupti))}"
+        )
     with Chip(cupti, name, SAMPLES if sampled else RANGES) as chip:
         yield chip
 
 
 def _table_of(chip: Chip, described: list[ChipMetric], more: str = "") -> Table:
-    columns = columns_of("name: text, kind: text, unit: text, dimension: text, description: text")
+    columns = columns_of(
+        "name: text, kind: text, unit: text, dimension: text, description: text"
+    )
     rows = [(m.name, m.kind, m.unit, m.dimension, m.description) for m in described]
     return Table("metrics", f"Metrics of {chip.name}{more}", columns, rows)

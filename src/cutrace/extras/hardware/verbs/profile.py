@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 _MAX_LINES = 10
 
 
-@click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
-@options.output("Capture to write (.bin), with the recording and the metrics.", default="run.bin")
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
+)
+@options.output(
+    "Capture to write (.bin), with the recording and the metrics.", default="run.bin"
+)
 @click.option(
     "--lines",
     is_flag=True,
@@ -31,13 +36,34 @@ _MAX_LINES = 10
     help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given, overview with "
     "--ranges. With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
 )
-@click.option("--kernel", metavar="NAME", help="Kernels of this name, as in `cutrace slice`; else all.")
-@click.option("--nvtx", metavar="RANGE", help="Only launches in NVTX ranges of this name, as in `cutrace slice`.")
 @click.option(
-    "--ranges", metavar="NAME", help="Count whole NVTX ranges of this name, each in one pass, and no kernels."
+    "--kernel",
+    metavar="NAME",
+    help="Kernels of this name, as in `cutrace slice`; else all.",
 )
-@click.option("--skip", type=options.COUNT, metavar="N", default=0, help="Leave out the first so many that match.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Profile at most so many that match.")
+@click.option(
+    "--nvtx",
+    metavar="RANGE",
+    help="Only launches in NVTX ranges of this name, as in `cutrace slice`.",
+)
+@click.option(
+    "--ranges",
+    metavar="NAME",
+    help="Count whole NVTX ranges of this name, each in one pass, and no kernels.",
+)
+@click.option(
+    "--skip",
+    type=options.COUNT,
+    metavar="N",
+    default=0,
+    help="Leave out the first so many that match.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Profile at most so many that match.",
+)
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
@@ -67,7 +93,9 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
             tables = by_name(trace, ["instruction_line_sum"])
         if form == "table":
             tables = [_hottest(table) for table in tables]
-            say(f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all")
+            say(
+                f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all"
+            )
     put_tables("cutrace profile", tables, form)
     return done.status
 
@@ -77,4 +105,6 @@ def _hottest(table: Table) -> Table:
     by_metric: dict[Cell, list[tuple[Cell, ...]]] = {}
     for row in table.rows:
         by_metric.setdefault(row[table.place("metric") or 0], []).append(row)
-    return replace(table, rows=[row for rows in by_metric.values() for row in rows[:_MAX_LINES]])
+    return replace(
+        table, rows=[row for rows in by_metric.values() for row in rows[:_MAX_LINES]]
+    )

@@ -23,5 +23,9 @@ def roofline(sources: tuple[Path, ...], output: Path) -> None:
     """
     from .. import api
 
-    say(*dict.fromkeys(note for roof in api.roofline(sources, output) for note in roof.notes))
+    say(
+        *dict.fromkeys(
+            note for roof in api.roofline(sources, output) for note in roof.notes
+        )
+    )
     say_written(output)
