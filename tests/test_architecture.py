@@ -118,3 +118,74 @@ def test_no_modules_import_each_other_in_a_circle():
     graph = {name: set(imported_modules(file, modules)) - {name} for file, name in modules.items()}
     assert sum(map(len, graph.values())) > len(graph)
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+#: For each package, nodes of the syntax tree a line and dense constructs per 100 lines. They may only fall: lower a
+#: number when the code gets below it.
+DENSITY = {
+    "analysis": (8.6, 6.1),
+    "cli": (6.4, 5.5),
+    "collect": (7.4, 3.6),
+    "cutrace": (8.2, 6.3),
+    "exporters": (9.0, 5.8),
+    "extras": (8.3, 7.2),
+    "golden": (8.9, 6.5),
+    "importers": (9.4, 5.7),
+    "pytest_cutrace": (7.9, 3.2),
+    "reports": (10.1, 12.5),
+    "runbin": (6.4, 3.7),
+    "trace": (9.8, 6.1),
+}
+_DENSE = (ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
+
+
+def is_dense(node: ast.AST) -> bool:
+    """A conditional expression, a comprehension, ``:=``, or an assignment of a tuple to a tuple."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+        return any(isinstance(target, ast.Tuple) for target in node.targets)
+    return isinstance(node, _DENSE)
+
+
+def count(file: Path) -> tuple[int, int, int]:
+    """Nodes without docstrings, lines of code, dense constructs."""
+    tree = ast.parse(file.read_text())
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(n.body[0]) for n in ast.walk(tree) if isinstance(n, documented) and ast.get_docstring(n) is not None
+    }
+    nodes = dense = 0
+    lines: set[int] = set()
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in docstrings:
+            continue
+        nodes += 1
+        dense += is_dense(node)
+        if isinstance(node, ast.expr):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif hasattr(node, "lineno"):
+            lines.add(node.lineno)
+        waiting.extend(ast.iter_child_nodes(node))
+    return nodes, len(lines), dense
+
+
+def densities() -> dict[str, tuple[float, float]]:
+    """Nodes a line and dense constructs per 100 lines, by package."""
+    sums: dict[str, list[int]] = {}
+    for file in [*SOURCE.rglob("*.py"), *(SOURCE.parent / "pytest_cutrace").rglob("*.py")]:
+        parts = file.relative_to(SOURCE.parent).parts
+        if "third_party" in parts or file.name == "callback_names.py":
+            continue
+        package = parts[0] if parts[0] != "cutrace" else parts[1] if len(parts) > 2 else "cutrace"
+        sums[package] = [a + b for a, b in zip(sums.get(package, [0, 0, 0]), count(file), strict=True)]
+    return {name: (nodes / lines, 100 * dense / lines) for name, (nodes, lines, dense) in sums.items() if lines > 50}
+
+
+def test_code_gets_no_denser():
+    found = densities()
+    assert set(found) == set(DENSITY)
+    for package, (nodes, dense) in found.items():
+        most_nodes, most_dense = DENSITY[package]
+        assert nodes <= most_nodes, f"{package}: one idea a statement, steps with names"
+        assert dense <= most_dense, f"{package}: at most one comprehension or conditional expression in a statement"
