@@ -13,7 +13,7 @@ import numpy as np
 
 from captures import ORIGIN, Capture, join
 from cutrace.runbin import TABLES
-from cutrace.runbin.layout import REFERENCES, Field, Table
+from cutrace.runbin.layout import REFERENCES, Field, TableLayout
 
 TEXTS = ("a", "b", "", "ä µ 漢字", 'comma, "quotes"\r\nand lines', "_Z4nodev", "nvtx", "x" * 300)
 #: JSON texts, and what looks like them.
@@ -87,7 +87,7 @@ class _References:
         return self._random.choice(self._texts)
 
 
-def random_row(table: Table, random: Random, reference: Callable[[str], int]) -> dict[str, Any]:
+def random_row(table: TableLayout, random: Random, reference: Callable[[str], int]) -> dict[str, Any]:
     row: dict[str, Any] = {f.name: _value(f, random, reference) for f in table.fields if f.name != "process"}
     if "start" in row:
         row |= _span(random)

@@ -182,6 +182,15 @@ def densities() -> dict[str, tuple[float, float]]:
     return {name: (nodes / lines, 100 * dense / lines) for name, (nodes, lines, dense) in sums.items() if lines > 50}
 
 
+def test_a_class_name_exists_once():
+    homes: dict[str, list[str]] = {}
+    for file in [*SOURCE.rglob("*.py"), *(SOURCE.parent / "pytest_cutrace").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(file.relative_to(SOURCE.parent)))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
 def test_code_gets_no_denser():
     found = densities()
     assert set(found) == set(DENSITY)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _EARLIER = 8
 
 
-class Counters(Protocol):
+class HardwareCounters(Protocol):
     """Hardware counters of this process. An extra reads them."""
 
     names: tuple[str, ...]
@@ -55,11 +55,11 @@ class _NoCounters:
         pass
 
 
-def counters() -> Counters:
+def counters() -> HardwareCounters:
     """The hardware counters of this process."""
     found = of_extras("cutrace_counters")
     if found:
-        return cast(Counters, found[0])
+        return cast(HardwareCounters, found[0])
     return _NoCounters()
 
 
@@ -115,7 +115,7 @@ class Captures:
         self,
         recording: SessionRecording,
         normalize: Callable[[str], str],
-        counters: Counters,
+        counters: HardwareCounters,
     ) -> None:
         self.recording = recording
         self.normalize = normalize

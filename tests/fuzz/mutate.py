@@ -12,7 +12,7 @@ import numpy as np
 
 from cutrace._native import crc32c
 from cutrace.runbin.blocks import HEADER, HEADER_SIZE, MAGIC, pack_header, padded
-from cutrace.runbin.layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, TYPES, Table
+from cutrace.runbin.layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, TYPES, TableLayout
 
 _NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63)
 _TEXTS = (
@@ -75,7 +75,7 @@ def number(rng: random.Random, size: int) -> int:
     return value & ((1 << 8 * size) - 1)
 
 
-def _table(block: Block) -> Table | None:
+def _table(block: Block) -> TableLayout | None:
     """The table of a block, None for other blocks."""
     table = BY_NUMBER.get(block.kind)
     whole = table is not None and block.rows > 0 and len(block.payload) == table.row_size * block.rows

@@ -33,7 +33,7 @@ from cutrace.analysis.summary import summarize
 from cutrace.analysis.windows import whole, windows
 from cutrace.cli import main
 from cutrace.golden import read, text
-from cutrace.runbin import TABLES, Table
+from cutrace.runbin import TABLES, TableLayout
 from cutrace.runbin.layout import BY_NUMBER, REFERRED
 from cutrace.trace.process import Process
 from cutrace.trace.strings import StringTable
@@ -79,7 +79,7 @@ class Target(ABC):
         assert peak < BYTES + BYTES_A_BYTE * len(data), f"{peak:,} bytes of memory for {len(data):,} bytes"
 
 
-def in_range(trace: cutrace.Trace, table: Table, rows: np.ndarray) -> None:
+def in_range(trace: cutrace.Trace, table: TableLayout, rows: np.ndarray) -> None:
     """Check that the references of rows are valid."""
     if not len(rows):
         return

@@ -15,7 +15,7 @@ import pytest
 
 import cutrace
 from cutrace import Trace
-from cutrace.importers.timeline import MOST_PROCESSES, Timeline
+from cutrace.importers.timeline import MOST_PROCESSES, ImportTimeline
 from cutrace.runbin import Writer
 from support import cutrace as run
 
@@ -382,7 +382,7 @@ def test_names_cost_no_more_steps_however_many_there_are(
         assert (trace.processes[0].name, len(trace.threads)) == (str(count - 1), count)
         return dict(steps)
 
-    counted(Timeline, "account")
+    counted(ImportTimeline, "account")
     counted(Writer, "process")
     assert needed(10) == needed(1000)
 

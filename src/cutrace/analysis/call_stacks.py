@@ -14,7 +14,7 @@ from ..trace.stacks import PythonStacks
 from .calls import CALL_KINDS, call_kind
 from .distribution import Sums, grown, sizes
 from .stats import StackUse
-from .sweep import Batch, Groups, Work
+from .sweep import Groups, SweepBatch, Work
 
 _LAUNCH, _COPY, _ALLOC, _FREE, _OTHER = map(
     CALL_KINDS.index, ("launch", "copy", "alloc", "free", "other")
@@ -67,7 +67,7 @@ class StackSums:
         self._sums = {measure: Sums() for measure in _MEASURES}
         self._outermost = OutermostCalls()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         """Add the rows of a batch."""
         calls = batch.tables.get("api_calls")
         if calls:
@@ -103,7 +103,7 @@ class StackSums:
         self._sums["calls"].add(group)
         self._sums["api_ns"].add(group, (calls["end"] - calls["start"])[at])
 
-    def _add_work(self, batch: Batch) -> None:
+    def _add_work(self, batch: SweepBatch) -> None:
         work = batch.work
         group = self._group(batch.process, self._kinds_of_work(work), work.correlation)
         self._sums["operations"].add(group)
@@ -147,7 +147,7 @@ class StackPaths:
         self._operations = Sums()
         self._gpu_ns = Sums()
 
-    def add(self, batch: Batch, label: np.ndarray | None) -> None:
+    def add(self, batch: SweepBatch, label: np.ndarray | None) -> None:
         """Add the rows of a batch. ``label`` has a number for each piece of its work."""
         calls = batch.tables.get("api_calls")
         if calls:

@@ -40,7 +40,7 @@ from .distribution import NOTHING, Distributions, Spread, Sums, grown, sizes
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import DEFAULTS, Stats, StatsOptions
-from .sweep import Batch, Groups, Stream, Sweep, Work
+from .sweep import Groups, Stream, Sweep, SweepBatch, Work
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE = 1
@@ -160,7 +160,7 @@ class StatsCollector(ABC):
         self.context = context
 
     @abstractmethod
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         """Add a batch."""
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
@@ -175,7 +175,7 @@ class StatsCollector(ABC):
 class Codes(StatsCollector):
     """The machine code of the kernels of each name, which is recorded by launch configuration."""
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         """Rows of events have no code of their own."""
 
     def result(self) -> Iterator[stats.CodeUse]:
@@ -228,7 +228,7 @@ class Grouped(StatsCollector):
         self._marked = Sums()
         self._spreads: tuple[Distributions, ...] = ()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         for table in self.grouping.tables:
             rows = batch.tables.get(table)
             if rows:
@@ -350,7 +350,7 @@ class Sliced(Grouped):
         self.ranges = Projection(adopts=True)
         self._others = Projection()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         super().add(batch)
         if len(batch.work):
             self.launch(batch)
@@ -367,7 +367,7 @@ class Sliced(Grouped):
             if at.any():
                 projection.add(*(column[at] for column in columns))
 
-    def launch(self, batch: Batch) -> None:
+    def launch(self, batch: SweepBatch) -> None:
         self.ranges.launch(batch.work)
         self._others.launch(batch.work)
 
@@ -391,7 +391,7 @@ class Sliced(Grouped):
 class RangeKernelUses(Sliced):
     """The kernels launched in the slices of each group, by name."""
 
-    def launch(self, batch: Batch) -> None:
+    def launch(self, batch: SweepBatch) -> None:
         work = batch.work
         names = self.context.kernels.numbers
         name = np.where(
@@ -492,7 +492,7 @@ class Paths(StatsCollector):
     def _label(self, text: str) -> int:
         return self._labels.setdefault(text, len(self._labels))
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         slices = []
         for table, grouping in (("nvtx_ranges", _RANGES), ("host_slices", _HOST)):
             rows = batch.tables.get(table)
@@ -566,7 +566,7 @@ class Stacks(StatsCollector):
         self._sums = StackSums(context.trace, stacks) if stacks else None
         self.tables = (*GPU_WORK, "api_calls", "allocations") if stacks else ()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         if self._sums:
             self._sums.add(batch)
 
@@ -591,7 +591,7 @@ class PathsOfStacks(StatsCollector):
         self.tables = (*GPU_WORK, "api_calls") if self._stacks else ()
         self._work = Groups(partial(_name_of_work, context))
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         if not self._sums:
             return
         label = None
@@ -636,7 +636,7 @@ class GraphRanges(StatsCollector):
         self._times = Distributions()
         self._runs = Sums()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         work = batch.work
         path = self.context.created(work)
         if path is None or work.node is None:
@@ -677,7 +677,7 @@ class RangeShares(StatsCollector):
         self._operations = np.zeros(NONE + 1, np.int64)
         self._gpu_ns = np.zeros(NONE + 1, np.int64)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         for table in RANGE_TABLES:
             rows = batch.tables.get(table)
             if rows and are_ranges(table, rows).any():
@@ -708,7 +708,7 @@ class NcclUses(Grouped):
         # The calls without their sizes, by number.
         self._kinds: dict[NcclCall, int] = {}
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         rows = batch.tables.get("nvtx_ranges")
         if not rows:
             return
@@ -752,7 +752,7 @@ class StreamUses(StatsCollector):
         )
         self._lengths = Distributions()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         work, calls = batch.work, batch.work.calls
         called = (calls.known, calls.start, calls.end)
         queued = self._times.add(
@@ -785,7 +785,7 @@ class GpuUses(StatsCollector):
         super().__init__(context)
         self._times = GpuTimes()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         work = batch.work
         kinds = self.context.kinds.of(work.table, work.launch)
         self._times.add(
@@ -813,7 +813,7 @@ class _Launched:
     """The kernels of a batch whose calls were recorded: parallel arrays with the times (ns) of
     :class:`.stats.LaunchUse`. ``all`` is the number of kernels with and without a recorded call."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: SweepBatch) -> None:
         work, calls = batch.work, batch.work.calls
         kernel = work.table == _KERNELS
         self.all = int(np.count_nonzero(kernel))
@@ -828,7 +828,7 @@ class _Launched:
         self.queue = np.maximum(start - returned, 0)
 
     def of(self, column: np.ndarray) -> np.ndarray:
-        """The part of a column of :attr:`Batch.work` that belongs to these kernels."""
+        """The part of a column of :attr:`SweepBatch.work` that belongs to these kernels."""
         if self._at is None:
             return column
         return column.take(self._at)
@@ -843,7 +843,7 @@ class Launches(StatsCollector):
         self._times = tuple(Distributions() for _ in range(3))
         self._kernels = self._bound = self._short = self._early = 0
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         kernels = _Launched(batch)
         values = kernels.call, np.maximum(kernels.latency, 0), kernels.queue
         for times, column in zip(self._times, values, strict=True):
@@ -873,7 +873,7 @@ class Launches(StatsCollector):
 class Executions(Grouped):
     tables = ("kernels", "api_calls")
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         kernels = _Launched(batch)
         c = self.context
         if len(kernels.time):
@@ -899,7 +899,7 @@ class Counters(StatsCollector):
         self._held = np.zeros((2, 0))
         self._times = np.zeros(0, np.int64)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         rows = batch.tables.get("counters")
         if rows:
             group = self._groups.of(
@@ -972,7 +972,7 @@ class Memory(StatsCollector):
         self._groups = Groups()
         self._totals = MemoryTotals()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         rows = batch.tables.get("allocations")
         if rows:
             group = self._groups.of(rows["device"], rows["memory"])
@@ -1005,7 +1005,7 @@ class Busy(StatsCollector):
         self._gpus = BusyParts(*span, _PARTS)
         self._streams = BusyParts(*span, _PARTS)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         work = batch.work
         self._gpus.add(work.device.astype(np.uint32), work.start, work.end)
         self._streams.add(work.stream, work.start, work.end)
@@ -1031,7 +1031,7 @@ class MemoryOverTime(StatsCollector):
         self._groups = Groups()
         self._levels = Levels(*gpu.work_span(context.trace), _PARTS.bit_length(), 0)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SweepBatch) -> None:
         rows = batch.tables.get("allocations")
         if rows:
             group = self._groups.of(rows["device"], rows["memory"])

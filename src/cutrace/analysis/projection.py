@@ -1,6 +1,6 @@
 """Slices of the host (NVTX ranges, operators) and the GPU work launched in them.
 
-Work belongs to every slice of a thread that contains the begin of the launching call. The thread is the launching one,
+Work belongs to every slice of a thread that contains the start of the launching call. The thread is the launching one,
 for ranges the one that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice onto the GPU is the time
 from the first begin to the last end of its work, as in Nsight Systems.
 """

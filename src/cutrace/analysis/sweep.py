@@ -88,7 +88,7 @@ class Work:
         return len(self.start)
 
 
-class Batch:
+class SweepBatch:
     """The rows of a process that begin in one interval, by table, and all GPU work together. Rows of the host are 10 ms
     ahead of those of the GPU, so a call comes before its work in spite of clock errors. Use a batch before the next one
     is taken."""
@@ -150,14 +150,14 @@ class Sweep:
         self._numbers = Groups(Stream)
         self.streams: list[Stream] = self._numbers.values
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[SweepBatch]:
         for until in self._edges():
             tables = self._gpu.take(until) | self._host.take(
                 min(until + _CLOCK_ERROR, NEVER)
             )
             if self._joins and "api_calls" in tables:
                 self._add_calls(tables)
-            yield Batch(self._process, tables, self._work)
+            yield SweepBatch(self._process, tables, self._work)
 
     def _add_calls(self, tables: dict[str, Columns]) -> None:
         calls = tables["api_calls"]

@@ -195,7 +195,7 @@ def _tables(summary: Summary) -> list[Table]:
          rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0))
         for p, rows in zip(summary.processes, summary.process_counts, strict=True)
     ]  # fmt: skip
-    # The begin of the UUID distinguishes GPUs; JSON has all of it.
+    # The start of the UUID distinguishes GPUs; JSON has all of it.
     gpus = [
         (
             g.name,

@@ -17,7 +17,7 @@ import numpy as np
 
 from .._native import demangle
 from ..errors import CutraceError
-from ..runbin.layout import NOT_SHOWN, REFERENCES, TABLES, Field, Table
+from ..runbin.layout import NOT_SHOWN, REFERENCES, TABLES, Field, TableLayout
 from ..trace import Trace
 from .base import Request
 from .rows import pieces
@@ -49,7 +49,7 @@ class _Columns:
     """The columns of a table, and the lines of its rows. The text of an id (a string, a launch configuration) is
     formatted once."""
 
-    def __init__(self, trace: Trace, table: Table) -> None:
+    def __init__(self, trace: Trace, table: TableLayout) -> None:
         self._trace = trace
         self._table = table
         self._known: dict[str, dict[int, str]] = {f.name: {} for f in table.fields}
@@ -95,7 +95,7 @@ class _Columns:
         text = self._trace.strings[number]
         return quoted(demangle(text) if table == "launches" else text)
 
-    def _shown(self, table: Table, field: Field, number: int) -> str:
+    def _shown(self, table: TableLayout, field: Field, number: int) -> str:
         """The columns of a field: its value, and the row of another table that it refers to."""
         if field.type == "string":
             return self._text(table.name, number)
@@ -115,7 +115,7 @@ class _Columns:
 _FORMATS = {"f64": "%r", **dict.fromkeys(("bytes16", *REFERENCES), "%s")}
 
 
-def _names(table: Table, field: Field) -> list[str]:
+def _names(table: TableLayout, field: Field) -> list[str]:
     """The names of the columns of a field."""
     names = [field.name] if table.shows(field) else []
     referred = table.referred(field)
@@ -132,7 +132,7 @@ def quoted(text: str) -> str:
     return text
 
 
-def _table(path: Path, request: Request) -> Table:
+def _table(path: Path, request: Request) -> TableLayout:
     name = request.table or path.name.lower().removesuffix(".gz").removesuffix(".csv")
     if name not in TABLES:
         raise CutraceError(

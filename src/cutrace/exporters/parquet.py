@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._native import demangle
-from ..runbin.layout import LOSS_REASONS, TABLES, Table
+from ..runbin.layout import LOSS_REASONS, TABLES, TableLayout
 from ..trace import Trace
 from ..trace.arrow import array, column, dictionary, processes, pyarrow
 from .base import Request
@@ -85,7 +85,7 @@ DERIVED = {
 }
 
 
-def schema(table: Table) -> Any:
+def schema(table: TableLayout) -> Any:
     pa = _arrow()
     columns = [column(field) for field in table.fields]
     derived = DERIVED.get(table.name)
@@ -102,7 +102,7 @@ def schema(table: Table) -> Any:
 class _File:
     """One Parquet file, made when the first rows are written."""
 
-    def __init__(self, trace: Trace, table: Table, path: Path) -> None:
+    def __init__(self, trace: Trace, table: TableLayout, path: Path) -> None:
         self._trace = trace
         self._table = table
         self._path = path

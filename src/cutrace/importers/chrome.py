@@ -10,7 +10,7 @@ from ..trace_events import MISSING, OWN
 from .base import DAMAGED, HEAD, WITHOUT_CAPTURE, Import, SourceFile, value_of
 from .events import EventReader, Rule
 from .generic import RULES, Generic
-from .timeline import Timeline
+from .timeline import ImportTimeline
 
 #: The reason why an event could not be read, by the scanner's code.
 _PROBLEMS = {
@@ -81,12 +81,12 @@ def read(
     out: Import,
     rules: tuple[Rule, ...],
     label: Callable[[str, str], str],
-    make: Callable[[Timeline], Generic],
+    make: Callable[[ImportTimeline], Generic],
 ) -> None:
     """Read a file of trace events. The object that ``make`` makes converts the groups of ``rules`` and of
     :data:`.generic.RULES`."""
     reader = EventReader(source, (*rules, *RULES), out)
-    timeline = Timeline(out, reader, label)
+    timeline = ImportTimeline(out, reader, label)
     converter = make(timeline)
     for batch in reader:
         timeline.begin(batch)

@@ -12,7 +12,7 @@ from .._native import Keys
 from ..trace_events import WRAP
 from .base import object_of, rows_of, value_of
 from .events import Events, Rule
-from .timeline import Outcome, Timeline, match_begin_end, readable
+from .timeline import ImportTimeline, Outcome, match_begin_end, readable
 
 #: Groups of events that :class:`Generic` takes; they go at the end of a list of rules.
 RULES = (
@@ -59,7 +59,7 @@ class Metadata(NamedTuple):
 class Generic:
     """Converts groups of :data:`RULES` to rows of a timeline. A subclass converts further groups."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: ImportTimeline) -> None:
         self._timeline = timeline
         self._begun: list[np.ndarray] = []
         self._async: list[np.ndarray] = []

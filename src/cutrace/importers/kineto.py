@@ -27,7 +27,7 @@ from .base import Import, SourceFile, object_of, rows_of, value_of
 from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
-from .timeline import Outcome, Timeline
+from .timeline import ImportTimeline, Outcome
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
@@ -175,7 +175,7 @@ class GpuOwner:
 class Kineto(Generic):
     """Converts Kineto's groups too. All GPU work belongs to the process that the profiler ran in."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: ImportTimeline) -> None:
         super().__init__(timeline)
         self._host: int | None = None
         self._gpus: dict[int, GpuOwner] | None = None

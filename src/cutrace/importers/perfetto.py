@@ -21,7 +21,7 @@ from ..trace_events import OWN
 from . import chrome, kineto
 from .base import DAMAGED, WITHOUT_CAPTURE, Import, SourceFile
 from .events import Events
-from .timeline import Timeline
+from .timeline import ImportTimeline
 
 #: Fields of TracePacket.
 CLOCKS, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, THREAD, DEFLATED, GPU_EVENT, CLOCK, DEFAULTS, TRACK = (
@@ -179,7 +179,7 @@ class _AsJson(SourceFile):
 class _Typed(kineto.Kineto):
     """Kineto's events, where each event names the process of its GPU work."""
 
-    def __init__(self, translation: _Translation, timeline: Timeline) -> None:
+    def __init__(self, translation: _Translation, timeline: ImportTimeline) -> None:
         super().__init__(timeline)
         self._translation = translation
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..runbin import TABLES, Writer
 from ..runbin.layout import REFERRED
 from .base import Import
-from .tables import Batch
+from .tables import ColumnBatch
 
 _NONE = 0xFFFFFFFF
 _LAST = 2**63 - 1
@@ -28,7 +28,7 @@ class Rows:
     """
 
     table: str
-    batch: Batch
+    batch: ColumnBatch
     offset: int = 0
     rows: np.ndarray = field(init=False)
     referred: dict[str, Rows] = field(init=False, default_factory=dict)

@@ -101,7 +101,7 @@ class ReadColumn:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ColumnBatch:
     """Some rows of a table, by column."""
 
     rows: int
@@ -114,15 +114,17 @@ class Batch:
     def known(self, name: str) -> np.ndarray:
         return self.columns[name].known
 
-    def select(self, chosen: np.ndarray) -> Batch:
+    def select(self, chosen: np.ndarray) -> ColumnBatch:
         """The rows at ``chosen``, a mask or indices."""
         columns = {name: column.select(chosen) for name, column in self.columns.items()}
-        return Batch(
+        return ColumnBatch(
             int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen),
             columns,
         )
 
-    def apart(self, values: np.ndarray) -> Iterator[tuple[int, Batch, np.ndarray]]:
+    def apart(
+        self, values: np.ndarray
+    ) -> Iterator[tuple[int, ColumnBatch, np.ndarray]]:
         """The rows of each value, and their indices. ``values`` has one value a row, usually the same."""
         same = bool((values == values[:1]).all())
         for value in (values[:1] if same else np.unique(values)).tolist():
@@ -154,7 +156,7 @@ class Tables(ABC):
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
         """For each column, the number of rows with a value other than NULL, 0 and the empty text."""
 
-    def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[ColumnBatch]:
         """The rows of a table in the order of the file. A column that the table lacks has no values."""
         present = {
             name: kind
@@ -167,7 +169,7 @@ class Tables(ABC):
                 for name, kind in columns.items()
                 if name not in read
             }
-            yield Batch(rows, read | absent)
+            yield ColumnBatch(rows, read | absent)
 
     @abstractmethod
     def _batches(

@@ -1,6 +1,7 @@
 """The parts that importers of timelines share: processes and threads with ids of any type, texts, times, the account.
 
-A :class:`Timeline` takes rows whose texts are ids of the reader, and writes them with the string ids of each process.
+An :class:`ImportTimeline` takes rows whose strings are ids of the reader, and writes them with the string ids of each
+process.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class _Process:
     made_up: dict[int | bytes | None, int] = field(default_factory=dict)
 
 
-class Timeline:
+class ImportTimeline:
     """A capture that is being built from timed events. ``label`` names a kind of events for the account, by phase and
     category."""
 

@@ -238,7 +238,7 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
     numbers = sum(column.full for column in table if not column.is_text)
     left = width - _GAP * (len(table) - 1) - numbers
 
-    # The minimum of the other texts, or their share of what there is.
+    # The least width of the other columns of strings, or their share of the width that is left.
     needed = sum(column.least for column in others)
     scarce = min(1.0, max(left - _SHORTEST, 0) / max(needed, 1))
     for column in others:

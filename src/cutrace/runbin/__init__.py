@@ -1,7 +1,7 @@
 """The run.bin format: row layouts, reader with recovery, writer. docs/run-bin.md specifies the bytes."""
 
 from .blocks import BlockInfo, Damage
-from .layout import FORMAT_VERSION, LOSS_REASONS, TABLES, Field, Table
+from .layout import FORMAT_VERSION, LOSS_REASONS, TABLES, Field, TableLayout
 from .reader import Reader
 from .writer import Writer
 
@@ -13,6 +13,6 @@ __all__ = [
     "Damage",
     "Field",
     "Reader",
-    "Table",
+    "TableLayout",
     "Writer",
 ]

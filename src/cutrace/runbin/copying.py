@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .blocks import pack_header, padded
-from .layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, Table, schema
+from .layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, TableLayout, schema
 from .reader import Reader
 from .writer import pack_strings, span
 
@@ -25,7 +25,7 @@ class Changes:
         """Return the new text of a string."""
         return text
 
-    def rows(self, process: int, table: Table, rows: np.ndarray) -> np.ndarray:
+    def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
         """Return new rows of a table, as many as ``rows``. ``rows`` is read-only."""
         return rows
 

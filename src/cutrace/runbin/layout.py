@@ -65,7 +65,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableLayout:
     """One table: its stable number (the block kind), its meaning, and its fields in byte order."""
 
     name: str
@@ -517,16 +517,16 @@ def fields(text: str, shared: Mapping[str, Field]) -> tuple[Field, ...]:
 SHARED: dict[str, Field] = {f.name: f for f in fields(_SHARED, {})}
 
 
-def _tables() -> Iterator[Table]:
+def _tables() -> Iterator[TableLayout]:
     for text in _TABLES.split("\n\n"):
         head, _, lines = text.partition("\n")
         title, _, doc = head.partition(": ")
         name, number = title.split()
-        yield Table(name, int(number), doc, fields(lines, SHARED))
+        yield TableLayout(name, int(number), doc, fields(lines, SHARED))
 
 
-TABLES: dict[str, Table] = {t.name: t for t in _tables()}
-BY_NUMBER: dict[int, Table] = {t.number: t for t in TABLES.values()}
+TABLES: dict[str, TableLayout] = {t.name: t for t in _tables()}
+BY_NUMBER: dict[int, TableLayout] = {t.number: t for t in TABLES.values()}
 
 #: The reasons of losses: number, name, and the sentence of `cutrace info` and converted traces. Numbers are stable.
 LOSS_REASONS: dict[int, tuple[str, str]] = {

@@ -28,7 +28,7 @@ from .layout import (
     PROCESS_BLOCK,
     TABLES,
     TYPES,
-    Table,
+    TableLayout,
     schema,
 )
 
@@ -225,7 +225,7 @@ class Reader:
             process=int(self.process_of[index]),
         )
 
-    def table(self, index: int) -> Table:
+    def table(self, index: int) -> TableLayout:
         """The table whose rows the block with this index holds. Raises KeyError for other blocks."""
         return BY_NUMBER[int(self.headers["kind"][index])]
 
@@ -435,7 +435,7 @@ def _layouts(declared: object) -> dict[str, np.dtype]:
     return {name: layout for name, layout in layouts.items() if layout is not None}
 
 
-def _layout(table: Table, declared: object) -> np.dtype | None:
+def _layout(table: TableLayout, declared: object) -> np.dtype | None:
     """The layout that a file declares for a table; None when the declaration is missing or invalid."""
     if declared == _own_schema()[table.name]:
         return table.dtype  # the usual case: parsing the declaration takes longer than opening a small file

@@ -32,7 +32,7 @@ KEPT_OPTIONS = frozenset(
 #: The replacement of a path.
 PATH = b"(path)"
 
-#: The replacement of other texts that say whose a trace is.
+#: The replacement of other strings that identify a user.
 HIDDEN = "(hidden)"
 
 #: Keys of arguments whose texts are replaced, in lower case and without ``_``, ``-`` and spaces.

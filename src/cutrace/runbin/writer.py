@@ -21,7 +21,7 @@ from .layout import (
     PROCESS_BLOCK,
     STRINGS_BLOCK,
     TABLES,
-    Table,
+    TableLayout,
     schema,
 )
 
@@ -281,7 +281,7 @@ def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:
     return pairs.tobytes() + b"".join(text for _, text in texts)
 
 
-def span(rows: np.ndarray, table: Table) -> tuple[int, int]:
+def span(rows: np.ndarray, table: TableLayout) -> tuple[int, int]:
     """The smallest known start and the largest known end of the rows; 0 for unknown."""
     start = table.start_field
     end = table.end_field

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import TABLES, Table
+from ..runbin.layout import TABLES, TableLayout
 from .rows import chosen, time_order, with_open
 from .trace import Trace
 
@@ -237,7 +237,7 @@ _Sorted = tuple[np.ndarray, np.ndarray]
 class Columns:
     """Rows of a table, ascending by start, as arrays by field that are made on first use. Times are int64."""
 
-    def __init__(self, table: Table, parts: list[_Sorted]) -> None:
+    def __init__(self, table: TableLayout, parts: list[_Sorted]) -> None:
         self._table = table
         self._parts = [rows for rows, _ in parts]
         self._merge = MergeByTime([start for _, start in parts])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._native import any_outside
-from ..runbin.layout import Table
+from ..runbin.layout import TableLayout
 
 #: The latest known time (ns, 292 years): known times fit into signed 64-bit integers.
 LATEST = np.uint64((1 << 63) - 1)
@@ -17,7 +17,7 @@ LATEST = np.uint64((1 << 63) - 1)
 TIMES = ("start", "end", "time", "created", "boottime")
 
 
-def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
+def joined(table: TableLayout, parts: list[np.ndarray]) -> np.ndarray:
     """The rows of many blocks as one array. A single array is not copied."""
     parts = [rows for rows in parts if len(rows)]
     if len(parts) < 2:
@@ -56,7 +56,7 @@ def _plain(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(rows).view(f"V{rows.dtype.itemsize}")
 
 
-def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
+def unknown_times(table: TableLayout, rows: np.ndarray) -> np.ndarray | None:
     """A mask of the rows with unknown times; None when there are none."""
     if table.start_field is None or not len(rows):
         return None

@@ -28,7 +28,7 @@ from ..runbin.layout import (
     REFERRED,
     STRINGS_BLOCK,
     TABLES,
-    Table,
+    TableLayout,
 )
 from ..runbin.reader import Reader
 from ..runbin.writer import as_words
@@ -456,7 +456,7 @@ class Trace:
             self._set_apart[indices] = before[ends] - before[ends - sizes]
 
     def _gather(
-        self, table: Table, indices: np.ndarray
+        self, table: TableLayout, indices: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The rows of many blocks, with the ids and the clock of the trace, and the row count of each block. A capture
         may have only a few rows in each block, so the work for each block is small."""
@@ -505,7 +505,9 @@ class Trace:
             self._split(index)
         return int(self._set_apart[indices].sum())
 
-    def _resolve(self, table: Table, rows: np.ndarray, process: int) -> np.ndarray:
+    def _resolve(
+        self, table: TableLayout, rows: np.ndarray, process: int
+    ) -> np.ndarray:
         """Rows of a process with the ids and the clock of the trace; a copy only where something changes."""
         changes: dict[str, np.ndarray | int] = {}
         # The format has 0 on disk, but a damaged or foreign file may not.
@@ -658,7 +660,7 @@ class Trace:
         return start, max(int(last.max()), start)
 
 
-def _first_equal(table: Table, rows: np.ndarray) -> np.ndarray:
+def _first_equal(table: TableLayout, rows: np.ndarray) -> np.ndarray:
     """For each row the index of the first one that is equal to it. An empty row is of no process."""
     if "process" in table.offsets:
         processes = rows["process"].copy()

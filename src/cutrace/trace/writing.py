@@ -16,7 +16,7 @@ import numpy as np
 
 from ..outputs import check_output, replacing
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import REFERRED, TABLES, Table
+from ..runbin.layout import REFERRED, TABLES, TableLayout
 from ..runbin.writer import NewIds, Writer
 from .process import Process
 from .rows import changed
@@ -111,7 +111,7 @@ class _ProcessWriter:
         }
         self._ids["string"] = self._strings
 
-    def rows(self, table: Table, rows: np.ndarray) -> None:
+    def rows(self, table: TableLayout, rows: np.ndarray) -> None:
         """Write rows of the trace."""
         if not len(rows):
             return
@@ -124,7 +124,7 @@ class _ProcessWriter:
         for level in by_level(self._trace.stacks["parent"], stacks):
             self._ids["stack"][level]
 
-    def _changes(self, table: Table, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def _changes(self, table: TableLayout, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The fields of rows that differ in the new capture."""
         changes: dict[str, np.ndarray] = {}
         for f in table.fields:

@@ -17,8 +17,8 @@ from ...runbin import TABLES
 from ...trace import Trace
 from ...trace.rows import never_ended
 from ..base import Request
-from .gpu import GpuEvents
-from .host import MEMORY, HostEvents
+from .gpu import GpuJson
+from .host import MEMORY, HostJson
 from .metadata import (
     devices_and_streams,
     keys_before,
@@ -69,8 +69,8 @@ class _Export:
         self._file = file
         self._request = request
         self._shared = Shared(trace)
-        gpu = GpuEvents(self._shared)
-        host = HostEvents(self._shared)
+        gpu = GpuJson(self._shared)
+        host = HostJson(self._shared)
         self._lines: dict[str, Callable[[np.ndarray], bytes]] = {
             name: getattr(events, name)
             for events, names in ((gpu, _GPU), (host, _HOST))

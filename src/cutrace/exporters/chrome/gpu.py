@@ -74,7 +74,7 @@ _WRITTEN = (
 )  # fmt: skip
 
 
-class GpuEvents:
+class GpuJson:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._trace = shared.trace

@@ -130,7 +130,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _OVERHEAD_NAMES = {number: name for name, number in OVERHEADS.items()}
 
 
-class HostEvents:
+class HostJson:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._trace = shared.trace

@@ -26,7 +26,7 @@ from .blocks import GPU_TABLES, HOST_TABLES, PC_SAMPLES, Blocks
 from .call_stacks import StackArguments
 from .derived.counters import MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex, RangesAhead
-from .derived.projection import Projection
+from .derived.projection import RangesOnStreams
 from .derived.replays import Replays
 from .derived.waits import Waits
 from .descriptors import Descriptors, write_header, write_missing
@@ -277,7 +277,9 @@ class DerivedWork:
         read = blocks.ahead([*blocks.of(process, "api_calls"), *ranges])
         ranges_ahead = RangesAhead(read, ranges, by)
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"), ranges_ahead)
-        self.projection = Projection(ranges_ahead, self.launches, queues, projected)
+        self.projection = RangesOnStreams(
+            ranges_ahead, self.launches, queues, projected
+        )
         self._replays: Replays | None = None
         if trace.origins:
             self._replays = Replays(trace.origins, process, queues, projected)

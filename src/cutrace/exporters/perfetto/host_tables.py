@@ -33,7 +33,7 @@ from ...runbin.labels import (
     allocation_notes,
     label,
 )
-from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, Table
+from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, TableLayout
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from ...trace.rows import chosen
@@ -46,7 +46,7 @@ from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Templa
 _EXACT = float(1 << 53)
 
 #: An NVTX range projected onto one stream. The rows are derived; no capture has this table.
-PROJECTED = Table(
+PROJECTED = TableLayout(
     "projected",
     1,
     "NVTX ranges projected onto the streams that their work ran on.",
@@ -80,7 +80,7 @@ PROJECTED = Table(
 )
 
 #: Work of a graph launch on one stream that was created in one range. The rows are derived; no capture has this table.
-REPLAYED = Table(
+REPLAYED = TableLayout(
     "replayed",
     1,
     "NVTX ranges around the creation of graph nodes, projected onto the streams of replays.",
@@ -93,7 +93,7 @@ REPLAYED = Table(
 )
 
 
-class Style(NamedTuple):
+class EventStyle(NamedTuple):
     """The shared data of the events of one style: name, categories, arguments, and other fields of the ``TrackEvent``.
     Arguments that are 0 or None are omitted."""
 
@@ -104,7 +104,7 @@ class Style(NamedTuple):
 
 
 #: A value of a derived counter. The rows are derived; no capture has this table.
-COUNTED = Table(
+COUNTED = TableLayout(
     "counted",
     1,
     "Values of counters that are derived from records.",
@@ -119,7 +119,7 @@ COUNTED = Table(
 #: Returns the ``TrackDescriptor`` fields of a process's track with a key. Tables with the same function share tracks.
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
 #: Returns the style of a row.
-Describe = Callable[[Trace, np.void], Style]
+Describe = Callable[[Trace, np.void], EventStyle]
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ class HostTable:
     counted: bool = False
     submits: bool = False
     open: bool = False
-    derived: Table | None = None
+    derived: TableLayout | None = None
 
     @property
-    def layout(self) -> Table:
+    def layout(self) -> TableLayout:
         return self.derived or LAYOUT[self.name]
 
     @property
@@ -168,18 +168,18 @@ def _texts(trace: Trace, row: np.void, *names: str) -> list[str]:
     return [trace.strings[int(row[name])] for name in names]
 
 
-def _api_call(trace: Trace, row: np.void) -> Style:
+def _api_call(trace: Trace, row: np.void) -> EventStyle:
     function = trace.functions[int(row["function"])]
     name = trace.strings[int(function["name"])] if row["function"] else "(unknown call)"
     category = {1: "cuda_driver", 2: "cuda_runtime"}.get(
         int(function["domain"]), "cuda"
     )
-    return Style(
+    return EventStyle(
         name, (category,), {"return_value": int(function["status"])}, {"gpu_api": CUDA}
     )
 
 
-def _nvtx(trace: Trace, row: np.void) -> Style:
+def _nvtx(trace: Trace, row: np.void) -> EventStyle:
     domain = trace.strings[int(row["domain"])]
     categories: tuple[str, ...] = (f"nvtx.{domain}",) if domain else ("nvtx",)
     category = int(row["category"])
@@ -198,10 +198,10 @@ def _nvtx(trace: Trace, row: np.void) -> Style:
         "category_name": category_name,
         "color": f"#{int(row['color']):08X}" if row["color"] else None,
     }
-    return Style(trace.strings[int(row["name"])], categories, arguments)
+    return EventStyle(trace.strings[int(row["name"])], categories, arguments)
 
 
-def _nvtx_mark(trace: Trace, row: np.void) -> Style:
+def _nvtx_mark(trace: Trace, row: np.void) -> EventStyle:
     style = _nvtx(trace, row)
     if row["source"]:
         return style._replace(categories=("cutrace",))
@@ -216,32 +216,32 @@ _ADOPTED: dict[int, dict[str, Any]] = {
 }
 
 
-def _projected(trace: Trace, row: np.void) -> Style:
+def _projected(trace: Trace, row: np.void) -> EventStyle:
     style = _nvtx(trace, row)
     arguments = {**style.arguments, **_ADOPTED[int(row["work"])]}
     return style._replace(categories=(DERIVED, *style.categories), arguments=arguments)
 
 
-def _replayed(trace: Trace, row: np.void) -> Style:
+def _replayed(trace: Trace, row: np.void) -> EventStyle:
     assert trace.origins
-    return Style(trace.origins.levels[1][int(row["range"])], (DERIVED, "nvtx"))
+    return EventStyle(trace.origins.levels[1][int(row["range"])], (DERIVED, "nvtx"))
 
 
-def _synchronization(trace: Trace, row: np.void) -> Style:
+def _synchronization(trace: Trace, row: np.void) -> EventStyle:
     kind = label(SYNCHRONIZATIONS, int(row["type"]))
     numbers = _numbers(row, "context", "status", "flags")
-    return Style(
+    return EventStyle(
         f"synchronize {kind}", ("cuda_synchronization",), {"type": kind, **numbers}
     )
 
 
-def _overhead(trace: Trace, row: np.void) -> Style:
-    return Style(
+def _overhead(trace: Trace, row: np.void) -> EventStyle:
+    return EventStyle(
         label(OVERHEADS, int(row["kind"])), ("overhead",), _numbers(row, "kind")
     )
 
 
-def _jit(trace: Trace, row: np.void) -> Style:
+def _jit(trace: Trace, row: np.void) -> EventStyle:
     operation = label(JIT_OPERATIONS, int(row["operation"]))
     entry = label(JIT_ENTRIES, int(row["entry"]))
     cache = _texts(trace, row, "cache_path")[0] or None
@@ -251,17 +251,17 @@ def _jit(trace: Trace, row: np.void) -> Style:
         **_numbers(row, "device"),
         "cache_path": cache,
     }
-    return Style(f"JIT {operation} ({entry})", ("jit",), arguments)
+    return EventStyle(f"JIT {operation} ({entry})", ("jit",), arguments)
 
 
-def _unified_memory(trace: Trace, row: np.void) -> Style:
+def _unified_memory(trace: Trace, row: np.void) -> EventStyle:
     numbers = _numbers(row, "kind", "source_device", "destination_device", "flags")
-    return Style(
+    return EventStyle(
         label(UNIFIED_MEMORY_KINDS, int(row["kind"])), ("unified_memory",), numbers
     )
 
 
-def _allocation(trace: Trace, row: np.void) -> Style:
+def _allocation(trace: Trace, row: np.void) -> EventStyle:
     operation = label(ALLOCATIONS, int(row["operation"]))
     memory = label(MEMORY_KINDS, int(row["memory"]))
     arguments: dict[str, int | str | None] = {**_numbers(row, "device", "context")}
@@ -271,26 +271,26 @@ def _allocation(trace: Trace, row: np.void) -> Style:
         "pool_type": POOL_TYPES.get(int(row["pool_type"])),
     }
     arguments |= allocation_notes(flags)
-    return Style(
+    return EventStyle(
         f"{operation} {memory} memory",
         ("memory",),
         arguments | {"source": _texts(trace, row, "source")[0] or None},
     )
 
 
-def _memory_pool(trace: Trace, row: np.void) -> Style:
+def _memory_pool(trace: Trace, row: np.void) -> EventStyle:
     arguments = {
         "pool_type": POOL_TYPES.get(int(row["pool_type"])),
         **_numbers(row, "device"),
     }
-    return Style(
+    return EventStyle(
         f"pool {label(POOL_OPERATIONS, int(row['operation']))}", ("memory",), arguments
     )
 
 
-def _environment(trace: Trace, row: np.void) -> Style:
+def _environment(trace: Trace, row: np.void) -> EventStyle:
     kind = label(ENVIRONMENT, int(row["kind"]))
-    return Style(
+    return EventStyle(
         kind, ("environment",), {"kind": kind, **_numbers(row, "device", "flags")}
     )
 
@@ -301,10 +301,10 @@ def _source_event(
     """Styles with the name and category of the source. The default name is ``name``. The default category is that of
     the row's kind in ``kinds``, else ``category``."""
 
-    def describe(trace: Trace, row: np.void) -> Style:
+    def describe(trace: Trace, row: np.void) -> EventStyle:
         row_name, row_category = _texts(trace, row, "name", "category")
         default = kinds.get(int(row["kind"]), category) if kinds else category
-        return Style(row_name or name, (row_category or default,))
+        return EventStyle(row_name or name, (row_category or default,))
 
     return describe
 
@@ -930,7 +930,7 @@ class SpoolBlock:
     """Some rows of a spool, with the attributes of a :class:`BlockInfo`."""
 
     spool: Spool
-    layout: Table
+    layout: TableLayout
     process: int
     first_time: int
     payload_size: int
@@ -967,7 +967,7 @@ class Spool:
     ) -> None:
         self.file.close()
 
-    def add(self, table: Table, rows: np.ndarray) -> None:
+    def add(self, table: TableLayout, rows: np.ndarray) -> None:
         """Append a block of rows of a table and of one process."""
         if len(rows):
             self.file.seek(0, os.SEEK_END)

@@ -24,7 +24,7 @@ from ...exporters.base import Request
 from ...loading import Clock, StrPath, join
 from ...outputs import check_output, replacing, scratch, unwritable
 from ...runbin.copying import Changes, copy
-from ...runbin.layout import Table
+from ...runbin.layout import TableLayout
 from ...runbin.reader import Reader
 from ...trace import Process, Trace
 from ...trace import load as load_capture
@@ -201,7 +201,7 @@ class _RankChanges(Changes):
         self._ranks = ranks
         self._rank_of = rank_of
 
-    def rows(self, process: int, table: Table, rows: np.ndarray) -> np.ndarray:
+    def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
         return self._trace.processes[process].alignment.moved_rows(rows)
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...importers.base import WITHOUT_CAPTURE, Import, SourceFile
 from ...importers.row_builder import Strings, Texts
-from ...importers.tables import Batch, Kind, rows
+from ...importers.tables import ColumnBatch, Kind, rows
 from ...importers.tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from ...importers.tables_sqlite import MAGIC, SqliteTables, tables_of
 from ...runbin import Writer
@@ -116,7 +116,7 @@ class NsysReading(Reading):
 
     def batches(
         self, name: str, columns: dict[str, Kind]
-    ) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+    ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
         owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
         read = 0
         for batch in self.tables.batches(name, columns | {owner: "integer"}):

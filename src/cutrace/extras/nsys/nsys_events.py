@@ -15,7 +15,7 @@ import numpy as np
 from ..._native import Keys
 from ...importers.base import value_of
 from ...importers.row_builder import Rows, arguments
-from ...importers.tables import Batch, Kind, rows
+from ...importers.tables import ColumnBatch, Kind, rows
 from . import schema as nsys
 from .nsys_target import device_ordinals
 from .reading import Fill, Mapping, Target
@@ -41,7 +41,7 @@ def without_version(name: str) -> str:
 # Fields that are not declared
 
 
-def _has_text(reading: NsysReading, batch: Batch, column: str) -> np.ndarray:
+def _has_text(reading: NsysReading, batch: ColumnBatch, column: str) -> np.ndarray:
     """Whether each id of a column is that of a string in the file."""
     ids, inverse = np.unique(batch[column], return_inverse=True)
     known = np.array([bool(reading.texts[number]) for number in ids.tolist()], bool)

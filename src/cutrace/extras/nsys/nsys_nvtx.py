@@ -10,7 +10,7 @@ import numpy as np
 
 from ...importers.base import rows_of
 from ...importers.row_builder import Rows
-from ...importers.tables import Batch
+from ...importers.tables import ColumnBatch
 from . import nsys_graphs
 from . import schema as nsys
 from .reading import Target, convert, kinds
@@ -151,7 +151,7 @@ def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndar
 def _ranges(
     reading: NsysReading,
     target: Target,
-    batch: Batch,
+    batch: ColumnBatch,
     named: _Named,
     depths: np.ndarray,
 ) -> Rows:
@@ -199,7 +199,7 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
 
 
 def _write_names(
-    reading: NsysReading, target: Target, batch: Batch, named: _Named
+    reading: NsysReading, target: Target, batch: ColumnBatch, named: _Named
 ) -> None:
     """Write the names of categories and threads. Ranges and marks hold the names of domains."""
     writer = target.writer

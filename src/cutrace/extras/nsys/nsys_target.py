@@ -9,7 +9,7 @@ import numpy as np
 
 from ...importers.base import rows_of
 from ...importers.row_builder import Rows
-from ...importers.tables import Batch, Kind, Tables, rows
+from ...importers.tables import ColumnBatch, Kind, Tables, rows
 from ...runbin import Writer
 from . import schema as nsys
 from .reading import Target, convert, kinds
@@ -132,7 +132,7 @@ def named(tables: Tables, table: str) -> dict[str, str]:
     }
 
 
-def _owners(batch: Batch) -> np.ndarray:
+def _owners(batch: ColumnBatch) -> np.ndarray:
     """The serialized process id of each row, by its thread or by the parts of the id."""
     if "globalTid" in batch.columns:
         return batch["globalTid"] >> nsys.THREAD_BITS << nsys.THREAD_BITS
@@ -144,7 +144,11 @@ def _owners(batch: Batch) -> np.ndarray:
 
 
 def _made(
-    reading: NsysReading, target: Target, table: SqlTable, batch: Batch, **defaults: int
+    reading: NsysReading,
+    target: Target,
+    table: SqlTable,
+    batch: ColumnBatch,
+    **defaults: int,
 ) -> Rows:
     """The rows of a batch by the declared columns. Missing values are 0, or from ``defaults``."""
     made = Rows(table.table, batch)

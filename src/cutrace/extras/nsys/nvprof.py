@@ -15,7 +15,7 @@ import numpy as np
 
 from ...importers.base import Import, SourceFile, rows_of
 from ...importers.row_builder import Strings, find
-from ...importers.tables import Batch, Kind, Tables, rows
+from ...importers.tables import ColumnBatch, Kind, Tables, rows
 from ...importers.tables_sqlite import MAGIC, SqliteTables, tables_of
 from ...runbin import TABLES
 from . import nvprof_markers
@@ -125,7 +125,7 @@ class NvprofReading(Reading):
 
     def batches(
         self, name: str, columns: dict[str, Kind]
-    ) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+    ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
         owner = next(
             (c for c in ("processId", "cuProcessId") if c in self.tables.names[name]),
             "",

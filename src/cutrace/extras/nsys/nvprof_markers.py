@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...importers.row_builder import Rows, find
-from ...importers.tables import Batch, Kind, ReadColumn
+from ...importers.tables import ColumnBatch, Kind, ReadColumn
 from .nsys_nvtx import depths
 from .nvprof_records import ids, packed
 
@@ -63,7 +63,9 @@ def convert(reading: NvprofReading, name: str) -> None:
     reading.out.lost(f"{name}_DATA", data.rows - used, why="of no mark or range")
 
 
-def _marks(reading: NvprofReading, name: str, batch: Batch, data: Batch) -> None:
+def _marks(
+    reading: NvprofReading, name: str, batch: ColumnBatch, data: ColumnBatch
+) -> None:
     for pid, part, _ in batch.apart(batch["process"]):
         made = Rows("nvtx_marks", part)
         made.moment("timestamp")
@@ -74,11 +76,11 @@ def _marks(reading: NvprofReading, name: str, batch: Batch, data: Batch) -> None
 def _ranges(
     reading: NvprofReading,
     name: str,
-    batch: Batch,
+    batch: ColumnBatch,
     begins: np.ndarray,
     end: np.ndarray,
     matched: np.ndarray,
-    data: Batch,
+    data: ColumnBatch,
 ) -> None:
     whole = batch.select(begins)
     finish = np.where(matched, batch["timestamp"][end] if batch.rows else 0, 0)
@@ -119,7 +121,7 @@ def _ranges(
         )
 
 
-def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None:
+def _describe(reading: NvprofReading, pid: int, made: Rows, data: ColumnBatch) -> None:
     """Set the fields that marks and ranges share."""
     batch = made.batch
     rows = made.rows
@@ -151,7 +153,7 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None
     )
 
 
-def _with_threads(batch: Batch) -> None:
+def _with_threads(batch: ColumnBatch) -> None:
     """Replace the object ids of markers with columns of processes and threads."""
     who = ids(batch.columns.pop("objectId").values).astype(np.int64)
     batch.columns["process"], batch.columns["thread"] = (
@@ -160,7 +162,7 @@ def _with_threads(batch: Batch) -> None:
     )
 
 
-def _with_bits(batch: Batch) -> None:
+def _with_bits(batch: ColumnBatch) -> None:
     """Replace the payloads with a column of their bits."""
     batch.columns["bits"] = ReadColumn.of(
         packed(batch.columns.pop("payload").values, 8, "<i8")[:, 0]
@@ -171,11 +173,11 @@ def _whole(
     reading: NvprofReading,
     name: str,
     columns: dict[str, Kind],
-    shrink: Callable[[Batch], None],
-) -> Batch:
+    shrink: Callable[[ColumnBatch], None],
+) -> ColumnBatch:
     """All rows of a table, as numbers; no rows when the file does not have it."""
     parts = [
-        Batch(
+        ColumnBatch(
             0, {column: ReadColumn.absent(0, kind) for column, kind in columns.items()}
         )
     ]
@@ -187,7 +189,7 @@ def _whole(
         parts.append(part)
     size = sum(part.rows for part in parts)
     reading.missing(name, size)
-    return Batch(
+    return ColumnBatch(
         size,
         {
             name: ReadColumn.joined([part.columns[name] for part in parts])

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import BadCapture
 from ...importers.base import DAMAGED_FILE, Import
 from ...importers.row_builder import Rows, Strings, Texts, text_ids
-from ...importers.tables import Batch, Kind, Tables
+from ...importers.tables import ColumnBatch, Kind, Tables
 from ...runbin import Writer
 from .schema import NOTHING, SqlColumn, SqlTable
 
@@ -73,7 +73,7 @@ class Reading(ABC):
     @abstractmethod
     def batches(
         self, name: str, columns: dict[str, Kind]
-    ) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+    ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
         """The rows of a table by process, and their indices in the table. Rows that damage hides are counted as
         lost."""
 
@@ -156,13 +156,13 @@ class Mapping:
     fill: Fill | None = None
     priority: int = 1
     other: Mapping | None = None
-    apart: Callable[[Batch], np.ndarray] | None = None
+    apart: Callable[[ColumnBatch], np.ndarray] | None = None
 
     @property
     def columns(self) -> dict[str, Kind]:
         return kinds(self.table) | (self.other.columns if self.other else {})
 
-    def parts(self, batch: Batch) -> Iterator[tuple[Mapping, Batch]]:
+    def parts(self, batch: ColumnBatch) -> Iterator[tuple[Mapping, ColumnBatch]]:
         """The rows of a batch by mapping."""
         chosen = self.apart(batch) if self.apart else np.zeros(0, bool)
         if self.other and chosen.any():
@@ -171,7 +171,7 @@ class Mapping:
         if batch.rows or not chosen.any():
             yield self, batch
 
-    def rows(self, reading: Reading, target: Target, batch: Batch) -> Rows:
+    def rows(self, reading: Reading, target: Target, batch: ColumnBatch) -> Rows:
         """The rows of a capture for the rows of a batch."""
         made = Rows(self.table.table, batch, reading.offset)
         convert(reading, target, made, self.table)

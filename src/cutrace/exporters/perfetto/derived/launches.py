@@ -64,7 +64,7 @@ class LaunchIndex:
         self._unread = deque(infos)
         #: The kept calls, and the work of each.
         self.calls = Calls(CALL_BITS)
-        # The begins of the kept calls, and the threads whose ranges they are in, by block.
+        # The starts of the kept calls, and the threads whose ranges they are in, by block.
         self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
         self._count = 0
         #: Calls that began before this time (ns) may be forgotten.

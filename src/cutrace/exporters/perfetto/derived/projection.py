@@ -52,7 +52,7 @@ _SEEN = np.dtype(
 )
 
 
-class Projection:
+class RangesOnStreams:
     """The NVTX ranges of one process, read in step with the work launched in them. The slices are put into a spool of
     :data:`PROJECTED`."""
 
