@@ -244,6 +244,23 @@ def test_pieces_that_are_missing_or_in_another_order_are_told(tmp_path, small_pi
         damaged(broken, how)
 
 
+def test_a_damaged_definition_of_another_table_leaves_the_capture_readable(tmp_path):
+    """SQLite names the missing table in its message, and the name need not be UTF-8."""
+    capture = example(tmp_path)
+    path = carrying(capture, "x.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE broken (x)")
+        database.execute("CREATE INDEX of_broken ON broken (x)")
+        database.commit()
+    path.write_bytes(path.read_bytes().replace(b"ON broken", b"ON br\xdfken"))
+    assert inside(path) == capture.read_bytes()
+
+    damaged_header = path.with_name("header.sqlite")
+    damaged_header.write_bytes(path.read_bytes()[:100] + bytes(4000))
+    with pytest.raises(CutraceError), cutrace.load(damaged_header):
+        pass
+
+
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_never_changes_a_capture_in_silence(tmp_path, at, bit):

@@ -204,10 +204,12 @@ def _in_database(file: Carrier) -> Iterator[bytes]:
         )
     ) as database:
         try:
+            # A damaged definition of another table or index does not matter.
+            database.execute("PRAGMA writable_schema = ON")
             table = database.execute(
                 "SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)
             ).fetchone()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):  # the latter: of a message
             return  # the importer reports what is wrong with it
         if table:
             for (piece,) in database.execute(
