@@ -136,10 +136,7 @@ class Calls:
     def find(self, correlations: np.ndarray) -> tuple[np.ndarray, ...]: ...
     def launch(
         self,
-        correlations: np.ndarray,
-        starts: np.ndarray,
-        ends: np.ndarray,
-        queues: np.ndarray,
+        parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
         levels: Levels,
         series: np.ndarray,
         wanted: bool,

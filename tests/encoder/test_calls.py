@@ -20,6 +20,21 @@ def columns(rows: list[tuple[int, ...]], types: str) -> list[np.ndarray]:
     return [np.array([row[i] for row in rows], f"<u{size}") for i, size in enumerate(types)]
 
 
+def merged(parts: list[list[np.ndarray]]) -> list[tuple[int, ...]]:
+    """The rows of parts in the order of their starts; of those that start together, first those of the part that was
+    read last, or else of the first part."""
+    rows = [list(zip(*(column.tolist() for column in part), strict=True)) for part in parts]
+    out: list[tuple[int, ...]] = []
+    at = [0] * len(rows)
+    current = 0
+    while any(place < len(part) for place, part in zip(at, rows, strict=True)):
+        order = [current, *(i for i in range(len(rows)) if i != current)]
+        current = min((i for i in order if at[i] < len(rows[i])), key=lambda i: rows[i][at[i]][1])
+        out.append(rows[current][at[current]])
+        at[current] += 1
+    return out
+
+
 @given(CALLS, WORK)
 def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tuple[int, int, int, int]]) -> None:
     known = Calls(6)
@@ -28,16 +43,22 @@ def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tup
     for id_, start, thread in calls:
         if id_ and (id_ not in first or start < first[id_][0]):
             first[id_] = start, thread
-    rows = [(id_, start, start + length, queue) for id_, start, length, queue in work]
+    rows = sorted([(id_, start, start + length, queue) for id_, start, length, queue in work], key=lambda row: row[1])
+    parts = [columns(rows[::2], "4884"), columns(rows[1::2], "4884")]
     levels, expected_levels = Levels(0, 200, 3, 1000), Levels(0, 200, 3, 1000)
-    known.launch(*columns(rows, "4884"), levels, np.arange(3, dtype=np.uint32), True)
+    known.launch(parts, levels, np.arange(3, dtype=np.uint32), True)
 
     expected: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
-    for id_, begin, end, queue in rows:
-        launch = min(first[id_][0], begin) if id_ in first else begin
-        one = np.array([queue], np.uint32)
-        times = [np.array([t], np.uint64) for t in (launch, end, 1)]
-        expected_levels.add_stretches(one, np.arange(3, dtype=np.uint32), *times)
+    queued: dict[int, int] = {}
+    latest: dict[int, int] = {}
+    for id_, begin, end, queue in merged(parts):
+        if id_ in first and latest.get(queue) != id_:
+            queued[queue] = max(min(first[id_][0], begin), queued.get(queue, 0))
+            if queued[queue] < begin:
+                one = np.array([queue], np.uint32)
+                times = [np.array([t], np.uint64) for t in (queued[queue], begin, 1)]
+                expected_levels.add_stretches(one, np.arange(3, dtype=np.uint32), *times)
+        latest[queue] = id_
         if id_ in first:
             start, thread = first[id_]
             spans = expected.setdefault((thread, queue), {})
@@ -92,14 +113,15 @@ def test_a_graph_is_one_entry_for_each_queue() -> None:
     known = Calls(6)
     known.add(*columns([(5, 10, 1)], "484"))
     rows = [(5, 20 + i, 30 + i, i % 2) for i in range(100)]
-    known.launch(*columns(rows, "4884"), Levels(0, 200, 3, 1000), np.zeros(2, np.uint32), True)
+    known.launch([columns(rows, "4884")], Levels(0, 200, 3, 1000), np.zeros(2, np.uint32), True)
     assert known.noted == 2
 
 
 def test_a_call_that_was_forgotten_is_none() -> None:
     known = Calls(2)
     known.add(*columns([(1, 10, 7), (5, 20, 8)], "484"))
-    known.launch(*columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884"), Levels(0, 99, 3, 9), np.zeros(1, np.uint32), True)
+    work = columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884")
+    known.launch([work], Levels(0, 99, 3, 9), np.zeros(1, np.uint32), True)
     assert [(thread, launches.tolist()) for thread, _, _, launches, _, _ in known.take()] == [(8, [20])]
 
 
@@ -121,7 +143,7 @@ def test_memory_is_taken_where_calls_are() -> None:
 def test_nothing_is_kept_that_is_not_wanted() -> None:
     known = Calls(4)
     known.add(*columns([(1, 10, 7)], "484"))
-    known.launch(*columns([(1, 30, 40, 0)], "4884"), Levels(0, 99, 3, 9), np.zeros(1, np.uint32), False)
+    known.launch([columns([(1, 30, 40, 0)], "4884")], Levels(0, 99, 3, 9), np.zeros(1, np.uint32), False)
     assert known.take() == []
 
 
@@ -135,4 +157,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="equal lengths"):
         known.add(*columns([(1, 10, 7)], "48"), np.zeros(2, np.uint32))
     with pytest.raises(IndexError, match="queue"):
-        known.launch(*columns([(1, 30, 40, 1)], "4884"), levels, np.zeros(1, np.uint32), True)
+        known.launch([columns([(1, 30, 40, 1)], "4884")], levels, np.zeros(1, np.uint32), True)

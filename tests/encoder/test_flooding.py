@@ -101,7 +101,7 @@ def test_calls(chosen: int) -> None:
         def run() -> None:
             calls, levels = Calls(16), Levels(0, count, 4, 10)
             calls.add(correlations, times, threads)
-            calls.launch(correlations, times, times, queues, levels, np.zeros(1, np.uint32), True)
+            calls.launch([(correlations, times, times, queues)], levels, np.zeros(1, np.uint32), True)
             assert calls.noted == count
 
         return run

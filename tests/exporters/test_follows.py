@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import captures
 import cutrace
 from captures import ORIGIN, Capture
+from cutrace.analysis.collectors import collect
 from cutrace.exporters.perfetto import export, host_writer
 from cutrace.exporters.perfetto.derived import counters, launches, projection
 from cutrace.exporters.perfetto.descriptors import pids
@@ -192,12 +193,16 @@ def test_counters(capture: Path, decoded: Decoded) -> None:
     memory: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     with cutrace.load(capture) as trace:
         known, pid = calls(trace), pids(trace)
-        recorded = {call["process"] for call in dicts(trace.api_calls)}
-        for w in all_work(trace):
+        queued: dict[Any, int] = {}
+        latest: dict[Any, int] = {}
+        for w in sorted(all_work(trace), key=lambda w: w["start"]):
+            stream = pid[w["process"]], w["device"], w["context"], w["stream"]
             call = known.get((w["process"], w["correlation"]))
-            launch = min(call["start"], w["start"]) if call else w["start"]
-            if w["process"] in recorded:
-                depth[pid[w["process"]], w["device"], w["context"], w["stream"]] += [(launch, 1), (w["end"], -1)]
+            if call and latest.get(stream) != w["correlation"]:
+                queued[stream] = max(min(call["start"], w["start"]), queued.get(stream, 0))
+                if queued[stream] < w["start"]:
+                    depth[stream] += [(queued[stream], 1), (w["start"], -1)]
+            latest[stream] = w["correlation"]
             if w["table"] == "memcpys":
                 speed = round(w["bytes"] * 1e9 / (w["end"] - w["start"])) if w["end"] > w["start"] else 0
                 name = f"copy bandwidth, device {w['device']}: {MEMCPY_KINDS[w['kind']]}"
@@ -211,6 +216,31 @@ def test_counters(capture: Path, decoded: Decoded) -> None:
     queues = sorted((p, values) for (p, name), values in shown.items() if name.startswith("launch queue"))
     assert queues == sorted((p, summed(changes)) for (p, *_), changes in depth.items())
     assert all(values[-1][1] == 0 for _, values in queues)
+
+
+def test_a_launch_queue_is_that_of_the_statistic(capture: Path, decoded: Decoded) -> None:
+    with cutrace.load(capture) as trace:
+        pid = pids(trace)
+        uses = collect(trace, ["streams"]).streams
+        expected = sorted((pid[use.process], use.queue.at_launch.max) for use in uses if use.queue.mean)
+    shown = values_of(decoded).items()
+    longest = [(p, max(n for _, n in values)) for (p, name), values in shown if name.startswith("launch queue")]
+    assert sorted(longest) == expected
+
+
+def test_work_that_runs_is_not_in_its_launch_queue(tmp_path: Path) -> None:
+    """The second kernel is launched while the first one runs: one launch has not begun."""
+    with Capture(tmp_path / "run.bin") as c:
+        kernel = c.launch("k")
+        for correlation, called, start, end in ((1, 10, 20, 90), (2, 30, 90, 95)):
+            c.api("cudaLaunchKernel", called, called + 5, correlation=correlation)
+            c.kernel(kernel, start, end, stream=7, correlation=correlation)
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        (use,) = collect(trace, ["streams"]).streams
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "out.pftrace")
+    (values,) = values_of(decode(tmp_path / "out.pftrace")).values()
+    assert values == [(ORIGIN + time, length) for time, length in ((10, 1), (20, 0), (30, 1), (90, 0))]
+    assert use.queue.at_launch.max == 1
 
 
 def waits_for(trace: Trace, work_of: dict[Any, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], int | None]]:

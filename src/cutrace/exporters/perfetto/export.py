@@ -308,13 +308,17 @@ class DerivedWork:
         for info in calls:
             self.launches.read(info)
         self.projection.advance(until)
-        for part, queue in zip(parts, queues, strict=True):
+        for part in parts:
             self._counters.add(part)
-            if self.launches.known:
-                rows = part.rows
-                wanted = self.projection.active
-                columns = rows["correlation"], rows["start"], rows["end"], queue
-                self.launches.calls.launch(*columns, *self._counters.depth, wanted)
+        if self.launches.known:
+            columns = [
+                (rows["correlation"], rows["start"], rows["end"], queue)
+                for rows, queue in zip(
+                    (part.rows for part in parts), queues, strict=True
+                )
+            ]
+            wanted = self.projection.active
+            self.launches.calls.launch(columns, *self._counters.launch_queues, wanted)
         self.projection.settle(until)
         if self._replays:
             self._replays.add(parts, queues)

@@ -3,6 +3,8 @@
 // unknown.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
@@ -12,12 +14,14 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "common/arrays.h"
 #include "common/column.h"
 #include "common/table.h"
+#include "stats/launch_queue.h"
 #include "stats/levels.h"
 #include "stats/range_threads.h"
 
@@ -108,21 +112,28 @@ class Calls {
                           to_array(std::move(how)));
   }
 
-  void launch(Column<std::uint32_t> ids, Column<std::uint64_t> begins, Column<std::uint64_t> ends,
-              Column<std::uint32_t> queues, Levels& levels, Column<std::uint32_t> counters, bool wanted) {
-    need_rows(ids.size, begins, ends, queues);
+  // Work of one table: ids, starts, ends and queues, in the order of its start.
+  using Part = std::tuple<Column<std::uint32_t>, Column<std::uint64_t>, Column<std::uint64_t>, Column<std::uint32_t>>;
+
+  void launch(const std::vector<Part>& parts, Levels& levels, Column<std::uint32_t> counters, bool wanted) {
+    std::vector<Cursor> cursors;
+    for (const auto& [ids, begins, ends, queues] : parts) {
+      need_rows(ids.size, begins, ends, queues);
+      if (ids.size > 0) cursors.push_back({ids, begins, ends, queues, 0});
+    }
     nb::gil_scoped_release release;
-    const std::uint32_t mask = mask_;
-    const Call* const calls = calls_.get();
-    for (std::size_t row = 0; row < ids.size; ++row) {
-      const auto id = ids[row], q = queues[row];
-      const auto begin = begins[row], stop = ends[row];
-      const Call call = calls[id & mask];
-      const bool known = call.id == id && id != 0;
-      if (q >= counters.size) throw std::out_of_range("no counter for a queue");
-      const auto s = counters[q];
-      if (s != Levels::kNone) levels.stretch(s, known ? std::min(call.start, begin) : begin, stop, 1);
-      if (known && wanted) note(call.start, rest_[id & mask], q, begin, stop);
+    const auto earlier = [](const Cursor& a, const Cursor& b) { return a.start() < b.start(); };
+    while (!cursors.empty()) {
+      // Take the rows of the part that is first, up to the start of the part that is second.
+      std::iter_swap(cursors.begin(), std::min_element(cursors.begin(), cursors.end(), earlier));
+      const auto second = std::min_element(cursors.begin() + 1, cursors.end(), earlier);
+      const std::uint64_t until = second == cursors.end() ? UINT64_MAX : second->start();
+      Cursor& first = cursors.front();
+      do {
+        add_row(first, levels, counters, wanted);
+        ++first.row;
+      } while (first.row < first.ids.size && first.start() <= until);
+      if (first.row == first.ids.size) cursors.erase(cursors.begin());
     }
   }
 
@@ -148,6 +159,14 @@ class Calls {
   }
 
  private:
+  struct Cursor {
+    Column<std::uint32_t> ids;
+    Column<std::uint64_t> starts, ends;
+    Column<std::uint32_t> queues;
+    std::size_t row;
+
+    std::uint64_t start() const { return starts[row]; }
+  };
   struct Call {
     std::uint64_t start = 0;
     std::uint32_t id = 0;
@@ -173,6 +192,20 @@ class Calls {
     bool known = false;
   };
 
+  void add_row(const Cursor& work, Levels& levels, const Column<std::uint32_t>& counters, bool wanted) {
+    const std::uint32_t id = work.ids[work.row], queue = work.queues[work.row];
+    const std::uint64_t start = work.start();
+    if (queue >= counters.size) throw std::out_of_range("no counter for a queue");
+    if (queue >= queues_.size()) queues_.resize(counters.size);
+    const Call call = calls_[id & mask_];
+    const bool known = call.id == id && id != 0;
+    const auto queued = queues_[queue].add(id, known, static_cast<std::int64_t>(call.start), static_cast<std::int64_t>(start));
+    const std::uint32_t counter = counters[queue];
+    if (queued && counter != Levels::kNone && *queued < static_cast<std::int64_t>(start))
+      levels.stretch(counter, static_cast<std::uint64_t>(*queued), start, 1);
+    if (known && wanted) note(call.start, rest_[id & mask_], queue, start, work.ends[work.row]);
+  }
+
   void note(std::uint64_t launch, const Rest& rest, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
     if (rest.how != kOwn && rest.how != kAdopted) return;
     Last& last = last_[queue % last_.size()];
@@ -192,6 +225,7 @@ class Calls {
   std::uint32_t mask_;
   std::unique_ptr<Call[], Free> calls_;
   std::unique_ptr<Rest[], Free> rest_;  // parallel to calls_
+  std::vector<LaunchQueue> queues_;
   Map<Group> groups_;
   std::array<Last, 16> last_;  // caches the groups of the newest work, by queue
   std::size_t noted_ = 0;
@@ -209,11 +243,10 @@ void bind_calls(nb::module_& m) {
       .def("find", &Calls::find, nb::arg("correlations"),
            "The calls with these ids: (known, starts, ends, threads, functions, owners, how they own);\n"
            "unknown calls have no owner, and 0 otherwise.")
-      .def("launch", &Calls::launch, nb::arg("correlations"), nb::arg("starts"), nb::arg("ends"), nb::arg("queues"),
-           nb::arg("levels"), nb::arg("series"), nb::arg("wanted"),
-           "Add work: counter ``series[queue]`` of ``levels`` is higher by one from the launch to the end. With ``wanted``, the\n"
-           "work of each call in a range is kept for take(). Work that begins before its call, or whose call is unknown, counts from its\n"
-           "begin.")
+      .def("launch", &Calls::launch, nb::arg("parts"), nb::arg("levels"), nb::arg("series"), nb::arg("wanted"),
+           "Add work that starts after all work before. A part is (correlations, starts, ends, queues) in the order of starts. Counter\n"
+           "``series[queue]`` of ``levels`` is higher by one while a launch is in the launch queue. With ``wanted``, the work of\n"
+           "each call in a range is kept for take().")
       .def_prop_ro("noted", &Calls::noted, "The number of entries of take().")
       .def("take", &Calls::take,
            "The work of calls in ranges: a list of (thread of the ranges, queue, whether adopted, launches, first begins,\n"

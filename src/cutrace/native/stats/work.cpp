@@ -18,6 +18,7 @@
 
 #include "common/arrays.h"
 #include "common/column.h"
+#include "stats/launch_queue.h"
 
 namespace nb = nanobind;
 
@@ -115,12 +116,10 @@ class StreamTimes {
         const Work work{starts[row], ends[row], called[row], returned[row], known[row] != 0};
         ++s.counts[table_of(tables[row])];
         run(s, work);
-        // A graph is one launch, however many of its nodes the stream runs.
-        const bool first = correlations[row] != s.correlation;
-        s.correlation = correlations[row];
-        if (first && work.known) {
+        const auto queued = s.queue.add(correlations[row], work.known, work.called, work.start);
+        if (queued) {
           queues.push_back(number);
-          lengths.push_back(queue(s, work));
+          lengths.push_back(length(s, *queued, work.start));
         }
       }
     }
@@ -150,9 +149,9 @@ class StreamTimes {
     Union ran;
     std::array<std::int64_t, kReasons> idle{};
     std::uint64_t gaps = 0;
-    std::uint32_t correlation = 0;
+    LaunchQueue queue;
     std::deque<std::int64_t> begins;  // of the work in the queue after the last launch, which is included
-    std::int64_t first_queued = kUnset, queued = kUnset, begun = kUnset;
+    std::int64_t first_queued = kUnset, begun = kUnset;
     unsigned __int128 waited = 0;  // the sum of the times between queueing and start
     std::int64_t full = 0;
   };
@@ -181,21 +180,19 @@ class StreamTimes {
     return work.known && released ? kDependency : kOther;
   }
 
-  // Queues a launch and returns the length of the queue. A stream runs work in the order of queueing, so queueing times do not
-  // decrease. Clocks differ, so a queueing time is limited to the start of its work.
-  std::int64_t queue(Stream& s, const Work& work) {
-    s.queued = std::max(s.queued, std::min(work.called, work.start));
-    if (s.first_queued == kUnset) s.first_queued = s.queued;
-    s.begun = work.start;
-    s.waited += static_cast<std::uint64_t>(work.start - s.queued);
-    s.begins.push_back(work.start);
-    while (!s.begins.empty() && s.begins.front() <= s.queued) s.begins.pop_front();
+  // The length of the queue after a launch that is queued from a time to its start.
+  std::int64_t length(Stream& s, std::int64_t queued, std::int64_t start) {
+    if (s.first_queued == kUnset) s.first_queued = queued;
+    s.begun = start;
+    s.waited += static_cast<std::uint64_t>(start - queued);
+    s.begins.push_back(start);
+    while (!s.begins.empty() && s.begins.front() <= queued) s.begins.pop_front();
     // Keep one more than `longest`: `since` below needs it.
     if (s.begins.size() > longest_ + 1) s.begins.pop_front();
     const std::size_t length = s.begins.size();
     if (length >= full_) {
       // From this launch on, the queue is full until the work at its head starts.
-      const std::int64_t since = length > full_ ? s.begins[length - full_ - 1] : s.queued;
+      const std::int64_t since = length > full_ ? s.begins[length - full_ - 1] : queued;
       s.full += s.begins[length - full_] - since;
     }
     return static_cast<std::int64_t>(std::min(length, longest_));

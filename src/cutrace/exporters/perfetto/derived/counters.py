@@ -1,6 +1,6 @@
 """Counters derived from records: work and memory over time.
 
-* *launch queue* of a stream: the work that is launched and not finished;
+* *launch queue* of a stream: the launches that have not begun;
 * *copy bandwidth* of a device, by kind of copy: the sum over the copies that run;
 * *memory* of a device, by kind: the bytes allocated since the capture began and not released.
 
@@ -122,13 +122,14 @@ class WorkCounters:
         self._queues = queues
         self._copies = KeyIndex("device", "kind")
         of = descriptors, process, span
-        self._depth = CounterSet(*of, "Work that is launched and not finished")
+        self._launch_queues = CounterSet(*of, "Launches that have not begun")
         self._bandwidth = CounterSet(*of, "The sum over the copies that run", "bytes/s")
 
     @property
-    def depth(self) -> tuple[Levels, np.ndarray]:
-        """The levels of launched and unfinished work, and its counter for each stream."""
-        return self._depth.levels, self._depth.numbers(len(self._queues.keys))
+    def launch_queues(self) -> tuple[Levels, np.ndarray]:
+        """The lengths of the launch queues, and the counter of each stream."""
+        counters = self._launch_queues
+        return counters.levels, counters.numbers(len(self._queues.keys))
 
     def add(self, part: GpuPart) -> None:
         if "bandwidth" in part.block.computed:
@@ -142,7 +143,9 @@ class WorkCounters:
 
     def rows(self, queue_names: Sequence[str]) -> Iterator[np.ndarray]:
         """All values of each sort, as rows of :data:`COUNTED`. ``queue_names`` has the names of the streams."""
-        yield self._depth.rows([f"launch queue, {name}" for name in queue_names])
+        yield self._launch_queues.rows(
+            [f"launch queue, {name}" for name in queue_names]
+        )
         yield self._bandwidth.rows(
             [
                 f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}"
