@@ -11,6 +11,7 @@ import cutrace
 from captures import DATA, Capture
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.stats import StatsOptions
+from cutrace.exporters.perfetto.host_tables import HostEvents
 from cutrace.slicing import Conditions, cut
 from pftrace import decode
 from range_rule import Piece, Range, pieces, time_by_name, time_by_range
@@ -182,6 +183,32 @@ def test_ranges_with_the_same_work_are_nested_as_on_their_thread(tmp_path):
     slices = [s for s in decode(tmp_path / "a.pftrace").derived if s.track.name.startswith("NVTX")]
     # A slice that begins first encloses the others: the order of the file is that of nesting.
     assert [s.name for s in slices] == ["outer", "middle", "inner"]
+
+
+def test_adopted_slices_share_the_style_of_their_name(tmp_path, monkeypatch):
+    """What a range has on a stream is its own work, adopted work, or both. Only the name is written once for all."""
+    described = []
+    style = HostEvents._style
+
+    def noted(events, row, sets):
+        if events.table.name == "projected":
+            described.append(row["name"])
+        return style(events, row, sets)
+
+    monkeypatch.setattr(HostEvents, "_style", noted)
+    with Capture(tmp_path / "a.bin") as c:
+        kernel = c.launch("k")
+        for number, threads in enumerate([(100,), (101,), (100, 101)]):
+            now = 1_000 * (number + 1)
+            c.push_pop("step", now, now + 500, thread=100)
+            for i, thread in enumerate(threads):
+                called = now + 10 + 20 * i
+                correlation = 10 * number + i + 1
+                c.api("cudaLaunchKernel", called, called + 5, thread=thread, correlation=correlation)
+                c.kernel(kernel, called + 6, called + 15, stream=7, correlation=correlation)
+    slices = _in_perfetto(tmp_path / "a.bin", "adopted", tmp_path)
+    assert [adopted for _, _, _, adopted in sorted(slices, key=lambda s: s[1])] == [None, "all", "some"]
+    assert len(described) == 1
 
 
 def test_annotations_of_other_tools_adopt_work_too(tmp_path):

@@ -54,10 +54,10 @@ PROJECTED = TableLayout(
         Field("start", "u64", "ns", "begin of the first work"),
         Field("end", "u64", "ns", "end of the last work"),
         Field(
-            "work",
-            "u8",
+            "adopted",
+            "u32",
             "",
-            "1: work of the range's own thread, 2: adopted work, 3: both",
+            "how much of the work other threads launched; 1: none, 2: all, 3: some",
         ),
         *(
             field
@@ -128,7 +128,8 @@ class HostTable:
 
     ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without fields, a tuple for
     several. ``describe`` reads the ``style_fields``; counters have no style. Each of ``arguments`` becomes a debug
-    annotation, omitted where it is 0. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a
+    annotation, omitted where it is 0. So does each field of ``strings``, which has the string for each of its values,
+    omitted where it is empty. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a
     ``counted`` table can have hardware metrics. ``select`` returns the mask of the rows that this description is for.
     ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that never ended.
     ``derived`` has the fields of derived rows.
@@ -140,6 +141,7 @@ class HostTable:
     style_fields: tuple[str, ...] = ()
     describe: Describe | None = None
     arguments: tuple[str, ...] = ()
+    strings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kind: Literal["", "counter", "flow"] = ""
     select: Callable[[np.ndarray], np.ndarray] | None = None
     value: Callable[[np.ndarray], np.ndarray] | None = None
@@ -208,18 +210,9 @@ def _nvtx_mark(trace: Trace, row: np.void) -> EventStyle:
     return style
 
 
-#: The argument of a projected range that says how much of its work was launched by other threads.
-_ADOPTED: dict[int, dict[str, Any]] = {
-    1: {},
-    2: {"adopted": "all"},
-    3: {"adopted": "some"},
-}
-
-
 def _projected(trace: Trace, row: np.void) -> EventStyle:
     style = _nvtx(trace, row)
-    arguments = {**style.arguments, **_ADOPTED[int(row["work"])]}
-    return style._replace(categories=(DERIVED, *style.categories), arguments=arguments)
+    return style._replace(categories=(DERIVED, *style.categories))
 
 
 def _replayed(trace: Trace, row: np.void) -> EventStyle:
@@ -494,8 +487,9 @@ TABLES: tuple[HostTable, ...] = (
     _reading(3, "power limit", "W", 32, 32, 1e-3),
     _reading(4, "fan", "%", 0, 32),
     HostTable(
-        PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), (*_NVTX_FIELDS, "work"),
-        _projected, ("thread",), payload=True, text=True, derived=PROJECTED,
+        PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), _NVTX_FIELDS,
+        _projected, ("thread",), strings={"adopted": ("", "", "all", "some")}, payload=True, text=True,
+        derived=PROJECTED,
     ),
     HostTable(
         REPLAYED.name, _replay_track, ("device", "context", "stream"), ("range",), _replayed, derived=REPLAYED,
@@ -642,6 +636,11 @@ class HostEvents:
         self._keys = Keys(len(self._fields) + len(shared))
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)
+        #: By field of ``HostTable.strings``, the encoded debug annotation of each value.
+        self.strings = {
+            f"{name} strings": self._annotated(name, strings)
+            for name, strings in table.strings.items()
+        }
         self._templates: dict[tuple[bool, bool, bool], Template] = {}
         # _describe also adds the names of the arguments to _common, which the first row needs.
         self.template(payload=table.payload, waits=False, extra=False)
@@ -711,6 +710,14 @@ class HostEvents:
             event["debug_annotations"] += source.shared(number, refs)
         return proto.encode("TrackEvent", event), [*self._common, *refs]
 
+    def _annotated(self, name: str, strings: Iterable[str]) -> Blobs:
+        """The encoded debug annotation of each string; nothing for an empty one."""
+        pieces = Blobs()
+        for string in strings:
+            annotations = self._common.annotations({name: string or None})
+            pieces.add(proto.encode("TrackEvent", {"debug_annotations": annotations}))
+        return pieces
+
     def _describe(self, payload: bool, waits: bool, extra: bool) -> Template:
         table = self.table
         annotations: list[Any] = []
@@ -740,6 +747,8 @@ class HostEvents:
             }
         if self._text:
             event["text"] = Piece("text", "texts")
+        for name in table.strings:
+            event[name] = Piece(name, f"{name} strings")
         if table.submits:
             ids = {
                 "render_stage_submission_event_ids": Each(
@@ -793,6 +802,7 @@ class HostChunk:
                 columns
             )
         columns |= {"combination": self.combinations, "pieces": self.events.pieces}
+        columns |= self.events.strings
         payload, waits, extra = (
             name in columns for name in ("is_unsigned", "waits", "extra_offsets")
         )

@@ -91,7 +91,9 @@ class HostColumns:
         self, table: HostTable, rows: np.ndarray, submitted: Lists | None
     ) -> Columns:
         """The columns of rows for the template of their table; thread-safe."""
-        columns: Columns = {name: rows[name] for name in table.arguments}
+        columns: Columns = {
+            name: rows[name] for name in (*table.arguments, *table.strings)
+        }
         if table.payload and rows["payload_type"].any():
             columns |= payload_columns(rows)
         if table.value:

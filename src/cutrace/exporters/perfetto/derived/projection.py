@@ -186,7 +186,7 @@ class RangesOnStreams:
             )
         ]
         rows = np.zeros(len(chosen), PROJECTED.dtype)
-        rows["work"] = chosen["work"]
+        rows["adopted"] = chosen["work"]
         ranges = self._ranges.view(_BYTES).take(chosen["range"]).view(_RANGE.dtype)
         for name in _KEPT:
             rows[name] = ranges[name]
