@@ -480,7 +480,7 @@ def test_conditions_on_work_keep_its_calls_and_what_is_around_them(tmp_path, nam
             r for r in events(trace, "nvtx_ranges")
             if any(
                 c["process"] == r["process"] and (r["kind"] == 1 or c["thread"] == r["thread"])
-                and r["start"] <= c["start"] <= span("nvtx_ranges", r)[1]
+                and r["start"] <= c["start"] < span("nvtx_ranges", r)[1]
                 for c in calls
             )
         ]  # fmt: skip
@@ -488,6 +488,19 @@ def test_conditions_on_work_keep_its_calls_and_what_is_around_them(tmp_path, nam
         for table in ("cuda_events", "external_correlations"):
             same(found, table, [r for r in events(trace, table) if (r["process"], r["correlation"]) in ids])
         same(found, "nvtx_marks", [r for r in events(trace, "nvtx_marks") if r["source"] == 1])
+
+
+@pytest.mark.parametrize("condition", [{"kernel": ["k"]}, {"stream": ["7"]}, {"gpu": ["0"]}])
+def test_a_range_that_ends_at_a_launch_is_not_around_it(tmp_path, condition):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("before", 10, 50)
+        c.push_pop("around", 50, 60)
+        c.push_pop("empty", 50, 50)
+        c.push_pop("after", 60, 90)
+        c.api("cudaLaunchKernel", 50, 55, correlation=1)
+        c.kernel(c.launch("k"), 70, 80, correlation=1, stream=7)
+    found = sliced(tmp_path / "a.bin", tmp_path, **condition)
+    assert [found.strings[name] for name in found.nvtx_ranges["name"].tolist()] == ["around"]
 
 
 def test_conditions_combine(tmp_path):

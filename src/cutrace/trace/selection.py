@@ -613,7 +613,8 @@ class _LaunchTimes:
     def inside(
         self, process: int, rows: np.ndarray, threads: np.ndarray | None
     ) -> np.ndarray:
-        """A mask of the rows with a launch of their thread inside; for rows of a whole process, of any thread."""
+        """A mask of the rows with a launch of their thread inside (start <= time < end); for rows of a whole process,
+        of any thread."""
         mask = np.zeros(len(rows), bool)
         start = rows["start"].astype(np.int64)
         end = rows["end"].astype(np.int64)
@@ -623,10 +624,8 @@ class _LaunchTimes:
                 mine = np.ones(len(rows), bool)
             else:
                 mine = (threads == thread) | (threads == 0)
-            has = np.searchsorted(times, start[mine], "left") < np.searchsorted(
-                times, end[mine], "right"
-            )
-            mask[mine] |= has
+            first = np.searchsorted(times, start[mine], "left")
+            mask[mine] |= first < np.searchsorted(times, end[mine], "left")
         return mask
 
 
