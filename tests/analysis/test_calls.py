@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutrace.analysis.calls import launches_graph, plain_name, synchronizes
+from cutrace.analysis.calls import finds_variable, launches_graph, loads_code, plain_name, synchronizes
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,14 @@ def test_suffixes_of_versions_and_streams_fold(name, plain):
 def test_graphs_are_launched_by_functions_of_any_version():
     names = "cudaGraphLaunch cuGraphLaunch cudaGraphLaunch_ptsz_v10000 cudaLaunchKernel cudaGraphInstantiate"
     assert [launches_graph(name) for name in names.split()] == [True, True, True, False, False]
+
+
+def test_modules_and_libraries_are_loaded_and_searched_by_functions_of_any_version():
+    loading = "cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuLibraryLoadFromFile cudaLibraryLoadData"
+    searching = "cuModuleGetGlobal_v2 cuLibraryGetGlobal cudaLibraryGetGlobal"
+    others = "cuModuleUnload cuModuleGetFunction cuLibraryGetKernel cudaGetSymbolAddress cuModuleGetLoadingMode"
+    for name in (loading + " " + searching + " " + others).split():
+        assert (loads_code(name), finds_variable(name)) == (name in loading.split(), name in searching.split())
 
 
 def test_what_waits_for_the_gpu_is_told_by_name():

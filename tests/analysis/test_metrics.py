@@ -124,6 +124,32 @@ def test_waits_are_counted_by_function(measured):
     assert found["sync_calls"] == 4
 
 
+def copied(c: Capture, at: int, correlation: int, **where: int) -> None:
+    c.api("cuMemcpyHtoD_v2", at, at + 5, correlation=correlation, **where)
+    c.memcpy(at + 1, at + 4, 8, correlation=correlation)
+
+
+def test_copies_into_variables_while_a_module_is_loaded_do_not_count(measured):
+    def write(c):
+        c.api("cuModuleLoadData", 200, 210)
+        c.api("cuMemAlloc_v2", 210, 215)
+        copied(c, 220, 1)  # no variable
+        for at, correlation in ((230, 2), (250, 3)):
+            c.api("cuModuleGetGlobal_v2", at, at + 5)
+            copied(c, at + 10, correlation)
+        copied(c, 262, 4)  # no variable
+        c.api("cuModuleGetGlobal_v2", 270, 275, thread=101)
+        copied(c, 280, 5, thread=101)  # this thread loaded nothing
+        launched(c, "k", 300, correlation=6, call="cuLaunchKernel")
+        c.api("cuModuleGetGlobal_v2", 400, 405)
+        copied(c, 410, 7)  # after the launch: part of what the program does
+
+    found = measured(write).values
+    assert found["syncs"] == {"cuMemcpyHtoD": 4}
+    assert (found["memcpy_count"], found["memcpy_bytes"]) == (4, 32)
+    assert found["kernel_launches"] == 1
+
+
 def test_memory_is_that_of_devices_from_the_begin_of_the_window_on(measured):
     def write(c):
         steps = [

@@ -16,6 +16,8 @@ _SUFFIXES = re.compile(r"(?:_v\d+|_pt[ds][sz])+$")
 _GRAPH_LAUNCH = re.compile(r"(?:cuda|cu)GraphLaunch")
 _WAIT = re.compile(r"(?:cuda|cu)[A-Z]\w*Synchronize")
 _COPY = re.compile(r"(?:cuda|cu)Memcpy\w*")
+_LOAD = re.compile(r"(?:cuda|cu)(?:Module|Library)Load\w*")
+_VARIABLE = re.compile(r"(?:cuda|cu)(?:Module|Library)GetGlobal")
 # CUDA does not block on asynchronous copies, nor on copies that cannot involve host memory.
 _NOT_WAITING = re.compile(r"Async|Peer|ArrayToArray|[AD]to[AD]")
 
@@ -51,6 +53,16 @@ def call_kind(name: str) -> str:
 def launches_graph(name: str) -> bool:
     """Whether calls of this function launch a CUDA graph."""
     return _GRAPH_LAUNCH.fullmatch(plain_name(name)) is not None
+
+
+def loads_code(name: str) -> bool:
+    """Whether calls of this function load a module or a library."""
+    return _LOAD.fullmatch(plain_name(name)) is not None
+
+
+def finds_variable(name: str) -> bool:
+    """Whether calls of this function return the address of a variable of a module."""
+    return _VARIABLE.fullmatch(plain_name(name)) is not None
 
 
 def synchronizes(name: str) -> bool:

@@ -109,6 +109,8 @@ def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelec
     work = index.everything.within([(window.start, window.end)])
     if processes is not None and len(processes) < len(index.owner):
         work = work.of_processes(processes)
+    if index.loading.any():
+        work = work.without_calls(index.loading)
     if window.tool:
         work = work.without_calls(_made_by_tool(index, window))
     return processes, work

@@ -17,7 +17,15 @@ from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..trace.rows import LATEST, chosen, time_order
 from ..trace.strings import StringTable
-from .calls import UNKNOWN_CALL, launches_graph, plain_name, synchronizes
+from .calls import (
+    UNKNOWN_CALL,
+    call_kind,
+    finds_variable,
+    launches_graph,
+    loads_code,
+    plain_name,
+    synchronizes,
+)
 from .windows import owners
 
 #: The tables whose rows have the correlation id of a call: GPU work and allocations.
@@ -119,9 +127,11 @@ class Function:
 @dataclass(frozen=True)
 class Index:
     """The calls and the work of a capture, from which windows are cut. ``lost`` counts rows of GPU work with neither a
-    time nor a recorded launch, which may belong to any window; ``owner`` is the result of :func:`.windows.owners`."""
+    time nor a recorded launch, which may belong to any window; ``owner`` is the result of :func:`.windows.owners`.
+    ``loading`` marks the calls that copy into variables of a module while it is loaded (:func:`_loading`)."""
 
     everything: WorkSelection
+    loading: np.ndarray
     functions: Function
     launch_name: np.ndarray
     strings: StringTable
@@ -186,6 +196,7 @@ def _index(trace: Trace) -> Index:
             WorkRows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)),
             tables,
         ),
+        _loading(trace, calls),
         _functions(trace),
         trace.launches["name"],
         trace.strings,
@@ -235,6 +246,34 @@ def _outermost(trace: Trace) -> np.ndarray:
     outer = ~correlated
     outer[first] = True
     return chosen(calls, order[outer])
+
+
+def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
+    """A mask of the calls that copy into a variable of a module that their thread has loaded since its last launch.
+
+    A library that unloads its modules with its plans, like cuFFT, sets their variables whenever it loads them again.
+    So these copies come and go with what other plans there are.
+    """
+    mask = np.zeros(len(calls), bool)
+    names = trace.strings.take(trace.functions["name"]).tolist()
+    finds = np.array([finds_variable(name) for name in names], bool)
+    if not finds[calls["function"]].any():
+        return mask
+    copies = np.array([call_kind(name) == "copy" for name in names], bool)
+    launches = np.array([call_kind(name) == "launch" for name in names], bool)
+    loads = np.array([loads_code(name) for name in names], bool)
+
+    thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
+    order = np.argsort(thread, kind="stable")  # calls ascend by start
+    thread = thread[order]
+    function = calls["function"][order]
+    place = np.arange(len(calls))
+    new_thread = np.append(True, thread[1:] != thread[:-1])
+    loaded = np.maximum.accumulate(np.where(loads[function], place, -1))
+    ended = np.maximum.accumulate(np.where(launches[function] | new_thread, place, -1))
+    behind_address = np.append(False, finds[function][:-1]) & ~new_thread
+    mask[order] = copies[function] & behind_address & (loaded >= ended)
+    return mask
 
 
 def _key(rows: np.ndarray) -> np.ndarray:

@@ -31,11 +31,12 @@ constexpr std::string_view kAllocationsDriver[] = {
     "MemUnmap"};
 
 // Other calls that are useful in a timeline. Queries (cudaGetLastError, cudaEventQuery, ...) run thousands of times a step and
-// are not useful.
+// are not useful. ...GetGlobal tells copies into the variables of a module from others.
 constexpr std::string_view kKept[] = {
-    "MemDiscard", "GraphAdd", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "LibraryLoad", "LibraryUnload"};
+    "MemDiscard", "GraphAdd", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "LibraryLoad", "LibraryUnload",
+    "LibraryGetGlobal"};
 constexpr std::string_view kKeptRuntime[] = {"DeviceReset"};
-constexpr std::string_view kKeptDriver[] = {"ModuleLoad", "ModuleUnload", "LinkComplete"};
+constexpr std::string_view kKeptDriver[] = {"ModuleLoad", "ModuleUnload", "ModuleGetGlobal", "LinkComplete"};
 
 bool starts_with_any(std::string_view name, std::span<const std::string_view> prefixes) {
   return std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); });
