@@ -21,11 +21,12 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.analysis.collectors import collect
 from cutrace.exporters.perfetto import export, host_writer
-from cutrace.exporters.perfetto.derived import counters, launches, projection
+from cutrace.exporters.perfetto.derived import counters, projection
 from cutrace.exporters.perfetto.descriptors import pids
 from cutrace.exporters.perfetto.host_tables import Spool
 from cutrace.runbin.labels import MEMCPY_KINDS, MEMORY_KINDS
 from cutrace.trace import Trace
+from cutrace.trace.launches import CallBlocks
 from pftrace import Decoded, decode
 from range_rule import Piece, Range, pieces
 
@@ -110,7 +111,7 @@ def decoded(request: pytest.FixtureRequest, capture: Path, tmp_path: Path, monke
     if request.param == "pieces":
         for module, name, value in (
             (export, "GPU_WINDOW", 1), (export, "GPU_KEPT", 1 << 16), (host_writer, "HOST_WINDOW", 1),
-            (host_writer, "HOST_KEPT", 4_000), (launches, "STEP", 1), (projection, "MANY_CALLS", 3),
+            (host_writer, "HOST_KEPT", 4_000), (CallBlocks, "STEP", 1), (projection, "MANY_CALLS", 3),
             (projection, "MANY_RANGES", 2), (Spool, "KEPT_BYTES", 200),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, value)

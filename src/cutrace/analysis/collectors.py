@@ -834,7 +834,7 @@ class _Launched:
         return column.take(self._at)
 
 
-class Launches(StatsCollector):
+class LaunchUses(StatsCollector):
     tables = ("kernels", "api_calls")
     each_process = True
 
@@ -1151,7 +1151,7 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     "host": partial(Host, grouping=_HOST),
     "streams": StreamUses,
     "gpus": GpuUses,
-    "launches": Launches,
+    "launches": LaunchUses,
     "executions": partial(
         Executions,
         grouping=Grouping(

@@ -2,8 +2,7 @@
 
 A batch has the rows of each table that begin in an interval (:mod:`cutrace.trace.ordered`).
 
-GPU work is joined to the API call that launched it by correlation id. A ring holds the calls by that id, so a call is
-found unless a million later ids were seen.
+GPU work has the API call that launched it (:mod:`cutrace.trace.launches`), unless a million later calls were seen.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from .._native import Calls, Keys
+from .._native import Keys
 from ..runbin.blocks import BlockInfo
 from ..trace import Trace
+from ..trace.launches import REMEMBERED_BITS, LaunchCalls, NewestCalls
 from ..trace.ordered import NEVER, Columns, MergeByTime, Ordered
 from ..trace.quality import GPU_WORK
 from ..trace.ranges import RANGE_TABLES, Ranges, RangesBy
 
-# Approximate rows of a batch; log2 of the number of calls kept.
+# Approximate rows of a batch.
 _BATCH_ROWS = 1 << 17
-_REMEMBERED_BITS = 20
 # The error of the clocks of host and GPU (ns): work may seem to begin this much before its call.
 _CLOCK_ERROR = 10_000_000
 # The fields that identify a stream, with their types.
@@ -49,21 +48,6 @@ class Groups:
         numbers, new = self._keys.ids(columns)
         self.values += map(self._make, *(column[new].tolist() for column in columns))
         return numbers
-
-
-@dataclass(frozen=True)
-class LaunchCalls:
-    """The launching API call of each row of GPU work: ``start`` and ``end`` (ns), ``thread`` and ``function``. All are
-    0 where ``known`` is False. ``owner`` and ``how`` are the thread whose ranges the call is in, and how
-    (:class:`cutrace.trace.ranges.Ranges`), in a sweep over ranges."""
-
-    known: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    thread: np.ndarray
-    function: np.ndarray
-    owner: np.ndarray
-    how: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -145,8 +129,9 @@ class Sweep:
             name: blocks for name, blocks in infos.items() if name not in GPU_WORK
         }
         self._host = Ordered(trace, of_host, open_rows=True)
-        self._calls = Calls(_REMEMBERED_BITS)
         self._ranges = Ranges(ranges)
+        has_ranges = not infos.keys().isdisjoint(RANGE_TABLES)
+        self._calls = NewestCalls(REMEMBERED_BITS, self._ranges if has_ranges else None)
         self._numbers = Groups(Stream)
         self.streams: list[Stream] = self._numbers.values
 
@@ -160,17 +145,10 @@ class Sweep:
             yield SweepBatch(self._process, tables, self._work)
 
     def _add_calls(self, tables: dict[str, Columns]) -> None:
-        calls = tables["api_calls"]
-        columns = [
-            calls[field]
-            for field in ("correlation", "start", "thread", "end", "function")
-        ]
-        ranges = [table for table in RANGE_TABLES if table in tables]
-        for table in ranges:
-            self._ranges.add(table, tables[table])
-        if ranges:
-            columns += self._ranges.owners(calls["thread"], calls["start"])
-        self._calls.add(*columns)
+        for table in RANGE_TABLES:
+            if table in tables:
+                self._ranges.add(table, tables[table])
+        self._calls.add(tables["api_calls"])
 
     def _edges(self) -> list[int]:
         """The ends of batches, at begins of blocks, so that batches have about the same number of rows."""
@@ -180,9 +158,11 @@ class Sweep:
             for info in infos
         )
         edges: list[int] = []
+        last = 0
         rows = 0
         for time, more in infos:
-            if rows >= _BATCH_ROWS and time > (edges[-1] if edges else 0):
+            if rows >= _BATCH_ROWS and time > last:
+                last = time
                 edges.append(time)
                 rows = 0
             rows += more
@@ -244,5 +224,5 @@ class Sweep:
                 ],
             ),
             node=node,
-            calls=LaunchCalls(*self._calls.find(correlation)),
+            calls=self._calls.find(correlation),
         )

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..runbin.layout import TABLES
 from ..trace import Trace
+from ..trace.launches import Launches
 from ..trace.quality import GPU_WORK
-from ..trace.rows import LATEST, chosen, time_order
+from ..trace.rows import LATEST, time_order
 from ..trace.strings import StringTable
 from .calls import (
     UNKNOWN_CALL,
@@ -169,9 +170,8 @@ def index_of(trace: Trace) -> Index:
 
 
 def _index(trace: Trace) -> Index:
-    calls = _outermost(trace)
-    starts = calls["start"].astype(np.int64)
-    keys, at = np.unique(_key(calls), return_index=True)
+    launches = Launches(trace).outermost()
+    calls = launches.calls
     tables = {}
     lost = 0
     for name in TABLES_WITH_CALLS:
@@ -183,17 +183,27 @@ def _index(trace: Trace) -> Index:
                 known, *(np.empty(0, dtype) for dtype in (np.int64, np.int64, bool))
             )
             continue
-        rows = known if not len(unknown) else np.concatenate([known, unknown])
+        rows = known
+        if len(unknown):
+            rows = np.concatenate([known, unknown])
         timed = np.ones(len(rows), bool)
         timed[len(known) :] = False
-        call, when = _launched(rows, TABLES[name].start_field or "", keys, at, starts)
+        call = launches.of(rows)
+        own = rows[TABLES[name].start_field or ""]
+        when = np.where(own > LATEST, 0, own).astype(np.int64)
+        launched = call >= 0
+        when[launched] = launches.starts[call[launched]]
         lost += int(((when == 0) & ~timed).sum())
         part = WorkRows(rows, when, call, timed)
         order = time_order(when)
-        tables[name] = part if order is None else part[order]
+        if order is not None:
+            part = part[order]
+        tables[name] = part
     return Index(
         WorkSelection(
-            WorkRows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)),
+            WorkRows(
+                calls, launches.starts, np.arange(len(calls)), np.ones(len(calls), bool)
+            ),
             tables,
         ),
         _loading(trace, calls),
@@ -204,48 +214,6 @@ def _index(trace: Trace) -> Index:
         owners(trace) if len(trace.processes) > 1 else {0: 0},
         lost,
     )
-
-
-def _launched(
-    rows: np.ndarray,
-    start_field: str,
-    keys: np.ndarray,
-    at: np.ndarray,
-    starts: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The index of the call of each row (-1 if unknown), and the time of its launch (ns)."""
-    own = rows[start_field]
-    when = np.where(own > LATEST, 0, own).astype(np.int64)
-    if not len(keys) or not len(rows):
-        return np.full(len(rows), -1, np.int64), when
-    row_keys = _key(rows)
-    place = np.minimum(np.searchsorted(keys, row_keys), len(keys) - 1)
-    matched = (keys[place] == row_keys) & (rows["correlation"] != 0)
-    call = np.where(matched, at[place], -1)
-    return call, np.where(matched, starts[at[place]], when)
-
-
-def _outermost(trace: Trace) -> np.ndarray:
-    """The outermost API calls of a capture, by start. If a runtime call and driver calls inside it share a correlation
-    id, only the runtime call is kept."""
-    calls: np.ndarray = trace.api_calls
-    start = calls["start"].astype(np.int64)
-    end = calls["end"].astype(np.int64)
-    key = _key(calls)
-    correlated = calls["correlation"] != 0
-    if len(np.unique(key[correlated])) == int(correlated.sum()):
-        by_start = time_order(start)
-        if by_start is None:
-            return calls
-        return chosen(calls, by_start)
-    domain = trace.functions[calls["function"]]["domain"].astype(np.int64)
-    order = np.lexsort((-domain, -end, start))
-    key = key[order]
-    correlated = correlated[order]
-    _, first = np.unique(key, return_index=True)
-    outer = ~correlated
-    outer[first] = True
-    return chosen(calls, order[outer])
 
 
 def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
@@ -274,13 +242,6 @@ def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
     behind_address = np.append(False, finds[function][:-1]) & ~new_thread
     mask[order] = copies[function] & behind_address & (loaded >= ended)
     return mask
-
-
-def _key(rows: np.ndarray) -> np.ndarray:
-    key: np.ndarray = (
-        rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"]
-    )
-    return key
 
 
 def _functions(trace: Trace) -> Function:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._native import Calls
 from ..runbin.blocks import Damage
 from ..units import count_of
+from .launches import REMEMBERED_BITS, Launches
 
 if TYPE_CHECKING:
     from .process import Process
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 #: Tables of GPU work that API calls launch.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
-
-# log2 of the number of launches that early_starts() remembers.
-_REMEMBERED_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -113,25 +110,21 @@ class Quality:
 def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     """Compare the start of all GPU work with the start of its API call, table by table.
 
-    Memory is bounded: a ring holds the last 2^20 launches of a process by correlation id. A row whose launch is no
-    longer in the ring is not checked.
+    Memory is bounded: the last 2^20 calls of a process are remembered. A row whose call is forgotten is not checked.
     """
-    processes = trace.infos_by_process((*GPU_WORK, "api_calls"))
+    processes = trace.infos_by_process(GPU_WORK)
+    launches = Launches(trace)
     out = {}
     for table in GPU_WORK:
         checked = count = largest = 0
-        for blocks in processes:
-            launches = Calls(_REMEMBERED_BITS)
-            unread = sorted(
-                blocks.get("api_calls", []), key=lambda info: -info.first_time
-            )
+        for process, blocks in enumerate(processes):
+            calls = launches.of(process, REMEMBERED_BITS)
             for info in sorted(blocks.get(table, []), key=lambda info: info.last_time):
-                while unread and unread[-1].first_time <= info.last_time:
-                    rows = trace.block(unread.pop())[0]
-                    launches.add(rows["correlation"], rows["start"], rows["thread"])
+                calls.read_until(info.last_time + 1)
                 rows = trace.block(info)[0]
-                known, called, *_ = launches.find(rows["correlation"])
-                lead = called[known] - rows["start"][known].astype(np.int64)
+                found = calls.find(rows["correlation"])
+                known = found.known
+                lead = found.start[known] - rows["start"][known].astype(np.int64)
                 early = lead[lead > 0]
                 checked = checked + len(lead)
                 count = count + len(early)

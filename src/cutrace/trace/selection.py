@@ -14,10 +14,10 @@ Blocks are read one at a time. A number for each API call stays in memory, and o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -25,10 +25,11 @@ from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import REFERRED, TABLES
 from ..units import format_duration, parse_moment
+from .launches import Launches, LaunchTimes, OwnedCalls, ProcessIds
 from .origins import NODE_FIELDS
 from .quality import GPU_WORK
-from .ranges import ADOPTED, RANGE_TABLES, BlockRanges, RangesBy
-from .rows import LATEST, OPEN_TABLES, by_value, chosen, joined, never_ended
+from .ranges import ADOPTED, RangesBy
+from .rows import LATEST, OPEN_TABLES, chosen, joined, never_ended
 from .trace import Trace
 
 #: Facts about processes and their devices: every selection includes these rows.
@@ -292,7 +293,7 @@ class SelectedRows:
         return mask
 
     @cached_property
-    def _replays(self) -> _IdSet:
+    def _replays(self) -> ProcessIds:
         """The correlation ids of the work that is selected by its creation."""
 
         def parts() -> Iterator[tuple[int, np.ndarray]]:
@@ -304,7 +305,7 @@ class SelectedRows:
                             rows[self._created(table, info.process, rows)],
                         )
 
-        return _correlations(parts())
+        return Launches(self._trace).ids(parts())
 
     @cached_property
     def _nodes(self) -> defaultdict[int, np.ndarray]:
@@ -339,12 +340,17 @@ class SelectedRows:
         )
 
     @cached_property
-    def _calls(self) -> tuple[_IdSet, _IdSet]:
-        return _calls_by_stretch(
-            self._trace,
-            _Stretches(self._selection.stretches or ()),
-            self._selection.ranges,
-        )
+    def _calls(self) -> tuple[ProcessIds, ProcessIds]:
+        """The ids of calls in a stretch, and of the other calls."""
+        stretches = _Stretches(self._selection.stretches or ())
+
+        def inside(calls: OwnedCalls) -> np.ndarray:
+            starts = calls.rows["start"]
+            here = stretches.touched(calls.process, starts, starts, calls.owner)
+            mask: np.ndarray = here & (calls.how <= ADOPTED)
+            return mask
+
+        return Launches(self._trace).divided(inside, self._selection.ranges)
 
     # Work
 
@@ -354,7 +360,7 @@ class SelectedRows:
         if table == "api_calls":
             return self._work.has(process, rows["correlation"])
         if table in OPEN_TABLES:
-            return self._launch_times.inside(process, rows, threads_of(table, rows))
+            return self._around_work(table, process, rows)
         if table == "nvtx_marks":
             return np.asarray(rows["source"] == _CUTRACE_MARK)
         mask = self._fits(table, process, rows)
@@ -397,34 +403,46 @@ class SelectedRows:
         return np.zeros(len(rows), bool)
 
     @cached_property
-    def _streams(self) -> _IdSet:
-        return _IdSet(self._selection.streams or ())
+    def _streams(self) -> ProcessIds:
+        return ProcessIds(self._selection.streams or ())
 
     @cached_property
-    def _devices(self) -> _IdSet:
-        return _IdSet(self._selection.devices or ())
+    def _devices(self) -> ProcessIds:
+        return ProcessIds(self._selection.devices or ())
 
     @cached_property
-    def _contexts(self) -> _IdSet:
+    def _contexts(self) -> ProcessIds:
         """The contexts of the selected devices."""
         rows = self._trace.contexts
-        rows = rows[_among(self._devices.keys, _keys(rows["process"], rows["device"]))]
-        return _IdSet([(rows["process"], rows["context"])])
+        rows = rows[self._devices.has(rows["process"], rows["device"])]
+        return ProcessIds([(rows["process"], rows["context"])])
 
     @cached_property
-    def _work(self) -> _IdSet:
-        return _correlations(self._rows(GPU_WORK))
+    def _work(self) -> ProcessIds:
+        return Launches(self._trace).ids(self._rows(GPU_WORK))
 
     @cached_property
-    def _kept(self) -> _IdSet:
-        return _correlations(self._rows(("api_calls", *GPU_WORK)))
+    def _kept(self) -> ProcessIds:
+        return Launches(self._trace).ids(self._rows(("api_calls", *GPU_WORK)))
 
     @cached_property
-    def _launch_times(self) -> _LaunchTimes:
-        """When the selected work was launched; in a trace without calls, when it began."""
-        return _LaunchTimes(
-            self._rows(("api_calls",) if self._trace.count("api_calls") else GPU_WORK)
-        )
+    def _launch_times(self) -> dict[int, LaunchTimes]:
+        """By process, when the selected work was launched; in a trace without calls, when it began."""
+        has_calls = bool(self._trace.count("api_calls"))
+        times = defaultdict(list)
+        for process, rows in self._rows(("api_calls",) if has_calls else GPU_WORK):
+            threads = rows["thread"] if has_calls else None
+            times[process].append((rows["start"], threads))
+        return {process: LaunchTimes(parts) for process, parts in times.items()}
+
+    def _around_work(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
+        """Ranges and slices of the host with a launch of selected work."""
+        times = self._launch_times.get(process)
+        if times is None:
+            return np.zeros(len(rows), bool)
+        end = rows["end"]
+        end = np.where(end == 0, LATEST, end)  # never ended
+        return times.inside(rows["start"], end, threads_of(table, rows))
 
     def _rows(self, tables: tuple[str, ...]) -> Iterator[tuple[int, np.ndarray]]:
         """The selected rows of tables, whether or not the tables themselves are selected."""
@@ -513,150 +531,3 @@ def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             united.append((start, end))
     return united
-
-
-def _calls_by_stretch(
-    trace: Trace, stretches: _Stretches, ranges: RangesBy | None
-) -> tuple[_IdSet, _IdSet]:
-    """The correlation ids of the API calls that were made in one of the stretches, and of calls outside. With
-    ``ranges``, a call is in the stretches of the thread that owns it. A runtime call
-    and its driver calls share an id; an id of calls on both sides is in the first set if its first call is inside."""
-
-    def calls() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        infos = trace.infos_by_process(("api_calls", *RANGE_TABLES))
-        for process, blocks in enumerate(infos):
-            of_ranges = [
-                info for table in RANGE_TABLES for info in blocks.get(table, ())
-            ]
-            owners = BlockRanges(trace.block, of_ranges, ranges) if ranges else None
-            for info in sorted(
-                blocks.get("api_calls", ()), key=lambda info: info.first_time
-            ):
-                rows = trace.block(info)[0]
-                here = np.ones(len(rows), bool)
-                thread = rows["thread"]
-                if owners:
-                    thread, how = owners.owners_of(rows)
-                    here = how <= ADOPTED
-                yield (
-                    process,
-                    rows,
-                    here
-                    & stretches.touched(process, rows["start"], rows["start"], thread),
-                )
-
-    parts: tuple[list[tuple[int, np.ndarray]], ...] = ([], [])
-    for process, rows, here in calls():
-        ids = rows["correlation"]
-        for part, at in zip(parts, (here, ~here), strict=True):
-            part.append((process, ids[at & (ids != 0)]))
-    inside, outside = map(_IdSet, parts)
-    divided = inside.keys[_among(outside.keys, inside.keys)]
-    if len(divided):
-        first: dict[int, tuple[int, bool]] = {}
-        for process, rows, here in calls():
-            keys = _keys(process, rows["correlation"])
-            at = np.isin(keys, divided)
-            for key, *call in zip(
-                keys[at].tolist(),
-                rows["start"][at].tolist(),
-                here[at].tolist(),
-                strict=True,
-            ):
-                first[key] = min(first.get(key, (call[0], call[1])), (call[0], call[1]))
-        away = np.array(
-            [key for key, (_, here) in first.items() if not here], np.uint64
-        )
-        inside.keys = np.setdiff1d(inside.keys, away)
-    return inside, outside
-
-
-class _IdSet:
-    """A set of ids (32 bits) of processes, from pairs of processes and ids."""
-
-    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        self.keys = _sorted(
-            [np.atleast_1d(_keys(process, ids)) for process, ids in pairs], np.uint64
-        )
-
-    def has(self, process: int, ids: np.ndarray) -> np.ndarray:
-        """A mask of the ids of a process that are in the set."""
-        wanted = _keys(process, ids)
-        if not len(wanted):
-            return np.zeros(0, bool)
-        # Ids of a block are close to each other: search only that range.
-        begin = np.searchsorted(self.keys, wanted.min(), "left")
-        end = np.searchsorted(self.keys, wanted.max(), "right")
-        return _among(self.keys[begin:end], wanted)
-
-
-class _LaunchTimes:
-    """Times of launches by process and thread."""
-
-    def __init__(self, parts: Iterator[tuple[int, np.ndarray]]) -> None:
-        starts: defaultdict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
-        for process, rows in parts:
-            start = rows["start"].astype(np.int64)
-            if "thread" not in (rows.dtype.names or ()):
-                # GPU work has no thread: it may be any thread's.
-                starts[process, -1].append(start)
-                continue
-            threads = np.unique(rows["thread"]).tolist()
-            for thread, at in zip(
-                threads, by_value(rows["thread"], threads), strict=True
-            ):
-                starts[process, thread].append(start[at])
-        self._of: dict[int, dict[int, np.ndarray]] = {}
-        for (process, thread), times in starts.items():
-            self._of.setdefault(process, {})[thread] = _sorted(times, np.int64)
-
-    def inside(
-        self, process: int, rows: np.ndarray, threads: np.ndarray | None
-    ) -> np.ndarray:
-        """A mask of the rows with a launch of their thread inside (start <= time < end); for rows of a whole process,
-        of any thread."""
-        mask = np.zeros(len(rows), bool)
-        start = rows["start"].astype(np.int64)
-        end = rows["end"].astype(np.int64)
-        end[end == 0] = np.iinfo(np.int64).max  # never ended
-        for thread, times in self._of.get(process, {}).items():
-            if thread < 0 or threads is None:
-                mine = np.ones(len(rows), bool)
-            else:
-                mine = (threads == thread) | (threads == 0)
-            first = np.searchsorted(times, start[mine], "left")
-            mask[mine] |= first < np.searchsorted(times, end[mine], "left")
-        return mask
-
-
-def _correlations(parts: Iterable[tuple[int, np.ndarray]]) -> _IdSet:
-    """The correlation ids of rows of processes, without 0, which means an unknown call."""
-    return _IdSet(
-        (process, rows["correlation"][rows["correlation"] != 0])
-        for process, rows in parts
-    )
-
-
-def _keys(process: Any, ids: Any) -> np.ndarray:
-    keys: np.ndarray = np.asarray(process, np.uint64) << np.uint64(32) | np.asarray(
-        ids, np.uint64
-    )
-    return keys
-
-
-def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """A mask of the wanted that are among the keys, which ascend."""
-    if not len(keys):
-        return np.zeros(len(wanted), bool)
-    at = (
-        np.searchsorted(keys, wanted) if len(keys) > 1 else [0]
-    )  # often one device or stream
-    mask: np.ndarray = keys.take(at, mode="clip") == wanted
-    return mask
-
-
-def _sorted(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
-    whole = np.concatenate(parts) if parts else np.zeros(0, dtype)
-    if not (whole[1:] >= whole[:-1]).all():
-        whole.sort()
-    return whole

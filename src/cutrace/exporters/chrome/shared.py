@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...trace import Trace
+from ...trace.launches import Launches
 from ...trace_events import EXTERNAL_KIND, LAUNCHED_AT, STACK
 from .lines import Column, EventArguments, Line, Pieces, members, quoted
 
@@ -102,15 +103,12 @@ class CorrelationIndex:
     as one number."""
 
     def __init__(self, trace: Trace) -> None:
-        keys = [
-            np.unique(self.keys(rows))
+        self._started = Launches(trace).ids(
+            (info.process, rows)
             for name in _STARTED
-            for rows in trace.blocks(name)
-        ]
-        if keys:
-            self._started = np.unique(np.concatenate(keys))
-        else:
-            self._started = np.zeros(0, np.uint64)
+            for info in trace.block_infos(name)
+            for rows in trace.block(info)[:1]
+        )
         externals = [
             rows[rows["kind"] == EXTERNAL_KIND]
             for rows in trace.blocks("external_correlations")
@@ -134,7 +132,7 @@ class CorrelationIndex:
         return out
 
     def starts_work(self, calls: np.ndarray) -> np.ndarray:
-        return find(self._started, self.keys(calls))[0] & (calls["correlation"] > 0)
+        return self._started.has(calls["process"], calls["correlation"])
 
     @staticmethod
     def keys(rows: np.ndarray) -> np.ndarray:

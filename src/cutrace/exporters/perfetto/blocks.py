@@ -10,10 +10,10 @@ import numpy as np
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
+from ...trace.launches import ReadBlock
 from ...trace.rows import never_ended
 from ..base import Progress
 from . import gpu_tables, host_tables
-from .derived.launches import ReadBlock
 from .host_tables import Spool
 from .pipeline import PacketFile
 

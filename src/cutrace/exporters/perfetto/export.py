@@ -318,7 +318,7 @@ class DerivedWork:
                 )
             ]
             wanted = self.projection.active
-            self.launches.calls.launch(columns, *self._counters.launch_queues, wanted)
+            self.launches.kept.launch(columns, *self._counters.launch_queues, wanted)
         self.projection.settle(until)
         if self._replays:
             self._replays.add(parts, queues)

@@ -95,7 +95,7 @@ class RangesOnStreams:
             self._look()
             self._pass_on(np.ones(len(self._ranges), bool))
             return
-        if self._launches.calls.noted > MANY_CALLS:
+        if self._launches.kept.noted > MANY_CALLS:
             self._look()
         if len(self._ranges) + sum(map(len, self._seen)) > self._limit:
             self._look()
@@ -130,7 +130,7 @@ class RangesOnStreams:
         """Find the ranges of the noted work."""
         if not self._threads:
             self._index()
-        for thread, queue, adopted, launched, start, end in self._launches.calls.take():
+        for thread, queue, adopted, launched, start, end in self._launches.kept.take():
             if thread not in self._threads:
                 continue
             if (launched[1:] < launched[:-1]).any():

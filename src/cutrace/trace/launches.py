@@ -1,0 +1,342 @@
+"""Which API call launched which GPU work. All that joins calls and work asks here.
+
+Work has the correlation id of its call, among the calls of its process; id 0 stands for an unknown call. A runtime call
+and the driver calls inside it share an id: the outermost call, which begins first, is the launch.
+
+:class:`Launches` answers for a trace: :meth:`~Launches.outermost` has the call of any work, with all calls in memory,
+:meth:`~Launches.ids` the calls of some work, :meth:`~Launches.divided` those inside and outside of something, and
+:meth:`~Launches.of` those of work that is read in step with them, in bounded memory. :class:`LaunchTimes` says which
+intervals contain a launch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._native import Calls
+from ..runbin.blocks import BlockInfo
+from .ranges import OWN, RANGE_TABLES, BlockRanges, Ranges, RangesBy
+from .rows import by_value, chosen, distinct, time_order
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+#: The number of calls that statistics remember, as a power of two.
+REMEMBERED_BITS = 20
+
+
+@dataclass(frozen=True)
+class LaunchCalls:
+    """The launching API call of each row of GPU work: ``start`` and ``end`` (ns), ``thread`` and ``function``. All are
+    0 where ``known`` is False. ``owner`` and ``how`` are the thread whose ranges the call is in, and how
+    (:class:`cutrace.trace.ranges.Ranges`); without ranges, its own thread."""
+
+    known: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    thread: np.ndarray
+    function: np.ndarray
+    owner: np.ndarray
+    how: np.ndarray
+
+
+class NewestCalls:
+    """The newest ``2**bits`` calls of one process. ``ranges`` says whose ranges the calls are in; ranges have to be
+    added to it before the calls in them."""
+
+    def __init__(self, bits: int, ranges: Ranges | None = None) -> None:
+        #: The kept calls, and the work of each.
+        self.kept = Calls(bits)
+        self._ranges = ranges
+
+    def add(self, calls: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Add rows of ``api_calls``: an array, or columns by name. Returns their owners, and how they own."""
+        thread = calls["thread"]
+        if self._ranges is None:
+            owner = thread
+            how = np.full(len(thread), OWN, np.uint8)
+        else:
+            owner, how = self._ranges.owners(thread, calls["start"])
+        ids = calls["correlation"]
+        functions = calls["function"]
+        self.kept.add(ids, calls["start"], thread, calls["end"], functions, owner, how)
+        return owner, how
+
+    def find(self, correlations: np.ndarray) -> LaunchCalls:
+        """The calls with these ids."""
+        return LaunchCalls(*self.kept.find(correlations))
+
+
+#: Returns the rows of a block with known times, and the rows without.
+ReadBlock = Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]]
+
+
+class CallBlocks(NewestCalls):
+    """The newest calls of one process, read in step with the work that they launched. ``infos`` are the blocks of
+    ``api_calls``."""
+
+    #: The number of calls to read in one step.
+    STEP = 1 << 16
+
+    def __init__(
+        self,
+        read: ReadBlock,
+        infos: Iterable[BlockInfo],
+        bits: int,
+        ranges: BlockRanges | None = None,
+    ) -> None:
+        super().__init__(bits, ranges)
+        self._read = read
+        self._of_blocks = ranges
+        self._unread = deque(sorted(infos, key=lambda info: info.first_time))
+        #: Whether there are any calls.
+        self.known = bool(self._unread)
+
+    def steps(self, until: int) -> Iterator[tuple[int, list[BlockInfo]]]:
+        """The calls that begin before ``until``, in steps. A step is a time, and the blocks to :meth:`read` before
+        looking up work that starts before that time. The last time is ``until``."""
+        blocks: list[BlockInfo] = []
+        while self._unread and self._unread[0].first_time < until:
+            if sum(info.rows for info in blocks) > self.STEP:
+                yield self._unread[0].first_time, blocks
+                blocks = []
+            blocks.append(self._unread.popleft())
+        yield until, blocks
+
+    def read_until(self, until: int) -> None:
+        """Read the calls that begin before ``until``."""
+        for _, blocks in self.steps(until):
+            for info in blocks:
+                self.read(info)
+
+    def read(self, info: BlockInfo) -> None:
+        """Add the calls of a block, after the ranges that they are in."""
+        rows = self._read(info)[0]
+        if not len(rows):
+            return
+        if self._of_blocks is not None:
+            self._of_blocks.advance(int(rows["start"].max()) + 1)
+        self.added(rows, *self.add(rows))
+
+    def added(self, rows: np.ndarray, owner: np.ndarray, how: np.ndarray) -> None:
+        """Note calls that were read, their owners, and how they own."""
+
+
+class ProcessIds:
+    """A set of ids (32 bits) of processes, from pairs of processes and ids."""
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        parts = [np.atleast_1d(_keys(process, ids)) for process, ids in pairs]
+        self.keys = _sorted(parts, np.uint64)
+
+    def has(self, process: Any, ids: np.ndarray) -> np.ndarray:
+        """A mask of the ids that are in the set. ``process`` is that of all ids, or of each."""
+        wanted = _keys(process, ids)
+        if not len(wanted):
+            return np.zeros(0, bool)
+        # Ids of a block are close to each other: search only that range.
+        begin = np.searchsorted(self.keys, wanted.min(), "left")
+        end = np.searchsorted(self.keys, wanted.max(), "right")
+        return _among(self.keys[begin:end], wanted)
+
+
+@dataclass(frozen=True)
+class OwnedCalls:
+    """Rows of ``api_calls`` of one ``process``: the thread whose ranges each call is in (``owner``), and ``how``."""
+
+    process: int
+    rows: np.ndarray
+    owner: np.ndarray
+    how: np.ndarray
+
+
+class Launches:
+    """The API calls of a trace, and the GPU work that they launched."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def outermost(self) -> OutermostLaunches:
+        """The launching calls of the whole trace, in memory."""
+        return OutermostLaunches(_outermost(self._trace))
+
+    def of(self, process: int, bits: int) -> CallBlocks:
+        """The newest ``2**bits`` calls of a process."""
+        trace = self._trace
+        infos = trace.infos_by_process(("api_calls",))[process]
+        return CallBlocks(trace.block, infos.get("api_calls", ()), bits)
+
+    def ids(self, rows_of: Iterable[tuple[Any, np.ndarray]]) -> ProcessIds:
+        """The ids of the known calls of some work, or of some calls: pairs of a process and rows."""
+        return ProcessIds(
+            (process, distinct(rows["correlation"][rows["correlation"] != 0]))
+            for process, rows in rows_of
+        )
+
+    def divided(
+        self, inside: Callable[[OwnedCalls], np.ndarray], by: RangesBy | None
+    ) -> tuple[ProcessIds, ProcessIds]:
+        """The ids of the calls that are ``inside``, which returns a mask, and of the others. ``by`` is None for calls
+        that their own threads own. Ids of calls on both sides are in the first set if the outermost call is inside."""
+        here = []
+        away = []
+        for calls in self._owned(by):
+            mask = inside(calls)
+            here.append((calls.process, calls.rows[mask]))
+            away.append((calls.process, calls.rows[~mask]))
+        ids_here = self.ids(here)
+        ids_away = self.ids(away)
+        both = ids_here.keys[_among(ids_away.keys, ids_here.keys)]
+        if len(both):
+            ids_here.keys = np.setdiff1d(
+                ids_here.keys, _outermost_is_away(self._owned(by), inside, both)
+            )
+        return ids_here, ids_away
+
+    def _owned(self, by: RangesBy | None) -> Iterator[OwnedCalls]:
+        """All calls, by process, in rising times of blocks."""
+        trace = self._trace
+        infos_of = trace.infos_by_process(("api_calls", *RANGE_TABLES))
+        for process, infos in enumerate(infos_of):
+            ranges = None
+            if by:
+                of_ranges = [i for t in RANGE_TABLES for i in infos.get(t, ())]
+                ranges = BlockRanges(trace.block, of_ranges, by)
+            calls = infos.get("api_calls", ())
+            for info in sorted(calls, key=lambda info: info.first_time):
+                rows = trace.block(info)[0]
+                if ranges:
+                    owner, how = ranges.owners_of(rows)
+                else:
+                    owner = rows["thread"]
+                    how = np.full(len(rows), OWN, np.uint8)
+                yield OwnedCalls(process, rows, owner, how)
+
+
+def _outermost_is_away(
+    owned: Iterable[OwnedCalls],
+    inside: Callable[[OwnedCalls], np.ndarray],
+    keys: np.ndarray,
+) -> np.ndarray:
+    """Those of some keys whose outermost call is not inside."""
+    first: dict[int, tuple[int, bool]] = {}
+    for calls in owned:
+        mine = _keys(calls.process, calls.rows["correlation"])
+        at = np.isin(mine, keys)
+        times = calls.rows["start"][at].tolist()
+        places = zip(times, inside(calls)[at].tolist(), strict=True)
+        for key, place in zip(mine[at].tolist(), places, strict=True):
+            first[key] = min(first.get(key, place), place)
+    away = [key for key, (_, here) in first.items() if not here]
+    return np.array(away, np.uint64)
+
+
+class OutermostLaunches:
+    """The outermost ``calls`` of a trace: rows of ``api_calls``, ascending by start (``starts``, ns, int64)."""
+
+    def __init__(self, calls: np.ndarray) -> None:
+        self.calls = calls
+        self.starts = calls["start"].astype(np.int64)
+        keys = _keys(calls["process"], calls["correlation"])
+        self._ids, self._at = np.unique(keys, return_index=True)
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """The index of the call of each row of work, -1 if it was not recorded."""
+        if not len(self._ids) or not len(rows):
+            return np.full(len(rows), -1, np.int64)
+        keys = _keys(rows["process"], rows["correlation"])
+        place = np.minimum(np.searchsorted(self._ids, keys), len(self._ids) - 1)
+        known = (self._ids[place] == keys) & (rows["correlation"] != 0)
+        call: np.ndarray = np.where(known, self._at[place], -1)
+        return call
+
+
+def _outermost(trace: Trace) -> np.ndarray:
+    """The outermost API calls, ascending by start. Calls without an id are in no other call."""
+    calls: np.ndarray = trace.api_calls
+    start = calls["start"].astype(np.int64)
+    end = calls["end"].astype(np.int64)
+    key = _keys(calls["process"], calls["correlation"])
+    correlated = calls["correlation"] != 0
+    if len(np.unique(key[correlated])) == int(correlated.sum()):
+        by_start = time_order(start)
+        if by_start is None:
+            return calls
+        return chosen(calls, by_start)
+    domain = trace.functions[calls["function"]]["domain"].astype(np.int64)
+    order = np.lexsort((-domain, -end, start))
+    key = key[order]
+    correlated = correlated[order]
+    _, first = np.unique(key, return_index=True)
+    outer = ~correlated
+    outer[first] = True
+    return chosen(calls, order[outer])
+
+
+class LaunchTimes:
+    """When threads launched. ``parts`` are starts of launches (ns) and their threads; None if these are not known."""
+
+    def __init__(self, parts: Iterable[tuple[np.ndarray, np.ndarray | None]]) -> None:
+        of_any: list[np.ndarray] = []
+        of_threads: dict[int, list[np.ndarray]] = {}
+        for starts, threads in parts:
+            starts = starts.astype(np.int64)
+            if threads is None:
+                of_any.append(starts)
+                continue
+            numbers = distinct(threads).tolist()
+            for number, at in zip(numbers, by_value(threads, numbers), strict=True):
+                of_threads.setdefault(number, []).append(starts[at])
+        #: By thread, the times of its launches, ascending; those of unknown threads under None.
+        self._of: dict[int | None, np.ndarray] = {
+            thread: _sorted(times, np.int64) for thread, times in of_threads.items()
+        }
+        if of_any:
+            self._of[None] = _sorted(of_any, np.int64)
+
+    def inside(
+        self, starts: np.ndarray, ends: np.ndarray, threads: np.ndarray | None
+    ) -> np.ndarray:
+        """A mask of the intervals (ns, start <= t < end) with a launch of their thread inside; for thread 0, or without
+        ``threads``, of any thread."""
+        mask = np.zeros(len(starts), bool)
+        starts = starts.astype(np.int64)
+        ends = ends.astype(np.int64)
+        for thread, times in self._of.items():
+            if thread is None or threads is None:
+                mine = np.ones(len(starts), bool)
+            else:
+                mine = (threads == thread) | (threads == 0)
+            first = np.searchsorted(times, starts[mine], "left")
+            mask[mine] |= first < np.searchsorted(times, ends[mine], "left")
+        return mask
+
+
+def _keys(process: Any, ids: Any) -> np.ndarray:
+    high = np.asarray(process, np.uint64) << np.uint64(32)
+    keys: np.ndarray = high | np.asarray(ids, np.uint64)
+    return keys
+
+
+def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """A mask of the wanted that are among the keys, which ascend."""
+    if not len(keys):
+        return np.zeros(len(wanted), bool)
+    if len(keys) > 1:
+        at = np.searchsorted(keys, wanted)
+    else:
+        at = np.zeros(1, np.int64)  # often one device or stream
+    mask: np.ndarray = keys.take(at, mode="clip") == wanted
+    return mask
+
+
+def _sorted(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+    whole = np.concatenate(parts) if parts else np.zeros(0, dtype)
+    if not (whole[1:] >= whole[:-1]).all():
+        whole.sort()
+    return whole
