@@ -436,6 +436,68 @@ def test_a_slice_of_a_test_can_be_sliced_by_it_again(tmp_path):
         assert contents(again) == contents(once)
 
 
+# Tests and ranges together
+
+
+def capture_of_tests_with_ranges(path: Path) -> Path:
+    """Two tests, each with launches every 50 ns in two threads; ranges inside of, around, across and between the tests,
+    some of them overlapping; and another process with ranges of the same times, of which no test is known."""
+    with Capture(path.with_suffix(".0"), pid=100, parent_pid=1) as c:
+        kernel = c.launch("k")
+        for name, start, stop in (("t.py::a", 1000, 2000), ("t.py::b", 3000, 4000)):
+            c.mark(begin("test", name), start, source=1)
+            c.mark(end("test", name), stop, source=1)
+        for number, time in enumerate(range(500, 5000, 50), 1):
+            for thread in (7, 8):
+                c.api("cudaLaunchKernel", time + thread, time + 20, correlation=10 * number + thread, thread=thread)
+                c.kernel(kernel, 10_000 + time + thread, 10_000 + time + 20, correlation=10 * number + thread)
+        for start, stop in (
+            (600, 1100),
+            (1200, 1300),
+            (1250, 1400),
+            (1900, 3100),
+            (2300, 2400),
+            (3500, 3500),
+            (3700, 9000),
+        ):
+            c.push_pop("part", start, stop, thread=7)
+    with Capture(path.with_suffix(".1"), pid=200, parent_pid=1) as c:
+        c.push_pop("part", 1500, 1800, thread=7)
+    return join(path, [path.with_suffix(".0"), path.with_suffix(".1")])
+
+
+@pytest.mark.parametrize("by", ["adopted", "own"])
+@pytest.mark.parametrize("test", [["t.py::a"], ["t.py::b"], ["t.py::*"]])
+def test_a_range_of_a_test_is_what_lies_in_both(tmp_path, test, by):
+    path = capture_of_tests_with_ranges(tmp_path / "a.bin")
+    tests = {"t.py::a": (1000, 2001), "t.py::b": (3000, 4001)}
+    windows = [times for name, times in tests.items() if test in ([name], ["t.py::*"])]
+    with load(path) as trace:
+        ranges = [r for r in rows(trace, "nvtx_ranges") if r["process"] == 0]
+        expected = [
+            kernel
+            for kernel in rows(trace, "kernels")
+            for call in [outermost(trace)[0, kernel["correlation"]]]
+            if any(start <= call["start"] - ORIGIN < stop for start, stop in windows)
+            and any(r["start"] <= call["start"] < r["end"] for r in ranges)
+            and (by == "adopted" or call["thread"] == 7)
+        ]
+    assert expected
+    same(sliced(path, tmp_path, test=test, nvtx=["part"], ranges=by), "kernels", expected)
+
+
+def test_ranges_outside_of_a_test_leave_nothing_of_it(tmp_path):
+    path = capture_of_tests(tmp_path / "a.bin")
+    with Capture(tmp_path / "more.bin", pid=100, parent_pid=1) as c:
+        c.mark(begin("test", "t"), 1000, source=1)
+        c.mark(end("test", "t"), 2000, source=1)
+        c.push_pop("part", 2100, 2200)
+        c.api("cudaLaunchKernel", 2150, 2160, correlation=1)
+        c.kernel(c.launch("k"), 2170, 2180, correlation=1)
+    with pytest.raises(CutraceError, match="nothing is selected"):
+        cut(tmp_path / "more.bin", path, Conditions(test=["t"], nvtx=["part"]))
+
+
 # Where it ran
 
 
@@ -573,6 +635,35 @@ def test_a_process_is_a_pid_an_index_or_a_name_and_the_others_are_gone(tmp_path)
         assert [(p.pid, p.name) for p in found.processes] == [(300, "rank1")]
         assert [r["launch"][0] for r in rows(found, "kernels")] == ["of rank1"]
         assert "of rank0" not in list(found.strings)
+
+
+def test_without_calls_ranges_are_kept_around_the_work_itself(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        kept, left = c.launch("kept"), c.launch("left")
+        c.kernel(kept, 100, 200)
+        c.kernel(left, 600, 700)
+        c.push_pop("around the kept one", 50, 300, thread=7)
+        c.push_pop("begins with it", 100, 110, thread=8)
+        c.push_pop("ends with its begin", 90, 100, thread=9)
+        c.push_pop("inside it", 120, 150)
+        c.push_pop("around the other one", 500, 800)
+    found = sliced(tmp_path / "a.bin", tmp_path, kernel=["kept"])
+    names = ["around the kept one", "begins with it"]
+    assert sorted(r["name"] for r in rows(found, "nvtx_ranges")) == names
+
+
+def test_moved_memory_belongs_to_both_of_its_gpus(tmp_path):
+    pairs = [(0, 1), (1, 0), (2, 0), (0, 2), (1, 2), (0xFFFFFFFF, 1), (1, 0xFFFFFFFF), (0xFFFFFFFF, 0)]
+    with Capture(tmp_path / "a.bin") as c:
+        for device in range(3):
+            c.device(device, uuid=bytes(range(device, device + 16)))
+        for number, (source, destination) in enumerate(pairs):
+            c.add("unified_memory", start=ORIGIN + number, end=ORIGIN + 9, source_device=source,
+                  destination_device=destination)  # fmt: skip
+    for device in range(3):
+        found = sliced(tmp_path / "a.bin", tmp_path, gpu=[str(device)])
+        moved = [(r["source_device"], r["destination_device"]) for r in rows(found, "unified_memory")]
+        assert moved == [pair for pair in pairs if device in pair]
 
 
 # Tables
