@@ -27,7 +27,11 @@ _EXTERNAL = '<if external_id>"External id":<int external_id>,<end>'
 _WHERE = '"device":<int device>,"context":<int context>,"stream":<int stream>,"correlation":<int correlation>'
 _OF_WORK = _WHERE + "<blob launched>"
 _GRAPH = '<if graphed>,"graph id":<int graph>,"graph node id":<int graph_node><blob created><end>'
-_ARROW = ',\n{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}'
+# Work without a known call has no arrow.
+_ARROW = (
+    '<if correlation>,\n{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":<int arrow>'
+    '<blob where>,"ts":<us start>}<end>'
+)
 
 _KERNEL = Line(
     ",\n"

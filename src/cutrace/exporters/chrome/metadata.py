@@ -10,6 +10,7 @@ import numpy as np
 from ...runbin.layout import TABLES
 from ...trace import Trace
 from ...trace_events import DEVICE_PROPERTIES, MISSING, OWN
+from ...units import count_of
 from .lines import dumped, quoted
 from .shared import WAITS, PidTid, as_dict, offset_of
 
@@ -49,7 +50,7 @@ def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
     """The key after the events, which says what is missing."""
     sentences = [*trace.quality.sentences()]
     sentences += [
-        f"{count:,} rows of {name} are not in this file: it has no events for them"
+        f"left out, for lack of events for them: {count_of(count, 'row')} of {name}"
         for name, count in unsupported.items()
     ]
     if sentences:
