@@ -345,6 +345,106 @@ class TestRecords:
         # What the waits say of the event that they wait for.
         assert trace.cuda_events[["event", "event_record", "stream", "correlation"]].tolist() == [(4, 8, 13, 8)]
 
+    def test_the_memory_of_a_copy_is_in_its_name(self, load: Callable[..., Trace]) -> None:
+        names = {
+            "Memcpy HtoD (Pinned -> Device)": (1, 2, 3), "Memcpy DtoH (Device -> Pageable)": (2, 3, 1),
+            "Memcpy DtoD (Device -> Device)": (8, 3, 3), "Memcpy Odd (Device -> Elsewhere)": (0, 3, 0),
+            "copy": (0, 0, 0),
+        }  # fmt: skip
+        copies = (
+            changed(KERNEL, cat="gpu_memcpy", name=name, ts=2e9 + 10 * at, args={"bytes": size})
+            for at, (name, size) in enumerate(zip(names, (5, 6, 7, 8, -1), strict=True))
+        )
+        trace = load(CALL, *copies)
+        columns = ["kind", "source_memory", "destination_memory", "bytes", "source_device", "peer_context"]
+        assert trace.memcpys[columns].tolist() == [
+            (*kinds, size, 0, 0) for kinds, size in zip(names.values(), (5, 6, 7, 8, 0), strict=True)
+        ]
+        told = next(a for a in trace.imports[0].accounts if a.what == "names of copies")
+        assert told.left["without a known kind of copy"].count == 1
+
+    def test_a_copy_names_the_context_of_the_other_device(self, load: Callable[..., Trace]) -> None:
+        arguments = {"fromDevice": 0, "inDevice": 0, "toDevice": 1, "fromContext": 4, "inContext": 4, "toContext": 5}
+        copy = changed(KERNEL, cat="gpu_memcpy", name="Memcpy PtoP (Device -> Device)", args=arguments)
+        row = load(CALL, copy).memcpys[0]
+        names = ("device", "context", "source_device", "destination_device", "peer_context")
+        assert tuple(row[list(names)].tolist()) == (0, 4, 0, 1, 5)
+
+    def test_the_memory_of_a_fill_is_in_its_name(self, load: Callable[..., Trace]) -> None:
+        fills = (
+            changed(KERNEL, cat="gpu_memset", name=name, ts=2e9 + 10 * at, args={"bytes": at})
+            for at, name in enumerate(("Memset (Device)", "Memset (Managed)", "Memset (Elsewhere)", "fill"))
+        )
+        trace = load(CALL, *fills)
+        assert trace.memsets[["memory", "bytes"]].tolist() == [(3, 0), (5, 1), (0, 2), (0, 3)]
+        told = next(a for a in trace.imports[0].accounts if a.what == "names of memory fills")
+        assert told.left["without a known kind of memory"].count == 1
+
+    def test_recordings_of_events_are_slices_and_rows(self, load: Callable[..., Trace]) -> None:
+        event = changed(KERNEL, cat="cuda_event", name="Event Record", args={"event_id": 4, "correlation": 8})
+        annotation = changed(KERNEL, cat="gpu_user_annotation", name="forward", args={"correlation": 9})
+        trace = load(CALL, event, annotation)
+        columns = ["event", "event_record", "stream", "context", "correlation"]
+        assert trace.cuda_events[columns].tolist() == [(4, 8, 7, 1, 8)]
+        assert sorted(trace.gpu_slices[["kind", "correlation"]].tolist()) == [(0, 8), (1, 9)]
+
+    def test_memory_of_the_framework_is_counters_of_its_device(self, load: Callable[..., Trace]) -> None:
+        memory = {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 10, "tid": 11}
+        totals = {"Total Allocated": 7, "Total Reserved": 9}
+        trace = load(
+            CALL,
+            memory | {"ts": 2e9, "args": totals | {"Device Type": 1, "Device Id": 2, "Bytes": 5}},
+            memory | {"ts": 2e9 + 1, "args": {"Total Allocated": 8, "Device Type": 0, "Device Id": -1}},
+        )
+        rows = trace.counters
+        found = zip(trace.strings.take(rows["name"]), rows["value"].tolist(), rows["device"].tolist(), strict=True)
+        assert sorted(found) == [
+            ("Total Allocated", 7.0, 2),
+            ("Total Allocated", 8.0, 0xFFFF),
+            ("Total Reserved", 9.0, 2),
+        ]
+        assert set(trace.strings.take(rows["unit"])) == {"bytes"}
+        assert len(trace.instants) == 2
+
+    def test_external_ids_belong_to_calls_with_a_correlation_id(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            CALL,
+            changed(CALL, ts=2e9 + 5, args={"correlation": 0, "External id": 4}),
+            changed(CALL, ts=2e9 + 9, args={"correlation": 6, "External id": None}),
+            changed(KERNEL, args={"correlation": 7, "External id": 8}),
+        )
+        columns = ["external", "correlation", "kind"]
+        assert sorted(trace.external_correlations[columns].tolist()) == [(3, 5, 0xFFFF), (8, 7, 0xFFFF)]
+
+    def test_work_without_arguments_is_on_the_device_and_stream_of_its_line(self, load: Callable[..., Trace]) -> None:
+        bare = {key: value for key, value in KERNEL.items() if key != "args"}
+        trace = load(CALL, bare | {"pid": 3, "tid": "stream 9"}, bare | {"pid": 3, "tid": "the stream", "ts": 2e9 + 90})
+        assert trace.kernels[["device", "stream", "context", "correlation"]].tolist() == [(3, 9, 0, 0), (3, 0, 0, 0)]
+
+    def test_gpus_are_described(self, load: Callable[..., Trace]) -> None:
+        gpu = {
+            "id": 1, "name": "NVIDIA H100", "totalGlobalMem": 80, "computeMajor": 9, "computeMinor": 0, "numSms": 132,
+            "maxThreadsPerMultiprocessor": 2048, "warpSize": 32, "sharedMemPerBlock": -1, "colour": "green",
+        }  # fmt: skip
+        versions = {"cuda_driver_version": 12080, "cuda_runtime_version": 12040, "cupti_version": 24}
+        trace = load(CALL, deviceProperties=[gpu, {"name": "no id"}, {"id": 1 << 16}, 5], **versions)
+        (row,) = trace.devices
+        fields = ["device", "memory", "compute_major", "compute_minor", "multiprocessors", "warp_size",
+                  "max_threads_per_multiprocessor", "max_warps_per_multiprocessor", "shared_per_block"]  # fmt: skip
+        assert row[fields].tolist() == (1, 80, 9, 0, 132, 32, 2048, 64, 0)
+        assert trace.strings[row["name"]] == "NVIDIA H100"
+        left = {a.what: sum(t.count for t in a.left.values()) for a in trace.imports[0].accounts if a.left}
+        assert (left["devices"], left["device property colour"], left["device property sharedMemPerBlock"]) == (3, 1, 1)
+        info = trace.processes[0].info
+        names = ("driver_version", "runtime_version", "cupti_version")
+        assert [info[name] for name in names] == [12080, 12040, 24]
+
+    @pytest.mark.parametrize(("base", "wall"), [(None, None), (1_700_000_000_000_000_000, 1_700_000_002_000_000_000)])
+    def test_the_wall_clock_is_that_of_the_file(self, load: Callable[..., Trace], base: int, wall: int) -> None:
+        others = {} if base is None else {"baseTimeNanoseconds": base}
+        trace = load(changed(CALL, ts=2e6), **others)
+        assert trace.clocks["realtime"].tolist() == ([] if wall is None else [wall])
+
     def test_a_copy_between_devices(self, load: Callable[..., Trace]) -> None:
         arguments = {"fromDevice": 1, "inDevice": 0, "toDevice": 0, "fromContext": 5, "inContext": 4, "toContext": 4}
         copy = changed(KERNEL, cat="gpu_memcpy", name="Memcpy PtoP (Device -> Device)", args=arguments | {"bytes": 8})

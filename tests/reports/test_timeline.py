@@ -140,3 +140,55 @@ def test_the_slices_that_are_left_out_are_one_slice_for_each_run(tmp_path):
     ]  # fmt: skip
     assert picture.styles[lane.slices[0][2]].detail == "left out; 15ns in all"
     assert picture.left_out == 18
+
+
+def test_each_call_and_its_work_have_a_number_of_their_own(tmp_path):
+    with Capture(tmp_path / "a.bin") as made:
+        kernel = made.launch("k")
+        for number in range(1, 4):
+            made.api("cudaLaunchKernel", 100 * number, 100 * number + 10, correlation=number)
+            made.kernel(kernel, 1000 * number, 1000 * number + 500, correlation=number)
+        made.kernel(kernel, 8000, 8500, correlation=3)
+        made.api("cudaMalloc", 900, 950)
+        made.kernel(kernel, 9000, 9500)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        calls, work = timeline(trace, whole(trace)).lanes
+    assert [s[4] for s in calls.slices] == [1, 2, 3, 0]
+    assert [s[4] for s in work.slices] == [1, 2, 3, 3, 0]
+
+
+def test_slices_say_what_they_are_in_full(tmp_path):
+    with Capture(tmp_path / "a.bin") as made:
+        made.device()
+        made.context()
+        made.thread(100, "main")
+        made.add("resource_names", kind=1, object=8, context=1, name="copies")
+        shape = {"grid": (2, 3, 4), "block": (5, 6, 7), "registers": 40}
+        made.kernel(made.launch("_Z4axpyPf", static_shared=1024, dynamic_shared=1024, **shape), 100, 200)
+        made.kernel(made.launch("plain", **shape), 300, 400)
+        made.memcpy(500, 600, 2048, kind=1, stream=8)
+        made.memset(700, 800, 512, value=7, stream=8)
+        made.work("graph_launches", 900, 950, graph=3)
+        made.api("cudaLaunchKernel", 10, 20, status=700)
+        made.api("cudaStreamSynchronize", 30, 60)
+        made.push_pop("step", 0, 90, domain="lib")
+        made.mark("tick", 40)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        picture = timeline(trace, whole(trace))
+    lanes = {(lane.group, lane.title): [picture.styles[s[2]] for s in lane.slices] for lane in picture.lanes}
+    shown = {place: [(s.kind, s.name, s.detail) for s in styles] for place, styles in lanes.items()}
+    size = "grid 2 x 3 x 4, block 5 x 6 x 7, 40 registers"
+    assert shown == {
+        ("main (thread 100)", "NVTX"): [("nvtx", "step", "domain lib"), ("mark", "tick", "")],
+        ("main (thread 100)", "CUDA API"): [
+            ("api", "cudaLaunchKernel", "returned error 700"), ("wait", "cudaStreamSynchronize", ""),
+        ],
+        ("NVIDIA H200 (0)", "stream 7"): [
+            ("kernel", "axpy", f"{size}\n2 KiB shared\naxpy(float*)"), ("kernel", "plain", size),
+            ("graph", "graph 3", "a whole CUDA graph"),
+        ],
+        ("NVIDIA H200 (0)", "copies"): [
+            ("copy", "copy from host to device", "2 KiB, pageable to device"), ("fill", "fill", "512 B with 0x7"),
+        ],
+    }  # fmt: skip
+    assert picture.span_ns == 951, "one nanosecond more than the last end"
