@@ -107,7 +107,9 @@ def test_the_core_works_without_any_extra(site, tmp_path):
 
 THEIRS = '''
 import click
-from cutrace.analysis.reports import statistic, summed, text_column
+from cutrace.analysis.collection import Grouping, Timed, fields
+from cutrace.analysis.statistic import Statistic, count_column, text_column
+from cutrace.analysis.statistics.kernels import KERNELS
 from cutrace.exporters.base import Exporter
 from cutrace.plugins import Verb, hookimpl
 
@@ -151,7 +153,14 @@ def cutrace_verbs():
 
 @hookimpl
 def cutrace_statistics():
-    return [summed("their_sum", "Kernels, as they see them", "kernels", text_column("kernel", "name"))]
+    of_streams = Grouping(
+        ("kernels",), key=fields("stream"), row=lambda context, key, time: Timed(f"stream {key[0]}", time)
+    )
+    stream = text_column("stream", "name")
+    return [
+        Statistic("their_sum", "Kernels, as they see them", KERNELS, (text_column("kernel", "name"),), spread="time"),
+        Statistic("their_streams", "Kernels by stream", of_streams, (stream, count_column("kernels", "time.count"))),
+    ]
 '''
 
 
@@ -191,6 +200,13 @@ def test_a_package_adds_a_statistic(theirs, tmp_path):
     assert done.returncode == 0
     own = theirs("stats", "--report", "cuda_gpu_kern_sum", "--format", "csv", "a.bin")
     assert done.stdout.splitlines()[1:] == own.stdout.splitlines()[1:]
+
+
+def test_a_package_collects_what_the_core_does_not(theirs, tmp_path):
+    small_capture(tmp_path / "a.bin")
+    done = theirs("stats", "--report", "their_streams", "--format", "csv", "a.bin")
+    assert done.stdout == "stream,kernels\nstream 7,2\n"
+    assert "Kernels by stream" in theirs("stats", "a.bin").stdout
 
 
 def test_a_package_adds_an_importer_and_an_exporter(theirs, tmp_path):

@@ -9,8 +9,9 @@ import pytest
 
 import cutrace
 from captures import DATA, Capture
-from cutrace.analysis.collectors import collect
-from cutrace.analysis.stats import StatsOptions
+from cutrace.analysis.context import StatsOptions
+from cutrace.analysis.statistics.host import HOST_SLICES
+from cutrace.analysis.statistics.nvtx import RANGE_SHARES, RANGES
 from cutrace.exporters.perfetto.host_tables import HostEvents
 from cutrace.slicing import Conditions, cut
 from pftrace import decode
@@ -86,7 +87,7 @@ def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def _stats(path: Path, by: str) -> Counter[str]:
     with cutrace.load(path) as trace:
-        found = collect(trace, ["ranges"], StatsOptions(ranges=by)).ranges
+        found = RANGES.of(trace, StatsOptions(ranges=by))
     times: Counter[str] = Counter()
     for use in found:
         times[use.name] += use.projected.gpu_ns
@@ -160,7 +161,7 @@ def test_all_outputs_give_a_range_the_same_work(capture, by, tmp_path):
 
 def test_the_shares_of_gpu_time_are_those_of_the_rule(capture):
     with cutrace.load(capture) as trace:
-        found = collect(trace, ["range_shares"]).range_shares
+        found = RANGE_SHARES.of(trace)
         shares = {share.how: (share.operations, share.gpu_ns) for share in found}
         work = pieces(trace)
     for how in ("own", "adopted", "several", "none"):
@@ -215,8 +216,8 @@ def test_annotations_of_other_tools_adopt_work_too(tmp_path):
     """In a trace of torch.profiler, the operators of the backward pass are in no annotation of their thread."""
     source = DATA / "kineto-torch2.11-h200-transformer.json.gz"
     with cutrace.load(source) as trace:
-        shares = {share.how: share.gpu_ns for share in collect(trace, ["range_shares"]).range_shares}
-        annotations = [use for use in collect(trace, ["host"]).host if use.kind == "annotation"]
+        shares = {share.how: share.gpu_ns for share in RANGE_SHARES.of(trace)}
+        annotations = [use for use in HOST_SLICES.of(trace) if use.kind == "annotation"]
     assert shares["adopted"] > 0
     flame = cutrace.flame(source).root
     for use in annotations:

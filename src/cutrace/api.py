@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Literal, overload
 from . import conversion
 from ._native import demangle as _demangle
 from .analysis import reports
-from .analysis.collectors import collect
+from .analysis.collection import Collected, collect
+from .analysis.context import StatsOptions
 from .analysis.names import normalize_kernel
-from .analysis.stats import Stats, StatsOptions
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
 from .errors import CutraceError, did_you_mean
 from .golden.captures import (
-    PARTS,
+    COMPARED,
     CaptureComparison,
     CaptureRules,
     compare_captures,
@@ -254,9 +254,9 @@ def diff(
     """
     rules = CaptureRules(parse_aspects(fail_on), parse_tolerances(tolerance))
 
-    def collected(source: Source) -> tuple[Stats, tuple[str, ...]]:
+    def collected(source: Source) -> tuple[Collected, tuple[str, ...]]:
         with opened(source, clock=clock) as trace:
-            return collect(trace, PARTS), tuple(trace.quality.sentences())
+            return collect(trace, COMPARED), tuple(trace.quality.sentences())
 
     # In threads: reading and counting run in NumPy, which releases Python's lock.
     with ThreadPoolExecutor(2) as pool:

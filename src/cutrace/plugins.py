@@ -21,7 +21,7 @@ package that cannot be loaded is named in a warning and skipped. Such a package 
 
     @hookimpl
     def cutrace_statistics():
-        return [MY_STATISTIC]  # cutrace.analysis.reports.ReportSpec
+        return [MY_STATISTIC]  # cutrace.analysis.statistic.Statistic
 
     @hookimpl
     def cutrace_batch_reports():
@@ -59,7 +59,7 @@ _ATTRIBUTES = {
     "cutrace_importers": ("name", "description", "recognizes", "read"),
     "cutrace_exporters": ("name", "description", "suffixes", "folder", "__call__"),
     "cutrace_verbs": ("name", "help", "command"),
-    "cutrace_statistics": ("name", "title", "parts", "table", "usual", "options"),
+    "cutrace_statistics": ("name", "title", "collections", "table", "usual", "options"),
     "cutrace_batch_reports": ("name", "title", "needs"),
 }
 

@@ -10,9 +10,8 @@ import pytest
 import captures
 import cutrace
 from cutrace import CutraceError
-from cutrace.analysis.call_stacks import OutermostCalls
 from cutrace.analysis.calls import call_kind
-from cutrace.analysis.collectors import collect
+from cutrace.analysis.statistics.stacks import STACKS, OutermostCalls
 from support import cutrace as run
 from support import refused
 
@@ -30,7 +29,7 @@ def sums(path):
             (use.kind, *(frame.place for frame in use.frames)): (
                 use.calls, use.api_ns, use.operations, use.gpu_ns, use.bytes
             )
-            for use in collect(trace, ["stacks"]).stacks
+            for use in STACKS.of(trace)
         }  # fmt: skip
 
 

@@ -10,8 +10,12 @@ import pytest
 import cutrace
 from captures import DATA, ORIGIN, Capture, join, named, replays, training_steps
 from cutrace.analysis import sweep
-from cutrace.analysis.collectors import collect
+from cutrace.analysis.collection import collect
 from cutrace.analysis.flame import Frame, flame
+from cutrace.analysis.statistics.copies import MEMORY_OPERATIONS
+from cutrace.analysis.statistics.graphs import GRAPHS
+from cutrace.analysis.statistics.kernels import KERNELS
+from cutrace.analysis.statistics.nvtx import RANGES
 from cutrace.trace.origins import NODE_FIELDS
 
 FILES = sorted(path for pattern in ("*.bin", "kineto*") for path in DATA.glob(pattern))
@@ -29,8 +33,8 @@ def own(root: Frame) -> Counter:
 
 def test_totals_are_those_of_the_statistics(capture):
     with cutrace.load(capture) as trace:
-        root, stats = flame(trace), collect(trace, ["kernels", "memory_operations", "graphs"])
-    by_kind = {"kernel": stats.kernels, "copy": stats.memory_operations, "graph": stats.graphs}
+        root, stats = flame(trace), collect(trace, [KERNELS, MEMORY_OPERATIONS, GRAPHS])
+    by_kind = {"kernel": stats[KERNELS], "copy": stats[MEMORY_OPERATIONS], "graph": stats[GRAPHS]}
     leaves = [frames[-1] for frames in root.walk() if frames[-1].kind != "range"]
     assert not any(leaf.children for leaf in leaves)
     found = Counter()
@@ -48,13 +52,13 @@ def test_work_is_in_all_ranges_around_its_launch(capture):
     """
     want, found = Counter(), Counter()
     with cutrace.load(capture) as trace:
-        root, stats = flame(trace), collect(trace, ["ranges"])
+        root, stats = flame(trace), collect(trace, [RANGES])
         for table in NODE_FIELDS if trace.origins else ():
             rows = getattr(trace, table)
             paths = trace.origins.path_of[trace.origins.of(0, table, rows)]
             for path, time in zip(paths.tolist(), (rows["end"] - rows["start"]).tolist(), strict=True):
                 want.update(dict.fromkeys(trace.origins.paths[path], time))
-    for use in stats.ranges:
+    for use in stats[RANGES]:
         want[(f"{use.domain}:" if use.domain else "") + (use.name or "(unnamed)")] += use.projected.gpu_ns
     for frames in root.walk():
         if frames[-1].kind == "range" and frames[-1].name in want:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import cutrace
-from captures import ORIGIN, Capture, training_steps
+from captures import DATA, ORIGIN, Capture, named, training_steps
 from contents import rows
 from cutrace.analysis.reports import tables
 from cutrace.trace import Trace
-from support.plain_stats import gpu, idle, streams, union, work
+from support.plain_stats import GPU_TABLES, Work, gpu, idle, queue, streams, union, work
 
-DATA = Path(__file__).parents[1] / "data"
+FULL_QUEUE = 1024
+SHORT = 10_000
 
 
 @pytest.fixture(params=["training_steps", "torch_step", "small"])
@@ -376,3 +378,143 @@ def test_unified_memory(tmp_path):
     assert [(r["count"], r["bytes"], r["value"], r["time"]) for r in found] == [
         (2, 4196, None, 40), (2, None, 8, 21), (1, 7, None, 1),
     ]  # fmt: skip
+
+
+# Also with whole graphs, queues and calls that fail, on all captures
+
+
+def every_kind(path):
+    """A capture in which each count and each time differs from the others."""
+    with Capture(path, command=["train"]) as c:
+        c.device()
+        axpy = c.launch("axpy", grid=(8, 2, 1), block=(64, 1, 1), registers=40, static_shared=512, dynamic_shared=1024)
+        reduce = c.launch("ncclDevKernel_AllReduce")
+        for number, (start, end) in enumerate(((1_000, 3_000), (5_000, 5_700), (30_000, 45_000)), 1):
+            c.api("cudaLaunchKernel", start - 900, start - 100 * number, correlation=number, status=number == 2)
+            c.kernel(axpy, start, end, correlation=number)
+        c.api("cudaLaunchKernel", 100, 2_500, correlation=4)
+        c.kernel(reduce, 2_000, 3_500, correlation=4, stream=8)
+        c.kernel(reduce, 50_000, 50_001, correlation=99, stream=8)
+        for number, (start, end) in enumerate(((6_000, 9_000), (40_000, 47_000)), 11):
+            c.api("cudaGraphLaunch", start - 50, start - 20, correlation=number)
+            c.work("graph_launches", start, end, graph=7, correlation=number)
+        for size, start in ((1 << 20, 10_000), (1 << 12, 13_000), ((1 << 12) + 8, 31_000)):
+            c.memcpy(start, start + size // 1024 + 100, size, stream=9)
+        for start in range(60_000, 64_000, 1_000):
+            c.memset(start, start + 30, 64, stream=9)
+    return path
+
+
+@pytest.fixture(params=[*sorted(path.name for path in DATA.glob("*.bin")), "awkward", "every_kind"])
+def capture(request, tmp_path) -> Iterable[Trace]:
+    if request.param == "every_kind":
+        path = every_kind(tmp_path / "a.bin")
+    else:
+        path = named(request.param, tmp_path)
+    with cutrace.load(path) as opened:
+        yield opened
+
+
+def shown(trace: Trace, name: str, *columns: str) -> list[tuple]:
+    """These columns of the rows of a report, sorted."""
+    cells = [tuple(row[column] for column in columns) for row in report(trace, name)]
+    return sorted(cells, key=repr)
+
+
+def in_order(rows: Iterable[tuple]) -> list[tuple]:
+    return sorted(rows, key=repr)
+
+
+def part(some: float, whole: float) -> float:
+    return some / whole if whole else 0.0
+
+
+def span(mine: list[Work]) -> int:
+    return max(w.end for w in mine) - min(w.start for w in mine)
+
+
+def busy(mine: list[Work]) -> int:
+    return union((w.start, w.end) for w in mine)
+
+
+def test_gpus_with_graphs(capture):
+    want = []
+    for (process, device), mine in grouped(((w.process, w.device), w) for w in work(capture)).items():
+        of = Counter(w.table for w in mine)
+        kernel_time = sum(w.duration for w in mine if w.table == "kernels")
+        compute = gpu(capture, process, device)["compute"]
+        used, whole = busy(mine), span(mine)
+        kernels = of["kernels"] + of["graph_launches"]
+        counts = (kernels, of["memcpys"], of["memsets"])
+        want.append((*counts, kernel_time, compute, used, part(used, whole), whole - used, whole))
+    columns = ("kernels", "copies", "fills", "kernel time", "compute", "busy", "busy share", "idle", "span")
+    assert shown(capture, "gpu_sum", *columns) == in_order(want)
+
+
+def test_streams_with_graphs_and_queues(capture):
+    sums, queues = [], []
+    for key, mine in streams(capture).items():
+        of = Counter(w.table for w in mine)
+        counts = (of["kernels"], of["memcpys"], of["memsets"], of["graph_launches"])
+        sums.append((*counts, busy(mine), part(busy(mine), span(mine)), span(mine)))
+        lengths, _, full = queue(capture, key, FULL_QUEUE)
+        if lengths:
+            figures = (len(lengths), sum(lengths) / len(lengths), min(lengths), max(lengths))
+            queues.append((*figures, full, part(full, capture.end - capture.start)))
+    columns = ("kernels", "copies", "fills", "graphs", "busy", "busy share", "span")
+    assert shown(capture, "stream_sum", *columns) == in_order(sums)
+    columns = ("launches", "mean at launch", "min", "max", "full", "full share")
+    assert shown(capture, "queue_sum", *columns) == in_order(queues)
+
+
+def test_launches_that_are_short_bound_or_early(capture):
+    kernels = [w for w in work(capture) if w.table == "kernels"]
+    want = []
+    for process, launched in grouped((w.process, w) for w in kernels if w.call).items():
+        short = sum(w.duration < SHORT for w in launched)
+        bound = sum(w.duration < w.call.end - w.call.start for w in launched)
+        early = sum(w.start < w.call.start for w in launched)
+        everything = sum(w.process == process for w in kernels)
+        most = (
+            max(w.call.end - w.call.start for w in launched),
+            max(max(w.start - w.call.start, 0) for w in launched),
+            max(max(w.start - w.call.end, 0) for w in launched),
+        )
+        shares = (short / len(launched), bound / len(launched))
+        want.append((len(launched), *most, *shares, everything, early))
+    columns = ("launches", "max call", "max latency", "max queue", "short", "bound", "kernels", "early")
+    assert shown(capture, "launch_sum", *columns) == in_order(want)
+
+
+def test_graphs_that_were_traced_as_a_whole(capture):
+    times = grouped((f"graph {row['graph']}", int(row["end"]) - int(row["start"])) for row in capture.graph_launches)
+    want = [(name, len(own), sum(own), min(own), max(own)) for name, own in times.items()]
+    columns = ("count", "total", "min", "max")
+    assert shown(capture, "graph_sum", "graph", *columns) == in_order(want)
+    among_all = [row for row in shown(capture, "cuda_gpu_sum", "category", "name", *columns) if row[0] == "graph"]
+    assert [row[1:] for row in among_all] == in_order(want)
+
+
+def test_the_listing_of_gpu_work_has_bytes(capture):
+    want = []
+    for table in GPU_TABLES:
+        for row in capture.table(table):
+            shape = (None, None)
+            if table == "kernels":
+                launch = capture.launches[row["launch"]]
+                shape = (int(launch["registers"]), int(launch["static_shared"]) + int(launch["dynamic_shared"]))
+            moved = int(row["bytes"]) if table in ("memcpys", "memsets") else None
+            time = int(row["end"]) - int(row["start"])
+            want.append((int(row["start"]), time, int(row["correlation"]), *shape, moved))
+    columns = ("start", "duration", "correlation", "registers", "shared", "bytes")
+    assert shown(capture, "cuda_gpu_trace", *columns) == in_order(want)
+
+
+def test_the_listing_of_calls_has_their_status(capture):
+    want = []
+    for row in capture.api_calls:
+        status = int(capture.functions["status"][row["function"]])
+        time = int(row["end"]) - int(row["start"])
+        want.append((int(row["start"]), time, int(row["correlation"]), status, int(row["thread"])))
+    columns = ("start", "duration", "correlation", "status", "thread")
+    assert shown(capture, "cuda_api_trace", *columns) == in_order(want)

@@ -12,10 +12,13 @@ import pytest
 import cutrace
 from captures import ORIGIN, Capture, join, replays, training_steps
 from cutrace.analysis import reports
-from cutrace.analysis.collectors import collect
+from cutrace.analysis.collection import collect
+from cutrace.analysis.context import DEFAULTS
 from cutrace.analysis.distribution import QUANTILE_ERROR
 from cutrace.analysis.reports import statistics, tables
-from cutrace.analysis.stats import DEFAULTS
+from cutrace.analysis.statistics.copies import MEMORY_OPERATIONS
+from cutrace.analysis.statistics.kernels import KERNELS
+from cutrace.analysis.statistics.streams import STREAMS
 from cutrace.analysis.tables import Column, Table
 from cutrace.errors import CutraceError
 from profiled import profiled_capture
@@ -190,7 +193,9 @@ def test_rows_of_streams_do_not_look_at_all_streams(tmp_path, monkeypatch):
 
     def collected(*arguments):
         found = collect(*arguments)
-        return replace(found, streams=Counting(found.streams))
+        found.streams = Counting(found.streams)
+        found._rows[STREAMS] = Counting(found[STREAMS])
+        return found
 
     monkeypatch.setattr(reports, "collect", collected)
     with cutrace.load(tmp_path / "a.bin") as trace:
@@ -251,7 +256,7 @@ def test_events_of_several_processes_are_one_list(tmp_path):
 def test_work_of_graphs_by_the_ranges_of_its_creation(tmp_path):
     with cutrace.load(replays(tmp_path / "run.bin")) as trace:
         (found,) = tables(trace, ["graph_range_sum"])
-        whole = sum(use.time.total for use in [*collect(trace).kernels, *collect(trace).memory_operations])
+        whole = sum(use.time.total for one in (KERNELS, MEMORY_OPERATIONS) for use in one.of(trace))
     columns = [column.name for column in found.columns]
     rows = [dict(zip(columns, row, strict=True)) for row in found.rows]
     assert [(r["created in"], r["total"], r["count"], r["nodes"], r["replays"]) for r in rows] == [

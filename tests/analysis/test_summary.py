@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.analysis import summary
-from cutrace.analysis.collectors import collect
 from cutrace.analysis.metrics import union
+from cutrace.analysis.statistics.gpus import GPUS
 from cutrace.analysis.summary import summarize
 from cutrace.runbin import Writer
 from support import rows, small_capture
@@ -55,7 +55,7 @@ def test_busy_and_compute_mean_what_they_mean_in_the_reports(tmp_path):
         c.add("graph_launches", start=ORIGIN + 1000, end=ORIGIN + 1100)
     with cutrace.load(tmp_path / "a.bin") as trace:
         (gpu,) = summarize(trace).gpus
-        (use,) = collect(trace, ["gpus"]).gpus
+        (use,) = GPUS.of(trace)
     assert (gpu.busy_ns, gpu.compute_ns) == (use.busy, use.compute) == (600, 200)
 
 

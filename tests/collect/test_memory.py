@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cutrace
-from cutrace.analysis.collectors import collect
 from cutrace.analysis.metrics import measure
+from cutrace.analysis.statistics.memory import MEMORY
 from cutrace.analysis.windows import whole
 from support.fakedriver import FakeDriver
 from support.test_fakegpu import armed, run
@@ -35,7 +35,7 @@ fakegpu.free(array, call="cudaFreeArray")
 
 def test_every_kind_of_memory_reaches_totals_and_peaks(fake_driver: FakeDriver, tmp_path: Path) -> None:
     trace = armed(fake_driver, EVERY_KIND, tmp_path / "run.bin")
-    used = {row.memory: row for row in collect(trace, ["memory"]).memory}
+    used = {row.memory: row for row in MEMORY.of(trace)}
     assert {kind: (row.allocations, row.allocated, row.frees, row.peak) for kind, row in used.items()} == {
         "device": (3, 12 * MIB, 3, 10 * MIB),
         "managed": (1, 5 * MIB, 1, 5 * MIB),

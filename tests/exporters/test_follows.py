@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import captures
 import cutrace
 from captures import ORIGIN, Capture
-from cutrace.analysis.collectors import collect
+from cutrace.analysis.statistics.streams import STREAMS
 from cutrace.exporters.perfetto import export, host_writer
 from cutrace.exporters.perfetto.derived import counters, projection
 from cutrace.exporters.perfetto.descriptors import pids
@@ -222,7 +222,7 @@ def test_counters(capture: Path, decoded: Decoded) -> None:
 def test_a_launch_queue_is_that_of_the_statistic(capture: Path, decoded: Decoded) -> None:
     with cutrace.load(capture) as trace:
         pid = pids(trace)
-        uses = collect(trace, ["streams"]).streams
+        uses = STREAMS.of(trace)
         expected = sorted((pid[use.process], use.queue.at_launch.max) for use in uses if use.queue.mean)
     shown = values_of(decoded).items()
     longest = [(p, max(n for _, n in values)) for (p, name), values in shown if name.startswith("launch queue")]
@@ -237,7 +237,7 @@ def test_work_that_runs_is_not_in_its_launch_queue(tmp_path: Path) -> None:
             c.api("cudaLaunchKernel", called, called + 5, correlation=correlation)
             c.kernel(kernel, start, end, stream=7, correlation=correlation)
     with cutrace.load(tmp_path / "run.bin") as trace:
-        (use,) = collect(trace, ["streams"]).streams
+        (use,) = STREAMS.of(trace)
     cutrace.convert(tmp_path / "run.bin", tmp_path / "out.pftrace")
     (values,) = values_of(decode(tmp_path / "out.pftrace")).values()
     assert values == [(ORIGIN + time, length) for time, length in ((10, 1), (20, 0), (30, 1), (90, 0))]

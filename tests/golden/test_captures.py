@@ -8,12 +8,12 @@ import pytest
 
 import cutrace
 from captures import Capture, training_steps
-from cutrace.analysis.collectors import collect
+from cutrace.analysis.collection import collect
 from cutrace.errors import CutraceError
 from cutrace.golden import Verdict
 from cutrace.golden.captures import (
+    COMPARED,
     EXACT,
-    PARTS,
     Aspect,
     CaptureComparison,
     CaptureRules,
@@ -28,7 +28,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 def compared(a: Path, b: Path, **rules) -> CaptureComparison:
     with cutrace.load(a) as before, cutrace.load(b) as after:
-        return compare_captures(collect(before, PARTS), collect(after, PARTS), CaptureRules(**rules))
+        return compare_captures(collect(before, COMPARED), collect(after, COMPARED), CaptureRules(**rules))
 
 
 def capture(path: Path, *, kernels: int = 12, duration: int = 10_000, grid: int = 8, copy: int = 4096, **more) -> Path:

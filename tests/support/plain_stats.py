@@ -13,13 +13,36 @@ import numpy as np
 
 import cutrace
 from cutrace.analysis.calls import plain_name
+from cutrace.analysis.collection import StatsCollection
 from cutrace.analysis.gpu import communicates
 from cutrace.analysis.names import normalize_kernel
+from cutrace.analysis.statistics import (
+    api,
+    copies,
+    counters,
+    gpus,
+    graphs,
+    host,
+    kernels,
+    launches,
+    memory,
+    nccl,
+    nvtx,
+    paths,
+    stacks,
+    streams,
+)
 from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
 from cutrace.trace.selection import INTERNED
 from range_rule import Range, owner, ranges_of
 
+_FAMILIES = (
+    *(api, copies, counters, gpus, graphs, host, kernels),
+    *(launches, memory, nccl, nvtx, paths, stacks, streams),
+)
+#: All collections of the core.
+COLLECTIONS = [value for module in _FAMILIES for value in vars(module).values() if isinstance(value, StatsCollection)]
 GPU_TABLES = ("kernels", "memcpys", "memsets", "graph_launches")
 Moments = Iterable[tuple[int, int]]
 

@@ -68,6 +68,11 @@ class Sums:
             else:
                 np.add.at(self.by_group, groups, values)
 
+    def of_groups(self, count: int) -> list[int]:
+        """The sums of this number of groups, which is at least that of groups with a number."""
+        sums: list[int] = grown(self.by_group, count).tolist()
+        return sums
+
 
 class Distributions:
     """The spreads of integers (0 <= number < 2^63) by group: 0, 1, 2, ..."""

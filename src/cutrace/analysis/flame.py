@@ -15,8 +15,8 @@ from typing import Literal
 
 from ..errors import CutraceError
 from ..trace import Trace
-from .collectors import collect
-from .stats import DEFAULTS, PathUse, StatsOptions
+from .context import DEFAULTS, StatsOptions
+from .statistics.paths import PATHS, STACK_PATHS, PathUse
 
 #: What the frames of a flame graph are.
 FramesBy = Literal["range", "stack"]
@@ -66,14 +66,14 @@ def flame(
     threads in any range, or of API calls with a stack. Raises :class:`cutrace.CutraceError` for stacks of a trace that
     has none."""
     if by == "range":
-        return frames(collect(trace, ["paths"], options).paths)
+        return frames(PATHS.of(trace, options))
     if by != "stack":
         raise CutraceError(f"there is no flame graph by {by!r}: choose range or stack")
     if trace.python_stacks is None:
         raise CutraceError(
             "no call of the trace has a Python stack: record it with --stacks launch,sync or others"
         )
-    return frames(collect(trace, ["stack_paths"], options).stack_paths)
+    return frames(STACK_PATHS.of(trace, options))
 
 
 def frames(paths: tuple[PathUse, ...]) -> Frame:

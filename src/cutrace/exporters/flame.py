@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..analysis.context import StatsOptions
 from ..analysis.flame import Frame, flame
-from ..analysis.stats import StatsOptions
 from ..trace import Trace
 from .base import Request
 

@@ -11,9 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..analysis.collection import Collected
+from ..analysis.context import Configuration
 from ..analysis.definitions import METRICS
 from ..analysis.distribution import NOTHING, Spread
-from ..analysis.stats import CodeUse, Configuration, Stats
+from ..analysis.statistics.api import CALLS, SYNCHRONIZATIONS
+from ..analysis.statistics.copies import MEMORY_OPERATIONS
+from ..analysis.statistics.graphs import GRAPHS
+from ..analysis.statistics.kernels import CODES, CONFIGURATIONS, KERNELS, CodeUse
+from ..analysis.statistics.memory import MEMORY
 from ..analysis.tables import Cell, Column, Table
 from ..errors import CutraceError
 from ..units import count_of
@@ -21,16 +27,16 @@ from .model import Interval, Stored, Verdict
 from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, memory_tolerance, shares
 from .values import Tolerance, ValueResult, compare_values
 
-#: The fields of :class:`.analysis.stats.Stats` that are compared.
-PARTS = (
-    "kernels",
-    "configurations",
-    "codes",
-    "api",
-    "memory_operations",
-    "synchronizations",
-    "graphs",
-    "memory",
+#: The collections that are compared.
+COMPARED = (
+    KERNELS,
+    CONFIGURATIONS,
+    CODES,
+    CALLS,
+    MEMORY_OPERATIONS,
+    SYNCHRONIZATIONS,
+    GRAPHS,
+    MEMORY,
 )
 _COUNTS = (Column("count A"), Column("count B"))
 _BYTES = (Column("bytes A", "bytes"), Column("bytes B", "bytes"))
@@ -188,9 +194,9 @@ def _aspect(word: str) -> Aspect:
 
 
 def compare_captures(
-    a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS
+    a: Collected, b: Collected, rules: CaptureRules = _DEFAULTS
 ) -> CaptureComparison:
-    """Compare two captures, whose statistics have the fields :data:`PARTS`."""
+    """Compare two captures, of which :data:`COMPARED` was collected."""
     sides_a = _sides(a)
     sides_b = _sides(b)
     rows = []
@@ -229,14 +235,14 @@ def _importance(row: CaptureChange) -> tuple[object, ...]:
 _NO_SIDE = CaptureSide()
 
 
-def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
+def _sides(collected: Collected) -> dict[str, dict[str, CaptureSide]]:
     """The values of a capture by section and name."""
     sides: dict[str, dict[str, CaptureSide]] = {section: {} for section in SECTIONS}
     launches: defaultdict[str, Counter[Configuration]] = defaultdict(Counter)
-    for used in stats.configurations:
+    for used in collected[CONFIGURATIONS]:
         launches[used.configuration.name][used.configuration] += used.time.count
-    codes = {use.name: use for use in stats.codes}
-    for kernel in stats.kernels:
+    codes = {use.name: use for use in collected[CODES]}
+    for kernel in collected[KERNELS]:
         name = kernel.name
         side = CaptureSide(
             kernel.time.count,
@@ -245,23 +251,23 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
             code=codes.get(name),
         )
         sides["kernels"][name] = side
-    for call in stats.api:
+    for call in collected[CALLS]:
         if call.time.count:
             sides["api"][call.name] = CaptureSide(call.time.count, call.time)
         if call.failed:
             sides["api"][f"{call.name} (failed)"] = CaptureSide(call.failed)
-    for copy in stats.memory_operations:
+    for copy in collected[MEMORY_OPERATIONS]:
         sides["copies"][copy.name] = CaptureSide(
             copy.time.count, copy.time, copy.bytes.total
         )
-    for sync in stats.synchronizations:
+    for sync in collected[SYNCHRONIZATIONS]:
         sides["syncs"][sync.name] = CaptureSide(sync.time.count, sync.time)
     # The ids of graphs differ from run to run.
-    graphs = sum(graph.time.count for graph in stats.graphs)
+    graphs = sum(graph.time.count for graph in collected[GRAPHS])
     if graphs:
         sides["graphs"]["launches"] = CaptureSide(graphs)
     peaks: Counter[str] = Counter()
-    for use in stats.memory:
+    for use in collected[MEMORY]:
         if use.memory in _MEMORIES:
             peaks[use.memory] += use.peak
     for name, peak in peaks.items():

@@ -10,7 +10,7 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture
-from cutrace.analysis.collectors import collect
+from cutrace.analysis.statistics.gpus import GPUS
 from cutrace.extras.fleet.model import BatchOptions, RankTrace
 from cutrace.extras.fleet.running import run
 
@@ -48,7 +48,7 @@ def steps(path: Path, rank: int, *, late: int = 0, length: int = 4 * MS, idle: i
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
 def test_busy_and_idle_times_are_those_of_stats(tmp_path, capture):
     with cutrace.load(capture) as trace:
-        uses = collect(trace, ["gpus"]).gpus
+        uses = GPUS.of(trace)
     batch(tmp_path, "utilization", [capture])
     busy = sum(row["busy_ns"] for row in parts(tmp_path, "utilization"))
     # A drift of the wall clock changes the duration of an interval by a part of it.

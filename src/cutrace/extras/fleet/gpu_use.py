@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._native import BusyParts
-from ...analysis.collectors import CollectorContext, GpuUses
-from ...analysis.stats import DEFAULTS
+from ...analysis.statistics.gpus import GPUS
 from ...analysis.sweep import Groups
 from ...analysis.tables import Cell, Table, columns_of
 from ...trace.arrow import pyarrow
@@ -199,21 +198,18 @@ _TIMES = (
 
 
 def _overlap_times(rank: RankTrace, options: BatchOptions) -> Any:
-    context = CollectorContext(rank.trace, DEFAULTS)
     times: dict[int, np.ndarray] = {}
-    for sweep in rank.sweeps(*GPU_WORK):
-        collector = GpuUses(context)
-        for batch in sweep:
-            collector.add(batch)
-        for use in collector.end(0, sweep.streams):
-            hidden = (
-                use.communication.time,
-                use.communication.hidden,
-                use.copies.time,
-                use.copies.hidden,
-            )
-            times.setdefault(use.device, np.zeros(len(_TIMES), np.int64))
-            times[use.device] += np.array([use.busy, use.compute, *hidden])
+    for use in rank.collected(GPUS)[GPUS]:
+        own = (
+            use.busy,
+            use.compute,
+            use.communication.time,
+            use.communication.hidden,
+            use.copies.time,
+            use.copies.hidden,
+        )
+        before = times.get(use.device, np.zeros(len(_TIMES), np.int64))
+        times[use.device] = before + np.array(own)
     devices = sorted(times)
     columns = (
         np.array([times[device] for device in devices], np.int64)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...analysis.collectors import CollectorContext, Numbering
-from ...analysis.stats import DEFAULTS
+from ...analysis.collection import Collected, StatsCollection, collect
+from ...analysis.context import DEFAULTS, CollectorContext, Numbering
 from ...analysis.sweep import Sweep
 from ...analysis.tables import Table, Unit
 from ...errors import CutraceError
@@ -47,6 +47,10 @@ class RankTrace:
         infos = self.trace.infos_by_process(tables)
         for process in self.processes:
             yield Sweep(self.trace, infos[process])
+
+    def collected(self, *collections: StatsCollection[Any]) -> Collected:
+        """What is collected of the processes, as ``cutrace stats`` does."""
+        return collect(self.trace, collections, processes=self.processes)
 
     @cached_property
     def kernels(self) -> Numbering:

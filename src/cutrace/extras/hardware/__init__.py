@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...plugins import Verb, hookimpl
 
 if TYPE_CHECKING:
-    from ...analysis.reports import ReportSpec
+    from ...analysis.statistic import Statistic
     from .counting import Counting
 
 
@@ -53,7 +53,7 @@ def cutrace_samplers() -> list[str]:
 
 
 @hookimpl
-def cutrace_statistics() -> tuple[ReportSpec, ...]:
+def cutrace_statistics() -> tuple[Statistic, ...]:
     from .statistics import STATISTICS
 
     return STATISTICS

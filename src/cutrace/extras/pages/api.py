@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from ...analysis.collectors import collect
+from ...analysis.collection import collect
+from ...analysis.context import StatsOptions
 from ...analysis.flame import Frame, FramesBy
 from ...analysis.flame import flame as flame_graph
 from ...analysis.names import normalize_kernel
-from ...analysis.stats import StatsOptions
 from ...api import Names, Source, demangle
 from ...loading import StrPath, listed, opened
 from ...outputs import check_output, write_pieces
 from ...trace.ranges import RangesBy
 from ...units import count_of, format_duration
-from .view import PARTS, flame_html, html
+from .view import SHOWN, flame_html, html
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,9 +84,9 @@ def view(
     before = None
     if other is not None:
         with opened(other) as trace:
-            before = collect(trace, ["paths"], options), _files(other)
+            before = flame_graph(trace, options), _files(other)
     with opened(source) as trace:
-        text = html(trace, collect(trace, PARTS, options), _files(source), before)
+        text = html(trace, collect(trace, SHOWN, options), _files(source), before)
     write_pieces(path, [text])
 
 

@@ -12,10 +12,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...analysis import reports
+from ...analysis.collection import Collected, StatsCollection
 from ...analysis.flame import Frame, FramesBy, frames
 from ...analysis.gpu import work_span
-from ...analysis.stats import BusyUse, MemoryLevels, Stats
+from ...analysis.statistic import Statistic, View
+from ...analysis.statistics.copies import CUDA_GPU_MEM_TIME_SUM
+from ...analysis.statistics.gpus import BUSY, BusyUse
+from ...analysis.statistics.graphs import GRAPH_SUM
+from ...analysis.statistics.kernels import CUDA_GPU_KERN_SUM
+from ...analysis.statistics.memory import MEMORY_LEVELS, MEMORY_SUM, MemoryLevels
+from ...analysis.statistics.paths import PATHS
+from ...analysis.statistics.streams import IDLE_SUM, STREAMS
 from ...analysis.tables import Column
 from ...reports.html import data_script, escaped, figures, page, section
 from ...reports.tables import cell
@@ -25,10 +32,16 @@ from ...units import count_of, format_duration
 
 _FOLDER = Path(__file__).parent
 
-#: The fields of :class:`cutrace.analysis.stats.Stats` that the page shows.
-PARTS = (
-    "kernels", "memory_operations", "graphs", "paths", "streams", "gpus", "memory", "busy", "memory_levels",
-)  # fmt: skip
+# The statistics that the page shows as tables behind the flame graph.
+_TABLES = (CUDA_GPU_KERN_SUM, GRAPH_SUM, CUDA_GPU_MEM_TIME_SUM)
+#: The collections that the page shows.
+SHOWN: tuple[StatsCollection[Any], ...] = (
+    *(PATHS, STREAMS, BUSY, MEMORY_LEVELS),
+    *CUDA_GPU_KERN_SUM.collections,
+    *GRAPH_SUM.collections,
+    *CUDA_GPU_MEM_TIME_SUM.collections,
+    *MEMORY_SUM.collections,
+)
 # The most streams, rows of a table, and frames that are shown.
 _LANES = 40
 _ROWS = 50
@@ -45,25 +58,25 @@ _REASONS = {
 
 
 def html(
-    trace: Trace, stats: Stats, name: str, before: tuple[Stats, str] | None = None
+    trace: Trace,
+    collected: Collected,
+    name: str,
+    before: tuple[Frame, str] | None = None,
 ) -> str:
-    """The page of a trace and its statistics, whose fields :data:`PARTS` are filled. ``name`` says what it is of. With
-    ``before``, the statistics of an earlier trace and its name, the flame graph shows what changed."""
-    view = reports.View(trace, stats)
-    flame = frames(stats.paths)
-    earlier = frames(before[0].paths) if before else None
+    """The page of a trace, of which :data:`SHOWN` was collected. ``name`` says what it is of. With ``before``, the root
+    of the flame graph of an earlier trace and its name, the flame graph shows what changed."""
+    view = View(trace, collected)
+    flame = frames(collected[PATHS])
+    earlier = before[0] if before else None
     shown = [
         section("Timeline", _timeline(view)),
         section(
             f"GPU time by range{f', compared with {before[1]}' if before else ''}",
             flame_section(earlier),
         ),
-        *(
-            _report(view, report)
-            for report in ("cuda_gpu_kern_sum", "graph_sum", "cuda_gpu_mem_time_sum")
-        ),
+        *(_report(view, one) for one in _TABLES),
         _idle(view),
-        _report(view, "memory_sum"),
+        _report(view, MEMORY_SUM),
     ]
     notes = (
         f"<p class=note>{escaped(sentence)}</p>"
@@ -124,10 +137,10 @@ def _about(trace: Trace) -> Iterator[str]:
 # Time
 
 
-def _timeline(view: reports.View) -> str:
+def _timeline(view: View) -> str:
     """The busy share of each GPU and of its busiest streams, and the memory that is held."""
-    uses = view.stats.busy
-    if not uses and not view.stats.memory_levels:
+    uses = view.collected[BUSY]
+    if not uses and not view.collected[MEMORY_LEVELS]:
         return ""
     streams = sorted(
         (use for use in uses if use.stream), key=lambda use: -sum(use.parts)
@@ -142,7 +155,7 @@ def _timeline(view: reports.View) -> str:
         ]
     lanes += [
         _memory_lane(view, levels)
-        for levels in view.stats.memory_levels
+        for levels in view.collected[MEMORY_LEVELS]
         if max(levels.highest) > 0
     ]
     first, last = work_span(view.trace)
@@ -157,7 +170,7 @@ def _timeline(view: reports.View) -> str:
     return f"<div class=lanes>{''.join(lanes)}</div>{note}"
 
 
-def _busy_lane(view: reports.View, use: BusyUse) -> str:
+def _busy_lane(view: View, use: BusyUse) -> str:
     first, last = work_span(view.trace)
     total = sum(use.parts)
     span = max(last - first, 1)
@@ -176,7 +189,7 @@ def _busy_lane(view: reports.View, use: BusyUse) -> str:
     )
 
 
-def _memory_lane(view: reports.View, levels: MemoryLevels) -> str:
+def _memory_lane(view: View, levels: MemoryLevels) -> str:
     first, last = work_span(view.trace)
     span = max(last - first, 1)
     most = max(levels.highest)
@@ -214,9 +227,9 @@ def _svg(content: str) -> str:
     return f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{content}</svg>'
 
 
-def _several(view: reports.View) -> bool:
+def _several(view: View) -> bool:
     """Whether several processes used GPUs, so that their names are needed."""
-    return len({use.process for use in view.stats.streams}) > 1
+    return len({use.process for use in view.collected[STREAMS]}) > 1
 
 
 def _share(share: float) -> str:
@@ -226,9 +239,9 @@ def _share(share: float) -> str:
 # Tables
 
 
-def _report(view: reports.View, name: str, picture: str = "") -> str:
+def _report(view: View, statistic: Statistic, picture: str = "") -> str:
     """A report as a table, with ``picture`` above. Columns that may be omitted are, but for the process if needed."""
-    made = reports.report(name).table(view)
+    made = statistic.table(view)
     needed = "process" if _several(view) else ""
     chosen = [
         at
@@ -237,17 +250,17 @@ def _report(view: reports.View, name: str, picture: str = "") -> str:
     ]
     columns = tuple(made.columns[at] for at in chosen)
     rows = [tuple(row[at] for at in chosen) for row in made.rows]
-    more = f"and {{:,}} more: cutrace stats --report {name} shows all"
+    more = f"and {{:,}} more: cutrace stats --report {statistic.name} shows all"
     return section(
         made.title,
         picture + figures(replace(made, columns=columns, rows=rows), _ROWS, more),
     )
 
 
-def _idle(view: reports.View) -> str:
+def _idle(view: View) -> str:
     """The shares of the time of each stream in which it was busy, or idle for each reason, and the same as a table."""
     lanes = []
-    for use in sorted(view.stats.streams, key=lambda use: -use.busy)[:_LANES]:
+    for use in sorted(view.collected[STREAMS], key=lambda use: -use.busy)[:_LANES]:
         span = max(use.last - use.first, 1)
         parts = [
             ("busy", use.busy),
@@ -279,7 +292,7 @@ def _idle(view: reports.View) -> str:
     )
     return _report(
         view,
-        "idle_sum",
+        IDLE_SUM,
         f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n",
     )
 

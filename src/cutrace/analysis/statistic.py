@@ -1,0 +1,270 @@
+"""A statistic: what is collected, which rows a report shows of it, and its columns.
+
+docs/stats.md defines the columns of each statistic and shows how to write one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from ..trace import Trace
+from .collection import Collected, StatsCollection
+from .distribution import Spread
+from .sweep import Stream
+from .tables import Cell, Column, Table, Unit
+
+_STREAM = 1
+_DEVICE = 3
+
+
+class View:
+    """What was collected of a trace, with the names of processes, GPUs and streams."""
+
+    def __init__(self, trace: Trace, collected: Collected) -> None:
+        self.trace = trace
+        self.collected = collected
+        self._resources = _resource_names(trace)
+        self._devices = _device_names(trace)
+        contexts: dict[int, set[int]] = {}
+        for process, stream in collected.streams:
+            contexts.setdefault(process, set()).add(stream.context)
+        self._several_contexts = {p for p, own in contexts.items() if len(own) > 1}
+
+    @property
+    def span(self) -> int:
+        """The length (ns) of the capture."""
+        return self.trace.end - self.trace.start
+
+    def process(self, index: int) -> str:
+        """The name of a process: ``train.py (4711)``."""
+        process = self.trace.processes[index]
+        return f"{process.name} ({process.pid})"
+
+    def gpu(self, process: int, device: int) -> str:
+        """The number of a GPU in the process, and its name: ``0 NVIDIA H200``."""
+        given = self._resources.get((process, _DEVICE, 0, device))
+        name = given or self._devices.get((process, device), "")
+        return f"{device} {name}".strip()
+
+    def stream(self, process: int, stream: Stream) -> str:
+        """The number and the name of a stream, with its context if the process has several: ``13 copies``."""
+        name = self._resources.get(
+            (process, _STREAM, stream.context, stream.stream), ""
+        )
+        label = f"{stream.stream} {name}".strip()
+        if process in self._several_contexts:
+            return f"{stream.context}/{label}"
+        return label
+
+
+def _resource_names(trace: Trace) -> dict[tuple[int, int, int, int], str]:
+    """The names of resources by process, kind, context and number."""
+    names = {}
+    rows = trace.resource_names[["process", "kind", "context", "object", "name"]]
+    for process, kind, context, number, name in rows.tolist():
+        of_context = 0 if kind == _DEVICE else context
+        names[process, kind, of_context, number] = trace.strings[name]
+    return names
+
+
+def _device_names(trace: Trace) -> dict[tuple[int, int], str]:
+    names = {}
+    for process, device, name in trace.devices[["process", "device", "name"]].tolist():
+        names[process, device] = trace.strings[name]
+    return names
+
+
+@dataclass(frozen=True)
+class StatisticColumn:
+    """A column, and a function that makes its cell from the object of a row."""
+
+    column: Column
+    cell: Callable[[View, Any], Cell]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A statistic, which ``cutrace stats`` shows as a report.
+
+    ``rows`` is a collection, or a function that returns the objects of the rows from the collections that it ``needs``.
+    Rows satisfy ``where`` and are sorted by ``order``. With ``spread``, the name of an attribute, the columns of this
+    :class:`.distribution.Spread` in ``unit`` come first, and rows are sorted by ``weight``, the name of an attribute
+    (default: the total of the spread), largest first; their share is that of the weight.
+
+    ``usual`` statistics are shown by default. A ``listing`` has a row for each event. ``options`` are the fields of
+    :class:`.context.StatsOptions` that change the rows.
+    """
+
+    name: str
+    title: str
+    rows: StatsCollection[Any] | Callable[[View], Iterable[Any]]
+    columns: tuple[StatisticColumn, ...]
+    needs: tuple[StatsCollection[Any], ...] = ()
+    where: Callable[[Any], object] | None = None
+    order: Callable[[Any], Any] | None = None
+    spread: str = ""
+    weight: str = ""
+    unit: Unit = "ns"
+    usual: bool = True
+    listing: bool = False
+    options: tuple[str, ...] = ()
+
+    @property
+    def collections(self) -> tuple[StatsCollection[Any], ...]:
+        """What must be collected for :meth:`table`."""
+        if isinstance(self.rows, StatsCollection):
+            return (self.rows,)
+        return self.needs
+
+    def table(self, view: View) -> Table:
+        """The table of the statistic. Its :attr:`collections` must have been collected."""
+        columns = tuple(one.column for one in self.columns)
+        rows: Iterable[tuple[Cell, ...]]
+        if self.spread:
+            columns = (*_spread_columns(self.unit), *columns)
+            rows = self._rows_with_spreads(view)
+        else:
+            rows = (self._cells(view, use) for use in self.uses(view))
+        if not self.listing:
+            rows = list(rows)
+        return Table(self.name, self.title, columns, rows, self.listing)
+
+    def uses(self, view: View) -> Iterable[Any]:
+        """The objects of the rows. Those with a spread are not yet sorted."""
+        if isinstance(self.rows, StatsCollection):
+            uses: Iterable[Any] = view.collected[self.rows]
+        else:
+            uses = self.rows(view)
+        if self.where:
+            uses = filter(self.where, uses)
+        if self.order:
+            uses = sorted(uses, key=self.order)
+        return uses
+
+    def _cells(self, view: View, use: Any) -> tuple[Cell, ...]:
+        return tuple(column.cell(view, use) for column in self.columns)
+
+    def _rows_with_spreads(self, view: View) -> list[tuple[Cell, ...]]:
+        spread_of = attrgetter(self.spread)
+        weight_of = attrgetter(self.weight or f"{self.spread}.total")
+        weighed: list[tuple[int, Spread, tuple[Cell, ...]]] = []
+        for use in self.uses(view):
+            cells = self._cells(view, use)
+            weighed.append((weight_of(use), spread_of(use), cells))
+        weighed.sort(key=lambda row: (-row[0], -row[1].count, _sort_key(row[2])))
+        whole = sum(weight for weight, _, _ in weighed)
+        rows = []
+        for weight, spread, cells in weighed:
+            first = (share(weight, whole), *_spread_cells(spread))
+            rows.append((*first, *cells))
+        return rows
+
+
+def _sort_key(cells: tuple[Cell, ...]) -> tuple[tuple[bool, Cell], ...]:
+    """Cells without a value come first."""
+    return tuple((cell is not None, cell) for cell in cells)
+
+
+def _spread_columns(unit: Unit) -> tuple[Column, ...]:
+    return (
+        Column("share", "1"),
+        Column("total", unit),
+        Column("count"),
+        Column("mean", unit),
+        Column("median", unit, spare=True),
+        Column("min", unit, spare=True),
+        Column("max", unit, spare=True),
+        Column("stddev", unit, spare=True),
+    )
+
+
+def _spread_cells(spread: Spread) -> tuple[Cell, ...]:
+    return (
+        spread.total,
+        spread.count,
+        spread.mean,
+        spread.median,
+        spread.min,
+        spread.max,
+        spread.std,
+    )
+
+
+def share(part: float, whole: float) -> float:
+    """The part of a whole; 0 of nothing."""
+    if whole:
+        return part / whole
+    return 0.0
+
+
+# Columns
+
+
+def column_of(
+    name: str,
+    cell: str | Callable[[View, Any], Cell] = "",
+    spare: bool = False,
+    *,
+    unit: Unit = "text",
+) -> StatisticColumn:
+    """A column whose cell is an attribute of the row's object (default: the one named like the column), or the result
+    of a function of it. A ``spare`` column may be omitted on a narrow terminal."""
+    column = Column(name, unit, spare)
+    if not isinstance(cell, str):
+        return StatisticColumn(column, cell)
+    value = attrgetter(cell or name)
+    return StatisticColumn(column, lambda view, use: value(use))
+
+
+text_column = column_of
+count_column = partial(column_of, unit="")
+time_column = partial(column_of, unit="ns")
+size_column = partial(column_of, unit="bytes")
+number_column = partial(column_of, unit="number")
+moment_column = partial(column_of, unit="moment")
+
+
+def share_column(
+    name: str,
+    part: str,
+    whole: str | Callable[[View, Any], float],
+    spare: bool = False,
+) -> StatisticColumn:
+    """The share of an attribute in another one, or in the result of a function."""
+    part_of = attrgetter(part)
+    whole_of = column_of("", whole).cell
+
+    def cell(view: View, use: Any) -> float:
+        return share(part_of(use), whole_of(view, use))  # type: ignore[arg-type]
+
+    return column_of(name, cell, spare, unit="1")
+
+
+def _process(view: View, use: Any) -> str:
+    return view.process(use.process)
+
+
+def _gpu(view: View, use: Any) -> str:
+    return view.gpu(use.process, use.device)
+
+
+def _gpu_of_stream(view: View, use: Any) -> str:
+    return view.gpu(use.process, use.stream.device)
+
+
+def _stream(view: View, use: Any) -> str:
+    return view.stream(use.process, use.stream)
+
+
+#: Columns of rows that have a ``process``, and a ``device`` or a ``stream``.
+PROCESS = text_column("process", _process)
+SPARE_PROCESS = text_column("process", _process, spare=True)
+GPU = text_column("GPU", _gpu)
+SPARE_GPU = text_column("GPU", _gpu, spare=True)
+SPARE_GPU_OF_STREAM = text_column("GPU", _gpu_of_stream, spare=True)
+STREAM = text_column("stream", _stream)
+SPARE_STREAM = text_column("stream", _stream, spare=True)

@@ -1,0 +1,226 @@
+"""Launches of kernels: the times of their calls, and from call to kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...trace.quality import GPU_WORK
+from ..collection import CollectedBy, GroupSpreads, StatsCollector
+from ..context import CollectorContext
+from ..distribution import Distributions, Spread
+from ..statistic import (
+    PROCESS,
+    Statistic,
+    StatisticColumn,
+    count_column,
+    share_column,
+    text_column,
+    time_column,
+)
+from ..sweep import Stream, SweepBatch
+
+_KERNELS = GPU_WORK.index("kernels")
+
+
+class _LaunchedKernels:
+    """The kernels of a batch whose calls were recorded: parallel arrays with the times (ns) of :class:`LaunchUse`.
+    ``all`` is the number of kernels with and without a recorded call."""
+
+    def __init__(self, batch: SweepBatch) -> None:
+        work = batch.work
+        kernel = work.table == _KERNELS
+        self.all = int(np.count_nonzero(kernel))
+        kernel &= work.calls.known
+        self._at = None if kernel.all() else np.flatnonzero(kernel)
+        start = self.of(work.start)
+        called = self.of(work.calls.start)
+        returned = self.of(work.calls.end)
+        self.time = self.of(work.end) - start
+        self.call = returned - called
+        self.latency = start - called
+        self.queue = np.maximum(start - returned, 0)
+
+    def of(self, column: np.ndarray) -> np.ndarray:
+        """The part of a column of :attr:`SweepBatch.work` that belongs to these kernels."""
+        if self._at is None:
+            return column
+        return column.take(self._at)
+
+
+# By process
+
+
+@dataclass(frozen=True)
+class LaunchUse:
+    """The kernel launches of one process whose calls were recorded.
+
+    Times are in ns: ``call`` is that of the call, ``latency`` that from the start of the call to the start of the
+    kernel, ``queue`` that from the end of the call to the start of the kernel (0 if it starts earlier). ``bound``
+    kernels took less time than their call, ``short`` ones less than :attr:`.context.StatsOptions.short_ns`, ``early``
+    ones seem to start before their call. ``kernels`` counts all kernels.
+    """
+
+    process: int
+    kernels: int
+    call: Spread
+    latency: Spread
+    queue: Spread
+    bound: int
+    short: int
+    early: int
+
+
+class _LaunchCollector(StatsCollector[LaunchUse]):
+    tables = ("kernels", "api_calls")
+    each_process = True
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._call = Distributions()
+        self._latency = Distributions()
+        self._queue = Distributions()
+        self._kernels = 0
+        self._bound = 0
+        self._short = 0
+        self._early = 0
+
+    def add(self, batch: SweepBatch) -> None:
+        kernels = _LaunchedKernels(batch)
+        self._call.add(0, kernels.call)
+        self._latency.add(0, np.maximum(kernels.latency, 0))
+        self._queue.add(0, kernels.queue)
+        short = kernels.time < self.context.options.short_ns
+        self._kernels += kernels.all
+        self._bound += int(np.count_nonzero(kernels.time < kernels.call))
+        self._short += int(np.count_nonzero(short))
+        self._early += int(np.count_nonzero(kernels.latency < 0))
+
+    def end(self, process: int, streams: list[Stream]) -> Iterator[LaunchUse]:
+        if not len(self._call):
+            return
+        yield LaunchUse(
+            process,
+            self._kernels,
+            call=self._call.spreads()[0],
+            latency=self._latency.spreads()[0],
+            queue=self._queue.spreads()[0],
+            bound=self._bound,
+            short=self._short,
+            early=self._early,
+        )
+
+
+#: The launches of each process.
+LAUNCHES = CollectedBy(_LaunchCollector)
+
+LAUNCH_SUM = Statistic(
+    "launch_sum",
+    "Launches of kernels (medians)",
+    LAUNCHES,
+    (
+        PROCESS,
+        count_column("launches", "call.count"),
+        time_column("call", "call.median"),
+        time_column("latency", "latency.median"),
+        time_column("queue", "queue.median"),
+        time_column("max call", "call.max", spare=True),
+        time_column("max latency", "latency.max", spare=True),
+        time_column("max queue", "queue.max", spare=True),
+        share_column("short", "short", "call.count"),
+        share_column("bound", "bound", "call.count"),
+        count_column("kernels", spare=True),
+        count_column("early", spare=True),
+    ),
+    options=("short_ns",),
+)
+
+
+# By function and kernel
+
+
+@dataclass(frozen=True)
+class ExecutionUse:
+    """The kernels of one name that one API function launched. Times (ns) are as in :class:`LaunchUse`; ``time`` is that
+    of the kernel, ``total`` that from the start of the call to the end of the kernel."""
+
+    api: str
+    kernel: str
+    call: Spread
+    queue: Spread
+    time: Spread
+    total: Spread
+
+
+class _ExecutionCollector(StatsCollector[ExecutionUse]):
+    tables = ("kernels", "api_calls")
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._spreads = GroupSpreads()
+
+    def add(self, batch: SweepBatch) -> None:
+        kernels = _LaunchedKernels(batch)
+        if not len(kernels.time):
+            return
+        functions = self.context.functions.numbers
+        function = functions.take(kernels.of(batch.work.calls.function))
+        names = self.context.kernels.numbers
+        name = names.take(kernels.of(batch.work.launch))
+        group = self._spreads.groups.of(function, name)
+        total = np.maximum(kernels.latency + kernels.time, 0)
+        self._spreads.add(group, kernels.call, kernels.queue, kernels.time, total)
+
+    def result(self) -> Iterator[ExecutionUse]:
+        for (function, kernel), times in self._spreads.rows():
+            call, queue, time, total = times
+            yield ExecutionUse(
+                self.context.functions.names[function],
+                self.context.kernels.names[kernel],
+                call,
+                queue,
+                time,
+                total,
+            )
+
+
+#: The launched kernels by API function and name.
+EXECUTIONS = CollectedBy(_ExecutionCollector)
+
+
+def _execution_times() -> list[StatisticColumn]:
+    """The spread of each time of a launch. A narrow terminal shows the means but that of the total."""
+    columns = []
+    for kind, time in (
+        ("total", "total"),
+        ("call", "call"),
+        ("queue", "queue"),
+        ("kernel", "time"),
+    ):
+        of_total = kind == "total"
+        columns += [
+            time_column(f"{kind} mean", f"{time}.mean", spare=of_total),
+            time_column(f"{kind} median", f"{time}.median", spare=True),
+            time_column(f"{kind} min", f"{time}.min", spare=True),
+            time_column(f"{kind} max", f"{time}.max", spare=True),
+            time_column(f"{kind} stddev", f"{time}.std", spare=True),
+        ]
+    return columns
+
+
+CUDA_KERN_EXEC_SUM = Statistic(
+    "cuda_kern_exec_sum",
+    "Launch, queue and run of kernels",
+    EXECUTIONS,
+    (
+        count_column("count", "time.count"),
+        *_execution_times(),
+        text_column("api"),
+        text_column("kernel"),
+    ),
+    order=lambda use: (-use.total.total, use.api, use.kernel),
+    usual=False,
+    options=("names",),
+)

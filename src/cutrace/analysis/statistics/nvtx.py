@@ -1,0 +1,212 @@
+"""NVTX ranges: on the host, projected onto the GPU, their kernels, and the GPU work outside of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from ...runbin import labels
+from ...runbin.labels import known_label
+from ...trace.quality import GPU_WORK
+from ...trace.ranges import ADOPTED, NONE, OWN, RANGE_TABLES, SEVERAL, are_ranges
+from ..collection import CollectedBy, StatsCollector, Timed, fields
+from ..context import CollectorContext
+from ..distribution import Spread
+from ..projection import Projected
+from ..statistic import (
+    Statistic,
+    View,
+    count_column,
+    share_column,
+    text_column,
+    time_column,
+)
+from ..sweep import SweepBatch, Work
+from .slices import SliceCollector, SliceGrouping
+
+_KERNELS = GPU_WORK.index("kernels")
+
+
+@dataclass(frozen=True)
+class RangeUse(Timed):
+    """The NVTX ranges of one name, domain and ``style`` (push/pop or start/end), with their ``time`` on the host and
+    their GPU work ``projected``."""
+
+    domain: str
+    style: str
+    projected: Projected
+
+
+def _names(context: CollectorContext, key: tuple[int, ...]) -> tuple[str, str, str]:
+    """The name, the domain and the style of the ranges of a key."""
+    name, domain, style = key
+    text = context.text
+    return text(name), text(domain), known_label(labels.RANGE_STYLES, style)
+
+
+def _range_use(
+    context: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected
+) -> RangeUse:
+    name, domain, style = _names(context, key)
+    return RangeUse(name, time, domain, style, projected)
+
+
+#: The ranges by name, domain and style.
+RANGES = SliceGrouping(
+    ("nvtx_ranges",), key=fields("name", "domain", "kind"), row=_range_use
+)
+
+
+def _range(view: View, use: Any) -> str:
+    """The domain and the name of a range, as Nsight Systems writes them; the default domain has an empty name."""
+    return f"{use.domain}:{use.name}"
+
+
+NVTX_SUM = Statistic(
+    "nvtx_sum",
+    "NVTX ranges",
+    RANGES,
+    (text_column("style", spare=True), text_column("range", _range)),
+    where=attrgetter("time.count"),
+    spread="time",
+)
+
+NVTX_GPU_PROJ_SUM = Statistic(
+    "nvtx_gpu_proj_sum",
+    "NVTX ranges on the GPU",
+    RANGES,
+    (
+        count_column("operations", "projected.operations"),
+        time_column("GPU time", "projected.gpu_ns"),
+        time_column("CPU time", "time.total"),
+        text_column("style", spare=True),
+        text_column("range", _range),
+    ),
+    where=attrgetter("projected.time.count"),
+    spread="projected.time",
+    options=("ranges",),
+)
+
+
+# Kernels by range
+
+
+@dataclass(frozen=True)
+class RangeKernels:
+    """The kernels of one name launched in NVTX ranges of one ``name``."""
+
+    name: str
+    domain: str
+    style: str
+    kernel: str
+    time: Spread
+
+
+class _RangeKernelCollector(SliceCollector[Any]):
+    """The kernels launched in the slices of each group, by name."""
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context, RANGES)
+
+    def launch(self, work: Work) -> None:
+        names = self.context.kernels.numbers.take(work.launch).astype(np.int64)
+        self.ranges.launch(work, np.where(work.table == _KERNELS, names, -1))
+
+    def result(self) -> Iterator[RangeKernels]:
+        for group, kernel, time in self.ranges.kernels():
+            key = self.spreads.groups.values[group]
+            names = _names(self.context, key)
+            yield RangeKernels(*names, self.context.kernels.names[kernel], time)
+
+
+#: The kernels by range and name.
+RANGE_KERNELS = CollectedBy(_RangeKernelCollector)
+
+NVTX_KERN_SUM = Statistic(
+    "nvtx_kern_sum",
+    "Kernels by NVTX range",
+    RANGE_KERNELS,
+    (
+        text_column("style", spare=True),
+        text_column("range", _range),
+        text_column("kernel"),
+    ),
+    spread="time",
+    usual=False,
+    options=("names", "ranges"),
+)
+
+
+# GPU work in ranges and outside
+
+
+@dataclass(frozen=True)
+class RangeShare:
+    """The GPU work that belongs to ranges in one way: to ranges of the launching thread (``how`` is "own"), to those of
+    the only thread that had one open ("adopted"), or to none, because several threads had one open ("several"), or
+    because no thread had or the call is not known ("none"). ``gpu_ns`` is the sum of its times."""
+
+    how: str
+    operations: int
+    gpu_ns: int
+
+
+_HOW = {OWN: "own", ADOPTED: "adopted", SEVERAL: "several", NONE: "none"}
+
+
+class _RangeShareCollector(StatsCollector[RangeShare]):
+    """Collects nothing of a trace without ranges."""
+
+    tables = (*GPU_WORK, "api_calls", *RANGE_TABLES)
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._has_ranges = False
+        self._operations = np.zeros(NONE + 1, np.int64)
+        self._gpu_ns = np.zeros(NONE + 1, np.int64)
+
+    def add(self, batch: SweepBatch) -> None:
+        for table in RANGE_TABLES:
+            rows = batch.tables.get(table)
+            if rows and are_ranges(table, rows).any():
+                self._has_ranges = True
+        work = batch.work
+        how = np.where(work.calls.known, work.calls.how, NONE)
+        time = work.end - work.start
+        for kind in _HOW:
+            mine = how == kind
+            self._operations[kind] += np.count_nonzero(mine)
+            self._gpu_ns[kind] += time[mine].sum()
+
+    def result(self) -> Iterator[RangeShare]:
+        if not self._has_ranges:
+            return
+        for kind, name in _HOW.items():
+            operations = int(self._operations[kind])
+            yield RangeShare(name, operations, int(self._gpu_ns[kind]))
+
+
+#: The GPU work by how it belongs to ranges.
+RANGE_SHARES = CollectedBy(_RangeShareCollector)
+
+
+def _all_gpu_time(view: View, use: Any) -> int:
+    return sum(share.gpu_ns for share in view.collected[RANGE_SHARES])
+
+
+NVTX_GPU_SHARE = Statistic(
+    "nvtx_gpu_share",
+    "GPU work in NVTX ranges and outside",
+    RANGE_SHARES,
+    (
+        text_column("range", "how"),
+        count_column("operations"),
+        time_column("GPU time", "gpu_ns"),
+        share_column("share", "gpu_ns", _all_gpu_time),
+    ),
+    options=("ranges",),
+)

@@ -1,0 +1,214 @@
+"""Streams: busy time, idle time by reason, and queues of launches.
+
+The reasons of idle time are those of Holistic Trace Analysis (host wait, kernel wait, other), with waits for other
+streams separated from "other". docs/stats.md has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
+
+from ..._native import StreamTimes
+from ...trace.capture_ranges import time_within
+from ...trace.quality import GPU_WORK
+from ..collection import CollectedBy, StatsCollector
+from ..context import CollectorContext
+from ..distribution import NOTHING, Distributions, Spread
+from ..statistic import (
+    SPARE_GPU_OF_STREAM,
+    SPARE_PROCESS,
+    STREAM,
+    Statistic,
+    View,
+    count_column,
+    number_column,
+    share_column,
+    time_column,
+)
+from ..sweep import Stream, SweepBatch
+
+#: Work that starts within this time (ns) after work of another stream ends counts as having waited for it.
+_RELEASE_NS = 10_000
+#: The longest queue that is measured.
+_LONGEST_QUEUE = 4096
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Idle time (ns) between the pieces of work of a stream, by reason, and the number of gaps."""
+
+    host: int = 0
+    kernel: int = 0
+    dependency: int = 0
+    other: int = 0
+    gaps: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.host + self.kernel + self.dependency + self.other
+
+    def without(self, unrecorded: list[tuple[int, int]], first: int, last: int) -> Idle:
+        """Leave out the unrecorded times of a stream whose work lasts from ``first`` to ``last``. What follows one was
+        launched after it, so the gap seems to wait for the host, or for an unknown launch."""
+        inside = [span for span in unrecorded if first <= span[0] and span[1] <= last]
+        time = time_within(inside, first, last)
+        of_host = min(time, self.host)
+        of_other = min(time - of_host, self.other)
+        return replace(self, host=self.host - of_host, other=self.other - of_other)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The queue of a stream: work that was launched and has not started. ``at_launch`` is its length after each launch,
+    ``mean`` its average length over the time from the first launch to the last start, ``full`` the time (ns) at
+    :attr:`.context.StatsOptions.full_queue` or more."""
+
+    at_launch: Spread = NOTHING
+    mean: float = 0.0
+    full: int = 0
+
+
+@dataclass(frozen=True)
+class StreamUse:
+    """The use of one stream. ``counts`` has its pieces of GPU work by table; ``first`` and ``last`` (ns) are the first
+    start and the last end of its work; ``busy`` is the time (ns) in which any ran."""
+
+    process: int
+    stream: Stream
+    counts: dict[str, int]
+    first: int
+    last: int
+    busy: int
+    idle: Idle
+    queue: Queue
+
+
+class _StreamCollector(StatsCollector[StreamUse]):
+    tables = (*GPU_WORK, "api_calls")
+    each_process = True
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        options = context.options
+        self._times = StreamTimes(
+            options.consecutive_ns, _RELEASE_NS, options.full_queue, _LONGEST_QUEUE
+        )
+        self._lengths = Distributions()
+
+    def add(self, batch: SweepBatch) -> None:
+        work = batch.work
+        calls = work.calls
+        stream, length = self._times.add(
+            work.start,
+            work.end,
+            work.table,
+            work.stream,
+            work.correlation,
+            calls.known,
+            calls.start,
+            calls.end,
+        )
+        self._lengths.add(stream, length)
+
+    def end(self, process: int, streams: list[Stream]) -> Iterator[StreamUse]:
+        unrecorded = self.context.trace.unrecorded(process)
+        lengths = [*self._lengths.spreads(), *(NOTHING for _ in streams)]
+        uses = zip(streams, lengths, self._times.uses(), strict=False)
+        for stream, at_launch, use in uses:
+            counts, first, last, busy, idle, gaps, waited, span, full = use
+            high, low = waited
+            mean = (high << 64 | low) / span if span > 0 else 0.0
+            host, kernel, dependency, other = idle
+            waits = Idle(host, kernel, dependency, other, gaps)
+            yield StreamUse(
+                process,
+                stream,
+                dict(zip(GPU_WORK, counts, strict=True)),
+                first,
+                last,
+                busy,
+                waits.without(unrecorded, first, last),
+                Queue(at_launch, mean, full),
+            )
+
+
+#: The use of each stream.
+STREAMS = CollectedBy(_StreamCollector)
+
+
+def recorded_span(view: View, use: Any) -> int:
+    """The time (ns) from the first work to the last, without the time between the windows of a capture range."""
+    unrecorded = view.trace.unrecorded(use.process)
+    span: int = use.last - use.first - time_within(unrecorded, use.first, use.last)
+    return span
+
+
+def _trace_span(view: View, use: Any) -> int:
+    return view.span
+
+
+def work_of(table: str) -> Callable[[View, Any], int]:
+    """The number of pieces of work of one table."""
+
+    def count(view: View, use: Any) -> int:
+        pieces: int = use.counts[table]
+        return pieces
+
+    return count
+
+
+_WHICH_STREAM = (SPARE_PROCESS, SPARE_GPU_OF_STREAM, STREAM)
+
+STREAM_SUM = Statistic(
+    "stream_sum",
+    "Streams",
+    STREAMS,
+    (
+        *_WHICH_STREAM,
+        count_column("kernels", work_of("kernels")),
+        count_column("copies", work_of("memcpys")),
+        count_column("fills", work_of("memsets")),
+        count_column("graphs", work_of("graph_launches"), spare=True),
+        time_column("busy"),
+        share_column("busy share", "busy", recorded_span),
+        time_column("span", recorded_span, spare=True),
+    ),
+)
+
+IDLE_SUM = Statistic(
+    "idle_sum",
+    "Idle time of streams, by what they waited for",
+    STREAMS,
+    (
+        *_WHICH_STREAM,
+        count_column("gaps", "idle.gaps", spare=True),
+        time_column("idle", "idle.total"),
+        time_column("host", "idle.host"),
+        time_column("kernel", "idle.kernel"),
+        time_column("dependency", "idle.dependency"),
+        time_column("other", "idle.other"),
+        share_column("host share", "idle.host", "idle.total", spare=True),
+    ),
+    options=("consecutive_ns",),
+)
+
+QUEUE_SUM = Statistic(
+    "queue_sum",
+    "Queues of launches",
+    STREAMS,
+    (
+        *_WHICH_STREAM,
+        count_column("launches", "queue.at_launch.count"),
+        number_column("mean", "queue.mean"),
+        number_column("mean at launch", "queue.at_launch.mean"),
+        number_column("median at launch", "queue.at_launch.median", spare=True),
+        count_column("min", "queue.at_launch.min", spare=True),
+        count_column("max", "queue.at_launch.max"),
+        time_column("full", "queue.full"),
+        share_column("full share", "queue.full", _trace_span, spare=True),
+    ),
+    where=attrgetter("queue.at_launch.count"),
+)
