@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...analysis.gpu import communicates
+from ...analysis.statistics.kernels import KERNELS as KERNELS_BY_NAME
 from ...analysis.tables import Table, columns_of
 from .model import BatchOptions, BatchReport, Part, RankTrace, Result
 from .stragglers import stragglers
@@ -19,12 +20,10 @@ _DRAWN = 6
 
 def times(rank: RankTrace, options: BatchOptions) -> Any:
     """The times of kernels by name and bin."""
-    names = rank.kernels
     sums = TimeSums("kernel", "at_least_ns")
-    for rows in rank.rows("kernels"):
-        duration = (rows["end"] - rows["start"]).astype(np.int64)
-        sums.add(duration, names.numbers.take(rows["launch"]), binned(duration))
-    return sums.table(kernel=names.names)
+    for kernel, duration in rank.grouped(KERNELS_BY_NAME):
+        sums.add(duration, kernel, binned(duration))
+    return sums.table(kernel=rank.context.kernels.names)
 
 
 def by_name(table: Any) -> dict[str, tuple[int, int, int, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...analysis.collection import Collected, StatsCollection, collect
+from ...analysis.collection import Collected, Grouping, StatsCollection, collect
 from ...analysis.context import DEFAULTS, CollectorContext, Numbering
 from ...analysis.sweep import Sweep
 from ...analysis.tables import Table, Unit
@@ -52,10 +52,25 @@ class RankTrace:
         """What is collected of the processes, as ``cutrace stats`` does."""
         return collect(self.trace, collections, processes=self.processes)
 
+    def grouped(
+        self, grouping: Grouping[Any]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The number of the group and the value of each row of a statistic, block by block, in any order."""
+        for table in grouping.tables:
+            for rows in self.rows(table):
+                (number,) = grouping.key(self.context, rows)
+                (value,) = grouping.values(rows)
+                yield number, value.astype(np.int64)
+
     @cached_property
+    def context(self) -> CollectorContext:
+        """The names by which statistics group rows."""
+        return CollectorContext(self.trace, DEFAULTS)
+
+    @property
     def kernels(self) -> Numbering:
         """The names of kernels by launch configuration."""
-        return CollectorContext(self.trace, DEFAULTS).kernels
+        return self.context.kernels
 
     @cached_property
     def clock(self) -> Alignment:
