@@ -140,3 +140,62 @@ def test_keys_are_words_for_programs():
         "bytes",
         "bandwidth_bytes_per_s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "head", "where", "name"),
+    [
+        (None, "count same differs last_same where name", 30, 100),
+        (200, "count same differs last_same where name", 30, 120),
+        (120, "count same differs last_same where name", 16, 63),
+        (100, "count same differs last_same where name", 16, 43),
+        (97, "count same differs last_same where name", 16, 40),
+        (96, "count same differs where name", 16, 50),
+        (82, "count differs where name", 16, 42),
+        (80, "count differs where name", 16, 40),
+        (79, "count where name", 16, 48),
+        (60, "count where name", 16, 29),
+        (47, "count where name", 16, 16),
+        (40, "count where name", 9, 16),
+        (20, "count where name", 8, 16),
+    ],
+)
+def test_the_width_of_a_terminal_is_shared_out(width, head, where, name):
+    columns = (
+        Column("count"), Column("same", spare=True), Column("differs", spare=True), Column("last_same", spare=True),
+        Column("where", "text"), Column("name", "text"),
+    )  # fmt: skip
+    rows = [(1_234_567, 5, 6, 7, "w" * 30, "n" * 120), (2, 5, 60, 7, "x", "m")]
+    shown = text("table", Table("t", "t", columns, rows), width=width).splitlines()[1:]
+    assert shown[0].split() == head.split()
+    assert shown[1].split()[0] == "1,234,567"
+    assert list(map(len, shown[1].split()[-2:])) == [where, name]
+    assert shown[2].split() == [word for word in ("2", "5", "60", "7", "x", "m") if word in shown[2].split()]
+    assert len(shown[1]) <= max(width or 0, 39) or width is None
+    # Numbers end, and words begin, where those of the other rows do.
+    assert shown[0].index("where") == shown[2].index("x") == shown[1].index("w")
+    assert shown[0].index("count") + len("count") == shown[1].index("1,234,567") + len("1,234,567")
+
+
+def test_the_columns_of_a_table_without_words_need_no_name():
+    columns = (Column("a"), Column("b", "ns"), Column("c", spare=True))
+    shown = text("table", Table("t", "t", columns, [(1, 2_000, 3), (10, None, 3)]), width=14).splitlines()
+    assert shown == ["t", "   a      b  c", "   1  2.0us  3", "  10      -  3"]
+    narrow = text("table", Table("t", "t", columns, [(1, 2_000, 3), (10, None, 3)]), width=11).splitlines()
+    assert narrow == ["t", "   a      b", "   1  2.0us", "  10      -"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "more"),
+    [
+        (list(range(3)), 3, ""), (list(range(4)), 3, "and 1 more: --limit 0 shows all"), (list(range(4)), 0, ""),
+        (list(range(2003)), 3, "and 2,000 more: --limit 0 shows all"), (iter(range(3)), 3, ""),
+        (iter(range(4)), 3, "and more: --limit 0 shows all"),
+    ],
+)  # fmt: skip
+def test_rows_beyond_the_limit_are_counted(rows, limit, more):
+    cells = ((n,) for n in rows)
+    table = Table("t", "t", (Column("n"),), list(cells) if isinstance(rows, list) else cells)
+    shown = text("table", table, limit=limit).splitlines()[2:]
+    assert len(shown) == (limit or 4) + bool(more)
+    assert (shown[-1].strip() if more else "") == more
