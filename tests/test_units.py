@@ -53,6 +53,30 @@ def test_figures_are_written_for_people():
     ]  # fmt: skip
 
 
+def test_every_unit_has_its_size():
+    sizes = {
+        "5": 5, "5B": 5, "5k": 5 << 10, "5M": 5 << 20, "5G": 5 << 30, "5T": 5 << 40, "5KiB": 5 << 10, "5MiB": 5 << 20,
+        "5GiB": 5 << 30, "5TiB": 5 << 40, "5KB": 5 * 10**3, "5MB": 5 * 10**6, "5GB": 5 * 10**9, "5TB": 5 * 10**12,
+    }  # fmt: skip
+    assert {text: parse_size(text) for text in sizes} == sizes
+    times = {
+        "5ns": 5, "5us": 5_000, "5µs": 5_000, "5ms": 5 * 10**6, "5s": 5 * 10**9, "5": 5 * 10**9, "5m": 300 * 10**9,
+        "5h": 18_000 * 10**9, ".5s": 5 * 10**8, "5.s": 5 * 10**9, " 5 ms ": 5 * 10**6,
+    }  # fmt: skip
+    assert {text: parse_duration(text) for text in times} == times
+
+
+def test_units_change_where_four_digits_would_begin():
+    sizes = [1023, 1023.94, 1023.96, 1024 * 1023, (1 << 20) - 1, 1 << 50, 1 << 60, 1 << 70, -2048]
+    assert [format_size(size) for size in sizes] == [
+        "1023 B", "1023.9 B", "1 KiB", "1023 KiB", "1 MiB", "1 PiB", "1 EiB", "1024 EiB", "-2 KiB",
+    ]  # fmt: skip
+    times = [0, 999, 1000, 999_949, 999_951, 999_994_000, 999_996_000, 10**12, -1500]
+    assert [format_duration(time, "") for time in times] == [
+        "0ns", "999ns", "1.0us", "999.9us", "1.00ms", "999.99ms", "1.000s", "1000.000s", "-1.5us",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("text", "words"), [("a", ["a"]), (" a, b,,a ", ["a", "b"]), ("", []), (",", [])])
 def test_words(text, words):
     assert parse_words(text) == words

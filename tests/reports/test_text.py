@@ -23,7 +23,7 @@ from cutrace.reports.text import (
     table_lines,
     top_lines,
 )
-from cutrace.reports.values import counts, duration, pair, short, size, title, value_text
+from cutrace.reports.values import counts, duration, listed, number_text, pair, short, size, title, value_text
 
 
 def failure(case: Case) -> str:
@@ -339,3 +339,26 @@ def test_the_footer_of_an_update_counts_what_waits_for_a_second_session() -> Non
     twice = replace(once, nodeid="test_a.py::test_b", change=written(confirmed=True))
     lines = footer(SessionReport((once, twice)))[1:]
     assert [line.split()[:2] for line in lines if "unconfirmed" in line] == [["unconfirmed", "1"]]
+
+
+def test_numbers_have_four_digits_at_least():
+    numbers = [0, 12_345, -1, 0.0, 1.5, 0.123456, 9999.4, 9999.5, 10_000.0, 12_345.6, -12_345.6, 1e-7]
+    assert [number_text(number) for number in numbers] == [
+        "0", "12,345", "-1", "0", "1.5", "0.1235", "9,999", "10,000", "10,000", "12,346", "-12,346", "1e-07",
+    ]  # fmt: skip
+
+
+def test_long_names_keep_their_ends():
+    name = "abcdefghijklmnopqrstuvwxyz"
+    assert [short(name, width) for width in (26, 25, 10, 4)] == [
+        name, "abcdefghijklmnop…stuvwxyz", "abcdef…xyz", "ab…z",
+    ]  # fmt: skip
+    assert all(len(short(name, width)) == width for width in range(2, 26))
+    assert len(short("x" * 61)) == 60 == len(short("x" * 60))
+
+
+def test_a_list_of_names_ends_with_the_number_of_others():
+    names = ["a", "b", "c"]
+    assert [listed(names, most) for most in (4, 3, 2, 1)] == ["a, b, c", "a, b, c", "a, b and 1 more", "a and 2 more"]
+    assert listed(["a"] * 2001, 1) == "a and 2,000 more"
+    assert listed([], 2) == ""

@@ -87,7 +87,8 @@ def number_text(value: float) -> str:
     """A number without unit: all digits of an integer, at least four of others."""
     if isinstance(value, int):
         return f"{value:,}"
-    if abs(value) < 1e4:
+    # From here on four digits would be rounded up to 1e+04.
+    if abs(value) < 9999.5:
         return f"{value:,.4g}"
     return f"{value:,.0f}"
 
