@@ -15,7 +15,7 @@ import numpy as np
 
 from .._native import Keys
 from ..trace.ranges import ADOPTED
-from ..trace.rows import time_order
+from ..trace.rows import spanned, time_order
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Work
 
@@ -173,10 +173,7 @@ class _Slices:
         gpu_ns[near] += spent[high] - spent[low]
         if not pairs:
             return None
-        place = np.arange(int(sizes.sum())) + np.repeat(
-            low - np.append(0, np.cumsum(sizes)[:-1]), sizes
-        )
-        return np.repeat(group[near], sizes), place
+        return np.repeat(group[near], sizes), spanned(low, high)
 
     def remove_ended(self, time: int) -> list[np.ndarray]:
         """Remove the slices that ended before ``time``, but keep the latest ones. Returns their group, first begin,

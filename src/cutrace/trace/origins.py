@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .rows import LATEST
+from .rows import LATEST, spanned
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -26,6 +26,11 @@ NODE_FIELDS = {"kernels": "launch", "memcpys": "graph_node", "memsets": "graph_n
 #: The texts of paths without ranges.
 NOT_RECORDED = "(not recorded)"
 NO_RANGE = "(no range)"
+
+#: An API call, and the nodes that were created in it, as a span of indices.
+_CREATING = np.dtype(
+    [(name, np.int64) for name in ("start", "end", "function", "first", "last")]
+)
 
 
 class Creation(NamedTuple):
@@ -155,34 +160,40 @@ class Origins:
         if not len(rows):
             return functions
         order = np.lexsort((rows["created"], rows["thread"]))
-        created = rows["created"][order]
-        threads = rows["thread"][order]
-        of_thread = [
-            (t, *np.searchsorted(threads, [t, t + 1]).tolist())
-            for t in np.unique(threads).tolist()
-        ]
-        around: list[np.ndarray] = [np.zeros((0, 5), np.int64)]
+        nodes = rows[order]
+        calls = self._creating_calls(process, nodes)
+        # An outer call begins before those in it, or ends after them. It is assigned last, so that it stays.
+        calls = calls[np.lexsort((calls["end"], -calls["start"]))]
+        created = order[spanned(calls["first"], calls["last"])]
+        functions[created] = np.repeat(
+            calls["function"], calls["last"] - calls["first"]
+        )
+        return functions
+
+    def _creating_calls(self, process: int, nodes: np.ndarray) -> np.ndarray:
+        """The API calls in which nodes were created (:data:`_CREATING`). ``nodes`` are sorted by thread and time."""
+        created = nodes["created"]
+        threads, begins = np.unique(nodes["thread"], return_index=True)
+        ends = np.append(begins[1:], len(nodes))
+        found = [np.zeros(0, _CREATING)]
         for info in self._trace.block_infos(
             "api_calls", int(created.min()), int(created.max()) + 1
         ):
-            calls = self._trace.block(info)[0] if info.process == process else rows[:0]
-            for thread, begin, end in of_thread if len(calls) else ():
+            if info.process != process:
+                continue
+            calls = self._trace.block(info)[0]
+            for thread, begin, end in zip(threads, begins, ends, strict=True):
                 mine = calls[calls["thread"] == thread]
-                first = begin + np.searchsorted(
-                    created[begin:end], mine["start"], "left"
+                times = created[begin:end]
+                creating = np.zeros(len(mine), _CREATING)
+                for field in ("start", "end", "function"):
+                    creating[field] = mine[field]
+                creating["first"] = begin + np.searchsorted(
+                    times, mine["start"], "left"
                 )
-                last = begin + np.searchsorted(created[begin:end], mine["end"], "right")
-                found = (mine["start"], mine["end"], mine["function"], first, last)
-                around.append(np.stack(found, axis=1).astype(np.int64)[first < last])
-        calls = np.concatenate(around)
-        # Inner calls first: the last assignment to a node stays.
-        function, first, last = calls[np.lexsort((calls[:, 1], -calls[:, 0])), 2:].T
-        sizes = last - first
-        at = np.arange(int(sizes.sum())) + np.repeat(
-            first - np.append(0, np.cumsum(sizes)[:-1]), sizes
-        )
-        functions[order[at]] = np.repeat(function, sizes)
-        return functions
+                creating["last"] = begin + np.searchsorted(times, mine["end"], "right")
+                found.append(creating[creating["first"] < creating["last"]])
+        return np.concatenate(found)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -118,6 +118,15 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return kept
 
 
+def spanned(first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """The indices from ``first`` up to, but not including, ``last`` of each span, one span after another."""
+    sizes = last - first
+    # How far each span is from its place in the result.
+    shifts = first - np.append(0, np.cumsum(sizes)[:-1])
+    indices: np.ndarray = np.arange(int(sizes.sum())) + np.repeat(shifts, sizes)
+    return indices
+
+
 #: So many comparisons take less time than sorting.
 _FEW = 8
 

@@ -7,7 +7,7 @@ difference of a rank's ends from those of all ranks is the error of its clock, w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...analysis.gpu import communicates
-from ...analysis.tables import Cell, Table, columns_of
+from ...analysis.tables import Cell, Column, Table, columns_of
 from ...trace.arrow import pyarrow
 from ...units import count_of, format_duration
 from .model import Bars, BatchOptions, BatchReport, Part, Picture, RankTrace, Result
@@ -235,8 +235,9 @@ def _median(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
-    tables: list[list[tuple[Cell, ...]]] = [[], [], []]
-    by_name, by_rank, by_call = tables
+    by_name: list[tuple[Cell, ...]] = []
+    by_rank: list[tuple[Cell, ...]] = []
+    by_call: list[tuple[Cell, ...]] = []
     sentences: list[str] = []
     for job_name, of_job in by_job(parts):
         job = _Job.of(of_job)
@@ -250,8 +251,9 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         by_call += _longest(job, arrivals)
         sentences += _sentences(job, clocks, arrivals)
     pictures = list(_pictures(by_rank))
-    for rows, column in zip(tables, (0, 6, 0), strict=True):
-        rows.sort(key=lambda row: -float(row[column] or 0))
+    by_name.sort(key=_largest(_COLUMNS, "waited"))
+    by_rank.sort(key=_largest(_RANK_COLUMNS, "kept waiting"))
+    by_call.sort(key=_largest(_CALL_COLUMNS, "waited"))
     return Result(
         [
             Table("collectives", "Collectives", _COLUMNS, by_name),
@@ -268,102 +270,156 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     )
 
 
+def _largest(
+    columns: Sequence[Column], name: str
+) -> Callable[[tuple[Cell, ...]], float]:
+    """The key that sorts rows by a column, descending."""
+    at = [column.name for column in columns].index(name)
+    return lambda row: -float(row[at] or 0)
+
+
 @dataclass
 class _Arrivals:
-    """By call: the first and the last arrival and the last end (ns), the part that came last, the number of ranks, and
-    the sum of waits (ns). By part: its waits, its time in collectives, the number of its calls, how often it came last,
-    and the waits of others then."""
+    """Who arrived when at each call, and what it cost, in ns on one clock.
 
+    :meth:`arrive` is called for each rank; then the last arrivals are known. :meth:`wait` is called for each rank next,
+    and :meth:`blame` at the end.
+    """
+
+    # By call:
     earliest: np.ndarray
     latest: np.ndarray
     end: np.ndarray
+    #: The part that came last.
     last: np.ndarray
+    #: The number of ranks that arrived.
     ranks: np.ndarray
     waits: np.ndarray
     time: np.ndarray
+    # By part:
     rank_waits: np.ndarray
     rank_time: np.ndarray
     rank_calls: np.ndarray
+    #: How often it came last, and the waits of others then.
     rank_last: np.ndarray
     caused: np.ndarray
 
+    @classmethod
+    def none(cls, calls: int, parts: int) -> _Arrivals:
+        """No arrival of any part at any call."""
+        never = np.iinfo(np.int64).max
+        return cls(
+            earliest=np.full(calls, never),
+            latest=np.full(calls, -never),
+            end=np.full(calls, -never),
+            last=np.full(calls, -1),
+            ranks=np.zeros(calls, np.int64),
+            waits=np.zeros(calls, np.int64),
+            time=np.zeros(calls, np.int64),
+            rank_waits=np.zeros(parts, np.int64),
+            rank_time=np.zeros(parts, np.int64),
+            rank_calls=np.zeros(parts, np.int64),
+            rank_last=np.zeros(parts, np.int64),
+            caused=np.zeros(parts, np.int64),
+        )
+
+    def arrive(
+        self, part: int, calls: np.ndarray, start: np.ndarray, end: np.ndarray
+    ) -> None:
+        self.last[calls[start > self.latest[calls]]] = part
+        self.latest[calls] = np.maximum(self.latest[calls], start)
+        self.earliest[calls] = np.minimum(self.earliest[calls], start)
+        self.end[calls] = np.maximum(self.end[calls], end)
+        self.ranks[calls] += 1
+        self.time[calls] += end - start
+        self.rank_time[part] = int((end - start).sum())
+        self.rank_calls[part] = len(calls)
+
+    def wait(
+        self, part: int, calls: np.ndarray, start: np.ndarray, end: np.ndarray
+    ) -> None:
+        """A rank waits until the last one arrives. No wait is longer than the call."""
+        waits = np.minimum(self.latest[calls] - start, end - start)
+        self.waits[calls] += waits
+        self.rank_waits[part] = int(waits.sum())
+
+    def blame(self) -> None:
+        """Count how often each rank was last, and what the others waited then."""
+        known = self.ranks > 0
+        last = self.last[known]
+        self.rank_last += np.bincount(last, minlength=len(self.rank_last))
+        np.add.at(self.caused, last, self.waits[known])
+
 
 def _arrivals(job: _Job, clocks: _Clocks) -> _Arrivals:
-    never = np.iinfo(np.int64).max
+    arrivals = _Arrivals.none(job.total, len(job.parts))
+    for part, calls, start, end in _on_one_clock(job, clocks):
+        arrivals.arrive(part, calls, start, end)
+    for part, calls, start, end in _on_one_clock(job, clocks):
+        arrivals.wait(part, calls, start, end)
+    arrivals.blame()
+    return arrivals
+
+
+def _on_one_clock(
+    job: _Job, clocks: _Clocks
+) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """The calls of each part (:meth:`_Job.each`), without the error of its clock."""
     ahead = clocks.ahead.astype(np.int64)
-    calls = np.zeros((4, job.total), np.int64)
-    parts = np.zeros((5, len(job.parts)), np.int64)
-    a = _Arrivals(
-        calls[0] + never,
-        calls[0] - never,
-        calls[0] - never,
-        calls[0] - 1,
-        *calls[1:],
-        *parts,
-    )
-    for index, number, start, end in job.each():
-        start = start - ahead[index]
-        end = end - ahead[index]
-        a.last[number[start > a.latest[number]]] = index
-        a.latest[number] = np.maximum(a.latest[number], start)
-        a.earliest[number] = np.minimum(a.earliest[number], start)
-        a.end[number] = np.maximum(a.end[number], end)
-        a.ranks[number] += 1
-        a.time[number] += end - start
-        a.rank_time[index], a.rank_calls[index] = int((end - start).sum()), len(number)
-    for index, number, start, end in job.each():
-        # A rank waits until the last one arrives. No wait is longer than the call.
-        waits = np.minimum(a.latest[number] - (start - ahead[index]), end - start)
-        a.waits[number] += waits
-        a.rank_waits[index] = int(waits.sum())
-    known = a.ranks > 0
-    a.rank_last += np.bincount(a.last[known], minlength=len(job.parts))
-    np.add.at(a.caused, a.last[known], a.waits[known])
-    return a
+    for part, calls, start, end in job.each():
+        yield part, calls, start - ahead[part], end - ahead[part]
+
+
+def _share(waits: int, time: int) -> float | None:
+    if not time:
+        return None
+    return waits / time
 
 
 def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
+    """The rows of :data:`_COLUMNS`."""
     edges = [*job.first.values(), job.total]
     for at, name in enumerate(job.first):
         here = np.arange(edges[at], edges[at + 1])
         here = here[a.ranks[here] > 0]
         waits = int(a.waits[here].sum())
         time = int(a.time[here].sum())
+        spread = a.latest[here] - a.earliest[here]
+        transfer = np.maximum(a.end[here] - a.latest[here], 0)
         counts = np.bincount(a.last[here], minlength=len(job.parts))
         last = int(counts.argmax())
         yield (
-            *(
-                waits,
-                time,
-                waits / time if time else None,
-                len(here),
-                int(a.ranks[here].max()),
-            ),
-            float((a.latest[here] - a.earliest[here]).mean()),
-            float(np.maximum(a.end[here] - a.latest[here], 0).mean()),
-            *(job.parts[last].label, int(counts[last]) / len(here), job_name, name),
+            waits,
+            time,
+            _share(waits, time),
+            len(here),
+            int(a.ranks[here].max()),
+            float(spread.mean()),
+            float(transfer.mean()),
+            job.parts[last].label,
+            int(counts[last]) / len(here),
+            job_name,
+            name,
         )
 
 
 def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
+    """The rows of :data:`_RANK_COLUMNS`."""
     for index, part in enumerate(job.parts):
         waits = int(a.rank_waits[index])
         time = int(a.rank_time[index])
         late = float(clocks.late[index])
         yield (
-            *(
-                part.label,
-                waits,
-                time,
-                waits / time if time else None,
-                int(a.rank_calls[index]),
-            ),
-            *(
-                int(a.rank_last[index]),
-                int(a.caused[index]),
-                round(late) if np.isfinite(late) else None,
-            ),
-            *(int(clocks.ahead[index]), part.clock.error),
+            part.label,
+            waits,
+            time,
+            _share(waits, time),
+            int(a.rank_calls[index]),
+            int(a.rank_last[index]),
+            int(a.caused[index]),
+            round(late) if np.isfinite(late) else None,
+            int(clocks.ahead[index]),
+            part.clock.error,
         )
 
 

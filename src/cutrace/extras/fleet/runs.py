@@ -17,7 +17,16 @@ from ...analysis.gpu import communicates
 from ...analysis.tables import Cell, Table, columns_of
 from ...errors import CutraceError
 from ...trace.arrow import pyarrow
-from .model import Bars, BatchOptions, BatchReport, Part, RankTrace, Result, short
+from .model import (
+    Bars,
+    BatchOptions,
+    BatchReport,
+    Part,
+    Picture,
+    RankTrace,
+    Result,
+    short,
+)
 from .stragglers import OUTSTANDING, robust_scores
 from .time_sums import TimeSums
 
@@ -128,75 +137,123 @@ def _jobs(parts: Sequence[Part]) -> int:
 # Two sets of runs
 
 
+_REGRESSION_COLUMNS = columns_of(
+    "ratio: number, at least: number, at most: number, baseline mean: ns, mean: ns, baseline runs: spare, "
+    "runs: spare, kind: text, name: text"
+)
+_ONLY_COLUMNS = columns_of("total: ns, count, runs: text, kind: text, name: text")
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A kernel or range in two sets of runs. ``ratio`` is that of the mean times, ``low`` and ``high`` are the ends of
+    its 95 % interval, ``deviation`` is that of its logarithm."""
+
+    kind: str
+    name: str
+    old: np.ndarray
+    new: np.ndarray
+    ratio: float
+    low: float
+    high: float
+    deviation: float
+
+    @classmethod
+    def of(cls, key: _Key, old: np.ndarray, new: np.ndarray) -> _Change:
+        return cls(*key, old, new, *compare(old, new))
+
+    @property
+    def size(self) -> float:
+        return abs(float(np.log(self.ratio)))
+
+    def is_clear(self, score: float) -> bool:
+        """Whether it is more than chance and :data:`_CHANGE`. ``score`` is the distance from zero, in deviations, that
+        chance does not reach."""
+        if min(len(self.old), len(self.new)) < _FEWEST or communicates(self.name):
+            return False
+        return self.size > max(score * self.deviation, float(np.log1p(_CHANGE)))
+
+    @property
+    def sentence(self) -> str:
+        word = "slower" if self.ratio > 1 else "faster"
+        factor = max(self.ratio, 1 / self.ratio)
+        least, most = sorted(max(end, 1 / end) for end in (self.low, self.high))
+        return (
+            f"{self.kind} {self.name}: {factor:.3f} times {word} than in the baseline "
+            f"(95 %: {least:.3f} to {most:.3f})"
+        )
+
+    @property
+    def row(self) -> tuple[Cell, ...]:
+        """The row of :data:`_REGRESSION_COLUMNS`."""
+        return (
+            self.ratio,
+            self.low,
+            self.high,
+            float(self.old.mean()),
+            float(self.new.mean()),
+            len(self.old),
+            len(self.new),
+            self.kind,
+            self.name,
+        )
+
+
 def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     known = set(options.baseline)
-    sets = (
-        [part for part in parts if part.source in known],
-        [part for part in parts if part.source not in known],
-    )
-    if not all(sets):
+    baseline = [part for part in parts if part.source in known]
+    others = [part for part in parts if part.source not in known]
+    if not baseline or not others:
         raise CutraceError(
             "regressions compares two sets of runs: one of them has no file that could be read"
         )
-    by_job = all(_jobs(part) > 1 for part in sets)
-    before, after = (_Runs.of(part, by_job) for part in sets)
-    keys = sorted({*before.keys, *after.keys})
-    means = ((key, before.means(key), after.means(key)) for key in keys)
-    # Without any time there is no ratio.
-    compared = [
-        (key, old, new)
-        for key, old, new in means
-        if len(old) and len(new) and old.all() and new.all()
-    ]
+    by_job = _jobs(baseline) > 1 and _jobs(others) > 1
+    before = _Runs.of(baseline, by_job)
+    after = _Runs.of(others, by_job)
+
+    changes = _changes(before, after)
     # So many comparisons would give some wrong sentences with the intervals of the table.
-    score = NormalDist().inv_cdf(1 - _MISSED / 2 / max(len(compared), 1))
-    rows: list[tuple[Cell, ...]] = []
-    changed: list[tuple[float, str]] = []
-    for (kind, name), old, new in compared:
-        ratio, low, high, deviation = compare(old, new)
-        rows.append(
-            (
-                ratio,
-                low,
-                high,
-                float(old.mean()),
-                float(new.mean()),
-                len(old),
-                len(new),
-                kind,
-                name,
-            )
+    score = NormalDist().inv_cdf(1 - _MISSED / 2 / max(len(changes), 1))
+    clear = [change for change in changes if change.is_clear(score)]
+    clear.sort(key=lambda change: (-change.size, change.sentence))
+    changes.sort(key=lambda change: (-change.size, change.name))
+
+    tables = [
+        Table(
+            "regressions",
+            "Times compared with the baseline",
+            _REGRESSION_COLUMNS,
+            [change.row for change in changes],
         )
-        clear = min(len(old), len(new)) >= _FEWEST and abs(np.log(ratio)) > max(
-            score * deviation, np.log1p(_CHANGE)
-        )
-        if clear and not communicates(name):
-            word = "slower" if ratio > 1 else "faster"
-            factor = max(ratio, 1 / ratio)
-            ends = sorted(max(x, 1 / x) for x in (low, high))
-            bounds = f"95 %: {ends[0]:.3f} to {ends[1]:.3f}"
-            text = f"{kind} {name}: {factor:.3f} times {word} than in the baseline ({bounds})"
-            changed.append((-abs(float(np.log(ratio))), text))
-    rows.sort(key=lambda row: (-abs(np.log(float(row[0] or 1))), str(row[-1])))
-    columns = columns_of(
-        "ratio: number, at least: number, at most: number, baseline mean: ns, mean: ns, baseline runs: spare, "
-        "runs: spare, kind: text, name: text"
-    )
-    tables = [Table("regressions", "Times compared with the baseline", columns, rows)]
-    only = [(key, runs, word) for runs, other, word in ((before, after, "baseline"), (after, before, "others"))
-            for key in runs.keys if key not in other.keys]  # fmt: skip
+    ]
+    only = [*_only(before, after, "baseline"), *_only(after, before, "others")]
     if only:
-        total = columns_of("total: ns, count, runs: text, kind: text, name: text")
-        sums: list[tuple[Cell, ...]] = [
-            (*runs.sums(key), word, *key) for key, runs, word in only
-        ]
-        tables.append(Table("only", "In one set only", total, sums))
-    first = rows[:_DRAWN]
-    picture = Bars("Change of the mean time", "1", [str(row[-1]) for row in first],
-                   {"change": [float(row[0] or 1) - 1 for row in first]})  # fmt: skip
-    return Result(
-        tables, [text for _, text in sorted(changed)], [picture] if first else []
-    )
+        tables.append(Table("only", "In one set only", _ONLY_COLUMNS, only))
+    pictures: list[Picture] = []
+    if changes:
+        drawn = changes[:_DRAWN]
+        names = [change.name for change in drawn]
+        shares = [change.ratio - 1 for change in drawn]
+        pictures.append(Bars("Change of the mean time", "1", names, {"change": shares}))
+    return Result(tables, [change.sentence for change in clear], pictures)
+
+
+def _changes(before: _Runs, after: _Runs) -> list[_Change]:
+    """What both sets have, by kind and name."""
+    changes = []
+    for key in sorted({*before.keys, *after.keys}):
+        old = before.means(key)
+        new = after.means(key)
+        # Without any time there is no ratio.
+        if len(old) and len(new) and old.all() and new.all():
+            changes.append(_Change.of(key, old, new))
+    return changes
+
+
+def _only(runs: _Runs, others: _Runs, word: str) -> list[tuple[Cell, ...]]:
+    """The rows of :data:`_ONLY_COLUMNS` of what the other set does not have."""
+    missing = [key for key in runs.keys if key not in others.keys]
+    return [(*runs.sums(key), word, *key) for key in missing]
 
 
 def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float, float]:

@@ -35,7 +35,7 @@ from ...trace import Trace
 from ...units import count_of
 from . import instructions, work
 from .cupti import Cupti, advised
-from .host import Chip, first_chip
+from .host import Chip, Config, first_chip
 from .sets import chosen
 from .work import CountedWork, Launch, Range, placed
 
@@ -163,6 +163,56 @@ def profile(
     installed(_LIBRARY)
     if not lines and (refused := counters_refused()):
         raise CutraceError(": ".join(refused))
+    config = _configured(metrics, lines=lines, of_ranges=ranges is not None)
+    done = Profile(config.names, config.units)
+    with scratch() as folder:
+        began = time.monotonic()
+        recording = record_command(command, folder / "run.bin", completed(Options()))
+        if recording.status or recording.output is None:
+            if recording.status:
+                reason = f"ended with {recording.status}"
+            else:
+                reason = "made no CUDA call that was recorded"
+            done.notes.append(
+                f"nothing was profiled: the command {reason} in its first run"
+            )
+            done.status = recording.status
+            return done
+        with load(recording.output) as trace:
+            if ranges is not None:
+                counting = _count_ranges(trace, command, ranges, skip, count, done)
+            else:
+                _refuse_lost_launches(trace)
+                launches, omitted = work.choose_launches(
+                    trace, kernel, nvtx, skip, count
+                )
+                if lines:
+                    counting = _count_lines(trace, command, launches, done)
+                else:
+                    counting = _count_launches(
+                        trace, command, launches, done, config.passes
+                    )
+                counting.omitted = omitted
+            first_run = time.monotonic() - began
+            for sentence in counting.sentences(len(config.names), first_run):
+                say(sentence)
+            began = time.monotonic()
+            for run in counting.runs:
+                if not done.status:
+                    run()
+            _write(trace, done, output)
+    if len(counting.runs) == 1:
+        others = "the second run"
+    else:
+        others = f"the other {len(counting.runs)} runs"
+    say(
+        f"{count_of(len(done.values), counting.what)} profiled; {others} took {time.monotonic() - began:.1f} s"
+    )
+    return done
+
+
+def _configured(metrics: str | None, *, lines: bool, of_ranges: bool) -> Config:
+    """What counts these metrics on the first GPU. Raises :class:`CutraceError` if there is none."""
     # The threads that CUDA starts here would receive signals for the main thread.
     with signals_blocked(signal.valid_signals()):
         cupti = Cupti.found()
@@ -172,87 +222,102 @@ def profile(
                 "no GPU with readable counters was found: run `cutrace doctor` to check this machine"
             )
         if lines:
-            config = instructions.configure(
+            return instructions.configure(
                 cupti, name, instructions.DEFAULT if metrics is None else metrics
             )
-        else:
-            default = DEFAULT if ranges is None else DEFAULT_OF_RANGES
-            with Chip(cupti, name) as chip:
-                config = chip.configure(
-                    chosen(chip, default if metrics is None else metrics)
-                )
-    if ranges is not None:
+        default = DEFAULT_OF_RANGES if of_ranges else DEFAULT
+        with Chip(cupti, name) as chip:
+            config = chip.configure(
+                chosen(chip, default if metrics is None else metrics)
+            )
+    if of_ranges:
         config.must_fit_one_pass("a range runs once")
-    with scratch() as folder:
-        began = time.monotonic()
-        recording = record_command(command, folder / "run.bin", completed(Options()))
-        if recording.status or recording.output is None:
-            if recording.status:
-                reason = f"ended with {recording.status}"
-            else:
-                reason = "made no CUDA call that was recorded"
-            note = f"nothing was profiled: the command {reason} in its first run"
-            return Profile(
-                config.names, config.units, notes=[note], status=recording.status
-            )
-        with load(recording.output) as trace:
-            done = Profile(config.names, config.units)
-            if ranges is None:
-                _refuse_lost_launches(trace)
-                launches, omitted = work.choose_launches(
-                    trace, kernel, nvtx, skip, count
-                )
-                apart = stretches(launches)[:KERNELS] if lines else [launches]
-                counted = "instructions" if lines else "launches"
-                in_places = [
-                    placed(trace, some, work.launches(trace)) for some in apart
-                ]
-                passes = _PASSES_OF_LINES if lines else config.passes
-                runs = [
-                    partial(_replay, command, *some, done, counted, passes)
-                    for some in in_places
-                ]
-                what = "launch"
-                number = sum(map(len, apart))
-                of = "the instructions of " if lines else ""
-                why = "inside CUDA graphs, which cannot be replayed one by one"
-                more = len(launches) - number
-                if more:
-                    say(
-                        f"left out: {count_of(more, what)}. Instructions are counted for the first consecutive "
-                        f"launches of the {KERNELS} kernels with the most time: select others with --kernel"
-                    )
-            else:
-                whole, places, omitted = work.choose_ranges(trace, ranges, skip, count)
-                runs = [partial(_count, command, whole, places, done)]
-                what = "range"
-                number = len(whole)
-                of = ""
-                why = "that began inside another one: the GPU counts one at a time"
-                if any(loss.reason == "nvtx_dropped" for loss in trace.quality.losses):
-                    done.notes.append(
-                        "the first run lost NVTX events, so ranges of the runs can be mismatched"
-                    )
-            if lines:
-                how = f"{count_of(len(runs), 'more run')}"
-            else:
-                how = f"{count_of(config.passes, 'pass')} each"
-            say(
-                f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(number, what)} in {how}; "
-                f"the first run took {time.monotonic() - began:.1f} s"
-            )
-            if omitted:
-                say(f"left out: {count_of(omitted, what)} {why}")
-            began = time.monotonic()
-            for run in runs:
-                if not done.status:
-                    run()
-            _write(trace, done, output)
-    others = "the second run" if len(runs) == 1 else f"the other {len(runs)} runs"
-    say(
-        f"{count_of(len(done.values), what)} profiled; {others} took {time.monotonic() - began:.1f} s"
+    return config
+
+
+@dataclass
+class _Counting:
+    """The further runs, and what is said about them before: ``number`` launches or ranges (``what``) are counted in
+    ``how`` many runs or passes, ``omitted`` ones are not, for a reason (``why``)."""
+
+    runs: Sequence[Callable[[], None]]
+    what: str
+    number: int
+    how: str
+    why: str
+    omitted: int = 0
+    of: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def sentences(self, metrics: int, first_run: float) -> Iterator[str]:
+        """Yield what is said after the first run, which took so many seconds."""
+        yield from self.notes
+        yield (
+            f"counting {count_of(metrics, 'metric')} of {self.of}{count_of(self.number, self.what)} in {self.how}; "
+            f"the first run took {first_run:.1f} s"
+        )
+        if self.omitted:
+            yield f"left out: {count_of(self.omitted, self.what)} {self.why}"
+
+
+_IN_GRAPHS = "inside CUDA graphs, which cannot be replayed one by one"
+
+
+def _count_launches(
+    trace: Trace,
+    command: Sequence[str],
+    launches: Sequence[Launch],
+    done: Profile,
+    passes: int,
+) -> _Counting:
+    """All launches in one further run."""
+    places = placed(trace, launches, work.launches(trace))
+    run = partial(_replay, command, *places, done, "launches", passes)
+    how = f"{count_of(passes, 'pass')} each"
+    return _Counting([run], "launch", len(launches), how, _IN_GRAPHS)
+
+
+def _count_lines(
+    trace: Trace, command: Sequence[str], launches: Sequence[Launch], done: Profile
+) -> _Counting:
+    """The instructions of the kernels with the most time, each kernel in a run of its own."""
+    kernels = stretches(launches)[:KERNELS]
+    number = sum(map(len, kernels))
+    runs = []
+    for of_kernel in kernels:
+        places = placed(trace, of_kernel, work.launches(trace))
+        runs.append(
+            partial(_replay, command, *places, done, "instructions", _PASSES_OF_LINES)
+        )
+    how = count_of(len(runs), "more run")
+    counting = _Counting(
+        runs, "launch", number, how, _IN_GRAPHS, of="the instructions of "
     )
-    return done
+    if len(launches) > number:
+        counting.notes.append(
+            f"left out: {count_of(len(launches) - number, 'launch')}. Instructions are counted for the first "
+            f"consecutive launches of the {KERNELS} kernels with the most time: select others with --kernel"
+        )
+    return counting
+
+
+def _count_ranges(
+    trace: Trace,
+    command: Sequence[str],
+    pattern: str,
+    skip: int,
+    count: int | None,
+    done: Profile,
+) -> _Counting:
+    """All ranges of a name in one further run."""
+    whole, places, omitted = work.choose_ranges(trace, pattern, skip, count)
+    if any(loss.reason == "nvtx_dropped" for loss in trace.quality.losses):
+        done.notes.append(
+            "the first run lost NVTX events, so ranges of the runs can be mismatched"
+        )
+    run = partial(_count, command, whole, places, done)
+    why = "that began inside another one: the GPU counts one at a time"
+    return _Counting([run], "range", len(whole), "1 pass each", why, omitted)
 
 
 def _refuse_lost_launches(trace: Trace) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ....runbin.layout import TABLES
 from ....trace import Trace
-from ....trace.rows import distinct
+from ....trace.rows import distinct, spanned
 from ..gpu_events import GpuPart, Lists
 from ..gpu_styles import KeyIndex
 
@@ -186,9 +186,8 @@ class Waits:
         }
         self._last: dict[int, _Last] = {}
         self._wholes = 0
-        self._partial: set[int] = (
-            set()
-        )  # streams whose waits for the whole context are dropped
+        #: Streams whose waits for the whole context are dropped.
+        self._partial: set[int] = set()
         self._active = bool(self._host or self._whole or self._waiting)
 
     def window(
@@ -197,35 +196,41 @@ class Waits:
         """Add the work of a window. Returns the event ids that the rows of each part waited for, None for a part
         without waits."""
         out: list[Lists | None] = [None] * len(parts)
+        if not self._active:
+            return out
+        resolved = [
+            self._resolve(self._waiting[stream], works)
+            for stream, works in self._note(parts, queues).items()
+        ]
+        if not resolved:
+            return out
+        part_of, rows, ids = map(np.concatenate, zip(*resolved, strict=True))
+        for number, part in enumerate(parts):
+            mine = part_of == number
+            if mine.any():
+                out[number] = _lists(rows[mine], ids[mine], len(part.block.rows))
+        return out
+
+    def _note(
+        self, parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
+    ) -> dict[int, list[_Work]]:
+        """Note the work of streams that others wait for. Returns the work of streams that wait for others."""
         waiting: dict[int, list[_Work]] = {}
         for number, (part, queue) in enumerate(zip(parts, queues, strict=True)):
             correlations = np.ascontiguousarray(part.rows["correlation"])
-            for queue_number, at in _each(queue) if self._active else ():
+            for queue_number, at in _each(queue):
                 _, context, stream = self._queues.keys[queue_number]
                 key = context << 32 | stream
-                if (
-                    key in self._awaited
-                    or context in self._whole
-                    or key in self._waiting
-                ):
-                    work = _work(number, part, correlations, at)
-                    if len(work.work):
-                        self._last_of(key).note(work.work, work.ids)
-                        if key in self._waiting:
-                            waiting.setdefault(key, []).append(work)
-        resolved = [
-            self._resolve(self._waiting[stream], works)
-            for stream, works in waiting.items()
-        ]
-        if resolved:
-            part_of, rows, ids = (
-                np.concatenate(columns) for columns in zip(*resolved, strict=True)
-            )
-            for number, part in enumerate(parts):
-                mine = part_of == number
-                if mine.any():
-                    out[number] = _lists(rows[mine], ids[mine], len(part.block.rows))
-        return out
+                waits = key in self._waiting
+                if not (waits or key in self._awaited or context in self._whole):
+                    continue
+                work = _work(number, part, correlations, at)
+                if not len(work.work):
+                    continue
+                self._last_of(key).note(work.work, work.ids)
+                if waits:
+                    waiting.setdefault(key, []).append(work)
+        return waiting
 
     def of_calls(self) -> CallWaits:
         """The waits of host calls, after all work was added."""
@@ -266,10 +271,8 @@ class Waits:
         self, waiting: _Waiting, works: Sequence[_Work]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The waits of work in this window: the part and row of the work, and the event id that it waited for."""
-        work, rows = (
-            np.concatenate([getattr(w, name) for w in works])
-            for name in ("work", "rows")
-        )
+        work = np.concatenate([w.work for w in works])
+        rows = np.concatenate([w.rows for w in works])
         parts = np.repeat([w.part for w in works], [len(w.work) for w in works])
         if len(works) > 1:
             order = np.argsort(work, kind="stable")
@@ -334,11 +337,8 @@ class CallWaits:
         counts = np.zeros(len(correlations), np.int64)
         counts[rows] = stops - starts
         offsets = np.append(0, np.cumsum(counts))
-        # Each list is a slice of self._ids: the shift of each slice, added to the indices of the result.
-        ids = self._ids[
-            np.arange(offsets[-1]) + np.repeat(starts - offsets[rows], stops - starts)
-        ]
-        return offsets.astype(np.uint32), ids
+        # Each list is a slice of self._ids.
+        return offsets.astype(np.uint32), self._ids[spanned(starts, stops)]
 
 
 def _each(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
