@@ -23,6 +23,10 @@ class Column:
     unit: Unit = ""
     spare: bool = False
 
+    @property
+    def is_text(self) -> bool:
+        return self.unit == "text"
+
 
 def columns_of(text: str) -> tuple[Column, ...]:
     """Columns from a text: ``"total: ns, count, min: ns spare, kernel: text"``."""

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,14 @@ def html(report: SessionReport) -> str:
     cases = sorted(
         report.cases, key=lambda case: (not case.bad, order.index(case.state))
     )
+    environments = {case.environment for case in cases} - {""}
     # Timelines share their styles, because tests run the same kernels.
     styles: dict[Style, int] = {}
-    details = [
-        data_script(f"c{number}", _case(case, styles))
-        for number, case in enumerate(cases)
-    ]
-    several = len({case.environment for case in cases if case.environment}) > 1
-    entries = [_entry(number, case, several) for number, case in enumerate(cases)]
+    details = []
+    entries = []
+    for number, case in enumerate(cases):
+        details.append(data_script(f"c{number}", _case(case, styles)))
+        entries.append(_entry(number, case, several=len(environments) > 1))
     looks = [(style.name, style.detail, style.kind) for style in styles]
     return page(
         "page",
@@ -96,10 +96,11 @@ def figures(made: Table, most: int, more: str) -> str:
     rows = list(made.rows)
     if not rows:
         return ""
+    names = [column.name for column in made.columns]
     cells = [list(map(cell, row, made.columns)) for row in rows[:most]]
-    texts = [column.name for column in made.columns if column.unit == "text"]
+    texts = [column.name for column in made.columns if column.is_text]
     classes = dict.fromkeys(texts, "text") | dict.fromkeys(texts[-1:], "text name")
-    shown = table([column.name for column in made.columns], cells, classes)
+    shown = table(names, cells, classes)
     if len(rows) > most:
         shown += f"<p class=note>{escaped(more.format(len(rows) - most))}</p>"
     return shown
@@ -112,14 +113,13 @@ def table(
     kinds = []
     for name in head:
         kind = classes.get(name)
-        kinds.append(f' class="{kind}"' if kind is not None else "")
+        kinds.append("" if kind is None else f' class="{kind}"')
 
     def cells(tag: str, end: str, words: Sequence[str]) -> str:
-        made = [
-            f"<{tag}{kind}>{escaped(word)}</{end}>"
-            for word, kind in zip(words, kinds, strict=True)
-        ]
-        return f"<tr>{''.join(made)}</tr>"
+        row = ""
+        for word, kind in zip(words, kinds, strict=True):
+            row += f"<{tag}{kind}>{escaped(word)}</{end}>"
+        return f"<tr>{row}</tr>"
 
     top = cells("th scope=col", "th", head)
     body = "\n".join(cells("td", "td", row) for row in rows)
@@ -146,71 +146,80 @@ def _file(name: str, folder: Path = _FOLDER) -> str:
 
 
 def _about(report: SessionReport) -> Iterator[str]:
-    facts = [
-        report.job,
-        report.header,
-        report.commit and f"commit {report.commit[:12]}",
-        report.started,
-    ]
-    facts += report.devices
+    facts = [report.job, report.header]
+    if report.commit:
+        facts.append(f"commit {report.commit[:12]}")
+    facts += [report.started, *report.devices]
     if report.duration_s:
         facts.append(f"{report.duration_s:.1f} s")
     facts += [f"{name} {version}" for name, version in report.versions.items()]
-    yield from (f"<span>{escaped(fact)}</span>" for fact in facts if fact)
-    yield from (f"<p class=note>{escaped(note)}</p>" for note in report.notes)
+    for fact in filter(None, facts):
+        yield f"<span>{escaped(fact)}</span>"
+    for note in report.notes:
+        yield f"<p class=note>{escaped(note)}</p>"
 
 
 def _filters(report: SessionReport) -> Iterator[str]:
-    filters = [
-        ("", "all", len(report.cases)),
-        ("failed", "failed", sum(case.bad for case in report.cases)),
-    ]
-    filters += [("better", "better", len(report.better))]
-    filters += [
-        (state.value, STATES[state][0], count) for state, count in report.counts.items()
-    ]
-    for key, label, count in filters:
-        if count or not key:
-            pressed = "false" if key else "true"
-            yield f'<button type=button data-filter="{key}" aria-pressed={pressed}>{label} <b>{count:,}</b></button>'
+    yield _filter("", "all", len(report.cases), pressed="true")
+    yield _filter("failed", "failed", sum(case.bad for case in report.cases))
+    yield _filter("better", "better", len(report.better))
+    for state, count in report.counts.items():
+        label, _ = STATES[state]
+        yield _filter(state.value, label, count)
 
 
-def _entry(number: int, case: Case, several: bool) -> str:
+def _filter(key: str, label: str, count: int, *, pressed: str = "false") -> str:
+    """A button that shows some of the tests; nothing for no tests, except for all."""
+    if key and not count:
+        return ""
+    return f'<button type=button data-filter="{key}" aria-pressed={pressed}>{label} <b>{count:,}</b></button>'
+
+
+def _entry(number: int, case: Case, *, several: bool) -> str:
     """An entry of the list. ``several``: the report has several environments, so the entry names its own."""
-    where = " · ".join(
-        filter(None, [case.environment if several else "", case.job, case.file])
-    )
-    values = [
-        value_text(name, case.values[name])
-        for name in _HEADLINE
-        if case.values.get(name)
-    ]
-    what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
+    where = [case.job, case.file]
+    if several:
+        where.insert(0, case.environment)
     drift = ", ".join(_drift(case)) or _reason(case)
     key = _key(case)
-    better = " data-better" if case.better and not case.bad else ""
+    mark = ""
+    if case.bad:
+        mark = " data-failed"
+    elif case.better:
+        mark = " data-better"
     return (
-        f'<li data-state={case.state.value}{" data-failed" if case.bad else better}><a href="#t{number}">'
+        f'<li data-state={case.state.value}{mark}><a href="#t{number}">'
         f'<i class="dot {key}" title="{key}"></i><span class=name>{escaped(case.name)}</span>'
-        f"<span class=file>{escaped(where)}</span><span class=what>{escaped(what)}</span>"
+        f"<span class=file>{escaped(' · '.join(filter(None, where)))}</span>"
+        f"<span class=what>{escaped(' · '.join(_headline(case)))}</span>"
         f"<span class=drift>{escaped(short(drift, 120))}</span></a></li>"
     )
+
+
+def _headline(case: Case) -> list[str]:
+    """The metrics that the list shows: ``3 kernels``, ``1.23ms``."""
+    names = [name for name in _HEADLINE if case.values.get(name)]
+    values = [value_text(name, case.values[name]) for name in names]
+    if values:
+        values[0] += " kernels"
+    return values
 
 
 def _drift(case: Case) -> Iterator[str]:
     """The changes, as short texts."""
     if case.problems:
         yield "not verified"
-    better = () if case.failed_rows else case.better
-    for word, rows in (
-        ("", case.failed_rows),
-        ("updated: ", case.updated),
-        ("better: ", better),
-    ):
-        yield from (
-            word * (at == 0) + text.replace(" -> ", " → ")
-            for at, text in enumerate(changes(rows))
-        )
+    yield from _arrows("", case.failed_rows)
+    yield from _arrows("updated: ", case.updated)
+    if not case.failed_rows:
+        yield from _arrows("better: ", case.better)
+
+
+def _arrows(word: str, rows: Sequence[Row]) -> Iterator[str]:
+    """The changes of rows, after a word."""
+    for change in changes(rows):
+        yield word + change.replace(" -> ", " → ")
+        word = ""
 
 
 def _reason(case: Case) -> str:
@@ -225,9 +234,7 @@ def _reason(case: Case) -> str:
 
 
 def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
-    tables = [table for table in _tables(case) if table["rows"]]
-    links = [(name, _link(path)) for name, path in case.artifacts.items()]
-    user = [(str(name), _user(value)) for name, value in case.user.items()]
+    label, _ = STATES[case.state]
     return {
         "nodeid": case.nodeid,
         "name": case.name,
@@ -236,13 +243,13 @@ def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
         "problems": case.problems,
         "notes": case.notes,
         "golden": case.golden,
-        "state": STATES[case.state][0],
+        "state": label,
         "key": _key(case),
         "reason": _reason(case),
         "facts": list(_facts(case)),
-        "links": links,
-        "tables": tables,
-        "user": user,
+        "links": [(name, _link(path)) for name, path in case.artifacts.items()],
+        "tables": [table for table in _tables(case) if table["rows"]],
+        "user": [(str(name), _user(value)) for name, value in case.user.items()],
         "kernels": list(_kernels(case)),
         "timeline": case.timeline and _timeline(case.timeline, styles),
     }
@@ -269,29 +276,43 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
     """The metrics of the test and of each region, with golden values if they were compared."""
     regions = dict.fromkeys(["", *(row.region for row in case.rows), *case.regions])
     for region in regions:
-        values = case.regions.get(region, {}) if region else case.values
-        # Parts are in the row of their total.
-        parts = _breakdowns(values)
-        mine = [row for row in case.rows if row.region == region]
-        rows = [
-            (row.metric, _row(row, parts.get(row.metric), row in case.updated))
-            for row in mine
-        ]
-        known = {row.metric for row in mine}
-        for name, value in values.items():
-            if name not in known and _total(name) not in {*known, *values}:
-                row = {
-                    "name": title(name),
-                    "now": value_text(name, value),
-                    "dull": _empty(value),
-                }
-                rows.append(
-                    (name, row | {"parts": _parts(name, parts.get(name, value))})
-                )
-        yield {
-            "region": region,
-            "rows": [row for _, row in sorted(rows, key=lambda pair: place(pair[0]))],
+        values = case.values
+        if region:
+            values = case.regions.get(region, {})
+        compared = [row for row in case.rows if row.region == region]
+        rows = _compared_rows(case, compared, values)
+        rows += _measured_rows({row.metric for row in compared}, values)
+        rows.sort(key=lambda row: place(row[0]))
+        yield {"region": region, "rows": [row for _, row in rows]}
+
+
+def _compared_rows(
+    case: Case, rows: Sequence[Row], values: Mapping[str, Value]
+) -> list[tuple[str, dict[str, Any]]]:
+    """The metric and the row of each comparison. Parts are in the row of their total."""
+    parts = _breakdowns(values)
+    shown = []
+    for row in rows:
+        updated = row in case.updated
+        shown.append((row.metric, _row(row, parts.get(row.metric), updated)))
+    return shown
+
+
+def _measured_rows(
+    compared: Collection[str], values: Mapping[str, Value]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The metric and the row of each value that was not compared and is no part of another one."""
+    parts = _breakdowns(values)
+    for name, value in values.items():
+        if name in compared or _total(name) in {*compared, *values}:
+            continue
+        row = {
+            "name": title(name),
+            "now": value_text(name, value),
+            "dull": _empty(value),
+            "parts": _parts(name, parts.get(name, value)),
         }
+        yield name, row
 
 
 def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
@@ -306,6 +327,7 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
         mark = style_of(row)
     if isinstance(row.now, Mapping):
         parts = row.now
+    as_before = row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed
     return {
         "name": title(row.metric),
         "golden": golden,
@@ -314,9 +336,7 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
         "verdict": verdict,
         "detail": detail,
         "mark": mark,
-        "dull": row.verdict in (Verdict.SAME, Verdict.NEW)
-        and not row.failed
-        and _empty(row.now),
+        "dull": as_before and _empty(row.now),
         "parts": _parts(row.metric, parts),
     }
 
@@ -336,10 +356,13 @@ def _breakdowns(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
     parts: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         total = _total(name)
-        if total:
-            parts.setdefault(total, {}).update(
-                value if isinstance(value, dict) else {part_of(METRICS[name]): value}
-            )
+        if not total:
+            continue
+        of_total = parts.setdefault(total, {})
+        if isinstance(value, dict):
+            of_total.update(value)
+        else:
+            of_total[part_of(METRICS[name])] = value
     return parts
 
 
@@ -355,11 +378,15 @@ def _empty(value: Stored | object) -> bool:
 
 def _kernels(case: Case) -> Iterator[tuple[str | float, ...]]:
     most = max((kernel.total_ns for kernel in case.kernels), default=0)
-    for k in case.kernels:
-        mean = k.total_ns / k.count if k.count else 0
-        share = min(max(k.total_ns / most, 0.0), 1.0) if most > 0 else 0.0
-        times = [duration(ns) for ns in (k.total_ns, mean, k.min_ns, k.max_ns)]
-        yield (k.name, f"{k.count:,}", *times, round(share, 3))
+    for kernel in case.kernels:
+        mean = 0.0
+        if kernel.count:
+            mean = kernel.total_ns / kernel.count
+        share = 0.0
+        if most > 0:
+            share = min(max(kernel.total_ns / most, 0.0), 1.0)
+        times = map(duration, (kernel.total_ns, mean, kernel.min_ns, kernel.max_ns))
+        yield (kernel.name, f"{kernel.count:,}", *times, round(share, 3))
 
 
 def _timeline(picture: Timeline, styles: dict[Style, int]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..analysis.definitions import Metric, MetricClass, Value
-from ..analysis.tables import Column, Table
+from ..analysis.tables import Column, Table, columns_of
 from ..golden.model import absent, amount, grouped, ordered, plain, scoped
 from ..golden.values import changed_parts, compare_values
 from ..units import count_of
@@ -28,38 +28,37 @@ TOTALS = {
 #: Ranks of states, larger is worse; other states have rank 1. A failed case is worse than all states.
 _RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
 _FAILED_RANK = 3
-_COLUMNS = tuple(
-    Column(name, "text") for name in ("what", "before", "after", "details", "test")
+_COLUMNS = columns_of(
+    "what: text, before: text, after: text, details: text, test: text"
 )
 
 
 def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
     """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it."""
-    cases = [
-        replace(case, job=case.job or label)
-        for label, report in reports
-        for case in report.cases
-    ]
-
-    def distinct(texts: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(filter(None, texts)))
-
+    cases: list[Case] = []
+    notes: list[str] = []
+    versions: dict[str, list[str]] = {}
+    for label, report in reports:
+        cases += [replace(case, job=case.job or label) for case in report.cases]
+        notes += [f"{label}: {note}" for note in report.notes]
+        for name, version in report.versions.items():
+            versions.setdefault(name, []).append(version)
     jobs = [report for _, report in reports]
     labels = ", ".join(label for label, _ in reports)
-    starts = [report.started for report in jobs if report.started]
-    notes = [f"{label}: {note}" for label, report in reports for note in report.notes]
-    versions = {}
-    for name in dict.fromkeys(name for report in jobs for name in report.versions):
-        versions[name] = distinct(report.versions.get(name, "") for report in jobs)
+    starts = filter(None, (report.started for report in jobs))
     return SessionReport(
         tuple(cases),
         header=f"{count_of(len(reports), 'job')} ({labels})",
         started=min(starts, default=""),
         duration_s=round(sum(report.duration_s for report in jobs), 3),
-        versions=versions,
+        versions={name: _distinct(texts) for name, texts in versions.items()},
         notes=tuple(notes),
-        commit=distinct(report.commit for report in jobs),
+        commit=_distinct(report.commit for report in jobs),
     )
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, texts)))
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,14 @@ class MetricChange:
     @property
     def detail(self) -> str:
         """The changed counts by name: ``+ fill x2, - gemm (gone)``."""
-        before = self.before if isinstance(self.before, Mapping) else {}
-        after = self.after if isinstance(self.after, Mapping) else {}
-        return changed_parts(before, after, unit_of(self.metric))
+        before = _counts(self.before)
+        return changed_parts(before, _counts(self.after), unit_of(self.metric))
+
+
+def _counts(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    return {}
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,9 @@ class CaseChange:
         """Whether its work or a counter changed, or its state became worse."""
         if self.before is None or self.after is None:
             return False
-        return any(change.work for change in self.metrics) or _rank(self.after) > _rank(
-            self.before
-        )
+        if _rank(self.after) > _rank(self.before):
+            return True
+        return any(change.work for change in self.metrics)
 
     def __bool__(self) -> bool:
         return _status(self.before) != _status(self.after) or bool(self.metrics)
@@ -134,25 +138,19 @@ def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
 
 def tables(changes: Sequence[CaseChange]) -> list[Table]:
     """The tables of changed tests, of new tests and of tests that are gone, without empty ones."""
-    both = [
-        row
-        for change in changes
-        if change.before and change.after
-        for row in _rows(change)
-    ]
-    new = [
-        (_status(change.case), _label(change.case))
-        for change in changes
-        if not change.before
-    ]
-    gone = [
-        (_status(change.case), _label(change.case))
-        for change in changes
-        if not change.after
-    ]
+    changed: list[tuple[str, ...]] = []
+    new: list[tuple[str, ...]] = []
+    gone: list[tuple[str, ...]] = []
+    for change in changes:
+        if change.before and change.after:
+            changed += _rows(change)
+        if not change.before:
+            new.append((_status(change.case), _label(change.case)))
+        if not change.after:
+            gone.append((_status(change.case), _label(change.case)))
     columns = (Column("state", "text"), Column("test", "text"))
     parts = (
-        Table("changed", "Tests that changed", _COLUMNS, both),
+        Table("changed", "Tests that changed", _COLUMNS, changed),
         Table("new", "New tests", columns, new),
         Table("gone", "Tests that are gone", columns, gone),
     )
@@ -164,16 +162,14 @@ def verdict(
 ) -> str:
     """A line with the number of tests that differ and the totals of both reports."""
     kinds = Counter(change.kind for change in changes)
-    numbers = ", ".join(
-        f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone")
-    )
+    tests = count_of(len(after.cases), "test")
+    numbers = [f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone")]
     totals = []
     for name in TOTALS:
-        values = pair(name, total(before.cases, name), total(after.cases, name))
-        totals.append(
-            f"{title(name)} {' -> '.join(values) if values[0] != values[1] else values[0]}"
-        )
-    return f"{count_of(len(after.cases), 'test')}: {numbers}; {', '.join(totals)}"
+        old, new = pair(name, total(before.cases, name), total(after.cases, name))
+        change = f"{old} -> {new}" if old != new else old
+        totals.append(f"{title(name)} {change}")
+    return f"{tests}: {', '.join(numbers)}; {', '.join(totals)}"
 
 
 def total(cases: Iterable[Case], name: str) -> int:
@@ -189,10 +185,6 @@ def to_json(change: CaseChange) -> dict[str, Any]:
     """A changed test as JSON values."""
     case = change.case
     both = (change.before, change.after)
-    metrics = []
-    for one in change.metrics:
-        values = {"before": plain(one.before), "after": plain(one.after)}
-        metrics.append({"metric": one.metric, "region": one.region, **values})
     return {
         "nodeid": case.nodeid,
         "environment": case.environment,
@@ -200,7 +192,16 @@ def to_json(change: CaseChange) -> dict[str, Any]:
         "state": [one and one.state.value for one in both],
         "failing": [one and one.bad for one in both],
         "failed": change.failed,
-        "metrics": metrics,
+        "metrics": list(map(_metric_to_json, change.metrics)),
+    }
+
+
+def _metric_to_json(change: MetricChange) -> dict[str, Any]:
+    return {
+        "metric": change.metric,
+        "region": change.region,
+        "before": plain(change.before),
+        "after": plain(change.after),
     }
 
 
@@ -216,23 +217,24 @@ def _paired(
     news = keys(after.cases)
     old_counts = Counter(test for test, _, _ in olds)
     new_counts = Counter(test for test, _, _ in news)
-    once = {
-        test for test, count in old_counts.items() if count == new_counts[test] == 1
-    }
-    now = {key[0]: key for key in news if key[0] in once}
-    return {now.get(key[0], key): case for key, case in olds.items()}, news
+    now = {key[0]: key for key in news}
+    moved = {}
+    for key, case in olds.items():
+        test = key[0]
+        if old_counts[test] == new_counts[test] == 1:
+            key = now[test]
+        moved[key] = case
+    return moved, news
 
 
 def _changed(old: Case | None, new: Case) -> CaseChange:
     # A test that was not traced has no values; only the states are compared.
     if old is None or not (old.values and new.values):
         return CaseChange(old, new)
-    regions = dict.fromkeys(("", *old.regions, *new.regions))
-    return CaseChange(
-        old,
-        new,
-        tuple(change for region in regions for change in _metrics(old, new, region)),
-    )
+    metrics: list[MetricChange] = []
+    for region in dict.fromkeys(("", *old.regions, *new.regions)):
+        metrics += _metrics(old, new, region)
+    return CaseChange(old, new, tuple(metrics))
 
 
 def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
@@ -242,9 +244,8 @@ def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
         a = before.get(metric.name)
         b = after.get(metric.name)
         if _differ(metric, a, b):
-            yield MetricChange(
-                metric.name, region, a, b, metric.kind is not MetricClass.STATE
-            )
+            work = metric.kind is not MetricClass.STATE
+            yield MetricChange(metric.name, region, a, b, work)
 
 
 def _differ(metric: Metric, before: Any, after: Any) -> bool:
@@ -261,28 +262,27 @@ def _comparable(case: Case, region: str) -> dict[str, Any]:
     values: Mapping[str, Value] = case.values
     if region:
         values = case.regions.get(region, {})
-    totals = grouped(
-        {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, int | float | dict)
-        }
-    )
-    return {
-        one.name: totals[one.name]
-        for one in ordered(totals)
-        if one.kind is not MetricClass.TIME
-    }
+    known = {name: one for name, one in values.items() if _is_value(one)}
+    totals = grouped(known)
+    no_times = [one for one in ordered(totals) if one.kind is not MetricClass.TIME]
+    return {one.name: totals[one.name] for one in no_times}
+
+
+def _is_value(value: object) -> bool:
+    """Whether this can be a value of a metric; a file may have anything."""
+    return isinstance(value, int | float | dict)
 
 
 def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:
     label = _label(change.case)
-    states = _status(change.before), _status(change.after)
-    if states[0] != states[1]:
-        yield "state", *states, change.case.reason, label
+    before = _status(change.before)
+    after = _status(change.after)
+    if before != after:
+        yield "state", before, after, change.case.reason, label
     for one in change.metrics:
+        name = scoped(one.region, title(one.metric))
         values = pair(one.metric, amount(one.before or 0), amount(one.after or 0))
-        yield scoped(one.region, title(one.metric)), *values, one.detail, label
+        yield name, *values, one.detail, label
 
 
 def _label(case: Case) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from ..analysis.definitions import Value
+from ..golden.compare import Row
 from ..golden.model import plain
 from ..units import printable
 from .model import Case
@@ -16,41 +18,43 @@ def properties(case: Case) -> list[tuple[str, str]]:
 
     Values are numbers without units, as tools that plot trends expect.
     """
-    return [
-        (f"cutrace.{printable(name)}", printable(value)) for name, value in _pairs(case)
-    ]
+    pairs = _pairs(case)
+    return [(f"cutrace.{printable(name)}", printable(value)) for name, value in pairs]
 
 
 def _pairs(case: Case) -> Iterator[tuple[str, str]]:
     yield "state", case.state.value
-    about = (
-        ("reason", case.reason),
-        ("gpu", case.gpu),
-        ("environment", case.environment),
-    )
-    yield from ((name, value) for name, value in about if value)
-    for scope, values in (
-        ("", case.values),
-        *((f"{region}.", of) for region, of in case.regions.items()),
-    ):
-        # Counts by name are left out, because their totals are metrics too.
-        yield from (
-            (scope + name, _text(value))
-            for name, value in values.items()
-            if not isinstance(value, dict)
-        )
-    yield from ((f"user.{name}", _text(value)) for name, value in case.user.items())
-    for word, rows in (
-        ("failed", case.failed_rows),
-        ("better", case.better),
-        ("updated", case.updated),
-    ):
-        yield from (
-            (".".join(filter(None, (word, row.region, row.metric))), changes([row])[0])
-            for row in rows
-        )
-    yield from (("problem", problem) for problem in case.problems)
-    yield from ((f"file.{name}", path) for name, path in case.artifacts.items())
+    if case.reason:
+        yield "reason", case.reason
+    if case.gpu:
+        yield "gpu", case.gpu
+    if case.environment:
+        yield "environment", case.environment
+    yield from _numbers("", case.values)
+    for region, values in case.regions.items():
+        yield from _numbers(f"{region}.", values)
+    for name, value in case.user.items():
+        yield f"user.{name}", _text(value)
+    yield from _changes("failed", case.failed_rows)
+    yield from _changes("better", case.better)
+    yield from _changes("updated", case.updated)
+    for problem in case.problems:
+        yield "problem", problem
+    for name, path in case.artifacts.items():
+        yield f"file.{name}", path
+
+
+def _numbers(scope: str, values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+    """Values but counts by name, because their totals are metrics too."""
+    for name, value in values.items():
+        if not isinstance(value, dict):
+            yield scope + name, _text(value)
+
+
+def _changes(word: str, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        name = ".".join(filter(None, (word, row.region, row.metric)))
+        yield name, changes([row])[0]
 
 
 def _text(value: object) -> str:

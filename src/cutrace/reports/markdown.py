@@ -20,32 +20,31 @@ _NAMES = 10
 _KERNELS = 10
 #: Maximum number of characters in a cell.
 _CELL = 400
+_END_OF_DETAILS = ("</details>", "")
 _SYNTAX = re.compile(r"[\\`*_{}\[\]<>#!|~&$:@]|^[^\w(]")
 
 
 def markdown(report: SessionReport) -> str:
     """The summary of a session in GitHub's Markdown."""
     lines = ["## cutrace", "", text(summary(report)), ""]
-    about = [
-        report.job,
-        report.header,
-        *(f"{name} {version}" for name, version in report.versions.items()),
-    ]
-    about += [f"commit {report.commit}"] if report.commit else []
+    about = [report.job, report.header]
+    about += [f"{name} {version}" for name, version in report.versions.items()]
+    if report.commit:
+        about.append(f"commit {report.commit}")
     known = ", ".join(filter(None, about))
     if known:
         lines += [text(known), ""]
-    lines += [f"> {text(note)}" for note in report.notes] + [""] * bool(report.notes)
+    if report.notes:
+        lines += [f"> {text(note)}" for note in report.notes]
+        lines.append("")
     for case in report.drifted[:_TESTS]:
         lines += _failure(case)
     lines += _left_out(len(report.drifted), "failed test")
-    updated = [
-        (case, case.updated) for case in report.cases if case.state is State.UPDATED
-    ]
-    lines += _changed(STATES[State.UPDATED][1], updated)
-    lines += _changed(
-        "Better than the golden values", [(case, case.better) for case in report.better]
-    )
+    updated = [case for case in report.cases if case.state is State.UPDATED]
+    _, heading = STATES[State.UPDATED]
+    lines += _changed(heading, [(case, case.updated) for case in updated])
+    better = [(case, case.better) for case in report.better]
+    lines += _changed("Better than the golden values", better)
     for state in (State.UNVERIFIED, State.UNCONFIRMED, State.MISSING, State.UNTRACED):
         lines += _why(report, state)
     lines += _slowest(report)
@@ -71,56 +70,64 @@ def _left_out(count: int, noun: str) -> list[str]:
 
 
 def _failure(case: Case) -> Iterator[str]:
-    yield from (f"### {code(case.nodeid)}{_on(case)}", "")
-    yield from (f"- not verified: {text(problem)}" for problem in case.problems)
-    yield from (f"- {text(note)}" for note in case.notes)
+    yield f"### {code(case.nodeid)}{_on(case)}"
+    yield ""
+    for problem in case.problems:
+        yield f"- not verified: {text(problem)}"
+    for note in case.notes:
+        yield f"- {text(note)}"
     yield ""
     rows = notable(case.rows)
     if rows:
         yield from table(("metric", "golden", "now", "rule", ""), map(_row, rows))
     trace = case.artifacts.get("trace.pftrace")
     if trace:
-        yield from (f"Trace: {code(trace)}", "")
+        yield f"Trace: {code(trace)}"
+        yield ""
 
 
 def _on(case: Case) -> str:
-    job = f", {text(case.job)}" if case.job else ""
+    """Where a test ran: its GPU and its job."""
+    where = ""
     if case.device:
-        return f" on {text(case.device)}{job}"
-    return job
+        where = f" on {text(case.device)}"
+    if case.job:
+        where += f", {text(case.job)}"
+    return where
 
 
 def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[str]:
     """A table of tests with the changes in each."""
     if not cases:
         return
-    yield from (
-        f"<details><summary>{heading}: {count_of(len(cases), 'test')}</summary>",
-        "",
-    )
-    changed = [(case, rows) for case, rows in cases if rows]
-    cells = (
-        (code(case.nodeid, 160) + _on(case), text(", ".join(changes(rows))))
-        for case, rows in changed[:_TESTS]
-    )
-    yield from table(("test", "values"), cells, ("test", "values")) if changed else ()
-    yield from _left_out(len(changed), "test")
-    new = len(cases) - len(changed)
+    yield from _details(heading, len(cases))
+    cells = []
+    for case, rows in cases:
+        if rows:
+            values = text(", ".join(changes(rows)))
+            cells.append((code(case.nodeid, 160) + _on(case), values))
+    if cells:
+        yield from table(("test", "values"), cells[:_TESTS], ("test", "values"))
+    yield from _left_out(len(cells), "test")
+    new = len(cases) - len(cells)
     if new:
-        yield from (f"{count_of(new, 'test')} with new values.", "")
-    yield from ("</details>", "")
+        yield f"{count_of(new, 'test')} with new values."
+        yield ""
+    yield from _END_OF_DETAILS
+
+
+def _details(heading: str, tests: int) -> Iterator[str]:
+    """The lines before what is folded away."""
+    yield f"<details><summary>{heading}: {count_of(tests, 'test')}</summary>"
+    yield ""
 
 
 def _row(row: Row) -> tuple[str, ...]:
-    golden, now = pair(row.metric, row.golden, row.now)
     name = code(scoped(row.region, title(row.metric)))
-    return (
-        name,
-        text(golden),
-        f"**{text(now)}**" if row.failed else text(now),
-        text(row.rule),
-        text(remark(row)),
-    )
+    golden, now = map(text, pair(row.metric, row.golden, row.now))
+    if row.failed:
+        now = f"**{now}**"
+    return name, golden, now, text(row.rule), text(remark(row))
 
 
 def table(
@@ -132,7 +139,8 @@ def table(
     yield f"| {' | '.join(head)} |"
     rules = ["---" if name in texts else "--:" for name in head]
     yield f"|{'|'.join(rules)}|"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
     yield ""
 
 
@@ -140,22 +148,21 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
     cases = [case for case in report.cases if case.state is state]
     if not cases:
         return
-    yield from (
-        f"<details><summary>{STATES[state][1]}: {count_of(len(cases), 'test')}</summary>",
-        "",
-    )
+    _, heading = STATES[state]
+    yield from _details(heading, len(cases))
     reasons = report.reasons(state)
     for reason, count in list(reasons.items())[:_REASONS]:
+        line = f"- {count:,} x {text(reason)}"
         # Names of tests help only if there are few.
-        mine = [
-            code(case.nodeid, 160) + _on(case)
-            for case in cases
-            if case.why == reason and count <= _NAMES
-        ]
-        yield f"- {count:,} x {text(reason)}{': ' * bool(mine)}{', '.join(mine)}"
+        if count <= _NAMES:
+            mine = (case for case in cases if case.why == reason)
+            names = [code(case.nodeid, 160) + _on(case) for case in mine]
+            line += f": {', '.join(names)}"
+        yield line
     if len(reasons) > _REASONS:
         yield f"- and {count_of(len(reasons) - _REASONS, 'other reason')}"
-    yield from ("", "</details>", "")
+    yield ""
+    yield from _END_OF_DETAILS
 
 
 def _slowest(report: SessionReport) -> Iterator[str]:
@@ -163,17 +170,18 @@ def _slowest(report: SessionReport) -> Iterator[str]:
     tests = Counter[str]()
     counts = Counter[str]()
     times = Counter[str]()
-    for kernel in (kernel for case in report.cases for kernel in case.kernels):
-        tests[kernel.name] += 1
-        counts[kernel.name] += kernel.count
-        times[kernel.name] += kernel.total_ns
+    for case in report.cases:
+        for kernel in case.kernels:
+            tests[kernel.name] += 1
+            counts[kernel.name] += kernel.count
+            times[kernel.name] += kernel.total_ns
     if not times:
         return
-    yield from ("<details><summary>Kernels with the most time</summary>", "")
-    longest = sorted(times, key=lambda name: (-times[name], name))[:_KERNELS]
-    rows = (
-        (code(n, 120), f"{tests[n]:,}", f"{counts[n]:,}", duration(times[n]))
-        for n in longest
-    )
+    yield "<details><summary>Kernels with the most time</summary>"
+    yield ""
+    rows = []
+    for name in sorted(times, key=lambda name: (-times[name], name))[:_KERNELS]:
+        numbers = (f"{tests[name]:,}", f"{counts[name]:,}", duration(times[name]))
+        rows.append((code(name, 120), *numbers))
     yield from table(("kernel", "tests", "launches", "time"), rows)
-    yield from ("</details>", "")
+    yield from _END_OF_DETAILS

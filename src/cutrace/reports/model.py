@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -97,6 +97,15 @@ class Timeline:
     left_out: int = 0
 
 
+def _is_better(row: Row) -> bool:
+    return row.verdict in BETTER and row.gated and not row.failed
+
+
+def _is_replaced(row: Row) -> bool:
+    """Whether an update writes the value of a row."""
+    return row.verdict in DIFFERENT and row.gated and row.rule != "limit"
+
+
 @dataclass(frozen=True)
 class Case:
     """One test.
@@ -135,12 +144,13 @@ class Case:
     change: Change | None = None
 
     def __post_init__(self) -> None:
-        if self.state is State.UPDATED and any(row.failed for row in self.rows):
-            rows = tuple(
-                replace(row, failed=row.failed and row.rule == "limit")
-                for row in self.rows
-            )
-            object.__setattr__(self, "rows", rows)
+        if self.state is not State.UPDATED or not self.failed_rows:
+            return
+        rows = []
+        for row in self.rows:
+            failed = row.failed and row.rule == "limit"
+            rows.append(replace(row, failed=failed))
+        object.__setattr__(self, "rows", tuple(rows))
 
     @property
     def name(self) -> str:
@@ -157,9 +167,9 @@ class Case:
     @property
     def drifted(self) -> bool:
         """Whether a gated metric fails, or the numbers of a gated test are unreliable."""
-        return bool(self.failed_rows) or (
-            self.state is State.GATED and bool(self.problems)
-        )
+        if self.failed_rows:
+            return True
+        return self.state is State.GATED and bool(self.problems)
 
     @property
     def bad(self) -> bool:
@@ -175,27 +185,23 @@ class Case:
         """The gated rows that are better than the golden value and do not fail."""
         if self.state is State.UPDATED:
             return ()
-        return tuple(
-            row
-            for row in self.rows
-            if row.verdict in BETTER and row.gated and not row.failed
-        )
+        return tuple(filter(_is_better, self.rows))
 
     @property
     def updated(self) -> tuple[Row, ...]:
         """The rows whose golden value an update replaced."""
         if self.state is not State.UPDATED:
             return ()
-        return tuple(
-            row
-            for row in self.rows
-            if row.verdict in DIFFERENT and row.gated and row.rule != "limit"
-        )
+        return tuple(filter(_is_replaced, self.rows))
 
     @property
     def why(self) -> str:
         """The reason, or a default text."""
-        return self.reason or (CONFIRM if self.state is State.UNCONFIRMED else UNKNOWN)
+        if self.reason:
+            return self.reason
+        if self.state is State.UNCONFIRMED:
+            return CONFIRM
+        return UNKNOWN
 
     @property
     def device(self) -> str:
@@ -206,23 +212,18 @@ class Case:
 
     def to_json(self) -> dict[str, Any]:
         """The case as JSON values, without the timeline and the change."""
-        return {
-            f.name: plain(getattr(self, f.name))
-            for f in fields(self)
-            if f.name not in _INTERNAL
-        }
+        return _plain_fields(self, without=_INTERNAL)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
         """The case from the result of :meth:`to_json`. Unknown keys are ignored."""
         known = _known(cls, data)
-        for name in ("problems", "notes"):
-            known[name] = tuple(known.get(name) or ())
+        known["problems"] = tuple(known.get("problems") or ())
+        known["notes"] = tuple(known.get("notes") or ())
         known["state"] = State(known.get("state", State.TRACED))
         known["rows"] = tuple(map(_row, known.get("rows") or ()))
-        known["kernels"] = tuple(
-            Kernel(**kernel) for kernel in known.get("kernels") or ()
-        )
+        kernels = known.get("kernels") or ()
+        known["kernels"] = tuple(Kernel(**kernel) for kernel in kernels)
         return cls(**known)
 
 
@@ -259,22 +260,16 @@ class SessionReport:
     @property
     def devices(self) -> tuple[str, ...]:
         """The GPUs with their environments."""
-        return tuple(dict.fromkeys(case.device for case in self.cases if case.device))
+        devices = (case.device for case in self.cases)
+        return tuple(dict.fromkeys(filter(None, devices)))
 
     def reasons(self, state: State) -> dict[str, int]:
         """The reasons of the cases in a state with their numbers, most frequent first."""
-        return dict(
-            Counter(
-                case.why for case in self.cases if case.state is state
-            ).most_common()
-        )
+        reasons = Counter(case.why for case in self.cases if case.state is state)
+        return dict(reasons.most_common())
 
     def to_json(self) -> dict[str, Any]:
-        out = {
-            f.name: plain(getattr(self, f.name))
-            for f in fields(self)
-            if f.name != "cases"
-        }
+        out = _plain_fields(self, without=("cases",))
         out["counts"] = {state.value: count for state, count in self.counts.items()}
         out["drifted"] = len(self.drifted)
         out["better"] = len(self.better)
@@ -284,10 +279,18 @@ class SessionReport:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SessionReport:
         known = _known(cls, data)
-        cases = tuple(map(Case.from_json, known.get("cases") or ()))
-        return cls(
-            **{**known, "cases": cases, "notes": tuple(known.get("notes") or ())}
-        )
+        known["cases"] = tuple(map(Case.from_json, known.get("cases") or ()))
+        known["notes"] = tuple(known.get("notes") or ())
+        return cls(**known)
+
+
+def _plain_fields(one: Case | SessionReport, without: Sequence[str]) -> dict[str, Any]:
+    """The fields of an object as JSON values."""
+    values = {}
+    for field_ in fields(one):
+        if field_.name not in without:
+            values[field_.name] = plain(getattr(one, field_.name))
+    return values
 
 
 def _known(
@@ -298,5 +301,8 @@ def _known(
 
 
 def _row(data: Mapping[str, Any]) -> Row:
-    values = {name: stored(data.get(name)) for name in ("golden", "now")}
-    return Row(**{**_known(Row, data), **values, "verdict": Verdict(data["verdict"])})
+    known = _known(Row, data)
+    known["golden"] = stored(data.get("golden"))
+    known["now"] = stored(data.get("now"))
+    known["verdict"] = Verdict(data["verdict"])
+    return Row(**known)

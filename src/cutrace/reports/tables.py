@@ -8,12 +8,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 
 from ..analysis.tables import Cell, Column, Table
 from ..units import printable
 from . import markdown as md
-from .text import Line, styled
+from .text import styled
 from .values import NOTHING, duration, number_text, short, size
 
 #: The formats of :func:`render`.
@@ -29,7 +29,10 @@ _TEXT = 16
 _WIDEST = 100
 _SHORTEST = 16
 _GAP = 2
+_INDENT = "  "
 _MARKDOWN_CELL = 160
+# The rows that are written at a time.
+_PIECE = 4096
 
 
 def render(
@@ -126,11 +129,14 @@ def _text(
     width: int | None,
     style: Callable[[Table, tuple[Cell, ...]], str] | None,
 ) -> Iterator[str]:
-    def rendered(line: Line) -> str:
+    def rendered(text: str, of_text: str) -> str:
         if style is None:
-            return line[0]
-        return styled(line)
+            return text
+        return styled((text, of_text))
 
+    inner = None
+    if width is not None:
+        inner = width - len(_INDENT)
     for number, table in enumerate(tables):
         rows, left = _first(table.rows, limit)
         if number:
@@ -138,19 +144,19 @@ def _text(
         title = table.title
         if table.name not in title.lower():
             title += f" ({table.name})"
-        yield rendered((title, "bold")) + "\n"
+        yield rendered(title, "bold") + "\n"
         if not rows:
-            yield f"  {rendered(('nothing', 'dim'))}\n"
+            yield _INDENT + rendered("nothing", "dim") + "\n"
             continue
-        head, *lines = _aligned(
-            table.columns, rows, None if width is None else width - 2
-        )
-        yield f"  {rendered((head, 'dim'))}\n"
+        head, *lines = _aligned(table.columns, rows, inner)
+        yield _INDENT + rendered(head, "dim") + "\n"
         for line, row in zip(lines, rows, strict=True):
-            of_row = style(table, row) if style else ""
-            yield f"  {rendered((line, of_row))}\n"
+            of_row = ""
+            if style:
+                of_row = style(table, row)
+            yield _INDENT + rendered(line, of_row) + "\n"
         if left:
-            yield f"  {_more(left)}\n"
+            yield _INDENT + _more(left) + "\n"
 
 
 @dataclass
@@ -165,7 +171,7 @@ class _TextColumn:
 
     @property
     def is_text(self) -> bool:
-        return self.column.unit == "text"
+        return self.column.is_text
 
     @property
     def is_constant(self) -> bool:
@@ -200,13 +206,15 @@ def _aligned(
 
 def _measure(table: list[_TextColumn]) -> None:
     """Set the width that each column could use, and the least that it needs. The last text is the name."""
-    texts = [column for column in table if column.is_text]
+    name = None
     for column in table:
-        bound = _WIDEST
-        if column.is_text:
-            bound = _NAME if column is texts[-1] else _TEXT
         column.full = max(map(len, column.words))
-        column.least = min(column.full, bound)
+        column.least = min(column.full, _WIDEST)
+        if column.is_text:
+            column.least = min(column.full, _TEXT)
+            name = column
+    if name is not None:
+        name.least = min(name.full, _NAME)
 
 
 def _fitting(table: list[_TextColumn], width: int) -> list[_TextColumn]:
@@ -216,8 +224,12 @@ def _fitting(table: list[_TextColumn], width: int) -> list[_TextColumn]:
     spare = [column for column in table if column.column.spare]
     spare.sort(key=lambda column: column.is_constant)
     kept = list(table)
-    while spare and sum(column.least + _GAP for column in kept) - _GAP > width:
-        kept.remove(spare.pop())
+    # Each column but the first comes after a gap.
+    needed = sum(column.least + _GAP for column in table) - _GAP
+    while spare and needed > width:
+        column = spare.pop()
+        kept.remove(column)
+        needed -= column.least + _GAP
     return kept
 
 
@@ -235,22 +247,25 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
         return
 
     *others, name = texts
-    numbers = sum(column.full for column in table if not column.is_text)
-    left = width - _GAP * (len(table) - 1) - numbers
+    left = width - _GAP * (len(table) - 1)
+    left -= sum(column.full for column in table if not column.is_text)
 
     # The least width of the other columns of strings, or their share of the width that is left.
     needed = sum(column.least for column in others)
     scarce = min(1.0, max(left - _SHORTEST, 0) / max(needed, 1))
     for column in others:
-        column.width = max(int(column.least * scarce), min(_SHORTEST // 2, column.full))
+        least = min(_SHORTEST // 2, column.full)
+        column.width = max(int(column.least * scarce), least)
         left -= column.width
 
     # The name, up to its full width.
-    name.width = max(min(name.full, left), min(_SHORTEST, name.full))
+    least = min(_SHORTEST, name.full)
+    name.width = max(min(name.full, left), least)
     left -= name.width
 
     # The other texts, the shortest first.
-    for column in sorted(others, key=lambda column: column.full):
+    others.sort(key=lambda column: column.full)
+    for column in others:
         more = min(column.full - column.width, max(left, 0))
         column.width += more
         left -= more
@@ -264,10 +279,13 @@ def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
     for table in tables:
         if len(tables) > 1:
             yield f"# {table.name}\r\n"
-        heads = [tuple(key(column) for column in table.columns)]
-        for rows in _pieces(chain(heads, islice(table.rows, limit or None))):
+        head = tuple(map(key, table.columns))
+        rows = islice(table.rows, limit or None)
+        for piece in _pieces(chain([head], rows)):
             text = io.StringIO()
-            csv.writer(text).writerows([_plain(value) for value in row] for row in rows)
+            writer = csv.writer(text)
+            for row in piece:
+                writer.writerow(map(_plain, row))
             yield text.getvalue()
         if len(tables) > 1:
             yield "\r\n"
@@ -281,23 +299,29 @@ def _json(
     for number, table in enumerate(tables):
         if number:
             yield ","
-        keys = [key(column) for column in table.columns]
+        keys = list(map(key, table.columns))
         columns = []
         for name, column in zip(keys, table.columns, strict=True):
             columns.append({"key": name, "name": column.name, "unit": column.unit})
-        yield "\n" + _opened(
-            {"name": table.name, "title": table.title, "columns": columns}, "rows"
-        )
+        about_table = {
+            "name": table.name,
+            "title": table.title,
+            "columns": columns,
+        }
+        yield "\n" + _opened(about_table, "rows")
         separator = "\n"
-        for rows in _pieces(islice(table.rows, limit or None)):
-            lines = []
-            for row in rows:
-                values = dict(zip(keys, map(_number, row), strict=True))
-                lines.append(json.dumps(values, ensure_ascii=False, allow_nan=False))
+        for piece in _pieces(islice(table.rows, limit or None)):
+            lines = [_object(keys, row) for row in piece]
             yield separator + ",\n".join(lines)
             separator = ",\n"
         yield "]}"
     yield "]}\n"
+
+
+def _object(keys: Sequence[str], row: tuple[Cell, ...]) -> str:
+    """A row as a JSON object."""
+    values = dict(zip(keys, map(_number, row), strict=True))
+    return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
 def _opened(values: Mapping[str, object], key: str) -> str:
@@ -309,8 +333,10 @@ def _opened(values: Mapping[str, object], key: str) -> str:
 def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]]:
     """Batches of some thousand rows, because listings may be long."""
     source = iter(rows)
-    while piece := list(islice(source, 4096)):
+    piece = list(islice(source, _PIECE))
+    while piece:
         yield piece
+        piece = list(islice(source, _PIECE))
 
 
 def _number(value: Cell) -> Cell:
@@ -337,15 +363,10 @@ def _markdown(tables: Sequence[Table], limit: int) -> Iterator[str]:
             yield "\n"
         yield f"### {md.text(table.title)}\n\n"
         head = [md.text(column.name) for column in table.columns]
-        texts = {
-            name
-            for name, column in zip(head, table.columns, strict=True)
-            if column.unit == "text"
-        }
-        lines = list(
-            md.table(head, map(_markdown_row, rows, repeat(table.columns)), texts)
-        )
-        yield "\n".join(lines[:-1]) + "\n"
+        texts = [md.text(column.name) for column in table.columns if column.is_text]
+        cells = [_markdown_row(row, table.columns) for row in rows]
+        *lines, _ = md.table(head, cells, texts)
+        yield "\n".join(lines) + "\n"
         if left:
             yield f"\n{md.text(_more(left))}\n"
 

@@ -20,20 +20,25 @@ from .values import duration, listed, pair, short, title
 
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
-_COLOURS = {"bad": "red", "good": "green", "warn": "yellow"}
+#: A fact of the footer: its label, its text and its style.
+Fact = tuple[str, str, str]
 #: Styles as arguments of ``click.style`` and ``click.secho``.
 CLICK: dict[str, dict[str, Any]] = {
     "": {},
+    "bad": {"fg": "red"},
+    "good": {"fg": "green"},
+    "warn": {"fg": "yellow"},
     "dim": {"dim": True},
     "bold": {"bold": True},
-    **{style: {"fg": colour} for style, colour in _COLOURS.items()},
 }
 #: Styles as arguments of ``TerminalWriter.line`` of pytest.
 TERMINAL_WRITER: dict[str, dict[str, bool]] = {
     "": {},
+    "bad": {"red": True},
+    "good": {"green": True},
+    "warn": {"yellow": True},
     "dim": {"light": True},
     "bold": {"bold": True},
-    **{style: {colour: True} for style, colour in _COLOURS.items()},
 }
 
 #: Names longer than this are shortened in the middle.
@@ -47,6 +52,8 @@ _NAMED = 3
 _DETAIL = 80
 #: The time that failures always show.
 _ALWAYS = "kernel_time_ns"
+#: Verdicts that fail a gated row, unless its rule says otherwise.
+_FAILING = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW)
 _TRACED = (State.GATED, State.TRACED, State.MISSING, State.UPDATED, State.UNCONFIRMED)
 
 
@@ -68,60 +75,69 @@ def plain(lines: Iterable[Line]) -> list[str]:
 def failure_lines(case: Case) -> list[Line]:
     """The lines of a failed comparison: a summary with the changed metrics, a table, the trace to open, and what to do
     next."""
-    on = f" on {printable(case.device)}" if case.device else ""
-    many = f", {count_of(case.runs, 'run')}" if case.runs > 1 else ""
-    texts = [
-        f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]
-    ] + changes(case.failed_rows)
-    lines = [
-        (f"cutrace: {', '.join(texts) or 'failed'}", "bad"),
-        (f"  {printable(case.name)}{on}{many}", "bold"),
-    ]
-    lines += [
-        (f"  not verified: {printable(problem)}", "bad") for problem in case.problems
-    ]
-    lines += [(f"  {printable(note)}", "warn") for note in case.notes]
+    first = changes(case.failed_rows)
+    if case.problems:
+        first.insert(0, f"not verified: {names_shortened(case.problems[0])}")
+    what = ", ".join(first) or "failed"
+    test = printable(case.name)
+    if case.device:
+        test += f" on {printable(case.device)}"
+    if case.runs > 1:
+        test += f", {count_of(case.runs, 'run')}"
+    lines = [(f"cutrace: {what}", "bad"), (f"  {test}", "bold")]
+    lines += [(f"  not verified: {printable(one)}", "bad") for one in case.problems]
+    lines += _indented(case.notes, "warn")
     lines += [(f"  {line}", style) for line, style in table_lines(notable(case.rows))]
     trace = case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin")
     if trace:
-        lines.append((f"  trace     {printable(trace)}", ""))
-    lines += [(f"  {line}", "") for line in _remedies(case)]
-    return lines
+        lines += _indented([f"trace     {trace}"], "")
+    return lines + _indented(_remedies(case), "")
+
+
+def _indented(texts: Iterable[str], style: str) -> list[Line]:
+    return [(f"  {printable(text)}", style) for text in texts]
 
 
 def changes(rows: Sequence[Row]) -> list[str]:
     """The first changed metrics as short texts: ``kernel_launches 10 -> 11 (+ fill)``."""
-    texts = [_change(row) for row in rows[:_METRICS]]
-    return texts + [f"and {len(rows) - _METRICS:,} more"] * (len(rows) > _METRICS)
+    first = list(map(_change, rows[:_METRICS]))
+    if len(rows) > _METRICS:
+        first.append(f"and {len(rows) - _METRICS:,} more")
+    return first
 
 
 def _change(row: Row) -> str:
     golden, now = pair(row.metric, row.golden, row.now)
     name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
     # Shorten "+ fill x1 (new)" to "+ fill".
-    detail = short(
-        re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail)), _DETAIL
-    )
+    detail = re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail))
+    detail = short(detail, _DETAIL)
     if row.rule == "limit":
+        limit = f"limit {golden}"
         names = detail.removeprefix("over the limit").removeprefix(", ")
-        return f"{name} {now} ({f'limit {golden}: {names}' if names else f'limit {golden}'})"
-    return f"{name} {golden} -> {now}" + (f" ({detail})" if detail else "")
+        if names:
+            limit += f": {names}"
+        return f"{name} {now} ({limit})"
+    change = f"{name} {golden} -> {now}"
+    if detail:
+        change += f" ({detail})"
+    return change
 
 
 def notable(rows: Sequence[Row]) -> list[Row]:
     """The rows to show: those that fail or differ, and always the kernel time."""
+    return list(filter(_is_notable, rows))
 
-    def worth(row: Row) -> bool:
-        if row.failed or row.verdict in DIFFERENT:
-            return True
-        metric = find_metric(row.metric)
-        if metric is None or metric.kind is not MetricClass.TIME:
-            return False
-        return (row.verdict is Verdict.AMBIGUOUS and row.gated) or (
-            row.metric == _ALWAYS and not row.region
-        )
 
-    return [row for row in rows if worth(row)]
+def _is_notable(row: Row) -> bool:
+    if row.failed or row.verdict in DIFFERENT:
+        return True
+    metric = find_metric(row.metric)
+    if metric is None or metric.kind is not MetricClass.TIME:
+        return False
+    if row.verdict is Verdict.AMBIGUOUS and row.gated:
+        return True
+    return row.metric == _ALWAYS and not row.region
 
 
 def table_lines(
@@ -132,21 +148,29 @@ def table_lines(
         return []
     cells = [(*map(printable, head), "")]
     for row in rows:
-        name = scoped(row.region, title(row.metric))
-        cells.append(
-            (
-                short(name, NAME_WIDTH),
-                *pair(row.metric, row.golden, row.now),
-                printable(row.rule),
-                remark(row),
-            )
-        )
-    wide = [max(map(len, words)) for words in zip(*cells, strict=True)]
+        name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
+        golden, now = pair(row.metric, row.golden, row.now)
+        cells.append((name, golden, now, printable(row.rule), remark(row)))
+    a, b, c, d, _ = _widths(cells)
+    styles = ["dim", *map(style_of, rows)]
     lines = []
-    for metric, golden, now, rule, comment in cells:
-        line = f"{metric:<{wide[0]}}   {golden:>{wide[1]}}  {now:>{wide[2]}}   {rule:<{wide[3]}}   {comment}"
-        lines.append(line.rstrip())
-    return list(zip(lines, ["dim", *map(style_of, rows)], strict=True))
+    for words, style in zip(cells, styles, strict=True):
+        metric, golden, now, rule, comment = words
+        aligned = (
+            metric.ljust(a),
+            " " + golden.rjust(b),
+            now.rjust(c),
+            " " + rule.ljust(d),
+            " " + comment,
+        )
+        line = "  ".join(aligned)
+        lines.append((line.rstrip(), style))
+    return lines
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column of these rows."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def style_of(row: Row) -> str:
@@ -164,17 +188,20 @@ def style_of(row: Row) -> str:
 def remark(row: Row) -> str:
     """The verdict of a row, unless its detail implies it, and its comment."""
     implied = row.verdict is Verdict.CHANGED and row.detail and row.failed
-    return " ".join(filter(None, ["" if implied else row.verdict.value, comment(row)]))
+    words = [comment(row)]
+    if not implied:
+        words.insert(0, row.verdict.value)
+    return " ".join(filter(None, words))
 
 
 def comment(row: Row) -> str:
     """The detail of a row, and whether it is not gated or does not fail."""
-    texts = [names_shortened(row.detail)] if row.detail else []
+    texts = []
+    if row.detail:
+        texts.append(names_shortened(row.detail))
     if not row.gated:
         texts.append("(not gated)")
-    elif (
-        row.verdict in (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW) and not row.failed
-    ):
+    elif row.verdict in _FAILING and not row.failed:
         texts.append("(does not fail)")
     return " ".join(texts)
 
@@ -197,43 +224,59 @@ def footer_lines(
     there are none). Lines are wrapped to ``width`` columns, 0 for no limit.
     """
     lines = [(f"cutrace: {summary(report)}", _mood(report))]
-    lines += [(f"  {printable(note)}", "warn") for note in report.notes]
-    facts = [*_facts(report, proposed), *(("report", path, "") for path in written)]
+    lines += _indented(report.notes, "warn")
+    facts = list(_facts(report, proposed))
+    facts += [("report", path, "") for path in written]
     label_width = max((len(label) for label, _, _ in facts), default=0)
     before = ""
     for label, text, style in facts:
-        # Reasons begin with a count. Continuation lines are aligned with the words after it.
-        match = re.match(r" *[\d,]*  ", text)
-        count = match[0] if match else ""
-        head = f"  {'' if label == before else label:<{label_width}}  {count}"
-        text = text[len(count) :]
-        fold = textwrap.TextWrapper(
-            width, head, " " * len(head), break_on_hyphens=False
-        )
-        parts = fold.wrap(text) if width - len(head) >= 20 else []
-        lines += [(part, style) for part in parts or [head + text]]
+        # Facts that follow each other share a label.
+        shown = "" if label == before else label
+        wrapped = _wrapped(f"  {shown:<{label_width}}  ", text, width)
+        lines += [(line, style) for line in wrapped]
         before = label
     return lines
+
+
+def _wrapped(label: str, text: str, width: int) -> list[str]:
+    """A labelled text in lines of this width. Reasons begin with a count; continuation lines are aligned with the words
+    after it."""
+    count = re.match(r" *[\d,]*  ", text)
+    if count:
+        label += count[0]
+        text = text[count.end() :]
+    if width - len(label) < 20:
+        return [label + text]
+    fold = textwrap.TextWrapper(width, label, " " * len(label), break_on_hyphens=False)
+    return fold.wrap(text) or [label + text]
 
 
 def summary(report: SessionReport) -> str:
     """The numbers of tests that were traced, gated, unverified, unconfirmed and not traced, and the GPUs."""
     counts = report.counts
-    # A traced test may be unverified, because a golden value for its GPU is missing.
-    lacking = sum(
-        case.state is State.UNVERIFIED and bool(case.values) for case in report.cases
-    )
-    traced = sum(counts[state] for state in _TRACED) + lacking
-    failed = f" ({len(report.drifted):,} failed)" if report.drifted else ""
+    traced = sum(counts[state] for state in _TRACED)
+    for case in report.cases:
+        # A traced test may be unverified, because a golden value for its GPU is missing.
+        if case.state is State.UNVERIFIED and case.values:
+            traced += 1
+    gated = f"{counts[State.GATED]:,} gated"
+    if report.drifted:
+        gated += f" ({len(report.drifted):,} failed)"
+    unconfirmed = ""
     if counts[State.UNCONFIRMED]:
-        unconfirmed = f"{counts[State.UNCONFIRMED]:,} unconfirmed, "
-    else:
-        unconfirmed = ""
-    on = f" on {', '.join(map(printable, report.devices))}" if report.devices else ""
-    return (
-        f"{traced:,} traced, {counts[State.GATED]:,} gated{failed}, {counts[State.UNVERIFIED]:,} unverified, "
-        f"{unconfirmed}{counts[State.UNTRACED]:,} not traced{on}"
+        unconfirmed = f"{counts[State.UNCONFIRMED]:,} unconfirmed"
+    numbers = (
+        f"{traced:,} traced",
+        gated,
+        f"{counts[State.UNVERIFIED]:,} unverified",
+        unconfirmed,
+        f"{counts[State.UNTRACED]:,} not traced",
     )
+    line = ", ".join(filter(None, numbers))
+    devices = ", ".join(map(printable, report.devices))
+    if devices:
+        line += f" on {devices}"
+    return line
 
 
 def _mood(report: SessionReport) -> str:
@@ -247,59 +290,63 @@ def _mood(report: SessionReport) -> str:
     return "bold"
 
 
-def _facts(report: SessionReport, proposed: str) -> Iterator[tuple[str, str, str]]:
+def _facts(report: SessionReport, proposed: str) -> Iterator[Fact]:
     """A label, a text and a style for each fact of the footer."""
-    counts = report.counts
     yield from _reasons(report, State.UNVERIFIED, "warn")
-    # Values that this session wrote from one run are unconfirmed too.
-    written = (
-        case.change
-        for case in report.cases
-        if case.state is State.UPDATED and case.change is not None
-    )
-    count = counts[State.UNCONFIRMED] + sum(
-        not change.observed.confirmed for change in written
-    )
+    count = report.counts[State.UNCONFIRMED] + _updates_from_one_run(report)
     if count:
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
-    better = report.better
-    if better:
-        texts = [
-            f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}"
-            for case in better[:_TESTS]
-        ]
-        texts += [f"and {len(better) - _TESTS:,} more"] * (len(better) > _TESTS)
-        # The first line has the number.
-        number = f"{len(better):,}"
-        for text in texts:
-            yield "better", f"{number}  {text}", "good"
-            number = " " * len(number)
+    yield from _better(report)
     yield from _reasons(report, State.UNTRACED, "")
-    missing = [case for case in report.cases if case.state is State.MISSING]
+    missing = _named(report, State.MISSING)
     if missing:
-        names = listed([short(case.name, NAME_WIDTH) for case in missing], _NAMED)
-        yield "no golden", f"{count_of(len(missing), 'test')}: {names}", "warn"
-    count = counts[State.UPDATED]
-    if count:
-        files = len(
-            {
-                case.golden
-                for case in report.cases
-                if case.state is State.UPDATED and case.golden
-            }
-        )
-        where = f" in {count_of(files, 'file')}" if files else ""
-        yield (
-            "updated",
-            f"{count_of(count, 'test')}{where}: review before you commit",
-            "",
-        )
+        tests = count_of(len(missing), "test")
+        yield "no golden", f"{tests}: {listed(missing, _NAMED)}", "warn"
+    yield from _updated(report)
     if proposed:
-        yield (
-            "candidates",
-            f"{proposed}; to accept them: cutrace golden accept {shlex.quote(proposed)}",
-            "",
-        )
+        accept = f"cutrace golden accept {shlex.quote(proposed)}"
+        yield "candidates", f"{proposed}; to accept them: {accept}", ""
+
+
+def _updates_from_one_run(report: SessionReport) -> int:
+    """The number of tests whose values this session wrote from one run: they are unconfirmed too."""
+    count = 0
+    for case in report.cases:
+        if case.state is State.UPDATED and case.change is not None:
+            count += not case.change.observed.confirmed
+    return count
+
+
+def _better(report: SessionReport) -> Iterator[Fact]:
+    better = report.better
+    texts = []
+    for case in better[:_TESTS]:
+        name = short(case.name, NAME_WIDTH)
+        texts.append(f"{name}: {', '.join(changes(case.better))}")
+    if len(better) > _TESTS:
+        texts.append(f"and {len(better) - _TESTS:,} more")
+    # The first line has the number.
+    number = f"{len(better):,}"
+    for text in texts:
+        yield "better", f"{number}  {text}", "good"
+        number = " " * len(number)
+
+
+def _named(report: SessionReport, state: State) -> list[str]:
+    """The names of the tests in a state."""
+    cases = (case for case in report.cases if case.state is state)
+    return [short(case.name, NAME_WIDTH) for case in cases]
+
+
+def _updated(report: SessionReport) -> Iterator[Fact]:
+    updated = [case for case in report.cases if case.state is State.UPDATED]
+    if not updated:
+        return
+    tests = count_of(len(updated), "test")
+    files = {case.golden for case in updated} - {""}
+    if files:
+        tests += f" in {count_of(len(files), 'file')}"
+    yield "updated", f"{tests}: review before you commit", ""
 
 
 def top_lines(report: SessionReport, count: int) -> list[Line]:
@@ -315,40 +362,41 @@ def top_lines(report: SessionReport, count: int) -> list[Line]:
     cells = [("kernel time", "kernels", "test")]
     for value, case in timed[:count]:
         launches = case.values.get("kernel_launches")
-        cells.append(
-            (
-                duration(value),
-                f"{launches:,}" if isinstance(launches, int) else "-",
-                printable(case.nodeid),
-            )
+        kernels = "-"
+        if isinstance(launches, int):
+            kernels = f"{launches:,}"
+        cells.append((duration(value), kernels, printable(case.nodeid)))
+    a, b, _ = _widths(cells)
+    lines = []
+    for time, kernels, test in cells:
+        aligned = (
+            time.rjust(a),
+            kernels.rjust(b),
+            test,
         )
-    wide = [max(map(len, words)) for words in zip(*cells, strict=True)]
-    lines = [
-        f"{time:>{wide[0]}}  {launches:>{wide[1]}}  {test}"
-        for time, launches, test in cells
-    ]
-    return [(lines[0], "dim"), *((line, "") for line in lines[1:])]
+        lines.append(("  ".join(aligned), ""))
+    lines[0] = (lines[0][0], "dim")
+    return lines
 
 
-def _reasons(
-    report: SessionReport, state: State, style: str
-) -> Iterator[tuple[str, str, str]]:
+def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
     reasons = report.reasons(state)
     wide = max((len(f"{count:,}") for count in reasons.values()), default=0)
+    label, _ = STATES[state]
     for reason, count in reasons.items():
-        yield STATES[state][0], f"{count:>{wide},}  {printable(reason)}", style
+        yield label, f"{count:>{wide},}  {printable(reason)}", style
 
 
 def _remedies(case: Case) -> Iterator[str]:
-    failed = case.failed_rows
-    if any(row.rule == "limit" for row in failed):
+    rules = {row.rule for row in case.failed_rows}
+    if "limit" in rules:
         yield "if intended: raise the limit in the test's @pytest.mark.gpu_limit"
-    judged = [row for row in failed if row.rule != "limit"]
     # An update does not write unreliable numbers.
-    if judged and not case.problems:
+    if not rules - {"limit"} or case.problems:
+        return
+    option = "--cutrace-update"
+    for row in case.failed_rows:
         # Only --cutrace-update=all replaces values with more memory or slower times.
-        if any(row.verdict in (Verdict.WORSE, Verdict.SLOW) for row in judged):
-            worse = "=all"
-        else:
-            worse = ""
-        yield f"if intended: pytest --cutrace-update{worse} {shlex.quote(printable(case.nodeid))}"
+        if row.rule != "limit" and row.verdict in (Verdict.WORSE, Verdict.SLOW):
+            option = "--cutrace-update=all"
+    yield f"if intended: pytest {option} {shlex.quote(printable(case.nodeid))}"

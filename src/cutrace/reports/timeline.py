@@ -80,19 +80,26 @@ def timeline(
     ]
     everything.sort(key=lambda lane: lane.rank)
     lanes = everything[:_LANES]
-    reduced = [
-        maker.reduced(lane, keep)
-        for lane, keep in zip(lanes, _kept(lanes, limit), strict=True)
-    ]
-    linked = _links([lane for lane, _ in reduced])
-    drawn = [_rows(lane, linked) for lane, _ in reduced]
     left_out = sum(len(lane.start) for lane in everything[_LANES:])
-    left_out += sum(left for _, left in (*reduced, *drawn))
-    ends = [int(lane.end.max()) for lane, _ in reduced if len(lane.end)]
-    span = max([window.end - window.start, *ends])
-    return Timeline(
-        span, tuple(lane for lane, _ in drawn), tuple(maker.styles), left_out
-    )
+
+    # Of each lane the longest slices.
+    reduced = []
+    for lane, keep in zip(lanes, _kept(lanes, limit), strict=True):
+        longest, left = maker.reduced(lane, keep)
+        reduced.append(longest)
+        left_out += left
+    span = window.end - window.start
+    for lane in reduced:
+        span = max(span, int(lane.end.max(initial=0)))
+
+    # Each slice in a row of its lane.
+    linked = _links(reduced)
+    drawn = []
+    for lane in reduced:
+        in_rows, left = _rows(lane, linked)
+        drawn.append(in_rows)
+        left_out += left
+    return Timeline(span, tuple(drawn), tuple(maker.styles), left_out)
 
 
 def top_kernels(
@@ -104,19 +111,25 @@ def top_kernels(
 ) -> tuple[Kernel, ...]:
     """The kernels of a window with the most time, by stable name."""
     index = index_of(trace)
-    rows = belonging(index, window)[1]["kernels"].with_times
+    _, work = belonging(index, window)
+    rows = work["kernels"].with_times
     times = (rows["end"] - rows["start"]).astype(np.int64)
     parts: dict[str, list[np.ndarray]] = {}
-    for (name,), at in _groups(index.launch_name[rows["launch"]]):
-        parts.setdefault(normalize(index.strings[name]), []).append(times[at])
-    joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    kernels = [
-        Kernel(n, len(t), int(t.sum()), int(t.min()), int(t.max()))
-        for n, t in joined.items()
-    ]
-    return tuple(
-        sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))[:count]
-    )
+    for (raw,), at in _groups(index.launch_name[rows["launch"]]):
+        parts.setdefault(normalize(index.strings[raw]), []).append(times[at])
+    kernels = []
+    for name, arrays in parts.items():
+        own = np.concatenate(arrays)
+        kernel = Kernel(
+            name,
+            count=len(own),
+            total_ns=int(own.sum()),
+            min_ns=int(own.min()),
+            max_ns=int(own.max()),
+        )
+        kernels.append(kernel)
+    kernels.sort(key=lambda kernel: (-kernel.total_ns, kernel.name))
+    return tuple(kernels[:count])
 
 
 def pictured(
@@ -169,39 +182,45 @@ class _Maker:
     def regions(self) -> Iterator[_LaneSlices]:
         parts = self._window.regions
         if parts:
-            styles = [self.style(part.name, "", "region") for part in parts]
-            starts = [part.start for part in parts]
-            ends = [part.end for part in parts]
-            yield self._lane("regions", "", (0,), 0.25, starts, ends, styles)
+            yield self._lane(
+                "regions",
+                "",
+                rank=(0,),
+                share=0.25,
+                start=[part.start for part in parts],
+                end=[part.end for part in parts],
+                style=[self.style(part.name, "", "region") for part in parts],
+            )
 
     def nvtx(self, processes: list[int] | None) -> Iterator[_LaneSlices]:
         """Ranges that overlap the window, cut at its edges, and marks in it."""
         first = self._window.start
         last = self._window.end
         ranges = self._trace.nvtx_ranges
-        marks = self._trace.nvtx_marks
         ranges = ranges[(ranges["start"] < last) & (ranges["end"] >= first)]
-        marks = marks[
-            (marks["time"] >= first) & (marks["time"] < last) & (marks["source"] == 0)
-        ]
+        marks = self._trace.nvtx_marks
+        marks = marks[(marks["time"] >= first) & (marks["time"] < last)]
+        marks = marks[marks["source"] == 0]
         if processes is not None and self._window.process != ALL_PROCESSES:
-            ranges, marks = (
-                rows[np.isin(rows["process"], processes)] for rows in (ranges, marks)
-            )
-        times = np.concatenate([ranges["start"], marks["time"]]).astype(np.int64)
+            ranges = ranges[np.isin(ranges["process"], processes)]
+            marks = marks[np.isin(marks["process"], processes)]
+        starts = np.concatenate([ranges["start"], marks["time"]]).astype(np.int64)
         ends = np.concatenate([ranges["end"], marks["time"]]).astype(np.int64)
-        styles = np.concatenate(
-            [self._messages(ranges, "nvtx"), self._messages(marks, "mark")]
+        styles = np.append(
+            self._messages(ranges, "nvtx"),
+            self._messages(marks, "mark"),
         )
-        owners = [
-            np.concatenate([ranges[f], marks[f]]).astype(np.int64)
-            for f in ("process", "thread")
-        ]
-        for key, at in _groups(*owners):
-            start = np.clip(times[at], first, last)
-            end = np.clip(ends[at], first, last)
+        process = np.append(ranges["process"], marks["process"])
+        thread = np.append(ranges["thread"], marks["thread"])
+        for key, at in _groups(process, thread):
             yield self._lane(
-                "NVTX", self._thread(*key), (1, *key, 0), 0.25, start, end, styles[at]
+                "NVTX",
+                self._thread(*key),
+                rank=(1, *key, 0),
+                share=0.25,
+                start=np.clip(starts[at], first, last),
+                end=np.clip(ends[at], first, last),
+                style=styles[at],
             )
 
     def calls(self, work: WorkSelection) -> Iterator[_LaneSlices]:
@@ -210,46 +229,62 @@ class _Maker:
         rows = calls.rows
 
         def style(function: int) -> int:
+            detail = ""
             status = int(functions.status[function])
+            if status:
+                detail = f"returned error {status}"
             kind = "wait" if functions.synchronizes[function] else "api"
-            return self.style(
-                functions.name[function],
-                f"returned error {status}" if status else "",
-                kind,
-            )
+            return self.style(functions.name[function], detail, kind)
 
         styles = _each(rows["function"], style)
         for key, at in _groups(rows["process"], rows["thread"]):
-            columns = (rows["start"][at], rows["end"][at], styles[at], calls.call[at])
             yield self._lane(
-                "CUDA API", self._thread(*key), (1, *key, 1), 0.3, *columns
+                "CUDA API",
+                self._thread(*key),
+                rank=(1, *key, 1),
+                share=0.3,
+                start=rows["start"][at],
+                end=rows["end"][at],
+                style=styles[at],
+                call=calls.call[at],
             )
 
     def gpu(self, work: WorkSelection) -> Iterator[_LaneSlices]:
-        parts = {name: work[name][work[name].timed] for name in GPU_WORK}
+        parts = [work[name][work[name].timed] for name in GPU_WORK]
+        kernels, copies, fills, graphs = (part.rows for part in parts)
         styles = np.concatenate(
-            [getattr(self, f"_{name}")(part.rows) for name, part in parts.items()]
+            [
+                self._kernels(kernels),
+                self._memcpys(copies),
+                self._memsets(fills),
+                self._graph_launches(graphs),
+            ]
         )
 
         def column(name: str) -> np.ndarray:
-            return np.concatenate([part.rows[name] for part in parts.values()]).astype(
-                np.int64
-            )
+            columns = [part.rows[name] for part in parts]
+            return np.concatenate(columns).astype(np.int64)
 
         start = column("start")
         end = column("end")
-        call = np.concatenate([part.call for part in parts.values()])
-        for key, at in _groups(
-            *map(column, ("process", "device", "context", "stream"))
-        ):
+        call = np.concatenate([part.call for part in parts])
+        keys = map(column, ("process", "device", "context", "stream"))
+        for key, at in _groups(*keys):
             process, device, context, stream = key
             name = self._devices.get((process, device), "GPU")
-            group = f"{name} ({device})" + (
-                f", {self._process(process)}" if self._several else ""
-            )
-            title = self._streams.get((process, context, stream)) or f"stream {stream}"
+            group = f"{name} ({device})"
+            if self._several:
+                group += f", {self._process(process)}"
+            title = self._streams.get((process, context, stream))
             yield self._lane(
-                title, group, (2, *key), 1.0, start[at], end[at], styles[at], call[at]
+                title or f"stream {stream}",
+                group,
+                rank=(2, *key),
+                share=1.0,
+                start=start[at],
+                end=end[at],
+                style=styles[at],
+                call=call[at],
             )
 
     def reduced(self, lane: _LaneSlices, keep: int) -> tuple[_LaneSlices, int]:
@@ -258,34 +293,35 @@ class _Maker:
         lane = lane[np.lexsort((-lane.end, lane.start))]
         if len(lane.start) <= keep:
             return lane, 0
+        longest = np.argsort(lane.start - lane.end, kind="stable")[:keep]
         kept = np.zeros(len(lane.start), bool)
-        kept[np.argsort(lane.start - lane.end, kind="stable")[:keep]] = True
+        kept[longest] = True
         others = np.flatnonzero(~kept)
-        runs = np.flatnonzero(np.diff(np.cumsum(kept)[others], prepend=-1))
         rest = lane[others]
-        lengths = np.diff(np.append(runs, len(others)))
-        inside = np.add.reduceat(rest.end - rest.start, runs)
-        styles = [
-            self.style(
-                f"{count_of(int(n), 'more slice')}",
-                f"left out; {duration(int(t))} in all",
-                "rest",
-            )
-            for n, t in zip(lengths, inside, strict=True)
-        ]
+        # The first of each run of others, and the number and the time of its slices.
+        runs = np.flatnonzero(np.diff(np.cumsum(kept)[others], prepend=-1))
+        counts = np.diff(np.append(runs, len(others)))
+        times = np.add.reduceat(rest.end - rest.start, runs)
+        styles = map(self._rest, counts.tolist(), times.tolist())
         joined = replace(
             lane,
             start=np.append(lane.start[kept], rest.start[runs]),
             end=np.append(lane.end[kept], np.maximum.reduceat(rest.end, runs)),
-            style=np.append(lane.style[kept], styles),
+            style=np.append(lane.style[kept], list(styles)),
             call=np.append(lane.call[kept], np.full(len(runs), -1)),
         )
         return joined[np.lexsort((-joined.end, joined.start))], len(others)
+
+    def _rest(self, count: int, time: int) -> int:
+        """The style of a slice that stands for others."""
+        name = count_of(count, "more slice")
+        return self.style(name, f"left out; {duration(time)} in all", "rest")
 
     def _lane(
         self,
         title: str,
         group: str,
+        *,
         rank: tuple[int, ...],
         share: float,
         start: object,
@@ -293,13 +329,19 @@ class _Maker:
         style: object,
         call: object = None,
     ) -> _LaneSlices:
-        first, last = (
-            np.asarray(edge).astype(np.int64) - self._window.start
-            for edge in (start, end)
-        )
-        call = np.full(len(first), -1) if call is None else np.asarray(call, np.int64)
+        first = np.asarray(start).astype(np.int64)
+        last = np.asarray(end).astype(np.int64)
+        if call is None:
+            call = np.full(len(first), -1)
         return _LaneSlices(
-            title, group, rank, share, first, last, np.asarray(style, np.int64), call
+            title,
+            group,
+            rank,
+            share,
+            start=first - self._window.start,
+            end=last - self._window.start,
+            style=np.asarray(style, np.int64),
+            call=np.asarray(call, np.int64),
         )
 
     # Styles of rows
@@ -310,10 +352,9 @@ class _Maker:
             raw = self._index.strings[int(row["name"])]
             name = self._normalize(raw)
             full = demangle(raw)
+            sizes = f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}"
+            details = [f"{sizes}, {int(row['registers'])} registers"]
             shared = int(row["static_shared"]) + int(row["dynamic_shared"])
-            details = [
-                f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers"
-            ]
             if shared:
                 details.append(f"{size(shared)} shared")
             if full != name:
@@ -326,49 +367,44 @@ class _Maker:
         def style(key: tuple[int, ...]) -> int:
             kind, count, source, target = key
             direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
-            memory = [
-                MEMORY_KINDS[kind]
-                for kind in (source, target)
-                if kind and kind in MEMORY_KINDS
-            ]
-            return self.style(
-                f"copy {direction}",
-                ", ".join([size(count), " to ".join(memory)]),
-                "copy",
-            )
+            known = [one for one in (source, target) if one and one in MEMORY_KINDS]
+            memories = " to ".join(map(MEMORY_KINDS.__getitem__, known))
+            detail = f"{size(count)}, {memories}"
+            return self.style(f"copy {direction}", detail, "copy")
 
-        return _each(
-            rows[["kind", "bytes", "source_memory", "destination_memory"]], style
-        )
+        keys = rows[["kind", "bytes", "source_memory", "destination_memory"]]
+        return _each(keys, style)
 
     def _memsets(self, rows: np.ndarray) -> np.ndarray:
-        return _each(
-            rows[["bytes", "value"]],
-            lambda k: self.style("fill", f"{size(k[0])} with {k[1]:#x}", "fill"),
-        )
+        def style(key: tuple[int, int]) -> int:
+            count, value = key
+            return self.style("fill", f"{size(count)} with {value:#x}", "fill")
+
+        return _each(rows[["bytes", "value"]], style)
 
     def _graph_launches(self, rows: np.ndarray) -> np.ndarray:
-        return _each(
-            rows["graph"],
-            lambda graph: self.style(f"graph {graph}", "a whole CUDA graph", "graph"),
-        )
+        def style(graph: int) -> int:
+            return self.style(f"graph {graph}", "a whole CUDA graph", "graph")
+
+        return _each(rows["graph"], style)
 
     def _messages(self, rows: np.ndarray, kind: str) -> np.ndarray:
-        def style(key: tuple[int, ...]) -> int:
-            name, domain = (self._index.strings[number] for number in key)
-            return self.style(
-                short(name, _FULL_NAME),
-                f"domain {short(domain)}" if domain else "",
-                kind,
-            )
+        def style(key: tuple[int, int]) -> int:
+            name, domain = map(self._index.strings.__getitem__, key)
+            detail = ""
+            if domain:
+                detail = f"domain {short(domain)}"
+            return self.style(short(name, _FULL_NAME), detail, kind)
 
         return _each(rows[["name", "domain"]], style)
 
     # Titles
 
     def _thread(self, process: int, thread: int) -> str:
-        name = self._threads.get((process, thread), "")
-        label = f"{name} (thread {thread})" if name else f"thread {thread}"
+        label = f"thread {thread}"
+        name = self._threads.get((process, thread))
+        if name:
+            label = f"{name} ({label})"
         if self._several:
             return f"{self._process(process)}, {label}"
         return label
@@ -384,9 +420,8 @@ def _dim3(row: np.void, what: str) -> str:
 def _each(keys: np.ndarray, number: Callable[..., int]) -> np.ndarray:
     """The result of ``number`` for each key; it is called once for equal keys."""
     unique, which = np.unique(keys, return_inverse=True)
-    return np.array([number(key) for key in unique.tolist()], np.int64)[
-        which.reshape(-1)
-    ]
+    numbers = np.array(list(map(number, unique.tolist())), np.int64)
+    return numbers[which.reshape(-1)]
 
 
 def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
@@ -395,9 +430,11 @@ def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]
         return
     order = np.lexsort(columns[::-1])
     keys = np.stack([column[order].astype(np.int64) for column in columns])
-    edges = np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1
+    changes = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    edges = np.flatnonzero(changes) + 1
     for at in np.split(order, edges):
-        yield tuple(int(column[at[0]]) for column in columns), at
+        first = at[0]
+        yield tuple(int(column[first]) for column in columns), at
 
 
 def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
@@ -406,13 +443,16 @@ def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
     sizes = [len(lane.start) for lane in lanes]
     if sum(sizes) <= limit:
         return sizes
+    by_share: dict[float, list[int]] = {}
+    for at, lane in enumerate(lanes):
+        by_share.setdefault(lane.share, []).append(at)
     kept = [0] * len(lanes)
     left = limit // 2
-    for share in sorted({lane.share for lane in lanes}):
-        mine = [at for at, lane in enumerate(lanes) if lane.share == share]
+    for share, mine in sorted(by_share.items()):
         budget = min(int(left * share), sum(sizes[at] for at in mine))
         # Small lanes keep all slices, large ones share the rest.
-        for position, at in enumerate(sorted(mine, key=lambda at: sizes[at])):
+        mine.sort(key=sizes.__getitem__)
+        for position, at in enumerate(mine):
             kept[at] = min(sizes[at], budget // (len(mine) - position))
             budget -= kept[at]
             left -= kept[at]
@@ -421,12 +461,12 @@ def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
 
 def _links(lanes: list[_LaneSlices]) -> dict[int, int]:
     """Numbers from 1 for the API calls that have more than one slice."""
-    calls, counts = np.unique(
-        np.concatenate([lane.call for lane in lanes] or [np.zeros(0)]),
-        return_counts=True,
-    )
+    if not lanes:
+        return {}
+    of_slices = np.concatenate([lane.call for lane in lanes])
+    calls, counts = np.unique(of_slices, return_counts=True)
     shared = calls[(counts > 1) & (calls >= 0)]
-    return {int(call): number for number, call in enumerate(shared.tolist(), 1)}
+    return {call: number for number, call in enumerate(shared.tolist(), 1)}
 
 
 def _rows(lane: _LaneSlices, linked: dict[int, int]) -> tuple[Lane, int]:
@@ -435,14 +475,20 @@ def _rows(lane: _LaneSlices, linked: dict[int, int]) -> tuple[Lane, int]:
     busy: list[tuple[int, int]] = []
     slices = []
     columns = (
-        column.tolist() for column in (lane.start, lane.end, lane.style, lane.call)
+        lane.start.tolist(),
+        lane.end.tolist(),
+        lane.style.tolist(),
+        lane.call.tolist(),
     )
     for start, end, style, call in zip(*columns, strict=True):
         while busy and busy[0][0] <= start:
-            heappush(free, heappop(busy)[1])
+            _, depth = heappop(busy)
+            heappush(free, depth)
         if not free:
             continue
         depth = heappop(free)
         heappush(busy, (max(end, start + 1), depth))
-        slices.append((start, end - start, style, depth, linked.get(call, 0)))
-    return Lane(lane.title, lane.group, tuple(slices)), len(lane.start) - len(slices)
+        link = linked.get(call, 0)
+        slices.append((start, end - start, style, depth, link))
+    drawn = Lane(lane.title, lane.group, tuple(slices))
+    return drawn, len(lane.start) - len(slices)

@@ -5,7 +5,7 @@ The page is self-contained like that of :mod:`.html`. Charts are inline SVG; the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..units import count_of
 from .html import escaped, page
@@ -20,6 +20,8 @@ _WIDTH = 300
 _HEIGHT = 80
 _SPARK_WIDTH = 100
 _SPARK_HEIGHT = 20
+#: The rank of tests that did not change.
+_UNCHANGED = 2
 
 #: One value for each report; None for a report without the metric.
 Series = list[int | None]
@@ -28,34 +30,18 @@ Series = list[int | None]
 def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
     """The page of reports, given with their names in the order of time."""
     names = [_commit(name, report) for name, report in reports]
-    by_report = [keys(report.cases) for _, report in reports]
-    tests: dict[Key, None] = dict.fromkeys(
-        key for cases in reversed(by_report) for key in cases
-    )
-    rows = []
-    several = len({environment for _, environment, _ in tests if environment}) > 1
-    for key in tests:
-        cases = [one.get(key) for one in by_report]
-        series = {name: [_number(case, name) for case in cases] for name in TOTALS}
-        if any(value is not None for numbers in series.values() for value in numbers):
-            rows.append(
-                (
-                    _rank(series),
-                    _row(key, series, gone=cases[-1] is None, several=several),
-                )
-            )
-    rows.sort(key=lambda row: row[0])
-    moved = sum(rank < 2 for rank, _ in rows)
+    sessions = [report for _, report in reports]
+    rows = _test_rows(sessions)
+    moved = sum(rank < _UNCHANGED for rank, _ in rows)
     about = f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}"
-    totals = "\n".join(_totals([report for _, report in reports], names))
-    heads = "".join(
-        f"<th scope=col>{title}</th>" for title in ("test", *TOTALS.values())
-    )
+    totals = "\n".join(_totals(sessions, names))
+    columns = ("test", *TOTALS.values())
+    heads = "".join(f"<th scope=col>{title}</th>" for title in columns)
     lines = "\n".join(line for _, line in rows)
     return page(
         "trend",
         "cutrace trends",
-        about=escaped(" · ".join([about, *reports[-1][1].devices])),
+        about=escaped(" · ".join([about, *sessions[-1].devices])),
         main=(
             f'<section class=totals aria-label="Totals of the suite">\n{totals}\n</section>\n'
             "<div class=tools>"
@@ -66,9 +52,51 @@ def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
     )
 
 
+def _test_rows(reports: Sequence[SessionReport]) -> list[tuple[int, str]]:
+    """The rank and the row of each test with values, by rank, then in the order of the latest reports."""
+    by_report = [keys(report.cases) for report in reports]
+    tests: dict[Key, None] = {}
+    for cases in reversed(by_report):
+        tests |= dict.fromkeys(cases)
+    environments = {environment for _, environment, _ in tests} - {""}
+    rows = []
+    for key in tests:
+        cases_of_test = [cases.get(key) for cases in by_report]
+        series = {name: _series(cases_of_test, name) for name in TOTALS}
+        if any(map(_known, series.values())):
+            where = _where(key, several=len(environments) > 1)
+            if cases_of_test[-1] is None:
+                where.append("gone")
+            rows.append((_rank(series), _row(key[0], where, series)))
+    rows.sort(key=lambda row: row[0])
+    return rows
+
+
+def _series(cases: Sequence[Case | None], name: str) -> Series:
+    return [_number(case, name) for case in cases]
+
+
+def _known(values: Series) -> list[int]:
+    """The values of the reports that have the metric."""
+    return [value for value in values if value is not None]
+
+
+def _where(key: Key, *, several: bool) -> list[str]:
+    """Where a test ran: its environment, if there are several, and its job."""
+    _, environment, job = key
+    where = []
+    if several and environment:
+        where.append(environment)
+    if job:
+        where.append(job)
+    return where
+
+
 def _number(case: Case | None, name: str) -> int | None:
     """The metric of a case, None where it has no whole number."""
-    value = case.values.get(name) if case is not None else None
+    if case is None:
+        return None
+    value = case.values.get(name)
     if isinstance(value, int):
         return value
     return None
@@ -79,100 +107,90 @@ def _commit(name: str, report: SessionReport) -> str:
 
 
 def _rank(series: dict[str, Series]) -> int:
-    """0 if a count or the memory of a test changed, 1 if only its time changed, else 2."""
-    moved = {}
+    """0 if a count or the memory of a test changed, 1 if only its time changed, else :data:`_UNCHANGED`."""
+    rank = _UNCHANGED
     for name, values in series.items():
-        known = [value for value in values if value is not None]
-        least = min(known, default=0)
+        known = _known(values)
         most = max(known, default=0)
-        moved[name] = most - least > (
-            _TIME_SHARE * most if name == "kernel_time_ns" else 0
-        )
-    timed = moved.pop("kernel_time_ns")
-    if any(moved.values()):
-        return 0
-    if timed:
-        return 1
-    return 2
+        change = most - min(known, default=0)
+        if name != "kernel_time_ns":
+            if change:
+                return 0
+        elif change > _TIME_SHARE * most:
+            rank = 1
+    return rank
 
 
 def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[str]:
-    traced = [len([case for case in report.cases if case.values]) for report in reports]
+    traced = [len(list(_traced(report))) for report in reports]
     yield _picture("tests traced", "", traced, names)
-    yield _picture(
-        "tests failed", "", [len(report.drifted) for report in reports], names
-    )
+    failed = [len(report.drifted) for report in reports]
+    yield _picture("tests failed", "", failed, names)
     for name, title in TOTALS.items():
+        if name == "peak_memory_bytes":
+            title += ", highest"
         values = [total(report.cases, name) for report in reports]
-        yield _picture(
-            f"{title}, highest" if name == "peak_memory_bytes" else title,
-            name,
-            values,
-            names,
-        )
+        yield _picture(title, name, values, names)
+
+
+def _traced(report: SessionReport) -> Iterator[Case]:
+    return (case for case in report.cases if case.values)
 
 
 def _picture(title: str, metric: str, values: list[int], names: Sequence[str]) -> str:
+    """A line chart of values with a point for each report."""
     points = _points(values, _WIDTH, _HEIGHT, 6)
-    titles = (
-        escaped(f"{name}: {value_text(metric, value)}")
-        for name, value in zip(names, values, strict=True)
-    )
-    dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{label}</title></circle>'
-        for (x, y), label in zip(points, titles, strict=True)
-    )
+    dots = ""
+    for name, value, (x, y) in zip(names, values, points, strict=True):
+        label = escaped(f"{name}: {value_text(metric, value)}")
+        dots += (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{label}</title></circle>'
+        )
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    levels = "".join(
-        f"<span>{escaped(value_text(metric, at))}</span>"
-        for at in dict.fromkeys((max(values), min(values)))
-    )
+    extremes = dict.fromkeys((max(values), min(values)))
+    levels = _spans(value_text(metric, value) for value in extremes)
+    labels = _spans(short(name, 16) for name in (names[0], names[-1]))
     first, last = pair(metric, values[0], values[-1])
     change = f"{first} → {last}" if first != last else last
-    labels = "".join(
-        f"<span>{escaped(short(mark, 16))}</span>" for mark in (names[0], names[-1])
-    )
+    about = escaped(f"{title}: {change}")
     return (
         f"<figure><figcaption>{escaped(title)} <b>{escaped(change)}</b></figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(f"{title}: {change}")}">'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{about}">'
         f'<polyline points="{line}"/>{dots}</svg>'
         f"<div class=levels>{levels}</div><div class=axis>{labels}</div></figure>"
     )
 
 
-def _row(key: Key, series: dict[str, Series], *, gone: bool, several: bool) -> str:
-    test, environment, job = key
-    where = [job] if job else []
-    if several and environment:
-        where.insert(0, environment)
-    if gone:
-        where.append("gone")
-    more = f" <small>{escaped(', '.join(where))}</small>" if where else ""
-    cells = "".join(
-        f'<td data-name="{TOTALS[name]}">{_spark(name, values)}</td>'
-        for name, values in series.items()
-    )
-    return f"<tr><th scope=row><span class=mono>{escaped(test)}</span>{more}</th>{cells}</tr>"
+def _spans(texts: Iterable[str]) -> str:
+    return "".join(f"<span>{escaped(text)}</span>" for text in texts)
+
+
+def _row(test: str, where: Sequence[str], series: dict[str, Series]) -> str:
+    head = f"<span class=mono>{escaped(test)}</span>"
+    if where:
+        head += f" <small>{escaped(', '.join(where))}</small>"
+    cells = ""
+    for name, values in series.items():
+        cells += f'<td data-name="{TOTALS[name]}">{_spark(name, values)}</td>'
+    return f"<tr><th scope=row>{head}</th>{cells}</tr>"
 
 
 def _spark(name: str, values: Series) -> str:
     """The last value, with a line chart if the value changed."""
-    known = [value for value in values if value is not None]
+    known = _known(values)
     if not known:
         return ""
-    now = escaped(value_text(name, known[-1]))
+    first = value_text(name, known[0])
+    last = value_text(name, known[-1])
     if min(known) == max(known):
-        return now
-    points = " ".join(
-        f"{x:.0f},{y:.1f}" for x, y in _points(values, _SPARK_WIDTH, _SPARK_HEIGHT, 2)
-    )
-    label = " → ".join(
-        dict.fromkeys((value_text(name, known[0]), value_text(name, known[-1])))
-    )
+        return escaped(last)
+    points = _points(values, _SPARK_WIDTH, _SPARK_HEIGHT, 2)
+    line = " ".join(f"{x:.0f},{y:.1f}" for x, y in points)
+    label = escaped(" → ".join(dict.fromkeys((first, last))))
     return (
-        f'<svg viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{escaped(label)}">'
-        f"<title>{escaped(label)}</title>"
-        f'<polyline points="{points}"/></svg>{now}'
+        f'<svg viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{label}">'
+        f"<title>{label}</title>"
+        f'<polyline points="{line}"/></svg>{escaped(last)}'
     )
 
 
@@ -180,17 +198,17 @@ def _points(
     values: Sequence[int | None], width: int, height: int, margin: int
 ) -> list[tuple[float, float]]:
     """The coordinates of the known values in a chart."""
-    known = [value for value in values if value is not None]
+    known = _known(list(values))
     least = min(known)
     most = max(known)
     step = (width - 2 * margin) / max(len(values) - 1, 1)
-
-    def height_of(value: int) -> float:
-        share = (value - least) / (most - least) if most > least else 0.5
-        return height - margin - share * (height - 2 * margin)
-
-    return [
-        (margin + at * step, height_of(value))
-        for at, value in enumerate(values)
-        if value is not None
-    ]
+    points = []
+    for at, value in enumerate(values):
+        if value is None:
+            continue
+        share = 0.5
+        if most > least:
+            share = (value - least) / (most - least)
+        y = height - margin - share * (height - 2 * margin)
+        points.append((margin + at * step, y))
+    return points

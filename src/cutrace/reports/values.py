@@ -46,11 +46,11 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
     elif isinstance(value, Mapping):
         value = _total(value)
     if isinstance(value, tuple) and value:
-        return " or ".join(value_text(name, one, exact=exact) for one in value)
+        texts = [value_text(name, one, exact=exact) for one in value]
+        return " or ".join(texts)
     if isinstance(value, Span):
-        least, most = (
-            value_text(name, edge, exact=exact) for edge in (value.min, value.max)
-        )
+        least = value_text(name, value.min, exact=exact)
+        most = value_text(name, value.max, exact=exact)
         if least == most:
             return least
         return f"{least} to {most}"
@@ -58,29 +58,44 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
         return NOTHING
     if isinstance(value, bool) or not isinstance(value, int | float):
         return short(text_of(value), 40) or '""'
+    return _amount_text(value, unit_of(name), exact=exact)
+
+
+def _amount_text(value: float, unit: str, *, exact: bool) -> str:
+    """A number in a unit."""
     if isinstance(value, float) and not math.isfinite(value):
-        if value > 0:
-            return "inf"
-        if value < 0:
-            return "-inf"
-        return "NaN"
-    unit = unit_of(name)
+        return _infinite_text(value)
     if value < 0 and unit:
-        return "-" + value_text(name, -value, exact=exact)
+        return "-" + _amount_text(-value, unit, exact=exact)
     if abs(value) >= _HUGE:
         return _power(value, unit)
-    if unit == "1" and not exact:
+    if exact:
+        return _with_unit(f"{value:,}", unit)
+    if unit == "1":
         return f"{value:.1%}".replace("%", " %")
-    if exact or unit not in ("bytes", "ns", "bytes/s"):
-        digits = f"{value:,}" if exact else number_text(value)
-        if unit == "bytes":
-            return f"{digits} B"
-        if unit not in ("", "1"):
-            return f"{digits} {unit}"
-        return digits
     if unit == "ns":
         return duration(value)
-    return size(value) + ("/s" if unit == "bytes/s" else "")
+    if unit == "bytes":
+        return size(value)
+    if unit == "bytes/s":
+        return f"{size(value)}/s"
+    return _with_unit(number_text(value), unit)
+
+
+def _infinite_text(value: float) -> str:
+    if value > 0:
+        return "inf"
+    if value < 0:
+        return "-inf"
+    return "NaN"
+
+
+def _with_unit(digits: str, unit: str) -> str:
+    if unit == "bytes":
+        return f"{digits} B"
+    if unit not in ("", "1"):
+        return f"{digits} {unit}"
+    return digits
 
 
 def number_text(value: float) -> str:
@@ -95,14 +110,12 @@ def number_text(value: float) -> str:
 
 def pair(name: str, golden: object, now: object) -> tuple[str, str]:
     """Two values as texts. If rounding would make different values equal, all digits are written."""
-    texts = value_text(name, golden), value_text(name, now)
-    if (
-        texts[0] == texts[1]
-        and not isinstance(golden, Interval | Mapping)
-        and golden != now
-    ):
-        return value_text(name, golden, exact=True), value_text(name, now, exact=True)
-    return texts
+    before = value_text(name, golden)
+    after = value_text(name, now)
+    if before != after or golden == now or isinstance(golden, Interval | Mapping):
+        return before, after
+    before = value_text(name, golden, exact=True)
+    return before, value_text(name, now, exact=True)
 
 
 def duration(ns: float) -> str:
@@ -134,49 +147,55 @@ def short(text: str, width: int = 60) -> str:
 
 def listed(names: Sequence[str], most: int) -> str:
     """The first names and the number of others: ``a, b, c and 2 more``."""
-    return ", ".join(names[:most]) + (
-        f" and {len(names) - most:,} more" if len(names) > most else ""
-    )
+    first = ", ".join(names[:most])
+    if len(names) > most:
+        first += f" and {len(names) - most:,} more"
+    return first
 
 
 def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
     """Counts (or bytes, by the unit of ``metric``) by name as texts, largest first."""
     if not isinstance(value, Mapping):
         return []
-    known = [
-        (printable(text_of(name)), count)
-        for name, count in value.items()
-        if _is_count(count)
-    ]
-    known.sort(key=lambda item: (-(amount(item[1]) or 0), item[0]))
-    return [(name, value_text(metric, count)) for name, count in known]
+    known = []
+    for name, count in value.items():
+        if _is_count(count):
+            known.append((-(amount(count) or 0), printable(text_of(name)), count))
+    known.sort(key=lambda item: item[:2])
+    return [(name, value_text(metric, count)) for _, name, count in known]
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) or (
-        isinstance(value, tuple)
-        and value != ()
-        and all(isinstance(one, int) for one in value)
-    )
+    """Whether this is a count, or alternatives of one."""
+    if isinstance(value, tuple) and value:
+        return all(isinstance(one, int) for one in value)
+    return isinstance(value, int)
 
 
 def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
     """The sum of counts by name; a range if more than one has alternatives."""
-    known = [count for count in parts.values() if _is_count(count)]
-    fixed = sum(count for count in known if isinstance(count, int))
-    several = [count for count in known if isinstance(count, tuple)]
+    fixed = 0
+    several: list[tuple[int, ...]] = []
+    for count in parts.values():
+        if isinstance(count, int):
+            fixed += count
+        elif isinstance(count, tuple) and _is_count(count):
+            several.append(count)
     if not several:
         return fixed
     if len(several) == 1:
         return tuple(fixed + one for one in several[0])
-    return Span(fixed + sum(map(min, several)), fixed + sum(map(max, several)))
+    least = fixed + sum(map(min, several))
+    most = fixed + sum(map(max, several))
+    return Span(least, most)
 
 
 def _power(value: float, unit: str) -> str:
     size = abs(Fraction(value))
     exponent = (size.numerator // size.denominator).bit_length() - 1
-    sign = "-" if value < 0 else ""
-    shown = f"{sign}2^{exponent}"
+    power = f"2^{exponent}"
+    if value < 0:
+        power = f"-{power}"
     if unit not in ("", "1"):
-        return f"{shown} {unit}"
-    return shown
+        return f"{power} {unit}"
+    return power
