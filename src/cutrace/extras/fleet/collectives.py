@@ -54,7 +54,7 @@ _Calls = dict[str, tuple[np.ndarray, np.ndarray]]
 
 def calls(rank: RankTrace, options: BatchOptions) -> Any:
     """Each call of a collective: its name, number, begin and end on the wall clock (ns)."""
-    names = rank.kernels
+    names = rank.context.kernels
     collective = np.array(
         [
             communicates(name) and not _POINT_TO_POINT.search(name)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...analysis.collection import Collected, Grouping, StatsCollection, collect
-from ...analysis.context import DEFAULTS, CollectorContext, Numbering
+from ...analysis.context import DEFAULTS, CollectorContext
 from ...analysis.sweep import Sweep
 from ...analysis.tables import Table, Unit
 from ...errors import CutraceError
@@ -66,11 +66,6 @@ class RankTrace:
     def context(self) -> CollectorContext:
         """The names by which statistics group rows."""
         return CollectorContext(self.trace, DEFAULTS)
-
-    @property
-    def kernels(self) -> Numbering:
-        """The names of kernels by launch configuration."""
-        return self.context.kernels
 
     @cached_property
     def clock(self) -> Alignment:

@@ -21,7 +21,7 @@ _KINDS = {"kernels": "kernel", "nvtx_ranges": "range", "host_slices": "slice"}
 
 def _durations(rank: RankTrace, options: BatchOptions) -> Any:
     matches = matcher(options.name)
-    kernels = rank.kernels
+    kernels = rank.context.kernels
     of_launch = np.array([matches(name) for name in kernels.names], bool)[
         kernels.numbers
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...analysis.gpu import communicates
+from ...analysis.statistics.kernels import KERNELS
 from ...analysis.tables import Cell, Table, columns_of
 from ...errors import CutraceError
 from ...trace.arrow import pyarrow
@@ -49,33 +50,31 @@ _Key = tuple[str, str]
 
 def uses(rank: RankTrace, options: BatchOptions) -> Any:
     """The times of kernels and NVTX ranges by name. Numbers in names of ranges become ``#``."""
-    names = rank.kernels
-    strings = rank.trace.strings
     kernels = TimeSums("name")
+    for kernel, duration in rank.grouped(KERNELS):
+        kernels.add(duration, kernel)
     ranges = TimeSums("name")
-    for rows in rank.rows("kernels"):
-        kernels.add(
-            (rows["end"] - rows["start"]).astype(np.int64),
-            names.numbers.take(rows["launch"]),
-        )
     for rows in rank.rows("nvtx_ranges"):
         ranges.add((rows["end"] - rows["start"]).astype(np.int64), rows["name"])
-    texts = [_NUMBERS.sub("#", text) for text in strings]
+    names_of_ranges = [_NUMBERS.sub("#", text) for text in rank.trace.strings]
+    tables = [
+        _by_name("kernel", kernels, rank.context.kernels.names),
+        _by_name("range", ranges, names_of_ranges),
+    ]
+    return pyarrow("batch").concat_tables(tables).combine_chunks()
+
+
+def _by_name(kind: str, sums: TimeSums, names: Sequence[str]) -> Any:
+    """The table of sums by number as one by name, with the ``kind`` of all. Several numbers may have one name."""
     pa = pyarrow("batch")
-    tables = []
-    for kind, sums, of in (("kernel", kernels, names.names), ("range", ranges, texts)):
-        folded = TimeSums("name")
-        known = {text: number for number, text in enumerate(sorted(set(of)))}
-        table = sums.table()
-        number = pa.array(
-            [known[of[at]] for at in table["name"].to_pylist()], pa.int64()
-        )
-        folded.add_table(table.set_column(0, "name", number))
-        table = folded.table(name=sorted(known))
-        tables.append(
-            table.add_column(0, "kind", pa.array([kind] * len(table), pa.string()))
-        )
-    return pa.concat_tables(tables).combine_chunks()
+    table = sums.table()
+    in_order = sorted(set(names))
+    place = {name: number for number, name in enumerate(in_order)}
+    places = [place[names[number]] for number in table["name"].to_pylist()]
+    folded = TimeSums("name")
+    folded.add_table(table.set_column(0, "name", pa.array(places, pa.int64())))
+    table = folded.table(name=in_order)
+    return table.add_column(0, "kind", pa.array([kind] * len(table), pa.string()))
 
 
 @dataclass(frozen=True)
