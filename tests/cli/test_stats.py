@@ -205,3 +205,16 @@ def test_times_of_tables_can_be_given_to_start_and_end(tmp_path):
         assert done.returncode == 0, done.stderr
         kept = starts(target)
         assert [start for start in kept if start >= all_starts[2]] == all_starts[2:5]
+
+
+@pytest.mark.parametrize(
+    ("verb", "says"),
+    [
+        (["stats"], "Rows of a table; 0 for all (20 for people, all for programs)."),
+        (["sql"], "Rows of a table; 0 for all (20 for people, all for programs)."),
+        (["report", "compare"], "Rows of a table; 0 for all. [default: 50;"),
+    ],
+)
+def test_the_help_says_how_many_rows_there_are(verb, says):
+    shown = " ".join(cutrace(*verb, "--help").stdout.split())
+    assert says in shown

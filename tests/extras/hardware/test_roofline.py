@@ -107,6 +107,12 @@ def test_measured_ceilings_stand_beside_the_documented_ones_and_decide(tmp_path)
     assert roof.points[0].share == pytest.approx(6e4 * 1e9 / 6e13)
 
 
+@pytest.mark.parametrize(("rate", "count"), [(0.0, 0), (0.99, 0), (1.0, 1), (2.0, 1)])
+def test_a_measured_peak_below_one_operation_a_second_is_no_ceiling(tmp_path, rate, count):
+    roof = drawn(tmp_path, ("k", 1, fp32(6e4, 0, 0, 1) | {OP.format("ffma") + PEAK: rate}))
+    assert [c.measured for c in roof.ceilings].count(True) == count
+
+
 def test_each_kind_that_is_a_good_part_of_the_operations_is_a_point(tmp_path):
     metrics = fp32(70, 0, 0, 10) | {BF16: 30.0, OP.format("hadd"): 1.0, OP.format("hmul"): 0.0, OP.format("hfma"): 2.0}
     roof = drawn(tmp_path, ("k", 10, metrics))
