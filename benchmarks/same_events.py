@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 
 import machine
 import options
+
 from convert import tile
 
 _TRACK = "coalesce(t.name, '')"

@@ -10,12 +10,14 @@ import pytest
 import cutrace
 from captures import DATA, Capture
 from cutrace.analysis.context import StatsOptions
+from cutrace.analysis.coverage import RangeShare, coverage
 from cutrace.analysis.statistics.host import HOST_SLICES
 from cutrace.analysis.statistics.nvtx import RANGE_SHARES, RANGES
 from cutrace.exporters.perfetto.host_tables import HostEvents
 from cutrace.slicing import Conditions, cut
 from pftrace import decode
 from range_rule import Piece, Range, pieces, time_by_name, time_by_range
+from support import cutrace as command
 
 
 def _launches(c: Capture, *calls: tuple[int, int], seen: int = 0) -> None:
@@ -167,6 +169,64 @@ def test_the_shares_of_gpu_time_are_those_of_the_rule(capture):
     for how in ("own", "adopted", "several", "none"):
         mine = [piece.end - piece.start for piece in work if piece.how == how]
         assert shares[how] == (len(mine), sum(mine))
+
+
+def test_every_output_that_sums_by_range_says_how_much_of_the_gpu_time_has_one(tmp_path):
+    capture = DATA / "torch_step.bin"
+    with cutrace.load(capture) as trace:
+        work = pieces(trace)
+    time = Counter()
+    for piece in work:
+        time[piece.how] += piece.end - piece.start
+    own, adopted, none = (round(100 * time[how] / time.total(), 1) for how in ("own", "adopted", "none"))
+    expected = (
+        f"GPU time by range: {own} % in ranges of the launching thread, {adopted} % adopted from threads without "
+        f"a range, 0 % with several candidates, {none} % in no range"
+    )
+    assert min(own, adopted, none) > 10
+
+    for name in ("a.pftrace", "a.folded", "a.speedscope.json"):
+        assert _says("convert", capture, "-o", tmp_path / name, expected) == [True], name
+    assert decode(tmp_path / "a.pftrace").attributes["cutrace.ranges"] == expected
+    assert _says("slice", capture, "--nvtx", "backward", "-o", tmp_path / "a.bin", expected) == [True]
+    assert cutrace.flame(capture).coverage == expected
+    assert expected in cutrace.flame(capture)._repr_html_()
+    cutrace.view(capture, tmp_path / "a.html")
+    assert f"<p class=note>{expected}</p>" in (tmp_path / "a.html").read_text()
+
+
+def _says(*arguments):
+    *arguments, sentence = arguments
+    done = command(*arguments)
+    assert done.returncode == 0
+    return [line == f"cutrace: {sentence}" for line in done.stderr.splitlines() if "GPU time" in line]
+
+
+@pytest.mark.parametrize("by", ["adopted", "own"])
+def test_traces_and_statistics_say_the_same_about_ranges(capture, by, tmp_path):
+    with cutrace.load(capture) as trace:
+        shares = RANGE_SHARES.of(trace, StatsOptions(ranges=by))
+    cutrace.convert(capture, tmp_path / "a.pftrace", ranges=by, capture=False)
+    assert decode(tmp_path / "a.pftrace").attributes["cutrace.ranges"] == coverage(shares)
+
+
+def test_nothing_is_said_without_ranges_or_for_frames_of_python(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        _launches(c, (15, 100))
+    for name in ("a.pftrace", "a.folded"):
+        assert _says("convert", tmp_path / "a.bin", "-o", tmp_path / name, "") == []
+    assert "cutrace.ranges" not in decode(tmp_path / "a.pftrace").attributes
+    assert cutrace.flame(tmp_path / "a.bin").coverage is None
+    assert _says("convert", tmp_path / "a.bin", "-o", tmp_path / "b.pftrace", "--no-derived", "") == []
+
+
+def test_small_shares_are_not_said_to_be_none():
+    shares = [RangeShare("own", 1, 1_000_000), RangeShare("adopted", 1, 1)]
+    assert coverage(shares) == (
+        "GPU time by range: over 99.9 % in ranges of the launching thread, under 0.1 % adopted from threads without a "
+        "range, 0 % with several candidates, 0 % in no range"
+    )
+    assert coverage([]) is None
 
 
 def test_the_backward_pass_belongs_to_its_range():

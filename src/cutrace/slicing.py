@@ -15,7 +15,10 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from ._native import demangle
+from .analysis.context import StatsOptions
+from .analysis.coverage import coverage
 from .analysis.names import normalize_kernel
+from .analysis.statistics.nvtx import RANGE_SHARES
 from .analysis.summary import uuid_text
 from .analysis.windows import owners, windows
 from .conversion import check_destination
@@ -70,11 +73,13 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Cut:
-    """The result of :func:`cut`: ``rows`` of ``total`` events, and ``sentences`` that describe the conditions."""
+    """The result of :func:`cut`: ``rows`` of ``total`` events, and ``sentences`` that describe the conditions. With a
+    condition on ranges, ``coverage`` says how much of the GPU time of the whole trace has a range."""
 
     rows: int
     total: int
     sentences: tuple[str, ...]
+    coverage: str | None = None
 
 
 def cut(
@@ -104,16 +109,17 @@ def cut(
         else:
             notes = ()
         total = _events(trace)
+        covered = None
+        if conditions.nvtx:
+            options = StatsOptions(ranges=conditions.ranges)
+            covered = coverage(RANGE_SHARES.of(trace, options))
         if exporter.name == "capture":
             # The temporary file of other formats is the result here.
-            return Cut(
-                write_capture(trace, destination, selection, notes=notes),
-                total,
-                sentences,
-            )
+            rows = write_capture(trace, destination, selection, notes=notes)
+            return Cut(rows, total, sentences, covered)
         with selected(trace, selection, notes) as part:
             convert(part, destination, request)
-            return Cut(_events(part), total, sentences)
+            return Cut(_events(part), total, sentences, covered)
 
 
 def _events(trace: Trace) -> int:

@@ -15,7 +15,10 @@ from typing import Literal
 
 from ..errors import CutraceError
 from ..trace import Trace
+from .collection import collect
 from .context import DEFAULTS, StatsOptions
+from .coverage import coverage
+from .statistics.nvtx import RANGE_SHARES
 from .statistics.paths import PATHS, STACK_PATHS, PathUse
 
 #: What the frames of a flame graph are.
@@ -65,15 +68,24 @@ def flame(
     all kernels, copies, fills and whole graphs, as in the reports of ``cutrace stats``; its ``cpu_ns`` is the time of
     threads in any range, or of API calls with a stack. Raises :class:`cutrace.CutraceError` for stacks of a trace that
     has none."""
+    return flame_with_coverage(trace, options, by)[0]
+
+
+def flame_with_coverage(
+    trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range"
+) -> tuple[Frame, str | None]:
+    """The result of :func:`flame`, and a sentence that says how much of the GPU time has a range (None for a flame
+    graph of stacks, and without ranges)."""
     if by == "range":
-        return frames(PATHS.of(trace, options))
+        collected = collect(trace, [PATHS, RANGE_SHARES], options)
+        return frames(collected[PATHS]), coverage(collected[RANGE_SHARES])
     if by != "stack":
         raise CutraceError(f"there is no flame graph by {by!r}: choose range or stack")
     if trace.python_stacks is None:
         raise CutraceError(
             "no call of the trace has a Python stack: record it with --stacks launch,sync or others"
         )
-    return frames(STACK_PATHS.of(trace, options))
+    return frames(STACK_PATHS.of(trace, options)), None
 
 
 def frames(paths: tuple[PathUse, ...]) -> Frame:

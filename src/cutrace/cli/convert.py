@@ -89,12 +89,14 @@ def convert(
             clock=clock,
             select=lambda trace: window(trace, start, end),
         ) as trace:
+            said: list[str] = []
             with progress(enabled=not quiet) as advance:
-                write(trace, path, Request(**request, progress=advance))
+                made = Request(**request, progress=advance, say=said.append)
+                write(trace, path, made)
             if not quiet:
                 if output != STDOUT:
                     say_written(output)
-                say(*trace.quality.sentences())
+                say(*said, *trace.quality.sentences())
             if not lenient and any(file.lost for file in trace.imports):
                 return 1
             return 0

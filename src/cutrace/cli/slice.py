@@ -9,7 +9,7 @@ import click
 
 from ..units import parse_words
 from . import options
-from .output import say_written, target
+from .output import say, say_written, target
 
 if TYPE_CHECKING:
     from ..loading import Clock
@@ -108,3 +108,5 @@ def slice(
     if not quiet:
         sentences = f": {'; '.join(done.sentences)}" if done.sentences else ""
         say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")
+        if done.coverage:
+            say(done.coverage)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.context import StatsOptions
-from ..analysis.flame import Frame, flame
+from ..analysis.flame import Frame, flame_with_coverage
 from ..trace import Trace
 from .base import Request
 
@@ -23,7 +23,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
     """Write a line for each path with GPU time of its own: its frames with semicolons between, a space, and the time in
     ns. Lines are sorted."""
     lines: dict[str, int] = {}
-    root = flame(trace, StatsOptions(ranges=request.ranges), request.by)
+    root = _flame(trace, request)
     for frames in root.walk():
         own = frames[-1].own_gpu_ns
         if own:
@@ -35,7 +35,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
 def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
     """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges or of API
     calls."""
-    root = flame(trace, StatsOptions(ranges=request.ranges), request.by)
+    root = _flame(trace, request)
     numbers: dict[str, int] = {}
     profiles = [
         _profile("GPU time", root, numbers, lambda frame: frame.own_gpu_ns),
@@ -51,6 +51,15 @@ def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
         or profiles[:1],
     }
     _write(path, json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+
+
+def _flame(trace: Trace, request: Request) -> Frame:
+    """The flame graph of a request, which says how much of the GPU time has a range."""
+    options = StatsOptions(ranges=request.ranges)
+    root, covered = flame_with_coverage(trace, options, request.by)
+    if covered:
+        request.say(covered)
+    return root
 
 
 def _profile(

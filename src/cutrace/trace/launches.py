@@ -94,8 +94,6 @@ class CallBlocks(NewestCalls):
         self._read = read
         self._of_blocks = ranges
         self._unread = deque(sorted(infos, key=lambda info: info.first_time))
-        #: Whether there are any calls.
-        self.known = bool(self._unread)
 
     def steps(self, until: int) -> Iterator[tuple[int, list[BlockInfo]]]:
         """The calls that begin before ``until``, in steps. A step is a time, and the blocks to :meth:`read` before

@@ -12,9 +12,10 @@ import numpy as np
 from ...runbin import labels
 from ...runbin.labels import known_label
 from ...trace.quality import GPU_WORK
-from ...trace.ranges import ADOPTED, NONE, OWN, RANGE_TABLES, SEVERAL, are_ranges
+from ...trace.ranges import NONE, RANGE_TABLES, are_ranges
 from ..collection import CollectedBy, StatsCollector, Timed, fields
 from ..context import CollectorContext
+from ..coverage import RANGE_WAYS, RangeShare, range_shares
 from ..distribution import Spread
 from ..projection import Projected
 from ..statistic import (
@@ -144,20 +145,6 @@ NVTX_KERN_SUM = Statistic(
 # GPU work in ranges and outside
 
 
-@dataclass(frozen=True)
-class RangeShare:
-    """The GPU work that belongs to ranges in one way: to ranges of the launching thread (``how`` is "own"), to those of
-    the only thread that had one open ("adopted"), or to none, because several threads had one open ("several"), or
-    because no thread had or the call is not known ("none"). ``gpu_ns`` is the sum of its times."""
-
-    how: str
-    operations: int
-    gpu_ns: int
-
-
-_HOW = {OWN: "own", ADOPTED: "adopted", SEVERAL: "several", NONE: "none"}
-
-
 class _RangeShareCollector(StatsCollector[RangeShare]):
     """Collects nothing of a trace without ranges."""
 
@@ -177,7 +164,7 @@ class _RangeShareCollector(StatsCollector[RangeShare]):
         work = batch.work
         how = np.where(work.calls.known, work.calls.how, NONE)
         time = work.end - work.start
-        for kind in _HOW:
+        for kind in RANGE_WAYS:
             mine = how == kind
             self._operations[kind] += np.count_nonzero(mine)
             self._gpu_ns[kind] += time[mine].sum()
@@ -185,9 +172,8 @@ class _RangeShareCollector(StatsCollector[RangeShare]):
     def result(self) -> Iterator[RangeShare]:
         if not self._has_ranges:
             return
-        for kind, name in _HOW.items():
-            operations = int(self._operations[kind])
-            yield RangeShare(name, operations, int(self._gpu_ns[kind]))
+        uses = np.column_stack([self._operations, self._gpu_ns])
+        yield from range_shares(uses.tolist())
 
 
 #: The GPU work by how it belongs to ranges.

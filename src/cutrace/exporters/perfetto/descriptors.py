@@ -292,10 +292,15 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
 
 
 def write_missing(
-    output: Output, trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]
+    output: Output,
+    trace: Trace,
+    unknown: Mapping[str, int],
+    moved: Mapping[str, int],
+    covered: str | None,
 ) -> None:
     """Write the notices of missing and moved data, as attributes of the trace and as instants on their own track.
-    ``unknown`` counts the rows without known times by table. ``moved`` counts what the exporter left out or moved."""
+    ``unknown`` counts the rows without known times by table. ``moved`` counts what the exporter left out or moved.
+    ``covered`` says how much of the GPU time has a range."""
     missing = [
         (f"{n:,} {what}" if n else what, n)
         for what, n in _missing(trace, unknown, moved)
@@ -315,6 +320,8 @@ def write_missing(
         {"key": f"cutrace.dumped_because.{i}", "string_value": text}
         for i, text in enumerate(reasons)
     ]
+    if covered:
+        attributes.append({"key": "cutrace.ranges", "string_value": covered})
     _packet(output, {"trace_attributes": {"attribute": attributes}})
     if not missing:
         return

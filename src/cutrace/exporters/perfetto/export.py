@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..._native import Submissions
+from ...analysis.coverage import RANGE_WAYS, coverage, range_shares
 from ...errors import CutraceError
 from ...runbin import BlockInfo
 from ...trace import Trace
@@ -107,6 +108,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     flows = Flows(trace.blocks("flows"))
     range_metrics = RangeMetrics(trace)
     stacks = StackArguments(trace.python_stacks) if trace.python_stacks else None
+    shares = np.zeros((len(RANGE_WAYS), 2), np.int64)
     moved = Counter(dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0))
     free_id = 0
     for group in groups([blocks.rows(process) for process in range(len(uuids))]):
@@ -130,6 +132,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                 waits = derived.waits.of_calls() if derived else None
                 if derived:
                     count = sum(info.rows for info in blocks.of(process, "allocations"))
+                    shares += derived.launches.kept.shares()
                     memory[process] = MemoryCounters(
                         descriptors, process, (trace.start, trace.end), count
                     )
@@ -156,7 +159,12 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             host.write(host_tables.OPEN_TABLES, blocks.still_open.blocks)
         moved.update({_SPILLED: host.spilled, _DETACHED: host.detached})
     write_kernel_metrics(trace, output, descriptors)
-    write_missing(output, trace, blocks.unknown, moved)
+    covered = None
+    if trace.count("nvtx_ranges"):
+        covered = coverage(range_shares(shares.tolist()))
+    if covered:
+        request.say(covered)
+    write_missing(output, trace, blocks.unknown, moved, covered)
 
 
 def _write_work(
@@ -310,15 +318,12 @@ class DerivedWork:
         self.projection.advance(until)
         for part in parts:
             self._counters.add(part)
-        if self.launches.known:
-            columns = [
-                (rows["correlation"], rows["start"], rows["end"], queue)
-                for rows, queue in zip(
-                    (part.rows for part in parts), queues, strict=True
-                )
-            ]
-            wanted = self.projection.active
-            self.launches.kept.launch(columns, *self._counters.launch_queues, wanted)
+        columns = []
+        for part, queue in zip(parts, queues, strict=True):
+            rows = part.rows
+            columns.append((rows["correlation"], rows["start"], rows["end"], queue))
+        wanted = self.projection.active
+        self.launches.kept.launch(columns, *self._counters.launch_queues, wanted)
         self.projection.settle(until)
         if self._replays:
             self._replays.add(parts, queues)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ...analysis.collection import collect
 from ...analysis.context import StatsOptions
-from ...analysis.flame import Frame, FramesBy
+from ...analysis.flame import Frame, FramesBy, flame_with_coverage
 from ...analysis.flame import flame as flame_graph
 from ...analysis.names import normalize_kernel
 from ...api import Names, Source, demangle
-from ...loading import StrPath, listed, opened
+from ...loading import Clock, StrPath, listed, opened
 from ...outputs import check_output, write_pieces
 from ...trace.ranges import RangesBy
 from ...units import count_of, format_duration
@@ -22,10 +22,12 @@ from .view import SHOWN, flame_html, html
 @dataclass(frozen=True, repr=False)
 class FlameGraph:
     """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others;
-    docs/view.md defines the figures of a frame. It shows itself in a notebook."""
+    docs/view.md defines the figures of a frame. ``coverage`` is a sentence that says how much of the GPU time has a
+    range; None without ranges, and for Python frames. It shows itself in a notebook."""
 
     root: Frame
     by: FramesBy = "range"
+    coverage: str | None = None
 
     def __repr__(self) -> str:
         frames = sum(1 for _ in self.root.walk())
@@ -33,7 +35,7 @@ class FlameGraph:
 
     def _repr_html_(self) -> str:
         # In a frame, the style and the script of the page do not meet those of the notebook.
-        page = flame_html(self.root, self.by)
+        page = flame_html(self.root, self.by, self.coverage)
         return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
 
 
@@ -43,20 +45,23 @@ def flame(
     names: Names = "stable",
     by: FramesBy = "range",
     ranges: RangesBy = "adopted",
+    clock: Clock = "align",
 ) -> FlameGraph:
     """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
 
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
     :param by: ``range``, or ``stack``: the Python frames of the launching calls take the place of ranges and operators.
     :param ranges: with ``own`` NVTX ranges contain the work of their own thread only.
+    :param clock: align several files, or ``keep`` their times, as in :func:`cutrace.load`.
 
     Raises :class:`CutraceError` for stacks of a trace that has none.
     """
     options = StatsOptions(
         normalize_kernel if names == "stable" else demangle, ranges=ranges
     )
-    with opened(source) as trace:
-        return FlameGraph(flame_graph(trace, options, by), by)
+    with opened(source, clock=clock) as trace:
+        root, covered = flame_with_coverage(trace, options, by)
+        return FlameGraph(root, by, covered)
 
 
 def view(
@@ -65,12 +70,14 @@ def view(
     *,
     other: Source | None = None,
     ranges: RangesBy = "adopted",
+    clock: Clock = "align",
 ) -> None:
     """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
     server and no network.
 
     :param other: an earlier trace: the flame graph shows the change from it, by path.
     :param ranges: with ``own`` NVTX ranges contain the work of their own thread only.
+    :param clock: align several files, or ``keep`` their times, as in :func:`cutrace.load`.
 
     Raises :class:`CutraceError` when the destination does not end in ``.html`` or cannot be written.
     """
@@ -83,9 +90,9 @@ def view(
     )
     before = None
     if other is not None:
-        with opened(other) as trace:
+        with opened(other, clock=clock) as trace:
             before = flame_graph(trace, options), _files(other)
-    with opened(source) as trace:
+    with opened(source, clock=clock) as trace:
         text = html(trace, collect(trace, SHOWN, options), _files(source), before)
     write_pieces(path, [text])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.collection import Collected, StatsCollection
+from ...analysis.coverage import coverage
 from ...analysis.flame import Frame, FramesBy, frames
 from ...analysis.gpu import work_span
 from ...analysis.statistic import Statistic, View
@@ -21,6 +22,7 @@ from ...analysis.statistics.gpus import BUSY, BusyUse
 from ...analysis.statistics.graphs import GRAPH_SUM
 from ...analysis.statistics.kernels import CUDA_GPU_KERN_SUM
 from ...analysis.statistics.memory import MEMORY_LEVELS, MEMORY_SUM, MemoryLevels
+from ...analysis.statistics.nvtx import RANGE_SHARES
 from ...analysis.statistics.paths import PATHS
 from ...analysis.statistics.streams import IDLE_SUM, STREAMS
 from ...analysis.tables import Column
@@ -36,7 +38,7 @@ _FOLDER = Path(__file__).parent
 _TABLES = (CUDA_GPU_KERN_SUM, GRAPH_SUM, CUDA_GPU_MEM_TIME_SUM)
 #: The collections that the page shows.
 SHOWN: tuple[StatsCollection[Any], ...] = (
-    *(PATHS, STREAMS, BUSY, MEMORY_LEVELS),
+    *(PATHS, RANGE_SHARES, STREAMS, BUSY, MEMORY_LEVELS),
     *CUDA_GPU_KERN_SUM.collections,
     *GRAPH_SUM.collections,
     *CUDA_GPU_MEM_TIME_SUM.collections,
@@ -72,7 +74,7 @@ def html(
         section("Timeline", _timeline(view)),
         section(
             f"GPU time by range{f', compared with {before[1]}' if before else ''}",
-            flame_section(earlier),
+            flame_section(earlier, coverage(collected[RANGE_SHARES])),
         ),
         *(_report(view, one) for one in _TABLES),
         _idle(view),
@@ -92,11 +94,11 @@ def html(
     )
 
 
-def flame_html(flame: Frame, by: FramesBy = "range") -> str:
-    """A page with nothing but a flame graph."""
+def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None) -> str:
+    """A page with nothing but a flame graph. ``covered`` says how much of the GPU time has a range."""
     about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
     title = "GPU time by range" if by == "range" else "GPU time by Python stack"
-    main = section(title, flame_section(None))
+    main = section(title, flame_section(None, covered))
     data = data_script("frames", flame_data(flame))
     return page(
         "view",
@@ -300,8 +302,9 @@ def _idle(view: View) -> str:
 # The flame graph
 
 
-def flame_section(before: Frame | None) -> str:
-    """The place of the flame graph, which the script of the page draws from the element ``frames``."""
+def flame_section(before: Frame | None, covered: str | None = None) -> str:
+    """The place of the flame graph, which the script of the page draws from the element ``frames``. ``covered`` says
+    how much of the GPU time has a range."""
     widths = [("gpu", "GPU time"), ("cpu", "CPU time")] + [
         ("before", "GPU time before")
     ] * (before is not None)
@@ -313,7 +316,10 @@ def flame_section(before: Frame | None) -> str:
         colours = "Red frames take more GPU time than before, blue ones less. "
     else:
         colours = ""
-    return (
+    note = ""
+    if covered:
+        note = f"<p class=note>{escaped(covered)}</p>\n"
+    return note + (
         f'<div class=timebar>{buttons}<input type=search id=find placeholder="find a frame   ( / )" '
         'aria-label="Find a frame"><span class=hint id=found></span></div>\n'
         "<div id=flame></div><p id=about aria-live=polite></p>\n"

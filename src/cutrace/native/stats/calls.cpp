@@ -139,6 +139,12 @@ class Calls {
 
   std::size_t noted() const { return noted_; }
 
+  nb::list shares() const {
+    nb::list out;
+    for (const Share& share : shares_) out.append(nb::make_tuple(share.operations, share.time));
+    return out;
+  }
+
   nb::list take() {
     nb::list out;
     for (const auto& [key, group] : groups_.entries()) {
@@ -200,10 +206,15 @@ class Calls {
     const Call call = calls_[id & mask_];
     const bool known = call.id == id && id != 0;
     const auto queued = queues_[queue].add(id, known, static_cast<std::int64_t>(call.start), static_cast<std::int64_t>(start));
+    const Rest rest = known ? rest_[id & mask_] : Rest{};
+    const std::uint64_t end = work.ends[work.row];
+    Share& share = shares_[std::min<std::size_t>(rest.how, kNone)];
+    ++share.operations;
+    share.time += end - start;
     const std::uint32_t counter = counters[queue];
     if (queued && counter != Levels::kNone && *queued < static_cast<std::int64_t>(start))
       levels.stretch(counter, static_cast<std::uint64_t>(*queued), start, 1);
-    if (known && wanted) note(call.start, rest_[id & mask_], queue, start, work.ends[work.row]);
+    if (known && wanted) note(call.start, rest, queue, start, end);
   }
 
   void note(std::uint64_t launch, const Rest& rest, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
@@ -225,6 +236,10 @@ class Calls {
   std::uint32_t mask_;
   std::unique_ptr<Call[], Free> calls_;
   std::unique_ptr<Rest[], Free> rest_;  // parallel to calls_
+  struct Share {
+    std::uint64_t operations = 0, time = 0;
+  };
+  std::array<Share, kNone + 1> shares_{};  // of the work, by how it belongs to ranges
   std::vector<LaunchQueue> queues_;
   Map<Group> groups_;
   std::array<Last, 16> last_;  // caches the groups of the newest work, by queue
@@ -248,6 +263,8 @@ void bind_calls(nb::module_& m) {
            "``series[queue]`` of ``levels`` is higher by one while a launch is in the launch queue. With ``wanted``, the work of\n"
            "each call in a range is kept for take().")
       .def_prop_ro("noted", &Calls::noted, "The number of entries of take().")
+      .def("shares", &Calls::shares,
+           "The work so far by how it belongs to ranges (OWN, ADOPTED, SEVERAL, NONE): pieces, and the sum of their times.")
       .def("take", &Calls::take,
            "The work of calls in ranges: a list of (thread of the ranges, queue, whether adopted, launches, first begins,\n"
            "last ends), one entry a call.");

@@ -16,7 +16,8 @@ from ....cli.output import say_written
 @click.argument("other", metavar="[OTHER]", type=options.SOURCE, required=False)
 @options.output("The page (.html).", default="page.html")
 @options.ranges
-def view(source: Path, other: Path | None, output: Path, ranges: Any) -> None:
+@options.clock
+def view(source: Path, other: Path | None, output: Path, **how: Any) -> None:
     """Write one page of FILE: timeline, flame graph of GPU time by range, kernels, copies, idle time, memory.
 
     With OTHER, an earlier trace, the flame graph shows what changed: frames that take more time are red, frames that
@@ -28,5 +29,5 @@ def view(source: Path, other: Path | None, output: Path, ranges: Any) -> None:
     """
     from .. import api
 
-    api.view(source, output, other=other, ranges=ranges)
+    api.view(source, output, other=other, **how)
     say_written(output)

@@ -1,0 +1,58 @@
+"""How much of the GPU time belongs to ranges. Every output that sums by range says it, with one sentence.
+
+docs/ranges.md has the rule by which work belongs to ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..trace.ranges import ADOPTED, NONE, OWN, SEVERAL
+
+#: The name of each way in which work belongs to ranges, and its part of the sentence.
+RANGE_WAYS = {
+    OWN: ("own", "in ranges of the launching thread"),
+    ADOPTED: ("adopted", "adopted from threads without a range"),
+    SEVERAL: ("several", "with several candidates"),
+    NONE: ("none", "in no range"),
+}
+
+
+@dataclass(frozen=True)
+class RangeShare:
+    """The GPU work that belongs to ranges in one way: to ranges of the launching thread (``how`` is "own"), to those of
+    the only thread that had one open ("adopted"), or to none, because several threads had one open ("several"), or
+    because no thread had or the call is not known ("none"). ``gpu_ns`` is the sum of its times."""
+
+    how: str
+    operations: int
+    gpu_ns: int
+
+
+def range_shares(uses: Iterable[Sequence[int]]) -> Iterator[RangeShare]:
+    """The shares of pieces of GPU work and their times (ns), by way: ``OWN``, ``ADOPTED``, ``SEVERAL``, ``NONE``."""
+    for way, (operations, gpu_ns) in enumerate(uses):
+        name, _ = RANGE_WAYS[way]
+        yield RangeShare(name, int(operations), int(gpu_ns))
+
+
+def coverage(found: Iterable[RangeShare]) -> str | None:
+    """The sentence about some shares. None without GPU time, and for a trace without ranges, which has no shares."""
+    times = {share.how: share.gpu_ns for share in found}
+    total = sum(times.values())
+    if not total:
+        return None
+    parts = [
+        f"{_percent(times.get(name, 0) / total)} {words}"
+        for name, words in RANGE_WAYS.values()
+    ]
+    return f"GPU time by range: {', '.join(parts)}"
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.001:
+        return "under 0.1 %"
+    if 0.999 < share < 1:
+        return "over 99.9 %"
+    return f"{100 * share:.1f} %".replace(".0 %", " %")
