@@ -2,10 +2,10 @@
 
     python benchmarks/same_events.py --before PYTHON --after PYTHON [--events N] [--out result.json] CAPTURE...
 
-``PYTHON`` is an interpreter with one of the versions. Slices, their arguments, counters and flows are summed up by track
-and name, with their number, times, durations and values; each sum that differs is in the result. With ``--events`` each
-capture is tiled to so many rows first, as by convert.py. Needs ``trace_processor_shell`` on PATH. Exit status 1 when a
-sum differs.
+``PYTHON`` is an interpreter with one of the versions. Slices, their arguments, counters and flows are summed up by
+track and name, with their number, times, durations and values; each sum that differs is in the result. With
+``--events`` each capture is tiled to so many rows first, as by convert.py. Needs ``trace_processor_shell`` on PATH.
+Exit status 1 when a sum differs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _TRACK = "coalesce(t.name, '')"
 #: What is compared: the key of a sum, and what is summed up.
 QUERIES = {
     "slices": f"""select {_TRACK}, coalesce(s.name, ''), coalesce(s.category, ''), s.depth,
-        count(*), sum(s.ts % 1000000007), sum(s.dur) from slice s join track t on s.track_id = t.id group by 1, 2, 3, 4""",
+        count(*), sum(s.ts % 1000000007), sum(s.dur)
+        from slice s join track t on s.track_id = t.id group by 1, 2, 3, 4""",
     "arguments": f"""select {_TRACK}, coalesce(s.name, ''), a.flat_key, coalesce(a.display_value, ''),
         count(*), sum(s.ts % 1000000007) from slice s join track t on s.track_id = t.id
         join args a on a.arg_set_id = s.arg_set_id group by 1, 2, 3, 4""",

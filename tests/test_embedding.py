@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +21,7 @@ from contents import everything
 from cutrace import CutraceError, embedding
 from cutrace.exporters.perfetto import export
 from cutrace.importers.base import DAMAGED, SourceFile
+from cutrace.runbin import TABLES, Writer
 from support import cutrace as run
 
 DATA = sorted((Path(__file__).parent / "data").glob("*.bin"))
@@ -218,6 +220,21 @@ def without_capture(capture: Path, name: str) -> bytes:
     path = capture.with_name(f"plain-{name}")
     cutrace.convert(capture, path, capture=False)
     return path.read_bytes()
+
+
+def test_a_trace_that_is_cut_off_in_its_first_piece_says_what_is_lost(tmp_path):
+    with Writer(tmp_path / "a.bin") as w:
+        rows = np.zeros(1 << 16, TABLES["api_calls"].dtype)
+        for field in ("start", "end", "correlation"):
+            rows[field] = np.random.default_rng(3).integers(1 << 20, 1 << 30, len(rows))
+        rows["end"] += rows["start"]
+        w.rows("api_calls", rows)
+    cutrace.convert(tmp_path / "a.bin", tmp_path / "a.pftrace")
+    whole = (tmp_path / "a.pftrace").read_bytes()
+    for size in (1 << 17, 200):
+        (tmp_path / "b.pftrace").write_bytes(whole[:size])
+        with pytest.raises(cutrace.BadCapture, match="is cut off or damaged: the capture inside is not complete"):
+            cutrace.load(tmp_path / "b.pftrace")
 
 
 def test_a_trace_that_is_cut_off_behind_the_capture_is_the_capture(tmp_path):

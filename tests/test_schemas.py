@@ -15,14 +15,18 @@ import click
 import pytest
 
 import schemas
-from captures import training_steps
+from captures import Capture, training_steps
 from cutrace.cli import cli
+from cutrace.extras.hardware.roofline import KINDS
+from cutrace.golden import digest, propose, read
 from cutrace.golden.compare import Row
 from cutrace.golden.model import Interval, Span, Verdict
 from cutrace.reports.jsonfile import case_text, report_text
 from cutrace.reports.model import Case, Kernel, SessionReport, State
+from profiled import BYTES, profiled_capture
 from support import cutrace, small_capture
 from support.fakedriver import FakeDriver
+from support.measured import change as changed
 from support.suites import Suite
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -120,6 +124,67 @@ def of_comparison(folder: Path, driver: FakeDriver) -> str:
     return printed("report", "compare", "--format", "json", *reports(folder), status=1)
 
 
+def golden_capture(path: Path, launches: int) -> Path:
+    with Capture(path) as c:
+        c.device(compute_major=9, compute_minor=0)
+        c.context()
+        for at in range(1, launches + 1):
+            c.api("cudaLaunchKernel", at * 1_000, at * 1_000 + 200, correlation=at)
+            c.kernel(c.launch("k"), at * 1_000 + 300, at * 1_000 + 900, correlation=at)
+    return path
+
+
+def golden_files(folder: Path) -> tuple[Path, Path]:
+    """Golden files of a test, with one kernel and with two."""
+    files = []
+    for launches in (1, 2):
+        root = folder / f"golden-{launches}"
+        capture = golden_capture(folder / f"{launches}.bin", launches)
+        printed("golden", "create", capture, capture, "--test", "t.py::a", "--golden-dir", root)
+        files += [path for path in root.rglob("*") if path.is_file()]
+    return files[0], files[1]
+
+
+def of_check(folder: Path, driver: FakeDriver) -> str:
+    golden, _ = golden_files(folder)
+    out = printed("check", "--format", "json", folder / "2.bin", "--golden", golden, status=1)
+    (test,) = json.loads(out)["tests"]
+    assert (test["nodeid"], test["verdict"]) == ("t.py::a", "failed")
+    assert any(row["failed"] and row["metric"] == "kernel_launches" for row in test["rows"])
+    return out
+
+
+def of_golden(verb: str) -> Callable[..., str]:
+    def run(folder: Path, driver: FakeDriver) -> str:
+        before, after = golden_files(folder)
+        stale = ("--golden-dir", folder / "golden-1", "--rootdir", folder, "--format", "json")
+        root = folder / "golden-1"
+        known = digest(read(before).tests["a"], "sm_90")
+        more = changed(root, "t.py::a", before=known, syncs={"cudaStreamSynchronize": 2})
+        propose([more], folder / "proposed", root)
+        words = {
+            "create": ["create", folder / "2.bin", "--test", "t.py::a", "-o", before, "--format", "json"],
+            "diff": ["diff", before, after, "--format", "json"],
+            "accept": ["accept", folder / "proposed", "--golden-dir", folder / "golden-1", "--format", "json"],
+            "check": ["check", *stale],
+            "prune": ["prune", "--yes", *stale],
+        }[verb]
+        out = printed("golden", *words, status=int(verb in ("diff", "check")))
+        found = json.loads(out)
+        assert len(found["stale" if verb in ("check", "prune") else "tests"]) == 1
+        return out
+
+    return run
+
+
+def of_roofline(folder: Path, driver: FakeDriver) -> str:
+    path = profiled_capture(folder / "a.bin", ("_Z3sumPf", 10, {BYTES: 7.0, **dict.fromkeys(KINDS["fp32"], 5.0)}))
+    out = printed("roofline", "--format", "json", path)
+    (point,) = json.loads(out)["rooflines"][0]["points"]
+    assert (point["kind"], point["time_ns"], point["bytes"]) == ("fp32", 10, 7.0)
+    return out
+
+
 def of_batch(folder: Path, driver: FakeDriver) -> str:
     pytest.importorskip("pyarrow")
     return printed(
@@ -130,8 +195,14 @@ def of_batch(folder: Path, driver: FakeDriver) -> str:
 #: How to get the JSON of each verb.
 OUTPUTS: dict[str, Callable[[Path, FakeDriver], str]] = {
     "batch": of_batch,
+    "check": of_check,
     "diff": of_diff,
     "doctor": of_doctor,
+    "golden accept": of_golden("accept"),
+    "golden check": of_golden("check"),
+    "golden create": of_golden("create"),
+    "golden diff": of_golden("diff"),
+    "golden prune": of_golden("prune"),
     "info": lambda folder, driver: printed("info", "--json", DATA / "ranks.bin"),
     "metrics describe": of_metrics("describe", "sm__inst_executed"),
     "metrics list": of_metrics("list"),
@@ -139,6 +210,7 @@ OUTPUTS: dict[str, Callable[[Path, FakeDriver], str]] = {
     "profile": of_profile,
     "ps": of_ps,
     "report compare": of_comparison,
+    "roofline": of_roofline,
     "sql": of_sql,
     "stats": lambda folder, driver: printed("stats", "--format", "json", DATA / "torch_step.bin"),
 }

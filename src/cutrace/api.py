@@ -290,6 +290,7 @@ def open(
     browser: bool = True,
     port: int = PORT,
     timeout: int | str = "5m",
+    clock: Clock = "align",
     say: Callable[[str], None] = print,
 ) -> None:
     """Show a trace in ui.perfetto.dev, in the browser of this machine, and return when the page has fetched it.
@@ -297,6 +298,8 @@ def open(
     :param browser: start the browser; else only ``say`` the link.
     :param port: port of the loopback interface; the page may fetch from 9001 only.
     :param timeout: how long to wait for the page.
+    :param clock: align several files, or ``keep`` their times, as in :func:`cutrace.load`. A trace that Perfetto reads
+        is shown as it is.
     :param say: called with sentences for the user, the link first.
 
     Raises :class:`CutraceError` when the port is taken or nobody fetched the trace.
@@ -304,7 +307,7 @@ def open(
     import webbrowser  # which the other functions need not wait for
 
     patience = parse_duration(timeout)
-    with _for_perfetto(source, say) as path, Server(path, port=port) as server:
+    with _for_perfetto(source, say, clock) as path, Server(path, port=port) as server:
         say(f"opening {server.link}" if browser else server.link)
         if browser and not webbrowser.open_new_tab(server.link):
             say("no browser could be started: open the link yourself")
@@ -346,7 +349,9 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
 
 
 @contextmanager
-def _for_perfetto(source: Source, say: Callable[[str], None]) -> Iterator[Path]:
+def _for_perfetto(
+    source: Source, say: Callable[[str], None], clock: Clock = "align"
+) -> Iterator[Path]:
     """Yield a file that Perfetto reads: the source, or a temporary trace made of it."""
     name = "run"
     if isinstance(source, str | Path):
@@ -357,7 +362,7 @@ def _for_perfetto(source: Source, say: Callable[[str], None]) -> Iterator[Path]:
             yield Path(source)
             return
         name = Path(source).name.partition(".")[0] or name
-    with scratch() as folder, opened(source) as trace:
+    with scratch() as folder, opened(source, clock=clock) as trace:
         path = folder / f"{name}.pftrace"
         conversion.write(trace, path)
         for sentence in trace.quality.sentences():

@@ -5,13 +5,14 @@ The format is detected by the content of a file, not by its name.
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from .errors import CutraceError
+from .errors import BadCapture, CutraceError
 from .outputs import concatenate, scratch, unwritable
 from .runbin.blocks import MAGIC
 from .runbin.copying import Changes, copy
@@ -104,6 +105,11 @@ def as_capture(path: Path, files: ExitStack) -> Path:
     except Damaged as error:
         damage = str(error)
     fitting = importer(source)
+    if fitting is None and damage:
+        raise BadCapture(
+            f"{path} is cut off or damaged: the capture inside is not complete ({damage}), and nothing else can be "
+            "read. Copy the file again, or convert the capture again."
+        )
     # The reader of captures reports files that no importer recognizes.
     if fitting is None:
         return path
@@ -156,8 +162,10 @@ def join(
 ) -> list[list[tuple[int, int]]]:
     """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
     its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when two files are
-    parts of one recording that were cut out of it: what is in both would count twice."""
+    parts of one recording that were cut out of it, or copies of one file of another tool: what is in both would count
+    twice. (Readers recognize copies of a capture.)"""
     recordings = []
+    imported: list[Path] = []
     parts: dict[tuple[str, int, int], tuple[Path, int]] = {}
     first_clock = ""
     with whole.open("wb") as target:
@@ -168,6 +176,8 @@ def join(
                 with Reader(capture) as reader:
                     recordings.append(reader.recordings)
                     _refuse_parts(path, reader, parts)
+                    if not _is_capture(path):
+                        _refuse_copy(path, reader, imported)
                     first_clock = first_clock or clock_of(reader.processes[0]) or "kept"
                     try:
                         if clock == "keep":
@@ -200,6 +210,20 @@ class _KeptClocks(Changes):
             notes = info.get("notes")
             info = info | {"notes": [*(notes if isinstance(notes, list) else []), KEPT]}
         return info
+
+
+def _refuse_copy(path: Path, reader: Reader, imported: list[Path]) -> None:
+    """Raise an error when an imported file has the content of an earlier one, and add it to these. A file that names
+    its recordings, such as a trace with the capture inside, needs no comparison."""
+    pids = [pid for _, pid in reader.recordings]
+    if all(map(recording_of, pids, reader.processes)):
+        return
+    for other in imported:
+        if filecmp.cmp(path, other, shallow=False):
+            raise CutraceError(
+                f"{other} and {path} are copies of one file, whose rows would count twice: name one of them"
+            )
+    imported.append(path)
 
 
 def _refuse_parts(

@@ -133,6 +133,19 @@ def test_what_is_missing_is_said_on_stderr(tmp_path):
     assert "cutrace: 1 row of kernels without known times: sums and timelines leave them out" in done.stderr
 
 
+def test_a_range_that_never_ended_is_not_said_to_be_left_out(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("step", 10, None)
+        c.push_pop("broken", 50, 20)
+        c.push_pop("done", 10, 20)
+    done = cutrace("stats", tmp_path / "a.bin")
+    assert "cutrace: 1 row of nvtx_ranges without known times: sums and timelines leave them out\n" in done.stderr
+    assert (
+        "cutrace: 1 row of nvtx_ranges that never ended: they have GPU work up to the end of their process, and sums "
+        "leave out their own time\n"
+    ) in done.stderr
+
+
 def test_a_capture_with_nothing_in_it_says_so(tmp_path):
     with Capture(tmp_path / "a.bin"):
         pass

@@ -709,6 +709,21 @@ def test_wrong_options_are_said_and_the_program_runs(environment: dict[str, str]
     assert "standby=1 takes neither directory nor output" in done.stderr
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_the_collector_alone_makes_files_that_the_umask_allows(
+    environment: dict[str, str], tmp_path: Path, umask: int, mode: int
+) -> None:
+    from cutrace.collect.library import collector_path
+
+    variables = {"CUTRACE_OPTIONS": f"directory={tmp_path}", "CUDA_INJECTION64_PATH": str(collector_path())}
+    subprocess.run(
+        [sys.executable, "-c", "import fakegpu; fakegpu.launch()"],
+        env=environment | variables, umask=umask, check=True, timeout=LIMIT,
+    )  # fmt: skip
+    (capture,) = tmp_path.glob("*.bin")
+    assert capture.stat().st_mode & 0o777 == mode
+
+
 def test_a_folder_that_the_program_cannot_write_into(arm: Arm, tmp_path: Path) -> None:
     program = arm()
     with pytest.raises(CutraceError, match=r"the folder .* does not exist"):

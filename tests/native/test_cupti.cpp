@@ -649,7 +649,7 @@ TEST(output_names_one_file_and_its_mode_holds) {
   Collector collector;
   Folder folder;
   const std::string path = folder.path + "/run.bin";
-  CHECK_EQUAL(collector.start(("output=" + path).c_str()), 0);
+  CHECK_EQUAL(collector.start(("output=" + path + ";file_mode=0600").c_str()), 0);
   CHECK_EQUAL(collector.stop(), 0);
   CHECK(CaptureReader(path).says("\"ended\""));
   CHECK((std::filesystem::status(path).permissions() & std::filesystem::perms::all) ==

@@ -423,7 +423,7 @@ TEST(output_names_the_file_that_goes_on) {
   Program program;
   CHECK_EQUAL(fake_gpu_init(), 0);
   const std::string output = program.folder.path + "/run.bin";
-  CHECK_EQUAL(program.collector.start(("output=" + output + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(program.collector.start(("output=" + output + ";file_mode=0600;cupti=" + fake_path()).c_str()), 0);
   launch("k");
   CHECK(kernel_names(program.cut(0)) == std::set<std::string>{"k"});
   launch("l");

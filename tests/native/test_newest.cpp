@@ -1,6 +1,7 @@
 // Recordings that keep only their newest rows: all rows are written or counted, for dumps by any thread at any time.
 #include <cuda.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -60,6 +61,33 @@ struct Program {
 };
 
 }  // namespace
+
+TEST(new_files_have_the_mode_that_the_umask_allows) {
+  const auto mode_of = [](const std::string& path) {
+    struct stat found {};
+    CHECK_EQUAL(stat(path.c_str(), &found), 0);
+    return found.st_mode & 0777u;
+  };
+  struct Case {
+    mode_t umask;
+    const char* option;
+    mode_t capture, dump;
+  };
+  for (const Case& c : {Case{022, "", 0644, 0644}, Case{077, "", 0600, 0600}, Case{022, ";file_mode=0640", 0640, 0640}}) {
+    const mode_t before = umask(c.umask);
+    Program program;
+    program.begin(std::string("last_ms=60000") + c.option);
+    launch("k");
+    const std::string dump = program.dumps.path + "/dump.bin";
+    CHECK_EQUAL(program.collector.dump(dump.c_str()), 0);
+    CHECK_EQUAL(program.collector.stop(), 0);
+    umask(before);
+    CHECK_EQUAL(mode_of(dump), c.dump);
+    const auto captures = program.folder.captures();
+    CHECK(!captures.empty());
+    for (const std::string& path : captures) CHECK_EQUAL(mode_of(path), c.capture);
+  }
+}
 
 TEST(dropped_rows_are_counted) {
   Program program;

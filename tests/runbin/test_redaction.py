@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import cutrace
 from captures import Capture, awkward, training_steps
+from cutrace.collect.options import Options
 from cutrace.runbin import TABLES, Reader
 from cutrace.runbin.redaction import KEPT, description, redact, without_paths
 
@@ -52,6 +54,41 @@ def test_what_was_measured_is_as_it_was(tmp_path: Path) -> None:
             np.testing.assert_array_equal(before.table(name), after.table(name))
         assert list(before.strings) == list(after.strings)
         assert after.quality == before.quality
+
+
+SOURCE = Path(__file__).parents[2] / "src" / "cutrace"
+#: What becomes of each option of a recording in a redacted capture, with a value as the collector records it. A new
+#: option has to be on this list: decide whether its value may have a path.
+DECIDED = {
+    "kept": {
+        "kinds": "kernel,nvtx", "api": "launch", "graph": "node", "nvtx": "1", "sync": "0", "max_memory": "67108864",
+        "max_size": "1073741824", "last_ms": "30000", "rotate": "1", "dump_when": "nvtx:step > 3x median",
+        "dump_limit": "10", "dump_pause_ms": "60000", "buffer_size": "65536", "annotate": "mylib.train:step",
+        "stacks": "sync,launch:1/100", "stacks_min_ns": "20000", "capture_range": "nvtx:step",
+        "capture_range_end": "repeat:3", "share": "1", "device_buffers": "4", "flush_ms": "50", "patience_ms": "20000",
+        "code": "1", "sample": "pc=4096", "finalize": "1", "standby": "1", "redact": "1", "file_mode": "640",
+    },
+    "left out": {
+        "directory": "/home/alice/out", "output": "/home/alice/run.bin", "dump": "/home/alice/run.bin",
+        "cupti": "/home/alice/lib/libcupti.so", "annotator": "/home/alice/cutrace/collect/annotate.py",
+    },
+}  # fmt: skip
+
+
+def test_each_option_is_kept_or_left_out_by_decision() -> None:
+    source = (SOURCE / "native/collector/core/options.cpp").read_text()
+    of_collector = set(re.findall(r'key == "(\w+)"', source))
+    declared = {row.key for row in Options.declared().values() if row.key}
+    assert DECIDED["kept"].keys() | DECIDED["left out"].keys() == of_collector | declared
+    told = description({"options": DECIDED["kept"] | DECIDED["left out"]})
+    assert told["options"] == DECIDED["kept"]
+    names_alone = dict.fromkeys(DECIDED["left out"], "alice.bin")
+    assert description({"options": names_alone})["options"] == {}
+
+
+def test_an_option_with_a_path_in_its_value_is_left_out() -> None:
+    options = {"dump_when": "nvtx:read /home/alice/data > 1s", "annotate": "C:\\alice\\a.py", "newer": ["a"]}
+    assert description({"options": options})["options"] == {}
 
 
 def test_processes_are_told_apart_by_their_numbers(redacted: Path) -> None:

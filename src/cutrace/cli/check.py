@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import CutraceError
 from ..units import count_of, printable
 from . import options
+from .output import put_json
 
 if TYPE_CHECKING:
     from ..analysis.definitions import Metrics
@@ -74,6 +75,7 @@ _NAMES = 5
     is_flag=True,
     help="Also fail for less work, and for metrics without a golden value.",
 )
+@options.form(["text", "json"])
 def check(
     sources: tuple[Path, ...],
     golden_file: Path,
@@ -85,6 +87,7 @@ def check(
     environment: str | None,
     variant: str,
     strict: bool,
+    form: str,
 ) -> int:
     """Compare the tests in CAPTURE with their golden file. Each CAPTURE is one run.
 
@@ -120,10 +123,12 @@ def check(
     )
     if counters:
         rules = replace(rules, ignore=(*rules.ignore, *counters))
+    if counters and form == "text":
         click.echo(
             f"not compared: {', '.join(map(printable, counters))}: only tests count them, no capture holds them"
         )
     wrong = False
+    tests = []
     for nodeid, runs in measured_runs(sources, test, default).items():
         if nodeid not in known:
             raise CutraceError(
@@ -133,10 +138,12 @@ def check(
             runs[0], gold.variant(variant, runs[0].facts)
         )
         comparison = gold.compare(known[nodeid], runs, environment=chosen, rules=rules)
-        _print(gold.split(nodeid)[1], comparison, chosen, len(runs))
-        wrong |= (
-            comparison.failed or bool(comparison.unverified) or comparison.unconfirmed
-        )
+        if form == "text":
+            _print(gold.split(nodeid)[1], comparison, chosen, len(runs))
+        tests.append(_object(nodeid, comparison, chosen, len(runs)))
+        wrong |= _verdict(comparison) != "passed"
+    if form == "json":
+        put_json("cutrace check", failed=wrong, not_compared=counters, tests=tests)
     if wrong:
         return 1
     return 0
@@ -178,6 +185,31 @@ def _some(names: Iterable[str]) -> str:
     return listed([printable(name) for name in names], _NAMES) or "none"
 
 
+def _verdict(comparison: Comparison) -> str:
+    if comparison.failed:
+        return "failed"
+    if comparison.unconfirmed:
+        return "not confirmed"
+    return "not verified" if comparison.unverified else "passed"
+
+
+def _object(
+    nodeid: str, comparison: Comparison, environment: str, runs: int
+) -> dict[str, Any]:
+    from ..golden.model import plain
+
+    return {
+        "nodeid": nodeid,
+        "environment": environment,
+        "runs": runs,
+        "verdict": _verdict(comparison),
+        "reason": comparison.unverified,
+        "problems": list(comparison.problems),
+        "notes": list(comparison.notes),
+        "rows": plain(comparison.rows),
+    }
+
+
 def _print(name: str, comparison: Comparison, environment: str, runs: int) -> None:
     from ..golden import Verdict
     from ..reports.text import styled, table_lines
@@ -194,16 +226,11 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     for line, style in table_lines(different) if different else ():
         click.echo(styled((f"  {line}", style)))
     same = len(comparison.rows) - len(different)
-    verdict = "passed"
-    colour = "green"
-    if comparison.failed:
-        verdict = "failed"
-        colour = "red"
-    elif comparison.unconfirmed:
-        verdict = "not confirmed: the golden values are those of one run"
-        colour = "yellow"
-    elif reason := comparison.unverified:
-        verdict = f"not verified: {reason}"
-        colour = "yellow"
+    verdict = _verdict(comparison)
+    colour = {"passed": "green", "failed": "red"}.get(verdict, "yellow")
+    if verdict == "not confirmed":
+        verdict += ": the golden values are those of one run"
+    elif verdict == "not verified":
+        verdict += f": {comparison.unverified}"
     as_before = f"{count_of(same, 'metric')} of {len(comparison.rows):,} as before"
     click.echo(f"  {click.style(verdict, fg=colour)}: {as_before}")

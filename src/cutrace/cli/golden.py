@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from ..errors import CutraceError
 from ..outputs import keep_sources
 from ..units import count_of, printable
 from . import options
-from .output import say
+from .output import put_json, say
 
 if TYPE_CHECKING:
     from ..golden import Difference, StaleCheck
@@ -34,6 +35,7 @@ _collected = click.option(
     metavar="FILE",
     help="Output of `pytest --collect-only -q` for the whole suite; - is stdin. It shows which parameters exist.",
 )
+_form = options.form(["text", "json"])
 
 
 @click.group(cls=options.Group)
@@ -80,6 +82,7 @@ def golden() -> None:
     show_default=True,
     help="What to write: missing, changed, all or widen, and names of metrics.",
 )
+@_form
 def create(
     sources: tuple[Path, ...],
     output: Path | None,
@@ -89,6 +92,7 @@ def create(
     ignore: tuple[str, ...],
     variant: str,
     update: str,
+    form: str,
 ) -> None:
     """Write the tests in CAPTURE into golden files; without marks of tests, all of it as the test NODEID.
 
@@ -102,6 +106,7 @@ def create(
     rules = gold.Rules(gold.parse_gate(gate), ignore=gold.parse_ignore(ignore))
     mode = gold.parse_update(update)
     changes = []
+    different = []
     for nodeid, runs in measured_runs(sources, test).items():
         environment = gold.environment(runs[0], gold.variant(variant, runs[0].facts))
         if not environment:
@@ -120,13 +125,18 @@ def create(
             update=mode,
             rules=kept,
         )
-        _print(gold.difference(nodeid, old, entry))
-        for note in notes:
-            click.echo(f"  {printable(note)}")
+        change = gold.difference(nodeid, old, entry)
+        different.append(replace(change, notes=(*change.notes, *notes)))
+        if form == "text":
+            _print(change)
+            for note in notes:
+                click.echo(f"  {printable(note)}")
         changes.append(gold.Change(nodeid, path, environment, entry[environment]))
     written = gold.write_changes(changes)
-    click.echo(
-        f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written"
+    _told(
+        form,
+        different,
+        f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written",
     )
 
 
@@ -134,18 +144,22 @@ def create(
 @_golden_dir
 @_tests
 @_collected
-def check(root: Path, tests: Path, collected: str | None) -> int:
+@_form
+def check(root: Path, tests: Path, collected: str | None, form: str) -> int:
     """Find golden values whose test is gone, and damaged files.
 
     Tests are searched in the source of their files, which is not run. The exit status is 1 if values are stale, 2 if a
     file is damaged.
     """
-    result = _checked(root, tests, collected)
-    click.echo(
-        f"{count_of(result.tests, 'test')} in {count_of(result.files, 'golden file')}, "
-        f"{len(result.stale):,} stale, {len(result.damaged):,} damaged"
-    )
-    if result.stale:
+    result = _checked(root, tests, collected, form)
+    if form == "json":
+        _put_stale(result)
+    else:
+        click.echo(
+            f"{count_of(result.tests, 'test')} in {count_of(result.files, 'golden file')}, "
+            f"{len(result.stale):,} stale, {len(result.damaged):,} damaged"
+        )
+    if result.stale and form == "text":
         click.echo("`cutrace golden prune` deletes the stale ones.", err=True)
     if result.damaged:
         return 2
@@ -159,7 +173,8 @@ def check(root: Path, tests: Path, collected: str | None) -> int:
 @_tests
 @_collected
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
+@_form
+def prune(root: Path, tests: Path, collected: str | None, yes: bool, form: str) -> int:
     """Delete golden values whose test is gone, after a question. Damaged files stay."""
     from ..golden import prune as delete
 
@@ -167,7 +182,7 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
         raise click.UsageError(
             "--collected - takes stdin, where the answer would come from: add --yes"
         )
-    result = _checked(root, tests, collected)
+    result = _checked(root, tests, collected, form)
     many = f"values of {count_of(len(result.stale), 'test')}"
     if result.stale and not yes:
         try:
@@ -179,10 +194,13 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
                 "nobody answered whether to delete: nothing was deleted. Add --yes"
             ) from None
         if not confirmed:
-            click.echo("Nothing was deleted.")
+            click.echo("Nothing was deleted.", err=form == "json")
             return 1
     delete(result.stale, root)
-    click.echo(f"{many} deleted" if result.stale else "no golden value is stale")
+    if form == "json":
+        _put_stale(result)
+    else:
+        click.echo(f"{many} deleted" if result.stale else "no golden value is stale")
     if result.damaged:
         return 2
     return 0
@@ -195,7 +213,10 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
 @click.option(
     "--dry-run", is_flag=True, help="Show what would change, and write nothing."
 )
-def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> None:
+@_form
+def accept(
+    folder: Path, select: tuple[str, ...], root: Path, dry_run: bool, form: str
+) -> None:
     """Apply the candidates in DIR, such as .cutrace/proposed. Tests that failed or had no golden value left them.
 
     TEST is an id, the begin of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
@@ -204,31 +225,57 @@ def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> 
     from .. import golden as gold
 
     accepted = gold.accept(folder, root, select=select, dry_run=dry_run)
-    for one in accepted:
-        _print(gold.difference(one.nodeid, one.old or None, one.new))
+    different = [
+        gold.difference(one.nodeid, one.old or None, one.new) for one in accepted
+    ]
+    if form == "text":
+        for one in different:
+            _print(one)
     changed = sum(one.changed for one in accepted)
     done = "would change" if dry_run else "changed"
-    click.echo(
-        f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}"
+    _told(
+        form,
+        different,
+        f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}",
     )
 
 
 @golden.command(short_help="Show what changed between golden files.")
 @click.argument("a", type=options.FILE)
 @click.argument("b", type=options.FILE)
-def diff(a: Path, b: Path) -> int:
+@_form
+def diff(a: Path, b: Path, form: str) -> int:
     """Show what changed from A to B, two golden files or two folders of them. The exit status is 1 if something did."""
     from ..golden import differences
 
-    changed = differences(a, b)
-    for one in changed:
-        _print(one)
+    changed = list(differences(a, b))
+    if form == "json":
+        _told(form, changed, "")
+    else:
+        for one in changed:
+            _print(one)
     if changed:
         return 1
     return 0
 
 
-def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
+def _told(form: str, different: Sequence[Difference], sentence: str) -> None:
+    """Print what changed as JSON, or the last sentence for people."""
+    if form == "text":
+        click.echo(sentence)
+        return
+    from ..golden.model import plain
+
+    put_json("cutrace golden changes", tests=plain([d for d in different if d]))
+
+
+def _put_stale(result: StaleCheck) -> None:
+    from ..golden.model import plain
+
+    put_json("cutrace golden stale", **plain(result))
+
+
+def _checked(root: Path, tests: Path, collected: str | None, form: str) -> StaleCheck:
     from .. import golden as gold
 
     if not tests.is_dir():
@@ -251,7 +298,7 @@ def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
         root, tests, None if listed is None else gold.collected_ids(listed)
     )
     say(*result.damaged)
-    for one in result.stale:
+    for one in result.stale if form == "text" else ():
         click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
     return result
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..serving import PORT
 from . import options
 from .output import say
+
+if TYPE_CHECKING:
+    from ..loading import Clock
 
 
 @click.command()
@@ -27,7 +31,8 @@ from .output import say
     default="5m",
     help="How long to wait for the page to fetch the trace; 5m unless given.",
 )
-def open(source: Path, no_browser: bool, port: int, timeout: str) -> None:
+@options.clock
+def open(source: Path, no_browser: bool, port: int, timeout: str, clock: Clock) -> None:
     """Show FILE in ui.perfetto.dev, in the browser of this machine, with the plugins for GPU compute.
 
     A file that Perfetto does not read is converted first. The trace does not leave the machine: the page fetches it
@@ -35,7 +40,14 @@ def open(source: Path, no_browser: bool, port: int, timeout: str) -> None:
     """
     from .. import api
 
-    api.open(source, browser=not no_browser, port=port, timeout=timeout, say=_say)
+    api.open(
+        source,
+        browser=not no_browser,
+        port=port,
+        timeout=timeout,
+        clock=clock,
+        say=_say,
+    )
     say("the page has the trace")
 
 

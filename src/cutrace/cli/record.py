@@ -33,8 +33,8 @@ KINDS_OF_ACTIVITY = f"Kinds: {', '.join(KINDS)}."
     epilog=KINDS_OF_ACTIVITY,
 )
 @options.output(
-    "Capture to write (.bin), or a trace in any format of `cutrace convert`. A .pftrace carries the capture; others "
-    "have it beside them.",
+    "Capture to write (.bin), or a trace in any format of `cutrace convert`. A .pftrace or .pftrace.gz carries the "
+    "capture; others have it beside them.",
     default="run.bin",
 )
 @options.recording("record")

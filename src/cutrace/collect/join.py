@@ -173,9 +173,9 @@ def _captures(output: Path) -> tuple[Path, Path]:
         return output, output
     check_destination(output, ())
     beside = output.with_name(output.name.removesuffix(suffix) + _CAPTURE)
-    return (
-        output if name == "perfetto" and not suffix.lower().endswith(".gz") else beside
-    ), beside
+    if name == "perfetto":  # the trace carries the capture
+        return output, beside
+    return beside, beside
 
 
 # How long (s) to wait for ending processes to close their files.

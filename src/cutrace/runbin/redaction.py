@@ -1,7 +1,8 @@
 """Redacted captures: copies without command lines, host names and paths.
 
 A capture is copied block by block. Only tables, fields and keys that are on a list are copied, so additions of newer
-versions are left out. docs/privacy.md lists what stays.
+versions are left out. Options of the recording are copied unless they are or have a path. docs/privacy.md lists what
+stays.
 """
 
 from __future__ import annotations
@@ -23,11 +24,9 @@ KEPT = frozenset(
     ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "clock_of", "started", "ended", "kinds", "windows",
      "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
-#: Options of the recording that are kept; the others are paths.
-KEPT_OPTIONS = frozenset(
-    ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact", "sample",
-     "share", "stacks", "stacks_min_ns", "capture_range_end")
-)  # fmt: skip
+
+#: Options of the recording that are paths, also where these are names alone.
+PATH_OPTIONS = frozenset(("directory", "output", "dump", "cupti", "annotator"))
 
 #: The replacement of a path.
 PATH = b"(path)"
@@ -49,6 +48,8 @@ _PATHS = re.compile(
     rb"|(?:(?<!\w)(?:file:/+)?[A-Za-z]:[\\/]+|(?<![\w\\])\\\\+(?=[\w.$-]+\\))"
     rb"(?:[^\\/\"'<>|:;,*?\r\n]+[\\/]+)*[^\\/\s\"'<>|:;,()\[\]]*"
 )
+# A slash of a path, not of a part such as 1/100.
+_SLASH = re.compile(r"(?<![0-9])/|/(?![0-9])|\\")
 _BEGINS_AS_PATH = re.compile(rb"~?/|[A-Za-z]:[\\/]|\\\\[\w.$-]+\\")
 # The line and the function behind the file of a Python function: "(12): step", ":12 in step", ":12".
 _LINE = re.compile(rb"(?:\(\d+\)(?:: [^/\\]*)?|:\d+(?: in [^/\\]*)?)$")
@@ -97,6 +98,14 @@ def _redacted_value(value: Any, private: bool = False) -> Any:
     return value
 
 
+def _has_path(value: object) -> bool:
+    """Whether the value of an option of the recording may have a path, as a collector with the option ``redact`` sees
+    it."""
+    if not isinstance(value, str):
+        return True
+    return _SLASH.search(value) is not None
+
+
 def _is_private(key: str) -> bool:
     plain = re.sub("[_ -]", "", key.lower())
     return plain in PRIVATE_KEYS
@@ -107,9 +116,10 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in info.items() if key in KEPT}
     options = info.get("options")
     if isinstance(options, dict):
-        kept["options"] = {
-            key: value for key, value in options.items() if key in KEPT_OPTIONS
-        }
+        kept["options"] = {}
+        for key, value in options.items():
+            if key not in PATH_OPTIONS and not _has_path(value):
+                kept["options"][key] = value
     for key in ("notes", "dumped_because"):
         if isinstance(sentences := info.get(key), list):
             kept[key] = [_without_paths(str(sentence)) for sentence in sentences]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,9 +77,9 @@ class EarlyStart:
 class Quality:
     """What is missing or uncertain in a trace.
 
-    ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them). ``losses`` are not in the
-    file, ``damage`` is in it and unreadable. ``incomplete`` has the indices of processes whose capture was not closed
-    in order. ``notes`` are sentences of the collector.
+    ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them); ``never_ended`` those of
+    them that begin and never end. ``losses`` are not in the file, ``damage`` is in it and unreadable. ``incomplete``
+    has the indices of processes whose capture was not closed in order. ``notes`` are sentences of the collector.
     """
 
     unknown: dict[str, int]
@@ -87,6 +87,7 @@ class Quality:
     damage: tuple[Damage, ...]
     incomplete: tuple[int, ...]
     notes: tuple[str, ...]
+    never_ended: dict[str, int] = field(default_factory=dict)
 
     @property
     def lossless(self) -> bool:
@@ -97,9 +98,16 @@ class Quality:
         """One sentence for each kind of loss, damage and note."""
         for text, count in summed(self.losses, self.notes).items():
             yield f"{count:,} {text}"
-        for table, count in self.unknown.items():
+        for table, unknown in self.unknown.items():
+            lasting = self.never_ended.get(table, 0)
+            count = unknown - lasting
             if count:
                 yield f"{count_of(count, 'row')} of {table} without known times: sums and timelines leave them out"
+            if lasting:
+                yield (
+                    f"{count_of(lasting, 'row')} of {table} that never ended: they have GPU work up to the end of "
+                    "their process, and sums leave out their own time"
+                )
         for d in self.damage:
             rows = f", {d.rows:,} rows" if d.rows else ""
             where = f" at byte {d.offset:,} ({d.size:,} bytes{rows})" if d.size else ""

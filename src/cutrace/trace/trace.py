@@ -44,6 +44,7 @@ from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
 from .rows import (
     LATEST,
+    OPEN_TABLES,
     TIMES,
     apart,
     by_value,
@@ -51,6 +52,7 @@ from .rows import (
     chosen,
     copied,
     joined,
+    never_ended,
     unknown_times,
 )
 from .stacks import PythonStacks
@@ -320,6 +322,10 @@ class Trace:
             count = self._count_unknown(name) if table.start_field else 0
             if count:
                 unknown[name] = count
+        lasting = {}
+        for name in OPEN_TABLES:
+            if unknown.get(name):
+                lasting[name] = int(never_ended(name, self.unknown(name)).sum())
         return Quality(
             unknown=unknown,
             losses=self.named_losses,
@@ -328,6 +334,7 @@ class Trace:
                 process.index for process in self.processes if not process.complete
             ),
             notes=self.notes,
+            never_ended=lasting,
         )
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import cutrace
 from captures import ORIGIN, Capture, join, training_steps
 from contents import EVENTS, contents, rows
+from cutrace import loading
 from cutrace.conversion import convert
 from cutrace.errors import CutraceError
 from cutrace.extras.fleet.merging import merge
@@ -370,6 +372,28 @@ def chrome_trace(path: Path, start_us: int) -> Path:
     return path
 
 
+def test_copies_of_an_imported_file_are_not_counted_twice(tmp_path):
+    first = chrome_trace(tmp_path / "first.json", 10)
+    copy = chrome_trace(tmp_path / "copy.json", 10)
+    other = chrome_trace(tmp_path / "other.json", 20)
+    for paths in ([first, copy], [first, other, first]):
+        with pytest.raises(CutraceError, match=r"first\.json and .*\.json are copies of one file"):
+            cutrace.load(paths)
+        with pytest.raises(CutraceError, match="name one of them"):
+            cutrace.stats(paths)
+    with cutrace.load([first, other]) as trace:
+        assert len(trace.host_slices) == 2
+
+
+def test_copies_of_a_trace_with_its_capture_are_counted_once(tmp_path):
+    whole = rank(tmp_path / "whole.bin", 0, up=1000 * SECOND)
+    cutrace.convert(whole, tmp_path / "a.pftrace")
+    shutil.copy(tmp_path / "a.pftrace", tmp_path / "b.pftrace")
+    with cutrace.load([tmp_path / "a.pftrace", tmp_path / "b.pftrace"]) as trace:
+        assert len(trace.kernels) == len(STEPS)
+        assert any("in the file twice" in sentence for sentence in trace.quality.sentences())
+
+
 def slice_starts(trace: Trace) -> list[int]:
     return sorted(trace.host_slices["start"].tolist())
 
@@ -409,6 +433,46 @@ def test_another_clock_is_refused(tmp_path):
     path = rank(tmp_path / "a.bin", 0, up=SECOND)
     with pytest.raises(CutraceError, match="no clock 'wall': write align or keep"):
         cutrace.load(path, clock="wall")
+
+
+def two_machines(tmp_path: Path) -> Path:
+    parts = [rank(tmp_path / f"{n}.bin", n, up=up * SECOND) for n, up in enumerate((1000, 5))]
+    return join(tmp_path / "two.bin", parts)
+
+
+@pytest.mark.parametrize(("clock", "kept"), [("keep", True), ("align", False)])
+def test_pages_and_perfetto_show_times_as_they_are_asked_for(tmp_path, clock, kept):
+    two = two_machines(tmp_path)
+    done = run_cutrace("view", two, "-o", tmp_path / "page.html", "--clock", clock)
+    assert done.returncode == 0
+    assert ("a file has the times of its own clock" in (tmp_path / "page.html").read_text()) == kept
+    nobody = run_cutrace("open", two, "--no-browser", "--port", 9007, "--timeout", "10ms", "--clock", clock)
+    assert (KEPT in nobody.stderr) == kept
+
+
+def test_a_batch_with_another_clock_reads_the_files_again(tmp_path):
+    pytest.importorskip("pyarrow")
+    two = two_machines(tmp_path)
+    states = []
+    for clock in ("align", "keep", "keep"):
+        batch = cutrace.batch("kernels", [two], tmp_path / "out", mode="sequential", clock=clock)
+        states.append([file.state for file in batch.files])
+    assert states == [["done"], ["done"], ["skipped"]]
+
+
+@pytest.mark.parametrize("verb", ["roofline", "source"])
+def test_verbs_of_hardware_metrics_keep_times_too(tmp_path, monkeypatch, verb):
+    asked = []
+    load_whole = loading._whole
+
+    def noted(paths, redacted, clock):
+        asked.append(clock)
+        return load_whole(paths, redacted, clock)
+
+    monkeypatch.setattr(loading, "_whole", noted)
+    done = run_cutrace(verb, two_machines(tmp_path), "-o", tmp_path / "page.html", "--clock", "keep")
+    assert done.returncode == 2  # nothing was counted
+    assert asked == ["keep"]
 
 
 @pytest.mark.parametrize("verb", ["info", "stats", "sql", "diff"])

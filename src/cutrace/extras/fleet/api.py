@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...api import Report
-from ...loading import StrPath
+from ...loading import Clock, StrPath
 from ...outputs import keep_sources, write_text
 from ...units import count_of
 
@@ -50,6 +50,7 @@ def batch(
     job: str = "",
     name: str = "",
     baseline: Sequence[StrPath] = (),
+    clock: Clock = "align",
     progress: Callable[[int, int], None] | None = None,
 ) -> Batch:
     """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
@@ -62,6 +63,7 @@ def batch(
     :param job: the name of the job of all files; else the one in a file, or the name of its folder.
     :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
     :param baseline: further traces, with which ``regressions`` compares the others.
+    :param clock: align the times of ranks on different machines, or ``keep`` them, as in :func:`cutrace.load`.
     :param progress: called with the number of files that are done, and of all.
 
     Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
@@ -83,6 +85,7 @@ def batch(
         scheduler=scheduler,
         job=job,
         options=options,
+        clock=clock,
         progress=progress,
     )
     about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from ...errors import CutraceError
-from ...loading import load
+from ...loading import Clock, load
 from ...outputs import replacing, size_of, unwritable
 from ...trace import Trace
 from ...trace.alignment import Alignment
@@ -34,7 +34,7 @@ _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 @dataclass(frozen=True)
 class Task:
     """One file to map. ``number`` is its index among the files, ``job`` the name of its job ("" for the one of the
-    file), ``stamp`` its size and time of change when the batch began."""
+    file), ``stamp`` its size and time of change when the batch began. ``clock`` is as in :func:`cutrace.load`."""
 
     report: BatchReport
     source: str
@@ -42,6 +42,7 @@ class Task:
     job: str
     options: BatchOptions
     stamp: tuple[int, int]
+    clock: Clock = "align"
 
     def identity(self) -> dict[str, Any]:
         """What a part of this file must say of its origin to be used again."""
@@ -54,6 +55,7 @@ class Task:
             "cutrace": version("cutrace"),
             "name": self.options.name,
             "given_job": self.job,
+            "given_clock": self.clock,
         }
 
 
@@ -76,15 +78,17 @@ def stamp(source: Path) -> tuple[int, int]:
 def map_file(task: Task) -> Mapped:
     """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
     try:
-        with load(task.source) as trace:
+        with load(task.source, clock=task.clock) as trace:
             ranks = [
                 (job, number, RankTrace(trace, processes))
                 for job, number, processes in _ranks(trace, task)
             ]
-            tables = [
-                (job, number, rank.clock, task.report.map(rank, task.options))
-                for job, number, rank in ranks
-            ]
+            tables = []
+            for job, number, rank in ranks:
+                kept = Alignment(error=None)
+                clock = kept if task.clock == "keep" else rank.clock
+                table = task.report.map(rank, task.options)
+                tables.append((job, number, clock, table))
             # Damage inside of blocks is known once they are read.
             damage = tuple(Quality({}, (), trace.damage, (), ()).sentences())
             about = task.identity() | {"parts": len(tables), "damage": damage}

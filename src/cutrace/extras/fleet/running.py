@@ -19,6 +19,7 @@ from typing import Any
 
 from ... import plugins
 from ...errors import CutraceError, did_you_mean
+from ...loading import Clock
 from ...outputs import available_cores, check_output, keep_sources, write_text
 from ...patterns import matcher
 from ...trace.arrow import package, pyarrow
@@ -88,9 +89,11 @@ def run(
     scheduler: str | None = None,
     job: str = "",
     options: BatchOptions | None = None,
+    clock: Clock = "align",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Result, list[FileOutcome]]:
     """Map the sources into ``folder`` and reduce them. Returns the result, and what became of each source, in order.
+    ``clock`` is as in :func:`cutrace.load`, and with ``keep`` ranks of different files are not aligned either.
 
     Raises :class:`CutraceError` if there is no such report or mode, nothing can be read, or the folder cannot be
     written.
@@ -139,7 +142,7 @@ def run(
         first.setdefault(os.path.realpath(path), str(path.absolute()))
     paths = list(first.values())
     tasks = [
-        Task(report, path, number, job, options, stamp(Path(path)))
+        Task(report, path, number, job, options, stamp(Path(path)), clock)
         for number, path in enumerate(paths)
     ]
     outcomes: dict[str, FileOutcome] = {}

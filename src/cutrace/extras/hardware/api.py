@@ -5,24 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...api import Source
-from ...loading import StrPath, listed, opened
+from ...loading import Clock, StrPath, listed, opened
 from ...outputs import check_output, write_pieces
 from .roofline import Roofline, rooflines
 from .roofline_page import html, svg
 
 
-def roofline(source: Source, destination: StrPath | None = None) -> list[Roofline]:
+def roofline(
+    source: Source, destination: StrPath | None = None, *, clock: Clock = "align"
+) -> list[Roofline]:
     """Return a :class:`Roofline` for each kind of GPU, and draw them to ``destination``: a page with tables (``.html``)
     or a picture (``.svg``).
 
     A roofline has ``points`` and ``ceilings`` in operations and bytes a second, and ``notes``. Its kernels are those
     whose operations and bytes :func:`cutrace.profile` counted with ``metrics="flops"``. docs/roofline.md defines each
-    number. Raises :class:`CutraceError` when there is no point, or the destination cannot be written.
+    number. ``clock`` is as in :func:`cutrace.load`. Raises :class:`CutraceError` when there is no point, or the
+    destination cannot be written.
     """
     path = None if destination is None else Path(destination)
     if path is not None:
         check_output(path, listed(source), endings=(".html", ".svg"))
-    with opened(source) as trace:
+    with opened(source, clock=clock) as trace:
         roofs = rooflines(trace)
     if path is not None:
         if path.suffix == ".html":

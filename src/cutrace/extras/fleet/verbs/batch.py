@@ -61,6 +61,7 @@ def _reports() -> list[str]:
     metavar="FILE",
     help="Trace to compare with; may be repeated.",
 )
+@options.clock
 @options.form(["table", "csv", "json", "markdown"])
 @options.limit()
 @options.quiet

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ....cli import options
 from ....cli.output import put, say_written
 from ....errors import CutraceError
+
+if TYPE_CHECKING:
+    from ....loading import Clock
 
 
 @click.command()
@@ -20,7 +24,10 @@ from ....errors import CutraceError
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder to look for the sources in, instead of where the program was compiled.",
 )
-def source(sources: tuple[Path, ...], output: Path, root: Path | None) -> None:
+@options.clock
+def source(
+    sources: tuple[Path, ...], output: Path, root: Path | None, clock: Clock
+) -> None:
     """Show the lines of source of FILE, or of several as one, beside their instruction counts and stall reasons.
 
     \b
@@ -33,7 +40,7 @@ def source(sources: tuple[Path, ...], output: Path, root: Path | None) -> None:
     from ..sources import sources as measured
 
     check_output(output, sources, endings=(".html",))
-    with opened(sources) as trace:
+    with opened(sources, clock=clock) as trace:
         code = measured(trace)
     if not code.files:
         raise CutraceError(

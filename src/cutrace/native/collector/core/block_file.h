@@ -11,6 +11,9 @@
 
 namespace cutrace {
 
+// The mode of new files, of which the system takes away what the umask forbids.
+constexpr mode_t kNewFile = 0666;
+
 enum class Written { yes, size_limit, error };
 
 // A file descriptor that the program may close, as daemons close all descriptors. The program may then open its own file
@@ -96,7 +99,7 @@ class BlockFile {
 
   Descriptor file_;
   Descriptor next_;
-  mode_t mode_ = 0600;
+  mode_t mode_ = kNewFile;
   int errno_ = 0;
   std::string path_;
   std::uint64_t size_ = 0;

@@ -115,7 +115,7 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "finalize") return truth(value, o.finalize);
   if (key == "standby") return truth(value, o.standby);
   if (key == "redact") return truth(value, o.redact);
-  if (key == "file_mode") return number(value, o.file_mode, 8) && o.file_mode <= 0777;
+  if (key == "file_mode") return number(value, o.file_mode.emplace(), 8) && *o.file_mode <= 0777;
   return false;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,7 +45,7 @@ struct Options {
   std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
   std::uint32_t patience_ms = 20'000;                  // how long a caller waits for CUPTI or the disk
   bool synchronize = true;                             // wait for the GPU before the last flush
-  mode_t file_mode = 0600;
+  std::optional<mode_t> file_mode;                     // of new files; what the umask allows unless it is given
   bool code = false;                                   // the machine code of kernels: its hash, registers, sizes
   bool sample_pc = false;                              // where warps are, and why they wait there
   std::uint32_t sample_period = 0;                     // sample=pc=4096: every 2^12 cycles

@@ -109,10 +109,20 @@ std::string release_of(std::string_view version) {
 
 std::string driver_release() { return release_of(read_file("/proc/driver/nvidia/version", 4096)); }
 
+// Whether a value has a slash of a path, not of a part such as 1/100. redaction.py has the same rule.
+static bool has_path(std::string_view value) {
+  const auto digit_at = [&](std::size_t i) { return i < value.size() && value[i] >= '0' && value[i] <= '9'; };
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    if (value[i] == '\\') return true;
+    if (value[i] == '/' && !(i > 0 && digit_at(i - 1) && digit_at(i + 1))) return true;
+  }
+  return false;
+}
+
 JsonObject process_identity(const Options& options, std::uint64_t started) {
   JsonObject given;
   for (const auto& [key, value] : options.given)
-    if (!options.redact || value.find('/') == std::string::npos) given.text(key, value);
+    if (!options.redact || !has_path(value)) given.text(key, value);
   JsonObject json;
   json.number("format", rows::kFormatVersion);
   json.text("producer", "cutrace collector " CUTRACE_VERSION);

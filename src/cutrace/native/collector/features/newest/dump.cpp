@@ -92,7 +92,7 @@ std::string numbered_path(const std::string& path, unsigned number, int digits) 
 
 // ---- dumps ----
 
-Dump::Dump(KeptFiles files, std::string path, bool numbered, mode_t mode)
+Dump::Dump(KeptFiles files, std::string path, bool numbered, std::optional<mode_t> mode)
     : files_(std::move(files)), path_(std::move(path)), numbered_(numbered), mode_(mode) {
   const std::lock_guard lock(all.mutex);
   all.list.push_back(this);
@@ -119,7 +119,7 @@ std::string Dump::write(std::string& error) {
 
 // A file without a name vanishes with the process, however that ends. Not all file systems have such files.
 int Dump::create() {
-  int fd = ::open(folder_of(path_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode_);
+  int fd = ::open(folder_of(path_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kNewFile);
   if (fd < 0) {
     std::string name = path_ + '.' + std::to_string(random_instance());
     {
@@ -127,11 +127,11 @@ int Dump::create() {
       if (stage_ == Stage::given_up) return ECANCELED;
       temporary_ = std::move(name);
     }
-    fd = ::open(temporary_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode_);
+    fd = ::open(temporary_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kNewFile);
   }
   if (fd < 0) return errno;
   target_.set(fd);
-  return ::fchmod(target_.number(), mode_) == 0 ? 0 : errno;
+  return !mode_ || ::fchmod(target_.number(), *mode_) == 0 ? 0 : errno;
 }
 
 int Dump::link(const std::string& name) const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ std::string numbered_path(const std::string& path, unsigned number, int digits);
 class Dump {
  public:
   // Goes to `path`, which it replaces, or with `numbered` to the first free name of run-1.bin, run-2.bin, ... for run.bin.
-  Dump(KeptFiles files, std::string path, bool numbered, mode_t mode);
+  Dump(KeptFiles files, std::string path, bool numbered, std::optional<mode_t> mode);
   ~Dump();
   Dump(const Dump&) = delete;
   Dump& operator=(const Dump&) = delete;
@@ -71,7 +72,7 @@ class Dump {
   const KeptFiles files_;
   const std::string path_;
   const bool numbered_;
-  const mode_t mode_;
+  const std::optional<mode_t> mode_;
   Descriptor target_;
   std::mutex mutex_;
   std::string temporary_;  // the name of an incomplete file, "" for none; changed under mutex_, by the thread that writes
