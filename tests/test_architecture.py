@@ -126,15 +126,15 @@ DENSITY = {
     "analysis": (8.2, 4.0),
     "cli": (6.4, 5.5),
     "collect": (7.4, 3.6),
-    "cutrace": (8.2, 6.3),
-    "exporters": (9.0, 5.8),
-    "extras": (8.3, 7.2),
+    "cutrace": (7.8, 5.8),
+    "exporters": (9.1, 5.9),
+    "extras": (8.3, 6.9),
     "golden": (8.9, 6.5),
-    "importers": (9.4, 5.7),
+    "importers": (9.3, 5.4),
     "pytest_cutrace": (7.9, 3.2),
-    "reports": (10.1, 6.4),
+    "reports": (10.1, 6.3),
     "runbin": (6.4, 3.7),
-    "trace": (9.8, 6.1),
+    "trace": (9.8, 5.8),
 }
 _DENSE = (ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
 

@@ -189,7 +189,19 @@ OVER_AN_INPUT = {
 }
 NO_INPUT = {"attach", "demo", "profile", "record"}
 # What these write without -o: a file with a default name, or text to stdout.
-NO_OUTPUT = {"attach", "demo", "diff", "golden create", "profile", "record", "report trend", "sql", "stats", "view"}
+NO_OUTPUT = {
+    "attach",
+    "demo",
+    "diff",
+    "golden create",
+    "profile",
+    "record",
+    "report trend",
+    "roofline",
+    "sql",
+    "stats",
+    "view",
+}
 
 
 def test_every_verb_that_writes_is_tried_with_an_input_as_output():

@@ -1,5 +1,6 @@
-"""The exporter's tables of Perfetto's messages agree with the perfetto package."""
+"""The table of Perfetto's messages agrees with the perfetto package."""
 
+import re
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor as F
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from cutrace.exporters.perfetto import proto
+from cutrace.perfetto_messages import MESSAGES, cpp_header
 
 _CODINGS = {
     F.TYPE_INT32: "varint", F.TYPE_INT64: "varint", F.TYPE_UINT32: "varint", F.TYPE_UINT64: "varint",
@@ -23,7 +25,7 @@ _CODINGS = {
 _EXTENSIONS = (
     "InternedData.compute_kernels", "InternedData.compute_arg_names", "TrackEvent.gpu_correlation",
     "TrackEvent.gpu_api", "GpuCorrelation", "InternedComputeKernel", "InternedComputeArgName",
-    "TracePacket.cutrace_capture",
+    "TracePacket.cutrace_table", "TracePacket.cutrace_capture",
 )  # fmt: skip
 
 
@@ -35,10 +37,10 @@ def descriptor(message: str):
     return found
 
 
-@pytest.mark.parametrize("message", [m for m in proto.MESSAGES if m not in _EXTENSIONS])
+@pytest.mark.parametrize("message", [m for m in MESSAGES if m not in _EXTENSIONS])
 def test_fields_are_those_of_the_descriptors(message: str) -> None:
     by_name = {f.name: f for f in descriptor(message).fields}
-    for name in (described.split()[1] for described in proto.MESSAGES[message].split(",")):
+    for name in (described.split()[1] for described in MESSAGES[message].split(",")):
         if f"{message}.{name}" in _EXTENSIONS:
             assert name not in by_name
             continue
@@ -46,6 +48,22 @@ def test_fields_are_those_of_the_descriptors(message: str) -> None:
         theirs = by_name[name]
         nested = theirs.message_type.full_name.removeprefix("perfetto.protos.") if theirs.message_type else ""
         assert (known.number, known.coding) == (theirs.number, nested or _CODINGS[theirs.type])
+
+
+def test_the_header_for_cpp_has_the_numbers_of_all_fields() -> None:
+    found = re.findall(
+        r"^namespace (\w+) \{$|^inline constexpr std::uint64_t (\w+) = (\d+);$", cpp_header(), re.MULTILINE
+    )
+    numbers: dict[str, dict[str, int]] = {}
+    for message, name, number in found:
+        if message:
+            fields = numbers.setdefault(message, {})
+        else:
+            fields[name] = int(number)
+    assert numbers == {
+        message.replace(".", ""): {name: int(number) for number, name, _ in (f.split() for f in entries.split(","))}
+        for message, entries in MESSAGES.items()
+    }
 
 
 def test_a_wrong_name_is_named() -> None:

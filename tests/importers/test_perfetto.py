@@ -18,6 +18,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 import captures
 import cutrace
 from cutrace import BadCapture
+from cutrace.exporters.perfetto import proto
 from cutrace.importers import perfetto
 from cutrace.importers.base import SourceFile
 
@@ -296,6 +297,157 @@ def test_gpu_work_of_another_tool(maker, tmp_path):
         (arguments,) = rows(trace, "gpu_slices", "arguments")[0]
         assert json.loads(arguments) == {"pass": "shadows", "a": 4, "b": 5}
         assert list(trace.imports[0].leftovers()) == ["1 field 12 of GPU events left out"]
+
+
+def arguments_of(trace: cutrace.Trace, table: str = "instants") -> list[Any]:
+    return [json.loads(text) if text else None for (text,) in rows(trace, table, "arguments")]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
+def test_numbers_with_a_fraction_are_written_as_python_writes_them(tmp_path, numbers):
+    maker = Maker()
+    event = maker.event(INSTANT, MAIN, 1, "m")
+    for i, number in enumerate(numbers):
+        event.debug_annotations.add(name=f"n{i}", double_value=number)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        ((text,),) = rows(trace, "instants", "arguments")
+        assert text == json.dumps({f"n{i}": number for i, number in enumerate(numbers)}, separators=(",", ":"))
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.binary(max_size=20),
+    st.lists(st.sampled_from([b"\xe2\x82", b"\xf0\x9f", b"\xed\xa0", b"\xc3", b"\x80", b"a", b'"'])),
+)
+def test_bytes_that_are_no_text_are_replaced_as_in_python(tmp_path, some, parts):
+    maker = Maker()
+    maker.event(INSTANT, MAIN, 1, "#" * 40).debug_annotations.add(name="k", string_value="#" * 50)
+    data = maker.trace.SerializeToString()
+    name = some.ljust(40, b".")
+    value = b"".join(parts)[:50].rjust(50, b" ")
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(data.replace(b"#" * 50, value).replace(b"#" * 40, name))
+    with balanced(cutrace.load(path)) as trace:
+        assert rows(trace, "instants", "name") == [(name.decode("utf-8", "replace"),)]
+        assert arguments_of(trace) == [{"k": value.decode("utf-8", "replace")}]
+
+
+def test_values_of_arguments(maker, tmp_path):
+    event = maker.event(INSTANT, MAIN, 1, "m")
+    for name, more in (
+        ("infinite", {"double_value": float("-inf")}), ("no", {"bool_value": False}), ("none", {}),
+        ("pointer", {"pointer_value": (1 << 64) - 1}), ("legacy", {"legacy_json_value": '{"a": 1}'}),
+        ("text", {"string_value": 'é\n"\\\x7f\0'}), ("twice", {"int_value": 1}), ("twice", {"int_value": 2}),
+    ):  # fmt: skip
+        event.debug_annotations.add(name=name, **more)
+    listed = event.debug_annotations.add(name="deep").dict_entries.add(name="list")
+    listed.array_values.add().array_values.add(int_value=1)
+    listed.array_values.add().dict_entries.add(name="x", int_value=2)
+    for value in (1, 2):
+        event.debug_annotations[-1].dict_entries.add(name="same", int_value=value)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert arguments_of(trace) == [
+            {
+                "infinite": "-Infinity", "no": False, "none": None, "pointer": (1 << 64) - 1, "legacy": '{"a": 1}',
+                "text": 'é\n"\\\x7f\0', "twice": 2, "deep": {"list": [[1], {"x": 2}], "same": 2},
+            }
+        ]  # fmt: skip
+
+
+def test_ids_times_and_durations_beyond_64_bits(maker, tmp_path):
+    snapshot = maker.packet(3).clock_snapshot
+    snapshot.clocks.add(clock_id=6, timestamp=S)
+    snapshot.clocks.add(clock_id=64, timestamp=0, unit_multiplier_ns=(1 << 64) - 1)
+    for time in (0, 1, (1 << 64) - 1):
+        packet = maker.packet(3, timestamp=time, timestamp_clock_id=64)
+        packet.track_event.type, packet.track_event.track_uuid = INSTANT, MAIN
+    work = maker.packet(timestamp=S + 5).gpu_render_stage_event
+    work.duration, work.name = (1 << 64) - 1, "w"
+    track = maker.packet().track_descriptor
+    track.uuid, track.thread.pid, track.thread.tid = 40, -1, -2
+    maker.event(INSTANT, 40, 7, "of -1", flow_ids=[(1 << 64) - 1])
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert rows(trace, "instants", "time", "name") == [(0, ""), (7, "of -1")]
+        assert rows(trace, "flows", "text") == [(str((1 << 64) - 1),)]
+        assert [p.info["source_pid"] for p in trace.processes if "source_pid" in p.info] == [str((1 << 64) - 1)]
+        lost = {loss.detail: loss.count for loss in trace.quality.losses}
+        assert lost == {"instants: the time is not a number": 2, "GPU slices: the duration is not a number": 1}
+
+
+def test_differences_of_integers_are_added_up_exactly(maker, tmp_path):
+    for time, value in enumerate((1 << 53, 1, 1, -(1 << 53))):
+        maker.event(COUNTER, RATE, time, counter_value=value)
+    maker.event(COUNTER, RATE, 9, double_counter_value=0.25)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        values = [value for _, value in rows(trace, "counters", "time", "value")]
+        assert values == [10.0 * (1 << 53), float(10 * (1 << 53) + 10), float(10 * (1 << 53) + 20), 20.0, 22.5]
+
+
+def test_ids_of_old_chrome(maker, tmp_path):
+    for time, (phase, which) in enumerate(
+        [("b", {"local_id": 10}), ("e", {"local_id": 10}), ("b", {"unscoped_id": 7}), ("e", {"unscoped_id": 7}),
+         ("s", {"unscoped_id": 3, "bind_to_enclosing": True}), ("i", {"pid_override": 71}), ("\0", {})]
+    ):  # fmt: skip
+        event = maker.event(0, MAIN, time, "m")
+        event.legacy_event.phase = ord(phase)
+        for key, value in which.items():
+            setattr(event.legacy_event, key, value)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        slices = trace.host_slices
+        tracks = sorted(trace.strings.take(slices["track"]).tolist())
+        assert tracks == ["7", '{"local":"0xa"}']
+        assert rows(trace, "flows", "id", "flags") == [(3, 1)]
+        assert sorted(p.pid for p in trace.processes) == [70, 71]
+        assert [loss.detail for loss in trace.quality.losses] == ["events: no phase"]
+
+
+def test_kernels_and_texts_are_forgotten_when_a_sequence_is_cleared(maker, tmp_path):
+    for cleared in (False, True, False):
+        packet = maker.packet(4, timestamp=S + 10, incremental_state_cleared=cleared)
+        if not cleared:
+            packet.interned_data.gpu_specifications.add(iid=1, name="stage")
+            packet.interned_data.graphics_contexts.add(iid=1, pid=70)
+        packet.gpu_render_stage_event.stage_iid, packet.gpu_render_stage_event.context = 1, 1
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        # A context is not forgotten: its process does not change.
+        assert rows(trace, "gpu_slices", "name", "process") == [("", 0), ("stage", 0), ("stage", 0)]
+        assert [p.pid for p in trace.processes] == [70]
+
+
+def test_more_events_than_a_batch_and_packets_over_the_edges_of_reads(maker, tmp_path):
+    count = 70_000
+    maker.event(BEGIN, WORKER, 0, "all")
+    maker.event(INSTANT, MAIN, 0, "m").debug_annotations.add(name="filler", string_value="x" * 5_000_000)
+    data = bytearray(maker.trace.SerializeToString())
+    one = Maker()
+    del one.trace.packet[:]
+    one.event(INSTANT, MAIN, 0, "m")
+    data += one.trace.SerializeToString() * count
+    maker.event(END, WORKER, 9)
+    data += protos.Trace(packet=[maker.trace.packet[-1]]).SerializeToString()
+    path = tmp_path / "x.pftrace"
+    for content in (bytes(data), protos.Trace(
+        packet=[protos.TracePacket(compressed_packets=zlib.compress(bytes(data), 1))]
+    ).SerializeToString()):  # fmt: skip
+        path.write_bytes(content)
+        with balanced(cutrace.load(path)) as trace:
+            assert len(trace.instants) == count + 1
+            assert rows(trace, "host_slices", "start", "end", "name") == [(0, 9, "all")]
+            assert trace.imports[0].lost == 0
+
+
+def test_a_packet_with_two_groups(tmp_path):
+    groups = []
+    for time in (5, 6):
+        one = Maker()
+        one.event(INSTANT, MAIN, time, f"m{time}")
+        groups.append(one.trace.SerializeToString())
+    packed = {"compressed_packets": zlib.compress(groups[0]), "zstd_compressed_packets": zstandard.compress(groups[1])}
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(proto.encode("Trace", {"packet": proto.encode("TracePacket", packed)}))
+    with balanced(cutrace.load(path)) as trace:
+        assert rows(trace, "instants", "time", "name") == [(5, "m5"), (6, "m6")]
 
 
 def test_an_end_without_a_begin_and_a_begin_without_an_end(maker, tmp_path):

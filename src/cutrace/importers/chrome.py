@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..errors import BadCapture
 from ..trace_events import MISSING, OWN
 from .base import DAMAGED, HEAD, WITHOUT_CAPTURE, Import, SourceFile, value_of
-from .events import EventReader, Rule
+from .events import EventReader
 from .generic import RULES, Generic
 from .timeline import ImportTimeline
 
@@ -42,7 +42,8 @@ class ChromeImporter:
         return looks_like_events(source.head) or _has_events_later(source)
 
     def read(self, source: SourceFile, out: Import) -> None:
-        read(source, out, (), lambda phase, category: f"{phase} events", Generic)
+        events = EventReader(source, RULES, out)
+        read(events, out, lambda phase, category: f"{phase} events", Generic)
 
 
 def looks_like_events(head: bytes) -> bool:
@@ -77,15 +78,12 @@ def _has_events_later(source: SourceFile) -> bool:
 
 
 def read(
-    source: SourceFile,
+    reader: EventReader,
     out: Import,
-    rules: tuple[Rule, ...],
     label: Callable[[str, str], str],
     make: Callable[[ImportTimeline], Generic],
 ) -> None:
-    """Read a file of trace events. The object that ``make`` makes converts the groups of ``rules`` and of
-    :data:`.generic.RULES`."""
-    reader = EventReader(source, (*rules, *RULES), out)
+    """Convert the events of a file. The object that ``make`` makes converts all groups of the reader."""
     timeline = ImportTimeline(out, reader, label)
     converter = make(timeline)
     for batch in reader:
@@ -94,11 +92,9 @@ def read(
         for events in batch:
             converter.take(events)
     nothing = not timeline.process_count and not converter.metadata
-    if not reader.scanner.has_array or (
-        nothing and any(reader.scanner.problems.values())
-    ):
+    if not reader.has_events or (nothing and any(reader.scanner.problems.values())):
         raise BadCapture(
-            f"{source.path} holds no readable trace events: check how it was written."
+            f"{reader.path} holds no readable trace events: check how it was written."
         )
     others = {}
     for key, text in reader.others.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,15 @@ class EventReader:
         """(pid, tid) of the file; None where an event has none."""
         self._threads += self.scanner.threads(len(self._threads))
         return self._threads
+
+    @property
+    def path(self) -> Path:
+        return self._source.path
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the file has a place for events, even if it is empty."""
+        return self.scanner.has_array
 
     @property
     def others(self) -> dict[str, bytes]:

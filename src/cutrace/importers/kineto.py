@@ -23,9 +23,10 @@ from ..trace_events import (
     OWN,
     SYNCHRONIZATIONS,
 )
+from . import generic
 from .base import Import, SourceFile, object_of, rows_of, value_of
 from .chrome import looks_like_events, read, without_mark
-from .events import Events, Key, Rule, Want, keys
+from .events import EventReader, Events, Key, Rule, Want, keys
 from .generic import Generic
 from .timeline import ImportTimeline, Outcome
 
@@ -152,7 +153,8 @@ class KinetoImporter:
         return looks_like_events(head) and bool(_CATEGORIES.search(head))
 
     def read(self, source: SourceFile, out: Import) -> None:
-        read(source, out, RULES, _label, Kineto)
+        events = EventReader(source, (*RULES, *generic.RULES), out)
+        read(events, out, _label, Kineto)
 
 
 def _label(phase: str, category: str) -> str:

@@ -26,7 +26,15 @@ KEPT = frozenset(
 )  # fmt: skip
 
 #: Options of the recording that are paths, also where these are names alone.
-PATH_OPTIONS = frozenset(("directory", "output", "dump", "cupti", "annotator"))
+PATH_OPTIONS = frozenset(
+    (
+        "directory",
+        "output",
+        "dump",
+        "cupti",
+        "annotator",
+    )
+)
 
 #: The replacement of a path.
 PATH = b"(path)"
@@ -103,7 +111,18 @@ def _has_path(value: object) -> bool:
     it."""
     if not isinstance(value, str):
         return True
-    return _SLASH.search(value) is not None
+    return bool(_SLASH.search(value))
+
+
+def _without_path_options(options: dict[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for key, value in options.items():
+        if key in PATH_OPTIONS:
+            continue
+        if _has_path(value):
+            continue
+        kept[key] = value
+    return kept
 
 
 def _is_private(key: str) -> bool:
@@ -116,10 +135,7 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in info.items() if key in KEPT}
     options = info.get("options")
     if isinstance(options, dict):
-        kept["options"] = {}
-        for key, value in options.items():
-            if key not in PATH_OPTIONS and not _has_path(value):
-                kept["options"][key] = value
+        kept["options"] = _without_path_options(options)
     for key in ("notes", "dumped_because"):
         if isinstance(sentences := info.get(key), list):
             kept[key] = [_without_paths(str(sentence)) for sentence in sentences]

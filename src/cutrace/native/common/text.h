@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <system_error>
 #ifndef __cpp_lib_to_chars
+#include <iomanip>
 #include <locale>
 #include <sstream>
 #endif
@@ -57,6 +59,82 @@ inline std::size_t utf8_length(std::string_view text) {
   const unsigned lowest = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned highest = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   return byte(1) >= lowest && byte(1) <= highest ? size : 0;
+}
+
+// The text with U+FFFD for each invalid part, which Python's decoder replaces as one: a view of the text, or of `scratch`.
+inline std::string_view valid_utf8(std::string_view text, std::string& scratch) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  std::size_t at = 0;
+  const auto valid = [&] {
+    const std::size_t from = at;
+    for (std::size_t size = 1; at < text.size() && size > 0; at += size) size = byte(at) < 0x80 ? 1 : utf8_length(text.substr(at));
+    return text.substr(from, at - from);
+  };
+  if (valid().size() == text.size()) return text;
+  scratch.assign(text, 0, at);
+  while (at < text.size()) {
+    // The first bytes of a valid sequence that does not go on.
+    const unsigned first = byte(at++);
+    const std::size_t size = first < 0xC2 || first > 0xF4 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    unsigned lowest = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    unsigned highest = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    for (std::size_t i = 1; i < size && at < text.size() && byte(at) >= lowest && byte(at) <= highest; ++i, ++at) {
+      lowest = 0x80;
+      highest = 0xBF;
+    }
+    scratch += "\xEF\xBF\xBD";
+    scratch += valid();
+  }
+  return scratch;
+}
+
+// Appends the shortest decimal number that is read as the same double, in the form of Python's repr; as JSON of Python for
+// numbers that are not finite.
+inline void append_double(double value, std::string& out) {
+  if (std::isnan(value)) {
+    out += "NaN";
+    return;
+  }
+  if (std::isinf(value)) {
+    out += value < 0 ? "-Infinity" : "Infinity";
+    return;
+  }
+  char text[32];
+#ifdef __cpp_lib_to_chars
+  const char* const end = std::to_chars(text, text + sizeof text, value, std::chars_format::scientific).ptr;
+  const std::string_view digits(text, static_cast<std::size_t>(end - text));
+#else
+  double again = 0;
+  std::string_view digits;
+  for (int precision = 0; precision < 17 && (digits.empty() || again != value); ++precision) {
+    std::ostringstream written;
+    written.imbue(std::locale::classic());
+    written << std::scientific << std::setprecision(precision) << value;
+    const std::string attempt = written.str();
+    digits = {text, attempt.copy(text, sizeof text)};
+    if (!read_double(digits, again)) again = 0;
+  }
+#endif
+  const std::size_t e = digits.find('e');
+  int exponent = 0;
+  std::from_chars(digits.data() + e + 2, digits.data() + digits.size(), exponent);
+  if (digits[e + 1] == '-') exponent = -exponent;
+  if (exponent < -4 || exponent >= 16) {
+    out += digits;
+    return;
+  }
+  // The digits without their point, and the point or zeros where the exponent says.
+  if (digits[0] == '-') out += '-';
+  std::string all;
+  for (const char c : digits.substr(0, e))
+    if (c != '-' && c != '.') all += c;
+  if (exponent < 0) {
+    out.append("0.").append(static_cast<std::size_t>(-exponent - 1), '0').append(all);
+    return;
+  }
+  const auto whole = static_cast<std::size_t>(exponent) + 1;
+  if (all.size() < whole) all.append(whole - all.size(), '0');
+  out.append(all, 0, whole).append(1, '.').append(all.size() > whole ? all.substr(whole) : "0");
 }
 
 // Writes a character as UTF-8, at most 4 bytes, and returns their number. Writes U+FFFD for an invalid code point.

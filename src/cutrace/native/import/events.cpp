@@ -88,6 +88,12 @@ void EventScanner::feed(const char* data, std::size_t size) {
     before_ += size;
     return;
   }
+  hold(data, size);
+  if (size_ >= next_try_) run(false);
+}
+
+// Appends bytes to the buffer.
+void EventScanner::hold(const char* data, std::size_t size) {
   if (size_ + size + json::kPadding > capacity_) {
     capacity_ = size_ + size + json::kPadding + (size_ > size ? size_ : 0);
     auto larger = std::make_unique_for_overwrite<char[]>(capacity_);
@@ -97,7 +103,23 @@ void EventScanner::feed(const char* data, std::size_t size) {
   if (size > 0) std::memcpy(buffer_.get() + size_, data, size);
   size_ += size;
   std::memset(buffer_.get() + size_, 0, json::kPadding);
-  if (size_ >= next_try_) run(false);
+}
+
+void EventScanner::add(const EventFields& fields, std::string_view json) {
+  if (fields.phase == 0) return problem(Problem::kNoPhase);
+  if (json.size() > largest_) return problem(Problem::kLarge);
+  begin_event(fields);
+  event_.flags |= kHasName | kHasCategory;
+  if (json.empty()) {
+    group_ = group_of_event();
+    return commit();
+  }
+  size_ = 0;
+  hold(json.data(), json.size());
+  const char* p = at(0);
+  const Read read = event_keys(p);
+  if (read == Read::kOk) commit();
+  else problem(read == Read::kDeep ? Problem::kDeep : Problem::kSyntax);
 }
 
 void EventScanner::finish() {
@@ -318,12 +340,21 @@ static Read members(const char*& p, const char* end, Value&& value) {
   return Read::kOk;
 }
 
-Read EventScanner::event(const char*& p) {
-  event_ = {};
+void EventScanner::begin_event(const EventFields& fields) {
+  event_ = {fields};
   values_.clear();
   number_values_.clear();
   rest_.clear();
   extra_.clear();
+}
+
+Read EventScanner::event(const char*& p) {
+  begin_event({});
+  return event_keys(p);
+}
+
+// Reads the keys of an event.
+Read EventScanner::event_keys(const char*& p) {
   const char* at = p;
   Read read = members(at, end(), [&](const char*& value) {
     std::string_view name;

@@ -109,6 +109,14 @@ struct ThreadId {
   bool operator==(const ThreadId&) const = default;
 };
 
+// What each event has.
+struct EventFields {
+  std::uint8_t phase = 0, flags = 0;
+  std::uint32_t name = 0, category = 0;   // ids of texts
+  std::int64_t time = 0, duration = 0;    // nanoseconds
+  ThreadId thread;
+};
+
 class EventScanner {
  public:
   // The largest event or other value that is read.
@@ -131,6 +139,10 @@ class EventScanner {
 
   void feed(const char* data, std::size_t size);
   void finish();
+
+  // Adds an event that another reader has read, with its arguments and other keys as a JSON object without spaces, empty
+  // for none. Not together with feed().
+  void add(const EventFields& fields, std::string_view json);
 
   // The events since the last call: one group for each rule, then one for all other events.
   std::vector<Group> take();
@@ -166,11 +178,7 @@ class EventScanner {
   };
 
   // The event that is being read.
-  struct OpenEvent {
-    std::uint8_t phase = 0, flags = 0;
-    std::uint32_t name = 0, category = 0;
-    std::int64_t time = 0, duration = 0;
-    ThreadId thread;
+  struct OpenEvent : EventFields {
     bool has_arguments = false;
     const char* arguments = nullptr;  // their position, until the group is known, which determines the wanted ones
     bool took_arguments = false;      // whether some of them are wanted
@@ -187,7 +195,10 @@ class EventScanner {
   void end(Ended how);
   bool closed();
 
+  void hold(const char* data, std::size_t size);
+  void begin_event(const EventFields& fields);
   json::Read event(const char*& p);
+  json::Read event_keys(const char*& p);
   json::Read event_value(const char*& p, std::string_view key);
   json::Read arguments(const char*& p);
   json::Read key(const char*& p, std::string_view& key);

@@ -387,11 +387,15 @@ Read skip_value(const char*& p, const char* end) { return pass<false>(p, end, nu
 
 void append_quoted(std::string_view text, std::string& out) {
   out += '"';
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || c == '"' || c == '\\') append_escaped(byte, out);
-    else out += c;
+  std::size_t from = 0;  // what is not yet copied
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
+    out.append(text, from, at - from);
+    append_escaped(byte, out);
+    from = at + 1;
   }
+  out.append(text, from);
   out += '"';
 }
 

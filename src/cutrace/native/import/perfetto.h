@@ -1,0 +1,238 @@
+// Packets of Perfetto traces, as the events of an EventScanner.
+//
+// A packet belongs to a sequence, which has interned data, defaults and clocks. An event belongs to a track. Its times become
+// times of BOOTTIME; slices of threads become complete events, and what else viewers show becomes events of the same kinds
+// as in a JSON file. The numbers of fields are those of perfetto_messages.py.
+//
+// A damaged packet is counted and adds no event. Memory is bounded by the interned data, the descriptors of tracks, open
+// slices, a number of events that wait for a descriptor, and the events not yet taken. No Python here.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/table.h"
+#include "import/events.h"
+#include "import/protobuf.h"
+
+namespace cutrace {
+
+// Times and values of counters. 128 bits hold any sum or product of them.
+using Wide = __int128;
+
+class PerfettoReader {
+ public:
+  // The largest packet.
+  static constexpr std::size_t kLargest = std::size_t{64} << 20;
+
+  // A packet with compressed packets, which the caller unpacks.
+  struct Packed {
+    bool zstd = false;
+    std::string bytes;
+  };
+
+  // What cannot be an event is counted by the reason.
+  struct Loss {
+    const char *what, *why;
+    std::uint64_t count;
+  };
+
+  // Values without a place: packets and fields by their numbers, and events that cutrace computed.
+  enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed };
+  struct LeftOut {
+    Left what;
+    std::uint64_t field, count;
+    bool operator==(const LeftOut&) const = default;
+  };
+
+  explicit PerfettoReader(EventScanner& events);
+
+  // Reads packets from position `at` on. Returns the position behind the last one: at the end, before an incomplete packet,
+  // behind a packet with compressed packets, which become `packed`, or when the scanner has `most` events. Throws
+  // protobuf::Damaged at bytes that are not a packet.
+  std::size_t read(std::string_view data, std::size_t at, std::size_t most, std::vector<Packed>& packed);
+  // Adds the events that still wait for a descriptor, and the open slices: the trace ends here.
+  void finish();
+
+  // Whether a file that begins with these bytes is a trace.
+  static bool begins(std::string_view head);
+
+  // The losses since the last call.
+  std::vector<Loss> losses() { return std::exchange(losses_, {}); }
+  // What is left out, and how often, in the order of the trace.
+  std::vector<LeftOut> left() const;
+  std::uint64_t added() const { return added_; }
+  bool of_cutrace() const { return of_cutrace_; }
+  const std::vector<std::string>& devices() const { return devices_; }
+  // The processes of GPU work, and the process of the first event.
+  std::vector<std::uint64_t> gpu_processes() const;
+  std::optional<std::uint64_t> host() const { return host_; }
+  // The real time at time 0 of BOOTTIME.
+  std::optional<std::int64_t> realtime() const;
+
+ private:
+  struct Members;
+
+  // A value of an argument: JSON, an object or an array.
+  struct Value {
+    std::string text = "null";
+    std::shared_ptr<Members> members;
+    std::shared_ptr<std::vector<Value>> items;
+  };
+
+  // An object, by the ids of its keys.
+  struct Members {
+    Map<Value> values;
+  };
+
+  // Arguments of an event; none if null.
+  using Arguments = std::shared_ptr<Members>;
+
+  struct Event {
+    EventFields fields;
+    std::string json;  // arguments and other keys
+  };
+
+  // A sum of integers is exact.
+  struct Number {
+    bool whole = true;
+    Wide integer = 0;
+    double real = 0;
+    double value() const { return whole ? static_cast<double>(integer) : real; }
+  };
+
+  struct Open {
+    Wide time = 0;
+    EventFields fields;
+    Arguments arguments;
+  };
+
+  struct Track {
+    std::uint64_t process = 0, parent = 0;
+    Id thread;
+    std::uint32_t name = 0, unit = 0;
+    std::int64_t multiplier = 1;
+    std::optional<Number> total;  // of a counter whose values are differences,
+    std::uint64_t sequence = 0, generation = 0;  // in this generation of a sequence
+    bool derived = false;         // computed by cutrace
+    bool named = false;
+    bool described = false;
+    bool ready = false;  // whether its parents are described too
+    std::vector<Open> open;
+  };
+
+  // Texts of interned data that are read.
+  enum Kind : std::uint8_t { kCategory, kName, kAnnotation, kStage, kString, kComputeArgument, kKinds };
+
+  struct Kernel {
+    std::uint32_t name = 0;
+    Members arguments;
+  };
+
+  // Interned data with one id. Texts and kernels are valid in one generation.
+  struct Interned {
+    std::uint64_t generation = 0, process = 0;
+    std::array<std::uint32_t, kKinds> texts{};
+    std::shared_ptr<Kernel> kernel;
+  };
+
+  struct Clock {
+    Wide boot = 0, base = 0;  // the same moment
+    bool incremental = false;
+    std::uint64_t unit = 1;
+  };
+
+  struct Sequence {
+    Map<Interned> interned;
+    std::uint64_t generation = 1;
+    std::uint64_t clock = 6;  // BOOTTIME
+    std::uint64_t track = 0;
+    std::array<std::vector<std::uint64_t>, 2> counters;  // default tracks of further counters: integers, doubles
+    std::map<std::uint64_t, Clock> clocks;
+  };
+
+  // An event that waits for the descriptor of its track or of a parent.
+  struct Waiting {
+    std::uint64_t sequence = 0;
+    Wide time = 0;
+    std::string event;
+  };
+
+  void packet(std::string_view data, std::vector<Packed>& packed);
+  void intern(std::uint64_t sequence_id, std::string_view data);
+  void intern_text(Sequence& sequence, Kind kind, std::uint64_t iid, const std::optional<protobuf::Fields>& given);
+  static Interned& valid(Sequence& sequence, std::uint64_t iid);
+  void defaults(Sequence& sequence, std::string_view data);
+  std::uint64_t describe(std::uint64_t sequence_id, std::string_view data);
+  void describe_counter(std::uint64_t sequence_id, Track& track, std::string_view data);
+  bool cleared(const Track& track) const;
+  void gpu_info_names(std::string_view data);
+  std::uint64_t missing(std::uint64_t uuid, unsigned depth = 0);
+  void release(std::size_t waiting);
+  void snapshot(Sequence& sequence, std::string_view data);
+  std::optional<Wide> time_of(Sequence& sequence, std::uint64_t time, std::uint64_t clock);
+
+  void take_track_event(std::uint64_t sequence_id, Wide time, std::string_view data);
+  void further_counters(Sequence& sequence, Wide time, std::string_view data);
+  void take_counter(Track& track, Wide time, Number value, EventFields event);
+  void emit_legacy(std::string_view data, Wide time, EventFields event, const Arguments& arguments);
+  void flows(const Track& track, Wide time, std::string_view data);
+  void name_track(Track& track);
+  void name_process(std::uint64_t process);
+  void add_name(std::string_view kind, std::uint32_t name, const ThreadId& thread);
+
+  void take_gpu_event(Sequence& sequence, Wide time, std::string_view data);
+  void add_launch(Sequence& sequence, Members& arguments, const Kernel* kernel, std::string_view launch);
+
+  Arguments annotations(Sequence& sequence, std::string_view event);
+  std::pair<std::uint32_t, Value> annotation(Sequence& sequence, std::string_view data, unsigned depth);
+  std::pair<std::uint32_t, Value> compute_argument(Sequence& sequence, std::string_view data);
+  void add_compute_arguments(Sequence& sequence, Members& to, protobuf::Fields fields, std::uint64_t number);
+  static Value json_value(std::string text) { return {std::move(text), nullptr, nullptr}; }
+  void set_number(Members& arguments, std::string_view name, std::uint64_t value);
+  static void merge(Members& to, const Members& from);
+  void append(const Value& value, std::string& json) const;
+  void append(const Members& members, std::string& json) const;
+  std::string json_of(const Arguments& arguments) const;
+
+  std::uint32_t text_of(const Sequence& sequence, Kind kind, std::uint64_t iid) const;
+  std::uint32_t text_id(std::string_view bytes);
+  std::string quoted(std::string_view bytes);
+  Id number_id(std::uint64_t number);
+  bool of_us(std::uint32_t category) const { return category == derived_ || category == missing_; }
+
+  void emit(std::uint8_t phase, const EventFields& fields, Wide time, const Arguments& arguments);
+  void add(std::uint8_t phase, const EventFields& fields, std::optional<Wide> time, std::string json);
+  void hand_over();
+  void lose(const char* what, const char* why);
+  void leave(Left what, std::uint64_t number = 0);
+
+  EventScanner& events_;
+  const std::uint32_t derived_, missing_;  // the categories of what cutrace computed
+  std::vector<Event> made_;                // the events of a packet
+  Map<Sequence> sequences_;
+  Map<Track> tracks_;
+  Map<std::uint32_t> processes_;           // names that no event has told
+  Map<std::vector<Waiting>> waiting_;      // by the id in the descriptor
+  std::array<Wide, 64> clocks_{};          // differences to BOOTTIME
+  bool has_realtime_ = false;
+  Map<bool> flows_;                        // flows that have begun
+  std::vector<std::string> devices_;
+  Map<bool> gpu_processes_;
+  std::optional<std::uint64_t> host_;
+  std::vector<Loss> losses_;
+  Map<std::uint64_t> left_;
+  std::uint64_t added_ = 0;
+  bool of_cutrace_ = false;
+  std::string scratch_;
+};
+
+}  // namespace cutrace

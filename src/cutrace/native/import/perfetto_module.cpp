@@ -1,0 +1,76 @@
+// PerfettoReader for Python: see perfetto.h.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/column.h"
+#include "import/perfetto.h"
+
+namespace nb = nanobind;
+
+namespace cutrace {
+namespace {
+
+nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
+
+std::string_view view(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data), bytes.size}; }
+
+constexpr const char* kLeft[] = {"packets", "track events", "GPU events", "computed"};
+
+}  // namespace
+
+void bind_perfetto(nb::module_& m) {
+  nb::class_<PerfettoReader>(m, "PerfettoReader", "Packets of Perfetto traces, as the events of a scanner; see perfetto.h.")
+      .def(nb::init<EventScanner&>(), nb::arg("events"), nb::keep_alive<1, 2>())
+      .def("read",
+           [](PerfettoReader& self, Bytes data, std::size_t at, std::size_t most) {
+             std::vector<PerfettoReader::Packed> packed;
+             {
+               nb::gil_scoped_release released;
+               at = self.read(view(data), at, most, packed);
+             }
+             nb::list groups;
+             for (const auto& group : packed) groups.append(nb::make_tuple(group.zstd, to_bytes(group.bytes)));
+             return nb::make_tuple(at, groups);
+           },
+           nb::arg("data"), nb::arg("at"), nb::arg("most"),
+           "Read packets from a position on, up to an incomplete one, up to one with compressed packets, or until the scanner\n"
+           "has `most` events. Returns the position behind, and the compressed packets as (zstd or deflate, bytes). Raises\n"
+           "ValueError at bytes that are not a packet.")
+      .def("finish", &PerfettoReader::finish, nb::call_guard<nb::gil_scoped_release>(), "The trace ends here: add what waits for more.")
+      .def_static("begins", [](Bytes head) { return PerfettoReader::begins(view(head)); }, nb::arg("head"),
+                  "Whether a file that begins with these bytes is a trace.")
+      .def("losses",
+           [](PerfettoReader& self) {
+             nb::list out;
+             for (const auto& loss : self.losses()) out.append(nb::make_tuple(loss.what, loss.why, loss.count));
+             return out;
+           },
+           "What was lost since the last call: (what, why, count).")
+      .def_prop_ro("left",
+                   [](const PerfettoReader& self) {
+                     nb::list out;
+                     for (const auto& [what, field, count] : self.left())
+                       out.append(nb::make_tuple(kLeft[static_cast<std::size_t>(what)], field, count));
+                     return out;
+                   },
+                   "What is left out: (packets, track events, GPU events or computed, number of the field, count).")
+      .def_prop_ro("added", &PerfettoReader::added, "The number of added events.")
+      .def_prop_ro("of_cutrace", &PerfettoReader::of_cutrace, "Whether cutrace wrote the trace.")
+      .def_prop_ro("devices",
+                   [](const PerfettoReader& self) {
+                     nb::list out;
+                     for (const std::string& name : self.devices()) out.append(to_bytes(name));
+                     return out;
+                   },
+                   "The names of the GPUs.")
+      .def_prop_ro("gpu_processes", &PerfettoReader::gpu_processes, "The processes of GPU work.")
+      .def_prop_ro("host", &PerfettoReader::host, "The process of the first event.")
+      .def_prop_ro("realtime", &PerfettoReader::realtime, "The real time (ns) at time 0 of BOOTTIME, None if unknown.");
+}
+
+}  // namespace cutrace
