@@ -6,22 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics
+from ..analysis.definitions import Metric, MetricClass, Metrics
 from ..units import count_of
 from . import statistics
 from .model import (
+    BREAKDOWNS,
     DIVIDED,
     WORK,
     Entry,
     Parts,
     Stored,
     Verdict,
-    absent,
     amount,
     find_metric,
     grouped,
+    has_work,
     is_counter,
     ordered,
+    values_in,
 )
 from .rules import DEFAULTS, Rules, parse_limits
 from .values import LISTED, ValueResult, compare_values
@@ -94,7 +96,10 @@ def compare(
 
 def problems_of(runs: Sequence[Metrics]) -> tuple[str, ...]:
     """The reasons why the numbers of these runs are unreliable, each once."""
-    return tuple(dict.fromkeys(problem for run in runs for problem in run.problems))
+    problems: dict[str, None] = {}
+    for run in runs:
+        problems.update(dict.fromkeys(run.problems))
+    return tuple(problems)
 
 
 def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
@@ -102,43 +107,62 @@ def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
 
     The highest value of the runs counts; for times, the median.
     """
-    rows = [
-        _limit_row(name, limit, runs) for name, limit in parse_limits(budget).items()
-    ]
+    limits = parse_limits(budget)
+    rows = [_limit_row(name, limit, runs) for name, limit in limits.items()]
     return Comparison(tuple(rows), (), problems_of(runs))
 
 
 def _limit_row(name: str, limit: int | float, runs: Sequence[Metrics]) -> Row:
-    # A hardware counter that was not requested is unknown, not 0.
-    default = None if is_counter(name) else 0
-    measured = [run.values.get(name, default) for run in runs]
-    values = [value for value in measured if isinstance(value, int | float)]
+    now = _limited(name, runs)
+    verdict = Verdict.WORSE
+    detail = ""
+    if now is None:
+        detail = "not measured"
+    elif now <= limit:
+        verdict = Verdict.SAME
+    else:
+        detail = "over the limit"
+        listing = _listing(runs[0].values.get(BREAKDOWNS.get(name, "")))
+        if listing:
+            detail += f", {listing}"
+    return Row(
+        name,
+        "",
+        golden=limit,
+        now=now,
+        rule="limit",
+        verdict=verdict,
+        gated=True,
+        detail=detail,
+        failed=verdict is Verdict.WORSE,
+    )
+
+
+def _limited(name: str, runs: Sequence[Metrics]) -> int | float | None:
+    """The value that is compared with a limit; None if no run has one."""
+    values = []
+    for run in runs:
+        value = run.values.get(name)
+        # A hardware counter that was not requested is unknown, not 0.
+        if value is None and not is_counter(name):
+            value = 0
+        if isinstance(value, int | float):
+            values.append(value)
     if not values:
-        return Row(
-            name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True
-        )
+        return None
     metric = find_metric(name)
-    timed = metric is not None and metric.kind is MetricClass.TIME
-    now = statistics.interval(values).median if timed else max(values)
-    if now <= limit:
-        return Row(name, "", limit, now, "limit", Verdict.SAME, True)
-    detail = "over the limit"
-    breakdown = next((part.name for part in METRICS.values() if part.total == name), "")
-    listing = _listing(runs[0].values.get(breakdown))
-    if listing:
-        detail = f"{detail}, {listing}"
-    return Row(name, "", limit, now, "limit", Verdict.WORSE, True, detail, True)
+    if metric is not None and metric.kind is MetricClass.TIME:
+        return statistics.interval(values).median
+    return max(values)
 
 
 def confirmed(first: Comparison, *again: Comparison) -> Comparison:
     """The first comparison, in which a slower time fails only if the comparisons of all other runs agree."""
     denied: set[tuple[str, str]] = set()
     for comparison in again:
-        denied.update(
-            (row.metric, row.region)
-            for row in comparison.rows
-            if row.verdict is not Verdict.SLOW
-        )
+        for row in comparison.rows:
+            if row.verdict is not Verdict.SLOW:
+                denied.add((row.metric, row.region))
     rows = []
     for row in first.rows:
         if row.verdict is Verdict.SLOW and (row.metric, row.region) in denied:
@@ -155,15 +179,18 @@ def confirmed(first: Comparison, *again: Comparison) -> Comparison:
 def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
     """The values of a region of a run that are not ignored, as golden files store them; None if the region was not
     entered."""
-    values = run.regions.get(region) if region else run.values
-    if values is None:
-        return None
+    values = run.values
+    if region:
+        if region not in run.regions:
+            return None
+        values = run.regions[region]
     totals = grouped(values)
-    compared = [metric for metric in ordered(totals) if not rules.ignores(metric)]
-    return {
-        metric.name: rules.without_ignored(metric.name, totals[metric.name])
-        for metric in compared
-    }
+    compared = {}
+    for metric in ordered(totals):
+        name = metric.name
+        if not rules.ignores(metric):
+            compared[name] = rules.without_ignored(name, totals[name])
+    return compared
 
 
 @dataclass(frozen=True)
@@ -216,29 +243,23 @@ class _EntryComparer:
         self._sources = [one for one in entry.values() if one.confirmed]
         if self._recorded_here:
             self._sources = [entry[environment]]
-        self._work_is_gone = self._has_golden_work() and not any(
-            _has_work(run) for run in runs
-        )
+        worked = any(has_work(run.values) for run in runs)
+        self._work_is_gone = self._has_golden_work() and not worked
 
     def rows(self) -> Iterator[Row]:
         for region in self._regions():
             known = self._known(region)
             scopes = [kept(run, region, self._rules) for run in self._runs]
-            entered = any(scope is not None for scope in scopes)
+            if all(scope is None for scope in scopes):
+                scopes = []
+            # Runs that did not enter a region did no work in it.
             values_of_runs = [scope or {} for scope in scopes]
             seen = self._seen(values_of_runs)
             for metric in ordered(known | seen):
                 if self._rules.ignores(metric):
                     continue
-                # Runs that did not enter a region did no work in it.
-                values = [
-                    values.get(metric.name, absent(metric))
-                    for values in values_of_runs
-                    if entered
-                ]
-                compared = self._compared(
-                    metric, region, [value for value in values if value is not None]
-                )
+                values = values_in(values_of_runs, metric)
+                compared = self._compared(metric, region, values)
                 if not self._omitted(compared, written=metric.name in known):
                     yield self._row(compared)
 
@@ -295,9 +316,8 @@ class _EntryComparer:
     def _omitted(self, compared: _ComparedMetric, *, written: bool) -> bool:
         """Whether a metric has no row: there is nothing to compare, and nothing to tell."""
         kind = compared.metric.kind
-        if kind is MetricClass.WORK and not (
-            compared.now or compared.golden or written
-        ):
+        noted = compared.now or compared.golden or written
+        if kind is MetricClass.WORK and not noted:
             return True
         if compared.unstable is not None:
             return False
@@ -309,25 +329,23 @@ class _EntryComparer:
 
     def _row(self, compared: _ComparedMetric) -> Row:
         metric = compared.metric
+        golden = compared.golden
         now = compared.now
         if compared.unstable is not None:
             result = ValueResult(Verdict.UNSTABLE, "runs did not agree")
-        elif compared.golden is None and compared.gated:
-            result = ValueResult(
-                Verdict.UNVERIFIED, self._why_missing(compared.region, metric.name)
-            )
-        elif compared.golden is None:
+        elif golden is None and compared.gated:
+            why = self._why_missing(compared.region, metric.name)
+            result = ValueResult(Verdict.UNVERIFIED, why)
+        elif golden is None:
             result = ValueResult(Verdict.NEW)
         elif now is None:
-            result = ValueResult(
-                Verdict.CHANGED, self._why_not_measured(compared.region)
-            )
+            why = self._why_not_measured(compared.region)
+            result = ValueResult(Verdict.CHANGED, why)
         elif metric.kind in _COUNTED:
-            result, now = self._worst(compared, compared.golden)
+            result, now = self._worst(compared, golden)
         else:
-            result = compare_values(
-                metric, compared.golden, now, self._rules.tolerance_for(metric)
-            )
+            tolerance = self._rules.tolerance_for(metric)
+            result = compare_values(metric, golden, now, tolerance)
         return self._made(compared, result, now)
 
     def _made(self, compared: _ComparedMetric, result: ValueResult, now: Any) -> Row:
@@ -358,43 +376,41 @@ class _EntryComparer:
     ) -> tuple[ValueResult, Any]:
         """The result and the value of the worst of several runs. The detail says how many runs have this verdict if not
         all do."""
-        pairs = [self._counted(compared, golden, value) for value in compared.values]
-        result, now = min(pairs, key=lambda pair: _WORST_FIRST.index(pair[0].verdict))
-        detail = result.detail
-        alike = sum(one.verdict is result.verdict for one, _ in pairs)
-        if alike < len(pairs):
+        values = compared.values
+        results = [self._counted(compared, golden, value) for value in values]
+        verdicts = [result.verdict for result in results]
+        verdict = min(verdicts, key=_WORST_FIRST.index)
+        worst = verdicts.index(verdict)
+        detail = results[worst].detail
+        alike = verdicts.count(verdict)
+        if alike < len(verdicts):
             # A metric that changed in some runs only needs another investigation than one that always changed.
-            often = f"in {alike} of {count_of(len(pairs), 'run')}"
+            often = f"in {alike} of {count_of(len(verdicts), 'run')}"
             detail = f"{detail} ({often})" if detail else often
-        verdict = result.verdict
         if verdict is Verdict.BETTER and self._work_is_gone and not compared.region:
             verdict = Verdict.CHANGED
             if compared.metric.name in WORK:
                 detail = "no GPU work was seen"
         if verdict is Verdict.UNVERIFIED and not compared.gated:
             verdict = Verdict.NEW
-        return ValueResult(verdict, detail), now
+        return ValueResult(verdict, detail), values[worst]
 
     def _counted(
         self, compared: _ComparedMetric, golden: Stored, value: Any
-    ) -> tuple[ValueResult, Any]:
-        """The result of one run, and its value. Names whose count is unknown here are not compared."""
+    ) -> ValueResult:
+        """The result of one run. Names whose count is unknown here are not compared."""
         metric = compared.metric
         unknown: set[str] = set()
-        known = value
         if isinstance(golden, dict) and not compared.complete:
             unknown = self._unknown_names(compared.region, metric.name, golden, value)
-            known = {
-                name: count for name, count in value.items() if name not in unknown
-            }
-        result = compare_values(
-            metric, golden, known, self._rules.tolerance_for(metric)
-        )
-        if unknown and result.verdict is not Verdict.CHANGED:
-            names = ", ".join(sorted(unknown)[:LISTED])
-            why = self._why_missing(compared.region, metric.name)
-            result = ValueResult(Verdict.UNVERIFIED, f"{why}: {names}")
-        return result, value
+            value = {name: value[name] for name in value if name not in unknown}
+        tolerance = self._rules.tolerance_for(metric)
+        result = compare_values(metric, golden, value, tolerance)
+        if not unknown or result.verdict is Verdict.CHANGED:
+            return result
+        names = ", ".join(sorted(unknown)[:LISTED])
+        why = self._why_missing(compared.region, metric.name)
+        return ValueResult(Verdict.UNVERIFIED, f"{why}: {names}")
 
     def _unknown_names(
         self, region: str, total: str, golden: Parts, value: Mapping[str, int]
@@ -403,10 +419,9 @@ class _EntryComparer:
         elsewhere: set[str] = set()
         for parts in self._values(region, total):
             elsewhere.update(parts)
-        without = {*elsewhere, *value} - golden.keys()
-        return {
-            name for name in without if name in elsewhere or not self._own(name, total)
-        }
+        elsewhere -= golden.keys()
+        here = value.keys() - golden.keys()
+        return elsewhere.union(name for name in here if not self._own(name, total))
 
     def _golden(self, region: str, name: str) -> tuple[Stored | None, bool]:
         """The golden value (None if none applies), and whether counts by name are complete, so that missing names count
@@ -414,10 +429,11 @@ class _EntryComparer:
         values = self._values(region, name)
         if not values or len(values) < len(self._sources):
             return None, False
+        first = values[0]
         if self._recorded_here:
-            return values[0], True
-        if len(values) > 1 and all(value == values[0] for value in values):
-            return values[0], True
+            return first, True
+        if len(values) > 1 and values.count(first) == len(values):
+            return first, True
         if name in DIVIDED and all(isinstance(value, dict) for value in values):
             return self._agreed(name, values), False
         return None, False
@@ -425,27 +441,24 @@ class _EntryComparer:
     def _agreed(self, total: str, values: Sequence[Parts]) -> Parts:
         """The counts by name on which two or more environments agree, and those of the project's own kernels."""
         agreed: Parts = {}
+        several = len(values) > 1
         for parts in values:
             for name, count in parts.items():
                 everywhere = all(other.get(name, 0) == count for other in values)
-                if everywhere and (len(values) > 1 or self._own(name, total)):
+                if everywhere and (several or self._own(name, total)):
                     agreed[name] = count
         return agreed
 
     def _values(self, region: str, name: str) -> list[Any]:
         """The golden values of a metric in all sources that have the region."""
         metric = find_metric(name)
-        default = None if metric is None else absent(metric)
-        values = [
-            source.values[region].get(name, default)
-            for source in self._sources
-            if region in source.values
+        if metric is None:
+            return []
+        scopes = [
+            source.values[region] for source in self._sources if region in source.values
         ]
-        return [
-            self._rules.without_ignored(name, value)
-            for value in values
-            if value is not None
-        ]
+        values = values_in(scopes, metric)
+        return [self._rules.without_ignored(name, value) for value in values]
 
     def _own(self, kernel: str, total: str) -> bool:
         return total == "kernel_launches" and self._rules.owns(kernel)
@@ -466,10 +479,9 @@ class _EntryComparer:
         return f"no golden value of {name}"
 
     def _why_not_measured(self, region: str) -> str:
-        entered = not region or any(region in run.regions for run in self._runs)
-        if entered:
-            return "not measured"
-        return "not entered"
+        if region and all(region not in run.regions for run in self._runs):
+            return "not entered"
+        return "not measured"
 
 
 def _shown(metric: Metric, values: Sequence[Any]) -> Any:
@@ -484,17 +496,16 @@ def _shown(metric: Metric, values: Sequence[Any]) -> Any:
     return max(values)
 
 
-def _has_work(run: Metrics) -> bool:
-    return any(run.values.get(name) for name in WORK)
-
-
 def _listing(parts: object) -> str:
     """The parts of a total with the largest counts."""
     if not isinstance(parts, Mapping):
         return ""
-    counted = [(name, count) for name, count in parts.items() if count]
-    counted.sort(key=lambda part: (-part[1], part[0]))
+    counted = [(-count, name) for name, count in parts.items() if count]
+    counted.sort()
     texts = []
-    for name, count in counted[:LISTED]:
-        texts.append(name if count == 1 else f"{name} x{count}")
+    for negative, name in counted[:LISTED]:
+        text = name
+        if negative != -1:
+            text += f" x{-negative}"
+        texts.append(text)
     return ", ".join(texts)

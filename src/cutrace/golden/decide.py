@@ -17,7 +17,7 @@ from typing import Any
 
 from ..analysis.definitions import METRICS, MetricClass, Metrics
 from .compare import Comparison, Row, compare, confirmed, limits
-from .model import WORK, Entry, Observed, Verdict, find_metric
+from .model import Entry, Observed, Verdict, copy_metric, find_metric, has_work
 from .rules import Rules, Update
 from .update import merged, observed, unsettled
 
@@ -170,17 +170,22 @@ def decide(
 
 def untraced(expected: Expectation, reason: str) -> Decision:
     """The decision on a test that could not be traced, for this reason."""
-    state = State.UNVERIFIED if expected.any else State.UNTRACED
-    return Decision(Next.PASS, state, reason)
+    if expected.any:
+        return Decision(Next.PASS, State.UNVERIFIED, reason)
+    return Decision(Next.PASS, State.UNTRACED, reason)
 
 
 def not_passed(expected: Expectation, run: MeasuredRun, *, skipped: bool) -> Decision:
     """The decision on a test whose body failed or was skipped: it is measured, not compared."""
+    reason = "the test did not pass"
+    if skipped:
+        reason = "skipped"
     worked = run.metrics.gpu_records > 0
-    state = State.TRACED if worked else State.UNTRACED
+    state = State.UNTRACED
     if expected.any and (worked or not skipped):
         state = State.UNVERIFIED
-    reason = "skipped" if skipped else "the test did not pass"
+    elif worked:
+        state = State.TRACED
     return Decision(Next.FAIL, state, reason, judged=(run,))
 
 
@@ -267,12 +272,14 @@ class _Decider:
                 new_values = self._candidate()
 
         failure = ""
-        fails = self._fails(comparison)
-        if not fails and state is State.MISSING and self._expected.rules.strict:
-            fails = True
+        following = Next.PASS
+        if self._fails(comparison):
+            following = Next.FAIL
+        elif state is State.MISSING and self._expected.rules.strict:
+            following = Next.FAIL
             failure = f"{reason}, and --cutrace-strict requires one"
         return Decision(
-            Next.FAIL if fails else Next.PASS,
+            following,
             state,
             reason,
             comparison,
@@ -337,47 +344,43 @@ class _Decider:
         if all(row.verdict is Verdict.SLOW for row in comparison.rows if row.failed):
             return comparison
         again = self._another()
-        second = self._compared([again]) if again is not None else None
-        if again is None or second is None:
+        if again is None:
             return comparison
+        second = self._compared([again])
+        assert second is not None
         self.judged = [again]
         self._note("the first run differed too: this is the second run")
         return second
 
     def _confirm_slower_times(self, comparison: Comparison) -> Comparison:
         """Fail on a slower time only if further runs are slower too."""
-        slower = any(
-            row.failed and row.verdict is Verdict.SLOW for row in comparison.rows
-        )
-        if self._updating or not slower:
+        failing = {row.verdict for row in comparison.rows if row.failed}
+        if self._updating or Verdict.SLOW not in failing:
             return comparison
         for _ in range(_CONFIRMATIONS):
             attempts = [self._another() for _ in self.judged]
             runs = [run for run in attempts if run is not None]
-            other = self._compared(runs) if len(runs) == len(attempts) else None
-            if other is None:
+            if len(runs) < len(attempts):
                 break
+            other = self._compared(runs)
+            assert other is not None
             comparison = confirmed(comparison, other)
         return comparison
 
     def _settle(self) -> None:
         """Take further runs until two consecutive ones agree, before they are written."""
-        while not any(run.metrics.problems for run in self._settled):
+        while not _have_problems(self._settled):
             most = _MOST_RUNS
             settled = self._settled
             if len(settled) > 1:
-                disputed = unsettled(
-                    [run.metrics for run in settled], self._rules(settled)
-                )
+                disputed = unsettled(_metrics(settled), self._rules(settled))
                 if not disputed:
                     return
                 if all(name.rpartition("/")[2] in _STATES for name in disputed):
                     most = _MOST_STATE_RUNS
-            if (
-                self._expected.repeat
-                or len(self._passed) >= most
-                or self._another() is None
-            ):
+            if self._expected.repeat or len(self._passed) >= most:
+                return
+            if self._another() is None:
                 return
 
     @property
@@ -392,26 +395,22 @@ class _Decider:
     def _compared(self, runs: Sequence[MeasuredRun]) -> Comparison | None:
         """Compare runs with the golden entry and with limits; None if the test has neither."""
         expected = self._expected
-        metrics = [run.metrics for run in runs]
+        entry = expected.entry
+        metrics = _metrics(runs)
         uncounted = _uncounted(runs)
         comparisons: list[Comparison] = []
-        if expected.entry is not None:
+        if entry is not None:
             environment = _environment(runs)
-            comparisons.append(
-                self._compare_entry(
-                    expected.entry, metrics, environment, self._rules(runs)
-                )
-            )
-            golden = expected.entry.get(environment, Observed())
-            comparisons.append(
-                Comparison(tuple(_uncounted_rows(uncounted, golden, expected.rules)))
-            )
+            rules = self._rules(runs)
+            compared = self._compare_entry(entry, metrics, environment, rules)
+            golden = entry.get(environment, Observed())
+            rows = _uncounted_rows(uncounted, golden, expected.rules)
+            comparisons += [compared, Comparison(tuple(rows))]
         if expected.limits is not None:
-            counted = {
-                name: limit
-                for name, limit in expected.limits.items()
-                if ("", name) not in uncounted
-            }
+            counted = dict(expected.limits)
+            for region, name in uncounted:
+                if not region:
+                    counted.pop(name, None)
             comparisons.append(limits(metrics, counted))
         if comparisons:
             return _joined(comparisons)
@@ -420,14 +419,16 @@ class _Decider:
     def _rules(self, runs: Sequence[MeasuredRun]) -> Rules:
         """The rules for runs; counters that could not be read in one of them are ignored."""
         rules = self._expected.rules
-        unread = [name for _, name in _uncounted(runs)]
-        return replace(rules, ignore=(*rules.ignore, *unread))
+        ignored = list(rules.ignore)
+        for _, name in _uncounted(runs):
+            ignored.append(name)
+        return replace(rules, ignore=tuple(ignored))
 
     def _fails(self, comparison: Comparison | None) -> bool:
         """Whether a value fails the test, or the numbers of a test that is to be verified are unreliable."""
         if comparison is not None and any(row.failed for row in comparison.rows):
             return True
-        return self._expected.any and any(run.metrics.problems for run in self.judged)
+        return self._expected.any and _have_problems(self.judged)
 
     # State
 
@@ -488,37 +489,39 @@ class _Decider:
         update = self._settings.update
         if new is None or new.observed is None or update is None:
             return None
-        entry = self._expected.entry
-        old = (entry or {}).get(new.environment)
+        environment = new.environment
+        old = self._recorded(environment)
         if update.mode != "all" and _worked(old) and not _worked(new.observed):
             kept = "the golden values are kept: no GPU work was seen, and only --cutrace-update=all writes that"
-            return NewValues(new.environment, None, update=True, notes=(kept,))
+            return NewValues(environment, None, update=True, notes=(kept,))
+        entry = self._expected.entry
         rules = self._expected.rules
         changed, notes = merged(
-            entry, new.observed, environment=new.environment, update=update, rules=rules
+            entry, new.observed, environment=environment, update=update, rules=rules
         )
-        written = changed[new.environment] if changed != entry else None
-        return NewValues(new.environment, written, update=True, notes=notes)
+        written = None
+        if changed != entry:
+            written = changed[environment]
+        return NewValues(environment, written, update=True, notes=notes)
 
     def _measured(self) -> NewValues | None:
         """The values of the settled runs; None if they are unreliable. Counters that could not be read keep their
         golden values."""
         runs = self._settled
         environment = _environment(runs)
-        if not environment or any(run.metrics.problems for run in runs):
+        if not environment or _have_problems(runs):
             return None
-        new = observed(
-            [run.metrics for run in runs], self._rules(runs), confirmed=len(runs) > 1
-        )
-        old = (self._expected.entry or {}).get(environment, Observed())
+        several = len(runs) > 1
+        new = observed(_metrics(runs), self._rules(runs), confirmed=several)
+        old = self._recorded(environment)
         for region, name in _uncounted(runs):
-            for before, after in (
-                (old.values, new.values),
-                (old.unstable, new.unstable),
-            ):
-                if name in before.get(region, {}):
-                    after.setdefault(region, {})[name] = before[region][name]
+            copy_metric(region, name, old, new)
         return NewValues(environment, new, update=False)
+
+    def _recorded(self, environment: str) -> Observed:
+        """The golden values of an environment."""
+        entry = self._expected.entry or {}
+        return entry.get(environment, Observed())
 
 
 def _compare(
@@ -530,6 +533,14 @@ def _compare(
 def _environment(runs: Sequence[MeasuredRun]) -> str:
     """The environment of these runs: that of the run on the most GPUs."""
     return max(runs, key=lambda run: len(run.metrics.gpus)).environment
+
+
+def _metrics(runs: Sequence[MeasuredRun]) -> list[Metrics]:
+    return [run.metrics for run in runs]
+
+
+def _have_problems(runs: Sequence[MeasuredRun]) -> bool:
+    return any(run.metrics.problems for run in runs)
 
 
 def _uncounted(runs: Sequence[MeasuredRun]) -> dict[tuple[str, str], str]:
@@ -564,10 +575,15 @@ def _uncounted_rows(
 
 def _joined(comparisons: Sequence[Comparison]) -> Comparison:
     """Several comparisons of the same runs as one. Each note and problem is kept once."""
-    rows = [row for one in comparisons for row in one.rows]
-    notes = dict.fromkeys(note for one in comparisons for note in one.notes)
-    problems = dict.fromkeys(problem for one in comparisons for problem in one.problems)
-    unconfirmed = any(one.unconfirmed for one in comparisons)
+    rows: list[Row] = []
+    notes: dict[str, None] = {}
+    problems: dict[str, None] = {}
+    unconfirmed = False
+    for one in comparisons:
+        rows += one.rows
+        notes.update(dict.fromkeys(one.notes))
+        problems.update(dict.fromkeys(one.problems))
+        unconfirmed |= one.unconfirmed
     return Comparison(tuple(rows), tuple(notes), tuple(problems), unconfirmed)
 
 
@@ -575,10 +591,11 @@ def _limits_only(comparison: Comparison | None) -> Comparison | None:
     """The comparison of an update, which only limits fail: what differs is written."""
     if comparison is None:
         return None
-    rows = [
-        replace(row, failed=row.failed and row.rule == "limit")
-        for row in comparison.rows
-    ]
+    rows = []
+    for row in comparison.rows:
+        if row.rule != "limit":
+            row = replace(row, failed=False)
+        rows.append(row)
     return replace(comparison, rows=tuple(rows))
 
 
@@ -592,9 +609,5 @@ def _proposes(comparison: Comparison) -> bool:
     return False
 
 
-def _worked(observed: Observed | None) -> bool:
-    """Whether the values have GPU work."""
-    if observed is None:
-        return False
-    values = observed.values.get("", {})
-    return any(values.get(name) for name in WORK)
+def _worked(observed: Observed) -> bool:
+    return has_work(observed.values.get("", {}))

@@ -158,9 +158,8 @@ def counters_in(entry: Entry) -> set[str]:
     """The hardware counters with values in an entry."""
     names: set[str] = set()
     for one in entry.values():
-        for regions in (one.values, one.unstable):
-            for values in regions.values():
-                names.update(values)
+        for values in (*one.values.values(), *one.unstable.values()):
+            names.update(values)
     return {name for name in names if is_counter(name)}
 
 
@@ -171,8 +170,12 @@ def place(name: str) -> tuple[int, str]:
 
 def ordered(names: Iterable[str]) -> list[Metric]:
     """The metrics of these names in the order of :func:`place`. Unknown names are omitted."""
-    metrics = [find_metric(name) for name in sorted(set(names), key=place)]
-    return [metric for metric in metrics if metric is not None]
+    metrics = []
+    for name in sorted(set(names), key=place):
+        metric = find_metric(name)
+        if metric is not None:
+            metrics.append(metric)
+    return metrics
 
 
 def total_of(metric: Metric) -> str:
@@ -193,6 +196,8 @@ DIVIDED = frozenset(
     for metric in METRICS.values()
     if metric.total and metric.kind is MetricClass.WORK
 )
+#: The breakdown of a total by name, under which golden files list it: ``kernels`` of ``kernel_launches``.
+BREAKDOWNS = {metric.total: metric.name for metric in METRICS.values() if metric.counts}
 
 
 def absent(metric: Metric) -> Any:
@@ -204,23 +209,54 @@ def absent(metric: Metric) -> Any:
     return 0
 
 
+def values_in(scopes: Iterable[Mapping[str, Any]], metric: Metric) -> list[Any]:
+    """The values of a metric in those of several runs or environments in which it is known."""
+    values = [scope.get(metric.name, absent(metric)) for scope in scopes]
+    return [value for value in values if value is not None]
+
+
+def has_work(values: Mapping[str, Any]) -> bool:
+    """Whether the values of a window have GPU work."""
+    return any(values.get(name) for name in WORK)
+
+
+def copy_metric(region: str, name: str, before: Observed, after: Observed) -> None:
+    """Copy what ``before`` has of one metric to ``after``."""
+    for source, target in (
+        (before.values, after.values),
+        (before.unstable, after.unstable),
+    ):
+        values = source.get(region, {})
+        if name in values:
+            target.setdefault(region, {})[name] = values[name]
+
+
 def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
     """Measured values as golden files store them: totals of work by their parts, other comparable metrics as
     numbers."""
-    totals: dict[str, Any] = {name: {} for name in DIVIDED if name in values}
+    totals: dict[str, Any] = {}
     for name, value in values.items():
         metric = find_metric(name)
-        if metric is None or metric.kind is MetricClass.INFO or name in DIVIDED:
+        if name in DIVIDED:
+            totals.setdefault(name, {})
+        elif metric is None or metric.kind is MetricClass.INFO:
             continue
-        if not metric.total:
-            totals[name] = round(value) if isinstance(value, int | float) else value
         elif metric.total in DIVIDED:
-            counts = value if isinstance(value, dict) else {part_of(metric): value}
+            counts = value
+            if not isinstance(value, dict):
+                counts = {part_of(metric): value}
             parts = totals.setdefault(metric.total, {})
-            for part, count in counts.items():
-                if count:
-                    parts[part] = count
+            parts.update(_counted(counts))
+        elif not metric.total:
+            if isinstance(value, int | float):
+                value = round(value)
+            totals[name] = value
     return totals
+
+
+def _counted(counts: Mapping[str, Value]) -> dict[str, Value]:
+    """Counts by name without those that are 0."""
+    return {name: count for name, count in counts.items() if count}
 
 
 # Values
@@ -270,10 +306,8 @@ def plain(value: Any) -> Any:
             return float(value)
         return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            one.name: plain(getattr(value, one.name))
-            for one in dataclasses.fields(value)
-        }
+        names = [one.name for one in dataclasses.fields(value)]
+        fields = {name: plain(getattr(value, name)) for name in names}
         if isinstance(value, Interval | Span):
             return {type(value).__name__.lower(): fields}
         return fields

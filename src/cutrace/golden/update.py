@@ -23,8 +23,10 @@ from .model import (
     absent,
     alternatives,
     amount,
+    copy_metric,
     ordered,
     scoped,
+    values_in,
 )
 from .rules import DEFAULTS, Rules, Update
 from .values import compare_values
@@ -53,8 +55,13 @@ def observed(
         regions.extend(run.regions)
     for region in dict.fromkeys(regions):
         found.values[region] = {}
-        scopes = [kept(run, region, rules) or {} for run in runs]
-        for metric in ordered(name for scope in scopes for name in scope):
+        scopes = []
+        names: set[str] = set()
+        for run in runs:
+            values = kept(run, region, rules) or {}
+            scopes.append(values)
+            names.update(values)
+        for metric in ordered(names):
             _observe(metric, region, scopes, rules, found)
     return found
 
@@ -67,32 +74,30 @@ def _observe(
     found: Observed,
 ) -> None:
     """Add the values of one metric in all runs to the observed ones."""
-    values = [scope.get(metric.name, absent(metric)) for scope in scopes]
-    seen = [value for value in values if value is not None]
+    name = metric.name
+    stable = found.values[region]
+    seen = values_in(scopes, metric)
     if metric.kind not in _COUNTED:
-        if rules.gates(metric):
-            timed = metric.kind is MetricClass.TIME
-            found.values[region][metric.name] = (
-                statistics.interval(seen) if timed else Span(min(seen), max(seen))
-            )
+        if not rules.gates(metric):
+            return
+        if metric.kind is MetricClass.TIME:
+            stable[name] = statistics.interval(seen)
+        else:
+            stable[name] = Span(min(seen), max(seen))
         return
-    everywhere = len(seen) == len(scopes)
-    if not everywhere or not all(
-        _agree(metric, seen[0], value, rules) for value in seen
-    ):
-        found.unstable.setdefault(region, {})[metric.name] = _bounds(*seen)
+    agreed = all(_agree(metric, seen[0], value, rules) for value in seen)
+    if not agreed or len(seen) < len(scopes):
+        found.unstable.setdefault(region, {})[name] = _bounds(seen)
     elif seen[0] or metric.kind is MetricClass.COUNTER:
-        found.values[region][metric.name] = seen[-1]
+        stable[name] = seen[-1]
 
 
 def _agree(metric: Metric, one: Any, other: Any, rules: Rules) -> bool:
     """Whether the values of two runs are equal, or for hardware counters within the rules."""
-    if one == other:
-        return True
-    return (
-        metric.hardware
-        and not compare_values(metric, one, other, rules.tolerance_for(metric)).differs
-    )
+    if one == other or not metric.hardware:
+        return bool(one == other)
+    tolerance = rules.tolerance_for(metric)
+    return not compare_values(metric, one, other, tolerance).differs
 
 
 def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ...]:
@@ -123,10 +128,9 @@ def merged(
     entry = entry or {}
     old = entry.get(environment)
     if old is None:
-        notes = tuple(
-            f"{name} is unstable: runs did not agree" for name in _names(new.unstable)
-        )
-        return {**entry, environment: new}, notes
+        unstable = _names(new.unstable)
+        notes = [f"{name} is unstable: runs did not agree" for name in unstable]
+        return {**entry, environment: new}, tuple(notes)
     merge = _EntryMerge(old, new, update, rules)
     return {**entry, environment: merge.observed()}, tuple(merge.notes)
 
@@ -142,8 +146,7 @@ class _EntryMerge:
         self.update = update
         self.rules = rules
         self.notes: list[str] = []
-        self.values: dict[str, Values] = {}
-        self.unstable: dict[str, Values] = {}
+        self.merged = Observed()
         #: Whether old and new are two single runs of two sessions, which must agree.
         self.confirms = (
             not old.confirmed and not new.confirmed and update.mode != "missing"
@@ -152,7 +155,7 @@ class _EntryMerge:
         self.refused = False
 
     def observed(self) -> Observed:
-        for region in dict.fromkeys((*self.old.values, *self.new.values)):
+        for region in {**self.old.values, **self.new.values}:
             if region not in self.old.values:
                 self._keep(region, self.new)
             elif region in self.new.values:
@@ -162,10 +165,7 @@ class _EntryMerge:
                 self.notes.append(
                     f"the region {region} keeps its values: it was not entered"
                 )
-        unstable = {
-            region: values for region, values in self.unstable.items() if values
-        }
-        after = Observed(self.values, unstable)
+        after = self.merged
         if not self.old.confirmed:
             confirmed = (self.new.confirmed or self.confirms) and not self.refused
             return replace(after, confirmed=confirmed)
@@ -174,29 +174,22 @@ class _EntryMerge:
         return replace(after, confirmed=self.new.confirmed or unchanged)
 
     def _keep(self, region: str, observed: Observed) -> None:
-        self.values[region] = observed.values[region]
-        self.unstable[region] = observed.unstable.get(region, {})
+        self.merged.values[region] = observed.values[region]
+        unstable = observed.unstable.get(region)
+        if unstable:
+            self.merged.unstable[region] = unstable
 
     def _region(self, region: str) -> None:
-        old = self.old.values[region]
-        new = self.new.values[region]
-        old_unstable = self.old.unstable.get(region, {})
-        new_unstable = self.new.unstable.get(region, {})
-        self.values[region] = {}
-        self.unstable[region] = {}
-        for metric in ordered((*old, *new, *old_unstable, *new_unstable)):
+        self.merged.values[region] = {}
+        names: set[str] = set()
+        for one in (self.old, self.new):
+            names.update(one.values[region])
+            names.update(one.unstable.get(region, ()))
+        for metric in ordered(names):
             if self.rules.ignores(metric):
-                self._keep_metric(region, metric.name)
+                copy_metric(region, metric.name, self.old, self.merged)
             else:
                 self._metric(region, metric)
-
-    def _keep_metric(self, region: str, name: str) -> None:
-        for before, after in (
-            (self.old.values, self.values),
-            (self.old.unstable, self.unstable),
-        ):
-            if name in before.get(region, {}):
-                after[region][name] = before[region][name]
 
     def _metric(self, region: str, metric: Metric) -> None:
         """Merge one metric: it becomes or stays unstable, or it gets a value."""
@@ -208,12 +201,11 @@ class _EntryMerge:
         fixed = not self.update.takes(metric) or self.update.mode == "missing"
         if name in old_unstable:
             if fixed:
-                self.unstable[region][name] = old_unstable[name]
+                copy_metric(region, name, self.old, self.merged)
                 return
             if name in new_unstable or self.update.mode != "all":
-                self._unstable(
-                    region, name, old_unstable[name], new_unstable.get(name, after)
-                )
+                seen = new_unstable.get(name, after)
+                self._unstable(region, name, old_unstable[name], seen)
                 return
         elif name in new_unstable:
             if not fixed:
@@ -225,13 +217,12 @@ class _EntryMerge:
             after = before  # the mode does not allow replacing it
         value = self._value(region, metric, before, after, fixed)
         if value or (value is not None and metric.kind is not MetricClass.WORK):
-            self.values[region][name] = value
+            self.merged.values[region][name] = value
 
     def _unstable(self, region: str, name: str, *seen: Stored | None) -> None:
         """Write the bounds of all that was seen of a metric."""
-        self.unstable[region][name] = _bounds(
-            *(value for value in seen if value is not None)
-        )
+        known = [value for value in seen if value is not None]
+        self.merged.unstable.setdefault(region, {})[name] = _bounds(known)
 
     def _value(
         self,
@@ -247,15 +238,11 @@ class _EntryMerge:
                 return after
             return None
         if after is None:
-            gone = (
-                metric.kind is MetricClass.COUNTER and not fixed
-            )  # the counter is no longer measured
-            if gone:
-                return None
+            if metric.kind is MetricClass.COUNTER and not fixed:
+                return None  # the counter is no longer measured
             return before
-        verdict = compare_values(
-            metric, before, after, self.rules.tolerance_for(metric)
-        ).verdict
+        tolerance = self.rules.tolerance_for(metric)
+        verdict = compare_values(metric, before, after, tolerance).verdict
         if verdict is Verdict.SAME:
             return before
         full = scoped(region, metric.name)
@@ -286,22 +273,23 @@ class _EntryMerge:
         return before
 
 
-def _bounds(*values: Any) -> Stored:
+def _bounds(values: Sequence[Any]) -> Stored:
     """The minimum and the maximum of several values, name by name."""
-    if not any(isinstance(value, dict) for value in values):
-        return _between(*values)
-    # A value that is not counted by name has none of the names.
-    parts = [value if isinstance(value, dict) else {} for value in values]
+    parts = [value for value in values if isinstance(value, dict)]
+    if not parts:
+        return _between(values)
+    if len(parts) < len(values):
+        parts.append({})  # a value that is not counted by name has none of the names
     names: set[str] = set()
     for part in parts:
         names.update(part)
     bounds: Parts = {}
     for name in sorted(names):
-        bounds[name] = _between(*(one.get(name, 0) for one in parts))
+        bounds[name] = _between([part.get(name, 0) for part in parts])
     return bounds
 
 
-def _between(*counts: Count) -> Count:
+def _between(counts: Sequence[Count]) -> Count:
     """The lowest and the highest of several counts, one number if they are equal."""
     every = _all_alternatives(counts)
     if len(every) == 1:
@@ -331,10 +319,10 @@ def _widened(before: Stored, after: Stored) -> Stored:
     if isinstance(before, Interval | Span) or isinstance(after, Interval | Span):
         return after
     if isinstance(before, dict) and isinstance(after, dict):
-        return {
-            name: _either(before.get(name, 0), after.get(name, 0))
-            for name in sorted({**before, **after})
-        }
+        parts: Parts = {}
+        for name in sorted({**before, **after}):
+            parts[name] = _either(before.get(name, 0), after.get(name, 0))
+        return parts
     return _either(_without_names(before), _without_names(after))
 
 
@@ -346,6 +334,8 @@ def _without_names(value: Count | Parts) -> Count:
 
 
 def _names(regions: Mapping[str, Values]) -> list[str]:
-    return [
-        scoped(region, name) for region, values in regions.items() for name in values
-    ]
+    """The display names of all metrics of these regions."""
+    names: list[str] = []
+    for region, values in regions.items():
+        names += [scoped(region, name) for name in values]
+    return names
