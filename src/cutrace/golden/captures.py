@@ -81,6 +81,8 @@ _METRICS = {
     Aspect.MEMORY: METRICS["peak_memory_bytes"],
     Aspect.TIME: METRICS["kernel_time_ns"],
 }
+#: The shares by which aspects may change if no other share is given. All others are compared exactly.
+_SHARES = {Aspect.MEMORY: MEMORY_TOLERANCE, Aspect.TIME: TIME_TOLERANCE}
 #: The aspects that are equal in all runs of a deterministic program.
 EXACT = frozenset({Aspect.COUNTS, Aspect.BYTES, Aspect.LAUNCHES})
 
@@ -94,10 +96,7 @@ class CaptureRules:
     tolerance: Mapping[Aspect, float] = field(default_factory=dict)
 
     def share(self, aspect: Aspect) -> float:
-        default = {Aspect.MEMORY: MEMORY_TOLERANCE, Aspect.TIME: TIME_TOLERANCE}.get(
-            aspect, 0.0
-        )
-        return self.tolerance.get(aspect, default)
+        return self.tolerance.get(aspect, _SHARES.get(aspect, 0.0))
 
     def compare(self, aspect: Aspect, before: Stored, after: Stored) -> ValueResult:
         """Compare a number of two captures. Counts and bytes may change by their share in both directions."""
@@ -201,19 +200,12 @@ def compare_captures(
     sides_b = _sides(b)
     rows = []
     for section in SECTIONS:
-        before = sides_a[section]
-        after = sides_b[section]
-        names = dict.fromkeys((*before, *after))
-        rows += [
-            _row(
-                section,
-                name,
-                before.get(name, _NO_SIDE),
-                after.get(name, _NO_SIDE),
-                rules,
-            )
-            for name in names
-        ]
+        of_a = sides_a[section]
+        of_b = sides_b[section]
+        for name in {**of_a, **of_b}:
+            before = of_a.get(name, _NO_SIDE)
+            after = of_b.get(name, _NO_SIDE)
+            rows.append(_row(section, name, before, after, rules))
     rows.sort(key=_importance)
     return CaptureComparison(tuple(rows))
 
@@ -237,41 +229,57 @@ _NO_SIDE = CaptureSide()
 
 def _sides(collected: Collected) -> dict[str, dict[str, CaptureSide]]:
     """The values of a capture by section and name."""
-    sides: dict[str, dict[str, CaptureSide]] = {section: {} for section in SECTIONS}
+    calls = {}
+    for call in collected[CALLS]:
+        time = call.time
+        if time.count:
+            calls[call.name] = CaptureSide(time.count, time)
+        if call.failed:
+            calls[f"{call.name} (failed)"] = CaptureSide(call.failed)
+    copies = {}
+    for copy in collected[MEMORY_OPERATIONS]:
+        time = copy.time
+        copies[copy.name] = CaptureSide(time.count, time, copy.bytes.total)
+    syncs = {}
+    for sync in collected[SYNCHRONIZATIONS]:
+        time = sync.time
+        syncs[sync.name] = CaptureSide(time.count, time)
+    graphs = {}
+    launches = sum(graph.time.count for graph in collected[GRAPHS])
+    if launches:
+        # The ids of graphs differ from run to run.
+        graphs["launches"] = CaptureSide(launches)
+    peaks: Counter[str] = Counter()
+    for use in collected[MEMORY]:
+        if use.memory in _MEMORIES:
+            peaks[use.memory] += use.peak
+    memory = {name: CaptureSide(bytes=peak) for name, peak in peaks.items()}
+    return {
+        "kernels": _kernel_sides(collected),
+        "api": calls,
+        "copies": copies,
+        "syncs": syncs,
+        "graphs": graphs,
+        "memory": memory,
+    }
+
+
+def _kernel_sides(collected: Collected) -> dict[str, CaptureSide]:
+    """The kernels of a capture by name, with their launch configurations and their machine code."""
     launches: defaultdict[str, Counter[Configuration]] = defaultdict(Counter)
     for used in collected[CONFIGURATIONS]:
-        launches[used.configuration.name][used.configuration] += used.time.count
+        of_kernel = launches[used.configuration.name]
+        of_kernel[used.configuration] += used.time.count
     codes = {use.name: use for use in collected[CODES]}
+    sides = {}
     for kernel in collected[KERNELS]:
         name = kernel.name
-        side = CaptureSide(
+        sides[name] = CaptureSide(
             kernel.time.count,
             kernel.time,
             launches=launches[name],
             code=codes.get(name),
         )
-        sides["kernels"][name] = side
-    for call in collected[CALLS]:
-        if call.time.count:
-            sides["api"][call.name] = CaptureSide(call.time.count, call.time)
-        if call.failed:
-            sides["api"][f"{call.name} (failed)"] = CaptureSide(call.failed)
-    for copy in collected[MEMORY_OPERATIONS]:
-        sides["copies"][copy.name] = CaptureSide(
-            copy.time.count, copy.time, copy.bytes.total
-        )
-    for sync in collected[SYNCHRONIZATIONS]:
-        sides["syncs"][sync.name] = CaptureSide(sync.time.count, sync.time)
-    # The ids of graphs differ from run to run.
-    graphs = sum(graph.time.count for graph in collected[GRAPHS])
-    if graphs:
-        sides["graphs"]["launches"] = CaptureSide(graphs)
-    peaks: Counter[str] = Counter()
-    for use in collected[MEMORY]:
-        if use.memory in _MEMORIES:
-            peaks[use.memory] += use.peak
-    for name, peak in peaks.items():
-        sides["memory"][name] = CaptureSide(bytes=peak)
     return sides
 
 
@@ -284,12 +292,15 @@ def _row(
 ) -> CaptureChange:
     aspects = set()
     details = []
-    in_both = bool(before.count and after.count)
-    if section != "memory" and not in_both:
-        details.append("gone" if before.count else "new")
+    size = Aspect.BYTES
+    if section == "memory":
+        size = Aspect.MEMORY
+    elif not before.count:
+        details.append("new")
+    elif not after.count:
+        details.append("gone")
     if rules.compare(Aspect.COUNTS, before.count, after.count).differs:
         aspects.add(Aspect.COUNTS)
-    size = Aspect.MEMORY if section == "memory" else Aspect.BYTES
     if rules.compare(size, before.bytes, after.bytes).differs:
         aspects.add(size)
     code = _code_difference(before.code, after.code)
@@ -300,19 +311,21 @@ def _row(
     if launches:
         aspects.add(Aspect.LAUNCHES)
         details += [text for text in launches if text not in code]
-    verdict = Verdict.SAME
-    if section in _TIMED and in_both:
-        verdict = rules.compare(
-            Aspect.TIME, _interval(before.time), _interval(after.time)
-        ).verdict
-    if verdict in (Verdict.SLOW, Verdict.FAST):
-        aspects.add(Aspect.TIME)
-        details.append("slower" if verdict is Verdict.SLOW else "faster")
     better = set()
-    if verdict is Verdict.FAST:
-        better.add(Aspect.TIME)
     if after.bytes < before.bytes:
         better.add(Aspect.MEMORY)
+    verdict = Verdict.SAME
+    if section in _TIMED and before.count and after.count:
+        old = _interval(before.time)
+        new = _interval(after.time)
+        verdict = rules.compare(Aspect.TIME, old, new).verdict
+    if verdict is Verdict.SLOW:
+        aspects.add(Aspect.TIME)
+        details.append("slower")
+    elif verdict is Verdict.FAST:
+        aspects.add(Aspect.TIME)
+        better.add(Aspect.TIME)
+        details.append("faster")
     failed = bool(aspects & rules.fail_on - better)
     return CaptureChange(
         section,
@@ -327,7 +340,9 @@ def _row(
 
 
 def _interval(time: Spread) -> Interval:
-    return Interval(time.min, round(time.median), round(time.q3), time.count)
+    median = round(time.median)
+    q3 = round(time.q3)
+    return Interval(time.min, median, q3, time.count)
 
 
 # Tables
@@ -340,24 +355,25 @@ def difference_tables(
     tables = []
     for section, (title, figures) in SECTIONS.items():
         columns = (*figures, *_WORDS)
-        shown = [
-            row
-            for row in comparison.rows
-            if row.section == section and (everything or row.aspects)
-        ]
-        if shown:
-            cells = [_cells(row, columns) for row in shown]
+        rows = [row for row in comparison.rows if row.section == section]
+        if not everything:
+            rows = [row for row in rows if row.aspects]
+        if rows:
+            cells = [_cells(row, columns) for row in rows]
             tables.append(Table(section, title, columns, cells))
     return tables
 
 
 def verdict(comparison: CaptureComparison) -> str:
     """A line with the numbers of differences, of those that fail, and of equal rows."""
-    same = f"{len(comparison.rows) - len(comparison.changes):,} as before"
+    changes = len(comparison.changes)
+    same = len(comparison.rows) - changes
     failed = sum(row.failed for row in comparison.rows)
-    if not comparison.changes:
-        return f"no difference, {same}"
-    return f"{count_of(len(comparison.changes), 'difference')} ({failed:,} that fail), {same}"
+    if not changes:
+        return f"no difference, {same:,} as before"
+    return (
+        f"{count_of(changes, 'difference')} ({failed:,} that fail), {same:,} as before"
+    )
 
 
 def _cells(row: CaptureChange, columns: Sequence[Column]) -> tuple[Cell, ...]:
@@ -365,7 +381,9 @@ def _cells(row: CaptureChange, columns: Sequence[Column]) -> tuple[Cell, ...]:
 
 
 def _cell(row: CaptureChange, column: str) -> Cell:
-    side = row.before if column.endswith(" A") else row.after
+    side = row.after
+    if column.endswith(" A"):
+        side = row.before
     match column.removesuffix(" A").removesuffix(" B"):
         case "count":
             return side.count
@@ -428,21 +446,33 @@ def _differences(
     """The differences of launch configurations, as texts. Each configuration that is gone is paired with the nearest
     new one, field by field. If the numbers of launches are equal, each configuration must be as frequent as before;
     otherwise the sets of configurations must be equal."""
-    same = old == new if old.total() == new.total() else old.keys() == new.keys()
-    if same or not old or not new:
+    if not old or not new:
         return
-    gone = [config for config in old if config not in new] or list(old - new)
-    come = [config for config in new if config not in old] or list(new - old)
-    most_frequent = sorted(gone, key=lambda config: -old[config])
-    for config in most_frequent[: min(_PAIRS, len(come))]:
+    same = old.keys() == new.keys()
+    if old.total() == new.total():
+        same = old == new
+    if same:
+        return
+    gone = _only_in(old, new)
+    come = _only_in(new, old)
+    gone.sort(key=lambda config: -old[config])
+    for _ in range(min(_PAIRS, len(gone), len(come))):
+        config = gone.pop(0)
         nearest = _nearest(config, come, new)
         come.remove(nearest)
-        gone.remove(config)
         yield ", ".join(_fields(config, nearest)) or "in other numbers"
     if gone:
         yield f"{len(gone)} more configurations gone"
     if come:
         yield f"{len(come)} more configurations new"
+
+
+def _only_in(
+    some: Counter[Configuration], others: Counter[Configuration]
+) -> list[Configuration]:
+    """The configurations that others lack; if they have all, those that are more frequent than there."""
+    lacking = [config for config in some if config not in others]
+    return lacking or list(some - others)
 
 
 def _nearest(

@@ -8,6 +8,7 @@ environment, so that a candidate is refused if the golden file has changed since
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -93,11 +94,13 @@ def propose(changes: Iterable[Change], folder: Path, root: Path) -> tuple[Path, 
                 "pytest_cutrace_golden_path"
             )
         module = _changed(Module(_module_of(path, part)), part)
-        module.against.update(
-            {split(change.nodeid)[1]: change.before for change in part if change.before}
-        )
-        files.append(folder / path.relative_to(root))
-        write(module, files[-1])
+        for change in part:
+            if change.before:
+                _, test = split(change.nodeid)
+                module.against[test] = change.before
+        file = folder / path.relative_to(root)
+        write(module, file)
+        files.append(file)
     return tuple(files)
 
 
@@ -123,18 +126,12 @@ def accept(
         # Candidates are in the order of the source, and golden files keep this order.
         for at, (test, entry) in enumerate(candidates.tests.items(), 1):
             nodeid = joined(candidates.path, test)
-            if select and not any(
-                nodeid == word
-                or nodeid.startswith((f"{word}::", f"{word}["))
-                or matcher(word)(nodeid)
-                for word in select
-            ):
+            if select and not _selected(nodeid, select):
                 continue
             old = module.tests.get(test, {})
+            against = candidates.against.get(test, "")
             for name, observed in entry.items():
-                if old.get(name) != observed and digest(
-                    old, name
-                ) != candidates.against.get(test, ""):
+                if old.get(name) != observed and digest(old, name) != against:
                     raise CutraceError(
                         f"{file}:{line_of_test(file, test)}: the golden file has changed since this candidate of "
                         f"{nodeid} was written ({path}:{line_of_test(path, test)}): run the test again"
@@ -142,13 +139,25 @@ def accept(
                 accepted[nodeid] = Accepted(nodeid, path, old, {**old, **entry})
                 changes.append(Change(nodeid, path, name, observed, at))
     if not accepted:
-        what = f" of {', '.join(select)}" if select else ""
+        what = ""
+        if select:
+            what = f" of {', '.join(select)}"
         raise CutraceError(
             f"{folder} holds no candidate{what}: run pytest --cutrace, which writes them for failing and missing tests"
         )
     if not dry_run:
         write_changes(changes)
     return tuple(accepted.values())
+
+
+def _selected(nodeid: str, words: Iterable[str]) -> bool:
+    """Whether one of these words selects a test: its id, the start of it, or a pattern."""
+    for word in words:
+        if nodeid == word or nodeid.startswith((f"{word}::", f"{word}[")):
+            return True
+        if matcher(word)(nodeid):
+            return True
+    return False
 
 
 def _by_path(changes: Iterable[Change]) -> dict[Path, list[Change]]:
@@ -165,27 +174,32 @@ def _changed(module: Module, changes: Sequence[Change]) -> Module:
     for change in sorted(changes, key=_position):
         _, test = split(change.nodeid)
         names.append(test)
-        tests[test] = {**tests.get(test, {}), change.environment: change.observed}
+        entry = tests.get(test, {})
+        tests[test] = {**entry, change.environment: change.observed}
     order = _inserted(list(module.tests), names)
     return replace(module, tests={test: tests[test] for test in order})
 
 
 def _position(change: Change) -> tuple[Any, ...]:
     """The sort key of changes: the line in the source, else the name."""
-    parts = re.split(r"0*([0-9]+)", change.nodeid)
-    # Numbers sort by value: without leading zeros, a longer one is greater.
-    natural = [(len(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
-    return change.line or float("inf"), natural, change.nodeid
+    natural: list[tuple[int, str]] = []
+    for part in re.split(r"0*([0-9]+)", change.nodeid):
+        # Numbers sort by value: without leading zeros, a longer one is greater.
+        number = len(natural) % 2
+        natural.append((number * len(part), part))
+    return change.line or math.inf, natural, change.nodeid
 
 
 def _module_of(path: Path, changes: Sequence[Change]) -> str:
     """The test file of all changes of a golden file."""
-    file, *others = dict.fromkeys(split(change.nodeid)[0] for change in changes)
-    if others:
-        raise CutraceError(
-            f"{path} would be the golden file of {file!r} and of {others[0]!r}: give each its own golden file"
-        )
-    return file
+    first, _ = split(changes[0].nodeid)
+    for change in changes:
+        file, _ = split(change.nodeid)
+        if file != first:
+            raise CutraceError(
+                f"{path} would be the golden file of {first!r} and of {file!r}: give each its own golden file"
+            )
+    return first
 
 
 def _inserted(tests: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -193,10 +207,11 @@ def _inserted(tests: Sequence[str], names: Sequence[str]) -> list[str]:
     without one, before the first of ``names`` that the file has. The order of the other tests does not change."""
     # New tests have the place of the one that they follow, and sort after it.
     places = {name: (at, 0) for at, name in enumerate(tests)}
-    place = (
-        next((places[name][0] - 1 for name in names if name in places), len(tests)),
-        1,
-    )
+    at = len(tests)
     for name in names:
-        place = places.setdefault(name, (place[0], 1))
+        if name in places:
+            at = places[name][0] - 1
+            break
+    for name in names:
+        at, _ = places.setdefault(name, (at, 1))
     return sorted(places, key=lambda name: places[name])

@@ -40,24 +40,25 @@ def difference(nodeid: str, old: Entry | None, new: Entry | None) -> Difference:
     """The differences of a test from ``old`` to ``new``; None means that the test is missing."""
     if not old and not new:
         return Difference(nodeid, {})
-    if not old or not new:
-        return Difference(nodeid, {}, ("is gone",) if old else ("is new",))
+    if not old:
+        return Difference(nodeid, {}, ("is new",))
+    if not new:
+        return Difference(nodeid, {}, ("is gone",))
     rows: dict[str, tuple[Row, ...]] = {}
     notes = []
     for environment in sorted({*old, *new}):
         before = old.get(environment)
         after = new.get(environment)
-        if before is None or after is None:
-            notes.append(
-                f"{environment} is gone" if before else f"{environment} is new"
-            )
+        if before is None:
+            notes.append(f"{environment} is new")
             continue
-        if before.confirmed != after.confirmed:
-            notes.append(
-                f"{environment} is confirmed"
-                if after.confirmed
-                else f"{environment} is not confirmed yet"
-            )
+        if after is None:
+            notes.append(f"{environment} is gone")
+            continue
+        if after.confirmed and not before.confirmed:
+            notes.append(f"{environment} is confirmed")
+        if before.confirmed and not after.confirmed:
+            notes.append(f"{environment} is not confirmed yet")
         changed = tuple(_rows(before, after))
         if changed:
             rows[environment] = changed
@@ -70,21 +71,28 @@ def differences(a: Path, b: Path) -> tuple[Difference, ...]:
         raise CutraceError(
             f"cannot compare {a} with {b}: name two golden files or two folders of them"
         )
-    if a.is_dir():
-        names = sorted(
-            {path.relative_to(root) for root in (a, b) for path in golden_files(root)}
-        )
-        if not names:
-            raise CutraceError(f"neither {a} nor {b} holds a golden file")
-        pairs = [(_read_or_empty(a / name), _read_or_empty(b / name)) for name in names]
-    else:
-        pairs = [(read(a), read(b))]
-    found = []
-    for old, new in pairs:
-        for test in dict.fromkeys((*old.tests, *new.tests)):
-            nodeid = joined(new.path or old.path, test)
-            found.append(difference(nodeid, old.tests.get(test), new.tests.get(test)))
-    return tuple(one for one in found if one)
+    if not a.is_dir():
+        return tuple(_module_differences(read(a), read(b)))
+    names: set[Path] = set()
+    for root in (a, b):
+        names.update(path.relative_to(root) for path in golden_files(root))
+    if not names:
+        raise CutraceError(f"neither {a} nor {b} holds a golden file")
+    found: list[Difference] = []
+    for name in sorted(names):
+        old = _read_or_empty(a / name)
+        new = _read_or_empty(b / name)
+        found += _module_differences(old, new)
+    return tuple(found)
+
+
+def _module_differences(old: Module, new: Module) -> Iterator[Difference]:
+    """The differences of the tests of a golden file that have some."""
+    for test in {**old.tests, **new.tests}:
+        nodeid = joined(new.path or old.path, test)
+        found = difference(nodeid, old.tests.get(test), new.tests.get(test))
+        if found:
+            yield found
 
 
 def _read_or_empty(path: Path) -> Module:
@@ -94,7 +102,7 @@ def _read_or_empty(path: Path) -> Module:
 
 
 def _rows(old: Observed, new: Observed) -> Iterator[Row]:
-    for region in dict.fromkeys((*old.values, *new.values)):
+    for region in {**old.values, **new.values}:
         before = _RegionValues.of(old, region)
         after = _RegionValues.of(new, region)
         for metric in ordered((*before.names, *after.names)):

@@ -24,10 +24,12 @@ def environment(run: Metrics, variant: str = "") -> str:
 
 def recorded_on(run: Metrics) -> str:
     """The driver, CUDA version and clock of a run, for reports: ``driver 580.159, CUDA 13.0, 1980 MHz``."""
-    labels = (("driver ", "driver"), ("CUDA ", "cuda"), ("", "clock"))
-    return ", ".join(
-        label + run.facts[name] for label, name in labels if run.facts.get(name)
-    )
+    parts = []
+    for label, name in (("driver ", "driver"), ("CUDA ", "cuda"), ("", "clock")):
+        fact = run.facts.get(name)
+        if fact:
+            parts.append(label + fact)
+    return ", ".join(parts)
 
 
 def variant(template: str, facts: Mapping[str, str]) -> str:
@@ -40,7 +42,10 @@ def variant(template: str, facts: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         name = match[1].strip()
-        full = facts.get("cuda", "") if name == "cuda" else _version(name)
+        if name == "cuda":
+            full = facts.get("cuda", "")
+        else:
+            full = _version(name)
         release, _, _ = full.partition("+")
         numbers = release.split(".")
         if match[2]:

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError, did_you_mean
 from ..outputs import write_text
 from .model import (
+    BREAKDOWNS,
     DIVIDED,
     SIGNED,
     Count,
@@ -62,12 +63,8 @@ _TOP = ("format", "module", "seen")
 _OF_TEST = ("seen", "unconfirmed", "against", "unstable", "region", "on")
 _OF_ENVIRONMENT = ("unstable", "region")
 _OF_REGION = ("unstable",)
-#: The breakdown of a total by name, under which golden files list it: ``kernels`` of ``kernel_launches``.
-_BREAKDOWNS = {
-    metric.total: metric.name
-    for metric in METRICS.values()
-    if metric.counts and metric.total in DIVIDED
-}
+#: The numbers of an interval; it may also have samples.
+_OF_INTERVAL = ("min", "median", "q3", "n")
 _AGAIN = (
     "Take the file from version control, or delete it and run pytest --cutrace-update"
 )
@@ -91,15 +88,15 @@ def read(path: Path, *, module: str | None = None) -> Module:
     """
     try:
         # Reading a pipe would block.
-        data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise CutraceError(
+                f"cannot read the golden file {path}: it is not a file. Move it away, or name another."
+            )
+        data = path.read_bytes()
     except OSError as error:
         raise CutraceError(
             f"cannot read the golden file {path}: {error.strerror}. Check its name and permissions."
         ) from None
-    if data is None:
-        raise CutraceError(
-            f"cannot read the golden file {path}: it is not a file. Move it away, or name another."
-        )
     try:
         source = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -129,11 +126,12 @@ def text(module: Module) -> str:
         f"seen = {_strings(seen)}",
     ]
     for test, entry in module.tests.items():
+        name = _key(_key_of(test))
+        against = module.against.get(test, "")
         lines.append("")
-        lines += _test_lines(
-            _key(_key_of(test)), entry, seen, module.against.get(test, "")
-        )
-    return "\n".join(lines) + "\n"
+        lines += _test_lines(name, entry, seen, against)
+    lines.append("")
+    return "\n".join(lines)
 
 
 def write(module: Module, path: Path) -> None:
@@ -144,7 +142,8 @@ def write(module: Module, path: Path) -> None:
 def golden_files(root: Path) -> Iterator[Path]:
     """The golden files under a folder, sorted by path."""
     for path in sorted(root.rglob("*.toml")):
-        hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+        inside = path.relative_to(root)
+        hidden = any(part.startswith(".") for part in inside.parts)
         if not hidden and path.is_file():
             yield path
 
@@ -171,9 +170,8 @@ class _Place:
 
     def at(self, key: str, default: Any = None, what: str = "") -> _Place:
         """The value of a key. It must have the type of ``default`` if one is given; ``what`` describes that type."""
-        place = _Place(
-            self.path, self.source, self.value.get(key, default), (*self.keys, key)
-        )
+        value = self.value.get(key, default)
+        place = _Place(self.path, self.source, value, (*self.keys, key))
         if default is not None and not isinstance(place.value, type(default)):
             place.fail(f"{key} is {what}, not {_kind(place.value)}")
         return place
@@ -186,11 +184,11 @@ class _Place:
 
     def names(self, key: str) -> list[str]:
         value = self.value.get(key, [])
-        if not isinstance(value, list) or not all(
-            isinstance(name, str) and name for name in value
-        ):
+        listed = isinstance(value, list)
+        if not listed or not all(isinstance(name, str) and name for name in value):
             self.fail(f"{key} is a list of environments, such as ['sm_90']", key)
-        return value
+        names: list[str] = value
+        return names
 
     def count(self, least: int = 0) -> int:
         value = self.value
@@ -204,9 +202,8 @@ class _Place:
         return value
 
     def fail(self, message: str, *keys: str) -> NoReturn:
-        raise CutraceError(
-            f"{self.path}:{_line_of(self.source, (*self.keys, *keys))}: {message}"
-        )
+        line = _line_of(self.source, (*self.keys, *keys))
+        raise CutraceError(f"{self.path}:{line}: {message}")
 
 
 def _tables(path: Path, source: str) -> dict[str, Any]:
@@ -224,9 +221,8 @@ def _tables(path: Path, source: str) -> dict[str, Any]:
     except ValueError as error:
         reason = str(error)
     number = _line_of_error(source, reason)
-    reason = _AT_LINE.sub("", reason).replace(
-        " (at end of document)", " at the end of the file"
-    )
+    reason = _AT_LINE.sub("", reason)
+    reason = reason.replace(" (at end of document)", " at the end of the file")
     raise CutraceError(f"{path}:{number}: {reason}. {_AGAIN}")
 
 
@@ -236,9 +232,8 @@ def _line_of_error(source: str, reason: str) -> int:
     if named:
         return int(named[1])
     # The error of a number with too many digits has no line.
-    endless = _ENDLESS.search(source)
-    end = endless.start() if endless else len(source)
-    return source.count("\n", 0, end) + 1
+    before = _ENDLESS.split(source, maxsplit=1)[0]
+    return before.count("\n") + 1
 
 
 def _line_of(source: str, keys: tuple[str, ...]) -> int:
@@ -293,8 +288,11 @@ def _module(file: _Place, expected: str | None) -> Module:
             "format",
         )
     if number < FORMAT:
-        advice = "is no longer supported: delete the folder of golden files and run pytest --cutrace-update"
-        file.fail(f"format {number} {advice}", "format")
+        file.fail(
+            f"format {number} is no longer supported: delete the folder of golden files and run pytest "
+            "--cutrace-update",
+            "format",
+        )
     if number > FORMAT:
         file.fail(
             f"format {number} is newer than {FORMAT}, the newest known here: install a newer cutrace",
@@ -377,9 +375,8 @@ def _values(table: _Place, special: Sequence[str] = ()) -> Values:
         place = table.at(name)
         metric = find_metric(name)
         if metric is None:
-            hint = did_you_mean(
-                name, (*METRICS, *_OF_TEST), "docs/metrics.md lists them.", most=1
-            )
+            known = (*METRICS, *_OF_TEST)
+            hint = did_you_mean(name, known, "docs/metrics.md lists them.", most=1)
             place.fail(
                 f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that"
             )
@@ -409,7 +406,9 @@ def _value(metric: Metric, place: _Place) -> Stored:
         place.fail(
             f"{metric.name} is a table of counts by name, such as {{ softmax = 1 }}"
         )
-    return _count(place, -_LARGEST if metric.kind is MetricClass.COUNTER else 0)
+    if metric.kind is MetricClass.COUNTER:
+        return _count(place, -_LARGEST)
+    return _count(place)
 
 
 def _count(place: _Place, least: int = 0) -> Count:
@@ -425,23 +424,22 @@ def _count(place: _Place, least: int = 0) -> Count:
 
 def _counts(place: _Place, least: int = 0) -> list[int]:
     """The numbers of a list."""
-    return [
-        _Place(place.path, place.source, one, place.keys).count(least)
-        for one in place.value
-    ]
+    return [replace(place, value=one).count(least) for one in place.value]
 
 
 def _span(place: _Place) -> Span:
     name = place.keys[-1]
     value = place.value
-    least = -_LARGEST if name in SIGNED else 0
+    least = 0
+    if name in SIGNED:
+        least = -_LARGEST
+    if type(value) is int:
+        return Span(place.count(least), value)
     if isinstance(value, dict) and set(value) == {"min", "max"}:
         low = place.at("min").count(least)
         high = place.at("max").count(least)
         if low <= high:
             return Span(low, high)
-    elif type(value) is int:
-        return Span(place.count(least), value)
     place.fail(
         f"{name} is a range of measured values, such as {{ min = 0, max = 4096 }}"
     )
@@ -450,21 +448,17 @@ def _span(place: _Place) -> Span:
 def _interval(place: _Place) -> Interval:
     name = place.keys[-1]
     value = place.value
-    numbers = {"min", "median", "q3", "n"}
-    if not isinstance(value, dict) or not numbers <= set(value) <= {
-        *numbers,
-        "samples",
-    }:
+    if not isinstance(value, dict) or set(value) - {"samples"} != set(_OF_INTERVAL):
         place.fail(
             f"{name} is an interval of ns such as {{ min = 18400, median = 18700, q3 = 18900, n = 10 }}"
         )
-    least, median, q3, n = (
-        place.at(key).count() for key in ("min", "median", "q3", "n")
-    )
+    least, median, q3, n = [place.at(key).count() for key in _OF_INTERVAL]
     samples = place.at("samples")
     if not isinstance(samples.value, list | None):
         samples.fail("samples is a list of ns")
-    times = tuple(_counts(samples)) if samples.value else ()
+    times: tuple[int, ...] = ()
+    if samples.value:
+        times = tuple(_counts(samples))
     if not least <= median <= q3 or n < 1 or (times and len(times) != n):
         place.fail(
             f"{name} is not an interval: min <= median <= q3, n >= 1, and either n samples or none"
@@ -479,15 +473,14 @@ def _kind(value: Any) -> str:
 def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values]:
     """The values of an environment: those shared by all and its own. Counts by name are joined; of other values its own
     one applies."""
-    regions = {}
-    for region in {**base, **own}:
-        values = dict(base.get(region, {}))
-        for name, value in own.get(region, {}).items():
+    regions = {region: dict(values) for region, values in base.items()}
+    for region, own_values in own.items():
+        values = regions.setdefault(region, {})
+        for name, value in own_values.items():
             shared = values.get(name)
             if isinstance(shared, dict) and isinstance(value, dict):
                 value = {**shared, **value}
             values[name] = value
-        regions[region] = values
     return regions
 
 
@@ -498,16 +491,24 @@ def _test_lines(
     name: str, entry: Entry, seen: Sequence[str], against: str
 ) -> list[str]:
     environments = sorted(entry)
+    values_of = []
+    unstable_of = []
+    unconfirmed = []
+    for environment in environments:
+        observed = entry[environment]
+        values_of.append(observed.values)
+        unstable_of.append(observed.unstable)
+        if not observed.confirmed:
+            unconfirmed.append(environment)
     lines = [f"[{name}]"]
     if tuple(environments) != tuple(seen):
         lines.append(f"seen = {_strings(environments)}")
     if against:
         lines.append(f"against = {_string(against)}")
-    unconfirmed = [one for one in environments if not entry[one].confirmed]
     if unconfirmed:
         lines.append(f"unconfirmed = {_strings(unconfirmed)}")
-    values, own_values = _divided([entry[one].values for one in environments])
-    unstable, own_unstable = _divided([entry[one].unstable for one in environments])
+    values, own_values = _divided(values_of)
+    unstable, own_unstable = _divided(unstable_of)
     lines += _table_lines(name, values, unstable)
     for one, own, uncertain in zip(environments, own_values, own_unstable, strict=True):
         if not own and not uncertain:
@@ -527,25 +528,41 @@ def _divided(
     """Split the values of all environments by region into shared ones and those of each environment."""
     shared: dict[str, Values] = {}
     own: list[dict[str, Values]] = [{} for _ in scopes]
-    for region in dict.fromkeys(region for values in scopes for region in values):
-        everywhere = all(region in values for values in scopes)
+    regions = [region for values in scopes for region in values]
+    for region in dict.fromkeys(regions):
+        everywhere = regions.count(region) == len(scopes)
         if everywhere:
-            shared[region] = {}
-        else:
-            for values, part in zip(scopes, own, strict=True):
-                if region in values:
-                    part[region] = {}
-        of_region = [values.get(region, {}) for values in scopes]
-        for name in dict.fromkeys(name for values in of_region for name in values):
-            all_values = [values.get(name) for values in of_region]
-            common = _common(all_values) if everywhere else None
-            if common is not None:
-                shared[region][name] = common
-            for value, part in zip(all_values, own, strict=True):
-                rest = _without_common(value, common)
-                if rest is not None:
-                    part.setdefault(region, {})[name] = rest
+            shared[region] = _shared([values[region] for values in scopes])
+        for values, part in zip(scopes, own, strict=True):
+            if region not in values:
+                continue
+            rest = _without(values[region], shared.get(region, {}))
+            if rest or not everywhere:
+                part[region] = rest
     return shared, own
+
+
+def _shared(scopes: Sequence[Values]) -> Values:
+    """The values of one region that all environments have in common."""
+    names: dict[str, None] = {}
+    for values in scopes:
+        names.update(dict.fromkeys(values))
+    shared = {}
+    for name in names:
+        common = _common([values.get(name) for values in scopes])
+        if common is not None:
+            shared[name] = common
+    return shared
+
+
+def _without(values: Values, shared: Values) -> Values:
+    """The values of one region that an environment has beside the shared ones."""
+    own = {}
+    for name, value in values.items():
+        rest = _without_common(value, shared.get(name))
+        if rest is not None:
+            own[name] = rest
+    return own
 
 
 def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
@@ -559,18 +576,16 @@ def _without_common(value: Stored | None, common: Stored | None) -> Stored | Non
 
 def _common(values: Sequence[Stored | None]) -> Stored | None:
     """The value that all are equal to, or the counts by name that all contain; None if there is none."""
-    first, *others = values
-    if all(value == first for value in others):
+    first = values[0]
+    if values.count(first) == len(values):
         return first
-    parts = [value for value in others if isinstance(value, dict)]
-    if not isinstance(first, dict) or len(parts) < len(others):
+    parts = [value for value in values if isinstance(value, dict)]
+    if len(parts) < len(values):
         return None
-    common = set(first.items())
+    common = set(parts[0].items())
     for part in parts:
         common &= part.items()
-    return {
-        key: count for key, count in first.items() if (key, count) in common
-    } or None
+    return dict(common) or None
 
 
 def _table_lines(
@@ -580,40 +595,41 @@ def _table_lines(
     for region in sorted({"", *values, *unstable}):
         if region:
             lines.append(f"[{name}.region.{_key(region)}]")
-        for prefix, part in (("", values), ("unstable.", unstable)):
-            lines += _value_lines(part.get(region, {}), prefix)
+        lines += _value_lines(values.get(region, {}), "")
+        lines += _value_lines(unstable.get(region, {}), "unstable.")
     return lines
 
 
 def _value_lines(values: Values, prefix: str) -> Iterator[str]:
     for metric in ordered(values):
-        value = values[metric.name]
-        if not isinstance(value, dict):
-            yield f"{prefix}{_key(metric.name)} = {_value_text(value)}"
-            continue
-        name = prefix + _key(_BREAKDOWNS.get(metric.name, metric.name))
-        width = sum(len(key) + 4 for key in value)
-        if width <= _WIDE:
+        name = metric.name
+        value = values[name]
+        wide = False
+        if isinstance(value, dict):
+            name = BREAKDOWNS.get(name, name)
+            wide = sum(len(key) + 4 for key in value) > _WIDE
+        name = f"{prefix}{_key(name)}"
+        if isinstance(value, dict) and wide:
+            for key in sorted(value):
+                yield f"{name}.{_key(key)} = {_value_text(value[key])}"
+        else:
             yield f"{name} = {_value_text(value)}"
-            continue
-        for key in sorted(value):
-            yield f"{name}.{_key(key)} = {_value_text(value[key])}"
 
 
 def _value_text(value: Stored) -> str:
     if isinstance(value, Interval):
-        samples = f", samples = {list(value.samples)}" if value.samples else ""
+        samples = ""
+        if value.samples:
+            samples = f", samples = {list(value.samples)}"
         return f"{{ min = {value.min}, median = {value.median}, q3 = {value.q3}, n = {value.n}{samples} }}"
     if isinstance(value, Span):
         if value.min == value.max:
             return str(value.min)
         return f"{{ min = {value.min}, max = {value.max} }}"
     if isinstance(value, dict):
-        inside = ", ".join(
-            f"{_key(name)} = {_value_text(value[name])}" for name in sorted(value)
-        )
-        if inside:
-            return f"{{ {inside} }}"
+        parts = [f"{_key(name)} = {_value_text(value[name])}" for name in sorted(value)]
+        if parts:
+            return f"{{ {', '.join(parts)} }}"
         return "{}"
     if isinstance(value, tuple):
         return str(list(value))

@@ -242,21 +242,16 @@ def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
         elif metric is None or metric.kind is MetricClass.INFO:
             continue
         elif metric.total in DIVIDED:
-            counts = value
-            if not isinstance(value, dict):
-                counts = {part_of(metric): value}
             parts = totals.setdefault(metric.total, {})
-            parts.update(_counted(counts))
+            if isinstance(value, dict):
+                parts.update({part: value[part] for part in value if value[part]})
+            elif value:
+                parts[part_of(metric)] = value
         elif not metric.total:
             if isinstance(value, int | float):
                 value = round(value)
             totals[name] = value
     return totals
-
-
-def _counted(counts: Mapping[str, Value]) -> dict[str, Value]:
-    """Counts by name without those that are 0."""
-    return {name: count for name, count in counts.items() if count}
 
 
 # Values

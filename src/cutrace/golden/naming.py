@@ -65,21 +65,22 @@ def artifact_path(root: Path, nodeid: str) -> Path:
 
 def _fits(parts: list[str], ending: str, folders: int = -1) -> bool:
     """Whether a path is short enough, and none of its folders looks like a file."""
-    if len(parts) > DEEPEST or max(map(len, parts)) > LONGEST:
+    longest = max(len(part) for part in parts)
+    if len(parts) > DEEPEST or longest > LONGEST:
         return False
-    return not any(part.endswith(ending) for part in parts[:folders])
+    return not any(folder.endswith(ending) for folder in parts[:folders])
 
 
 def _hashed(parts: list[str], whole: str, ending: str = "") -> list[str]:
-    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[
-        :_HASH_DIGITS
-    ]
+    data = whole.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(data).hexdigest()
     named = [part for part in parts if part]
     *folders, name = named[-DEEPEST:] or ["_"]
     # A folder must not have the name of a golden file.
     path = [_clean(folder.replace(".toml", "_toml")) for folder in folders]
     shortened = _clean(name)[: LONGEST - _HASH_DIGITS - 1]
-    return [*path, f"{shortened}~{digest}{ending}"]
+    path.append(f"{shortened}~{digest[:_HASH_DIGITS]}{ending}")
+    return path
 
 
 def _clean(text: str) -> str:

@@ -6,10 +6,11 @@ A name is that of a metric (``kernel_launches``, ``peak_memory``) or of a class 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError, did_you_mean
@@ -53,18 +54,18 @@ class Rules:
     strict: bool = False
 
     def gates(self, metric: Metric) -> bool:
-        return not {metric.kind.value, total_of(metric)}.isdisjoint(self.gate)
+        return _names_metric(self.gate, metric)
 
     def ignores(self, metric: Metric) -> bool:
-        return not {metric.kind.value, total_of(metric)}.isdisjoint(self.ignore)
+        return _names_metric(self.ignore, metric)
 
     def without_ignored(self, total: str, value: Any) -> Any:
         """Counts by name without names to ignore; other values unchanged."""
-        patterns = [
-            word.partition(":")[2]
-            for word in self.ignore
-            if word.startswith(f"{total}:")
-        ]
+        patterns = []
+        for word in self.ignore:
+            metric, _, pattern = word.partition(":")
+            if pattern and metric == total:
+                patterns.append(pattern)
         if not patterns or not isinstance(value, dict):
             return value
         ignored = any_matcher(patterns)
@@ -75,20 +76,20 @@ class Rules:
 
     def tolerance_of(self, metric: Metric) -> float:
         """The share by which a metric may exceed its golden value."""
-        default = TIME_TOLERANCE if metric.kind is MetricClass.TIME else 0.0
-        if metric.kind is MetricClass.STATE and metric.unit == "bytes":
-            default = MEMORY_TOLERANCE
-        if metric.hardware:
-            default = metric.tolerance
-        return self.tolerance.get(
-            total_of(metric), self.tolerance.get(metric.kind.value, default)
-        )
+        for name in (total_of(metric), metric.kind.value):
+            if name in self.tolerance:
+                return self.tolerance[name]
+        if metric.kind is MetricClass.TIME:
+            return TIME_TOLERANCE
+        if _is_memory(metric):
+            return MEMORY_TOLERANCE
+        return metric.tolerance
 
     def tolerance_for(self, metric: Metric) -> Tolerance:
         """How much a metric may differ from its golden value. Memory may also be less, and counters of the hardware may
         differ in both directions."""
         share = self.tolerance_of(metric)
-        if metric.kind is MetricClass.STATE and metric.unit == "bytes":
+        if _is_memory(metric):
             return memory_tolerance(share)
         if metric.hardware and share:
             return Tolerance(share, share, metric.floor)
@@ -102,13 +103,21 @@ class Rules:
                 return "range"
             return "exact"
         percent = f"{share * 100:.4g} %"
-        both_ways = metric.kind is MetricClass.TIME or metric.hardware
-        if both_ways:
+        if metric.kind is MetricClass.TIME or metric.hardware:
             return percent
         return f"+{percent}"
 
 
 DEFAULTS = Rules()
+
+
+def _names_metric(names: Collection[str], metric: Metric) -> bool:
+    """Whether names of metrics and classes include a metric."""
+    return metric.kind.value in names or total_of(metric) in names
+
+
+def _is_memory(metric: Metric) -> bool:
+    return metric.kind is MetricClass.STATE and metric.unit == "bytes"
 
 
 def memory_tolerance(share: float) -> Tolerance:
@@ -124,26 +133,26 @@ class Update:
     only: frozenset[str] = frozenset()
 
     def takes(self, metric: Metric) -> bool:
-        return not self.only or not self.only.isdisjoint(
-            {metric.kind.value, total_of(metric)}
-        )
+        return not self.only or _names_metric(self.only, metric)
 
 
 def parse_gate(value: str | Iterable[str]) -> frozenset[str]:
     """Parse metrics and classes such as ``"work,peak_memory"`` or ``["work", "peak_memory"]``; ``"none"`` means none.
     Raises :class:`CutraceError` for unknown names."""
     names = _split(value)
-    if "none" in names and len(names) > 1:
+    if names == ["none"]:
+        return frozenset()
+    if "none" in names:
         raise CutraceError(
             "'none' excludes other names: write either none or the metrics and classes to gate"
         )
-    return frozenset(_target(name) for name in names if name != "none")
+    return frozenset(map(_target, names))
 
 
 def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
     """Parse what to ignore, such as ``"kernels:nccl*, allocations, state"``. Metrics are replaced by their totals.
     Raises :class:`CutraceError` for unknown names."""
-    ignored = []
+    ignored: dict[str, None] = {}
     for name in _split(value):
         first, colon, pattern = name.partition(":")
         if colon and not pattern:
@@ -160,8 +169,8 @@ def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
                 f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels"
             )
         matcher(pattern)  # raises an error for a wrong pattern
-        ignored.append(f"{total}:{pattern}" if colon else total)
-    return tuple(dict.fromkeys(ignored))
+        ignored[f"{total}{colon}{pattern}"] = None
+    return tuple(ignored)
 
 
 def parse_own(patterns: Iterable[str]) -> tuple[str, ...]:
@@ -184,8 +193,10 @@ def shares(
     given: str | Iterable[str] | Mapping[str, object],
 ) -> Iterator[tuple[str, float]]:
     """The names and shares of tolerances. Raises :class:`CutraceError` for other texts."""
+    if isinstance(given, str):
+        given = [given]
     if not isinstance(given, Mapping):
-        given = _assigned([given] if isinstance(given, str) else given)
+        given = _assigned(given)
     for name, value in given.items():
         share = _share(value)
         if share is None:
@@ -224,18 +235,21 @@ def parse_update(value: str | Iterable[str]) -> Update:
     classes to which it is limited. Raises :class:`CutraceError` for others."""
     names = _split(value)
     modes = [mode for mode in MODES if mode in names]
+    only = frozenset(_target(name) for name in names if name not in MODES)
+    if not modes:
+        return Update(only=only)
     if len(modes) > 1:
         raise CutraceError(
             f"{' and '.join(modes)} exclude each other: write one of {', '.join(MODES)}"
         )
-    only = frozenset(_target(name) for name in names if name not in MODES)
-    return Update(modes[0] if modes else "changed", only)
+    return Update(modes[0], only)
 
 
 def parse_counters(value: str | Iterable[str]) -> tuple[str, ...]:
     """Parse hardware counters such as ``"instructions,dram_bytes"`` or ``["sm__inst_executed.sum"]``. Raises
     :class:`CutraceError` for other names."""
-    return tuple(dict.fromkeys(map(_counter, _split(value))))
+    counters = [_counter(name) for name in _split(value)]
+    return tuple(dict.fromkeys(counters))
 
 
 def _counter(name: str) -> str:
@@ -247,12 +261,8 @@ def _counter(name: str) -> str:
             f"{name!r} is not a count: end it with .sum, .min or .max, such as {base}.sum"
         )
     known = [metric.name for metric in METRICS.values() if metric.hardware]
-    hint = did_you_mean(
-        name,
-        known,
-        f"write {', '.join(known)}, or a name from `cutrace metrics list`",
-        most=1,
-    )
+    advice = f"write {', '.join(known)}, or a name from `cutrace metrics list`"
+    hint = did_you_mean(name, known, advice, most=1)
     raise CutraceError(f"there is no hardware counter {name!r}: {hint}")
 
 
@@ -264,16 +274,16 @@ def metric_named(name: str) -> Metric:
         metric = find_metric(full)
         if metric is not None:
             return metric
-    hint = did_you_mean(
-        stem, (*METRICS, *_CLASSES, *MODES), "docs/metrics.md lists them."
-    )
+    known = (*METRICS, *_CLASSES, *MODES)
+    hint = did_you_mean(stem, known, "docs/metrics.md lists them.")
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
 
 def _target(name: str) -> str:
     """The class of this name, or the total of the metric of this name."""
-    if name.strip() in _CLASSES:
-        return name.strip()
+    stem = name.strip()
+    if stem in _CLASSES:
+        return stem
     metric = metric_named(name)
     if metric.kind is MetricClass.INFO:
         raise CutraceError(f"{metric.name} is never compared: name another metric")
@@ -281,35 +291,44 @@ def _target(name: str) -> str:
 
 
 def _split(value: str | Iterable[str]) -> list[str]:
-    texts = [value] if isinstance(value, str) else value
-    words: list[str] = []
-    for text in texts:
-        words.extend(word.strip() for word in str(text).split(","))
-    return [word for word in words if word]
+    if isinstance(value, str):
+        value = [value]
+    words = []
+    for text in value:
+        for word in str(text).split(","):
+            stripped = word.strip()
+            if stripped:
+                words.append(stripped)
+    return words
 
 
 def _assignments(text: str) -> list[str]:
     """Split a text into ``metric=share``, with or without spaces around ``=``."""
     closed = re.sub(r"\s*=\s*", "=", text)
     closed = re.sub(r"\s+%", "%", closed)
-    return [word for word in re.split(r"[,\s]+", closed) if word]
+    return closed.replace(",", " ").split()
 
 
 def _share(value: object) -> float | None:
     """The share of ``0.05``, ``"0.05"`` or ``"5%"``; None for other values."""
-    if isinstance(value, bool):
-        return None
-    share = -1.0
-    match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is not None:
+    if isinstance(value, str):
+        match = _SHARE.fullmatch(value.strip())
+        if match is None:
+            return None
         share = float(match[1])
         if match[2]:
             share /= 100
-    elif isinstance(value, int | float):
+    elif _is_number(value):
         share = float(value)
-    if 0 <= share < float("inf"):
+    else:
+        return None
+    if 0 <= share < math.inf:
         return share
     return None
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _limit(metric: Metric, value: object) -> int | float:
@@ -317,11 +336,7 @@ def _limit(metric: Metric, value: object) -> int | float:
         raise CutraceError(
             f"{metric.name} has counts by name and cannot be limited: limit {metric.total} instead"
         )
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and 0 <= value < float("inf")
-    ):
+    if _is_number(value) and 0 <= value < math.inf:
         return value
     if isinstance(value, str) and metric.unit == "bytes":
         return parse_size(value)

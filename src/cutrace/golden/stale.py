@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def check(
             f"there is no folder of golden files at {root}: name it with --golden-dir"
         )
     ids = frozenset(collected or ())
-    covered = frozenset(split(nodeid)[0] for nodeid in ids)
+    covered = {split(nodeid)[0] for nodeid in ids}
     modules = cache(_module)
     stale: list[Stale] = []
     damaged: list[str] = []
@@ -74,7 +74,9 @@ def check(
             damaged.append(str(error))
             continue
         count += len(golden.tests)
-        listed = ids if golden.path in covered else None
+        listed = None
+        if golden.path in covered:
+            listed = ids
         expected = golden_path(root, joined(golden.path, ""))
         elsewhere = ""
         if path != expected and expected.is_file():
@@ -94,11 +96,10 @@ def prune(stale: Iterable[Stale], root: Path) -> None:
         gone.setdefault(one.path, set()).add(split(one.nodeid)[1])
     for path, names in gone.items():
         golden = read(path)
-        left = {
-            test: entry for test, entry in golden.tests.items() if test not in names
-        }
-        if left:
-            write(replace(golden, tests=left), path)
+        for test in names:
+            golden.tests.pop(test, None)
+        if golden.tests:
+            write(golden, path)
             continue
         path.unlink(missing_ok=True)
         for folder in path.parents:
@@ -212,10 +213,8 @@ class _Scope:
 
     def _decorated(self, name: str) -> bool:
         """Whether a decorator may have made this name from another: ``TestAdd_param_0`` from ``TestAdd``."""
-        return any(
-            name.startswith(known) and _makers(node)
-            for known, node in self.names.items()
-        )
+        nodes = self.names.items()
+        return any(name.startswith(known) and _makers(node) for known, node in nodes)
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
@@ -246,11 +245,8 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for node in body:
         yield node
         if not isinstance(node, _DEFINITIONS):
-            branches = [
-                part
-                for part in ast.iter_child_nodes(node)
-                if isinstance(part, _BRANCHES)
-            ]
+            parts = ast.iter_child_nodes(node)
+            branches = [part for part in parts if isinstance(part, _BRANCHES)]
             yield from _statements(branches)
 
 

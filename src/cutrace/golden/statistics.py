@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import quantiles
 
 from .model import Interval, Verdict
@@ -27,12 +28,15 @@ _COUNTABLE = 25
 def interval(samples: Sequence[int | float]) -> Interval:
     """The interval of one or more times (ns)."""
     times = tuple(map(round, samples))
+    count = len(times)
     least = min(times)
-    if len(times) == 1:
+    if count == 1:
         return Interval(least, least, least, 1)
     _, median, q3 = quantiles(times, method="inclusive")
-    kept = times if len(times) >= ENOUGH else ()
-    return Interval(least, round(median), round(q3), len(times), kept)
+    summary = Interval(least, round(median), round(q3), count)
+    if count < ENOUGH:
+        return summary
+    return replace(summary, samples=times)
 
 
 def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
@@ -59,16 +63,22 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
     Exact for up to 25 values each without ties, else by the normal approximation, corrected for ties and continuity.
     Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", 1947.
     """
-    pairs = len(a) * len(b)
-    u = sum((x > y) + (x == y) / 2 for x in a for y in b)
+    n = len(a)
+    m = len(b)
+    pairs = n * m
+    u = 0.0
+    for x in a:
+        less = sum(y < x for y in b)
+        equal = sum(y == x for y in b)
+        u += less + equal / 2
     extreme = max(u, pairs - u)
-    ties = [count for count in Counter((*a, *b)).values() if count > 1]
-    if not ties and max(len(a), len(b)) <= _COUNTABLE:
-        ways = _ways(len(a), len(b))
+    frequencies = Counter((*a, *b))
+    total = n + m
+    if len(frequencies) == total and max(n, m) <= _COUNTABLE:
+        ways = _ways(n, m)
         as_extreme = sum(ways[math.ceil(extreme) :])
         return min(1.0, 2 * as_extreme / sum(ways))
-    total = len(a) + len(b)
-    tied = sum(count**3 - count for count in ties)
+    tied = sum(count**3 - count for count in frequencies.values())
     spread = total + 1 - tied / (total * (total - 1))
     if spread <= 0:
         return 1.0
@@ -80,10 +90,12 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
 def _ways(n: int, m: int) -> list[int]:
     """The numbers of orders of n and m distinct values for which U is 0, 1, ..., n * m: the coefficients of a Gaussian
     binomial."""
-    ways = [1] + [0] * (n * m)
+    most = n * m
+    ways = [0] * (most + 1)
+    ways[0] = 1
     for i in range(1, n + 1):
-        for at in range(n * m, m + i - 1, -1):
+        for at in range(most, m + i - 1, -1):
             ways[at] -= ways[at - m - i]
-        for at in range(i, n * m + 1):
+        for at in range(i, most + 1):
             ways[at] += ways[at - i]
     return ways

@@ -81,35 +81,41 @@ def _compare_states(
 ) -> ValueResult:
     """Compare a state with the expected value or range."""
     most = amount(expected) or 0
-    least = expected.min if isinstance(expected, Span) else most
+    least = most
+    if isinstance(expected, Span):
+        least = expected.min
     value = amount(measured) or 0
     if value > most + tolerance.room_above(most):
         return ValueResult(Verdict.WORSE)
-    if value < least - tolerance.room_below(most):
-        # Fewer frees may be a leak, so they are worse.
-        return ValueResult(
-            Verdict.WORSE if metric.name.endswith("frees") else Verdict.BETTER
-        )
-    return _SAME
+    if value >= least - tolerance.room_below(most):
+        return _SAME
+    if metric.name.endswith("frees"):
+        return ValueResult(Verdict.WORSE)  # fewer frees may be a leak
+    return ValueResult(Verdict.BETTER)
 
 
 def _compare_parts(
     metric: Metric, expected: Parts, measured: Any, tolerance: Tolerance
 ) -> ValueResult:
     """Compare counts by name. A tolerance applies to their sum."""
-    parts = measured if isinstance(measured, Mapping) else {}
+    parts: Mapping[str, Count] = {}
+    if isinstance(measured, Mapping):
+        parts = measured
     detail = changed_parts(expected, parts, metric.unit)
     if not detail:
         return _SAME
-    before = amount(expected) or 0
-    now = amount(parts) or 0
     if tolerance.above:
+        before = amount(expected) or 0
+        now = amount(parts) or 0
         if now < before:
             return ValueResult(Verdict.BETTER, detail)
-        within = now <= before * (1 + tolerance.above)
-        return ValueResult(Verdict.SAME if within else Verdict.CHANGED, detail)
-    more = any(is_more(expected.get(name, 0), count) for name, count in parts.items())
-    return ValueResult(Verdict.CHANGED if more else Verdict.BETTER, detail)
+        if now <= before * (1 + tolerance.above):
+            return ValueResult(Verdict.SAME, detail)
+        return ValueResult(Verdict.CHANGED, detail)
+    for name, count in parts.items():
+        if is_more(expected.get(name, 0), count):
+            return ValueResult(Verdict.CHANGED, detail)
+    return ValueResult(Verdict.BETTER, detail)
 
 
 def _compare_counts(expected: Count, count: int, tolerance: Tolerance) -> ValueResult:
@@ -128,10 +134,11 @@ def is_more(expected: Count, measured: Count, share: float = 0.0) -> bool:
     """Whether a count is more than expected by more than this share. Without a share, a count between two alternatives
     is more than the lower one."""
     accepted = alternatives(expected)
+    most = max(accepted)
     count = amount(measured) or 0
-    if count > max(accepted) * (1 + share):
+    if count > most * (1 + share):
         return True
-    return not share and min(accepted) < count < max(accepted)
+    return not share and min(accepted) < count < most
 
 
 def changed_parts(
@@ -160,8 +167,10 @@ def changed_parts(
 def _change(name: str, before: int, now: int, unit: str) -> str:
     if unit == "bytes":
         return f"{name} {format_size(before)} -> {format_size(now)}"
+    text = f"+ {name}"
+    if now < before:
+        text = f"- {name}"
     by = abs(now - before)
-    text = f"- {name}" if now < before else f"+ {name}"
     if by > 1:
         text += f" x{by}"
     if now == 0:
