@@ -24,7 +24,7 @@ from ...analysis.statistics.kernels import CUDA_GPU_KERN_SUM
 from ...analysis.statistics.memory import MEMORY_LEVELS, MEMORY_SUM, MemoryLevels
 from ...analysis.statistics.nvtx import RANGE_SHARES
 from ...analysis.statistics.paths import PATHS
-from ...analysis.statistics.streams import IDLE_SUM, STREAMS
+from ...analysis.statistics.streams import IDLE_SUM, STREAMS, StreamUse
 from ...analysis.tables import Column
 from ...reports.html import data_script, escaped, figures, page, section
 from ...reports.tables import cell
@@ -44,6 +44,13 @@ SHOWN: tuple[StatsCollection[Any], ...] = (
     *CUDA_GPU_MEM_TIME_SUM.collections,
     *MEMORY_SUM.collections,
 )
+# The tables whose rows the head of the page counts, with the noun of a row.
+_COUNTED = {
+    "kernels": "kernel",
+    "memcpys": "copy",
+    "api_calls": "API call",
+    "nvtx_ranges": "NVTX range",
+}
 # The most streams, rows of a table, and frames that are shown.
 _LANES = 40
 _ROWS = 50
@@ -69,27 +76,28 @@ def html(
     of the flame graph of an earlier trace and its name, the flame graph shows what changed."""
     view = View(trace, collected)
     flame = frames(collected[PATHS])
-    earlier = before[0] if before else None
-    shown = [
+    flame_title = "GPU time by range"
+    earlier: Frame | None = None
+    if before:
+        earlier, earlier_name = before
+        flame_title += f", compared with {earlier_name}"
+    covered = coverage(collected[RANGE_SHARES])
+    sections = [
         section("Timeline", _timeline(view)),
-        section(
-            f"GPU time by range{f', compared with {before[1]}' if before else ''}",
-            flame_section(earlier, coverage(collected[RANGE_SHARES])),
-        ),
-        *(_report(view, one) for one in _TABLES),
+        section(flame_title, flame_section(earlier, covered)),
+        *(_report(view, statistic) for statistic in _TABLES),
         _idle(view),
         _report(view, MEMORY_SUM),
     ]
-    notes = (
-        f"<p class=note>{escaped(sentence)}</p>"
-        for sentence in dict.fromkeys(trace.quality.sentences())
-    )
+    about = escaped(" · ".join(_about(trace)))
+    for sentence in dict.fromkeys(trace.quality.sentences()):
+        about += f"<p class=note>{escaped(sentence)}</p>"
     return page(
         "view",
         name,
         folder=_FOLDER,
-        about=escaped(" · ".join(_about(trace))) + "".join(notes),
-        main="\n".join(filter(None, shown)),
+        about=about,
+        main="\n".join(filter(None, sections)),
         data=data_script("frames", flame_data(flame, earlier)),
     )
 
@@ -97,7 +105,10 @@ def html(
 def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None) -> str:
     """A page with nothing but a flame graph. ``covered`` says how much of the GPU time has a range."""
     about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
-    title = "GPU time by range" if by == "range" else "GPU time by Python stack"
+    if by == "range":
+        title = "GPU time by range"
+    else:
+        title = "GPU time by Python stack"
     main = section(title, flame_section(None, covered))
     data = data_script("frames", flame_data(flame))
     return page(
@@ -120,20 +131,12 @@ def _about(trace: Trace) -> Iterator[str]:
         yield count_of(len(trace.processes), "process")
     else:
         yield from (f"{process.name} ({process.pid})" for process in trace.processes)
-    yield from dict.fromkeys(
-        trace.strings[number] for number in trace.devices["name"].tolist()
-    )
-    tables = {
-        "kernels": "kernel",
-        "memcpys": "copy",
-        "api_calls": "API call",
-        "nvtx_ranges": "NVTX range",
-    }
-    yield from (
-        count_of(rows, noun)
-        for table, noun in tables.items()
-        if (rows := trace.count(table))
-    )
+    gpus = trace.devices["name"].tolist()
+    yield from dict.fromkeys(trace.strings[number] for number in gpus)
+    for table, noun in _COUNTED.items():
+        rows = trace.count(table)
+        if rows:
+            yield count_of(rows, noun)
 
 
 # Time
@@ -142,33 +145,33 @@ def _about(trace: Trace) -> Iterator[str]:
 def _timeline(view: View) -> str:
     """The busy share of each GPU and of its busiest streams, and the memory that is held."""
     uses = view.collected[BUSY]
-    if not uses and not view.collected[MEMORY_LEVELS]:
+    memories = view.collected[MEMORY_LEVELS]
+    if not uses and not memories:
         return ""
-    streams = sorted(
-        (use for use in uses if use.stream), key=lambda use: -sum(use.parts)
-    )[:_LANES]
+    gpus = []
+    streams = []
+    for use in uses:
+        if use.stream is None:
+            gpus.append(use)
+        else:
+            streams.append(use)
+    streams.sort(key=lambda use: sum(use.parts), reverse=True)
     lanes = []
-    for gpu in (use for use in uses if use.stream is None):
+    for gpu in gpus:
         lanes.append(_busy_lane(view, gpu))
-        lanes += [
-            _busy_lane(view, u)
-            for u in streams
-            if (u.process, u.device) == (gpu.process, gpu.device)
-        ]
-    lanes += [
-        _memory_lane(view, levels)
-        for levels in view.collected[MEMORY_LEVELS]
-        if max(levels.highest) > 0
-    ]
+        for use in streams[:_LANES]:
+            of_this_gpu = use.process == gpu.process and use.device == gpu.device
+            if of_this_gpu:
+                lanes.append(_busy_lane(view, use))
+    lanes += [_memory_lane(view, one) for one in memories if max(one.highest) > 0]
     first, last = work_span(view.trace)
     lanes.append(
         f"<div class=lane><div class=axis><span>0</span><span>{duration(last - first)}</span></div></div>"
     )
-    left = sum(use.stream is not None for use in uses) - len(streams)
-    if left:
+    note = ""
+    left = len(streams) - _LANES
+    if left > 0:
         note = f"<p class=note>{count_of(left, 'stream')} with less work not shown.</p>"
-    else:
-        note = ""
     return f"<div class=lanes>{''.join(lanes)}</div>{note}"
 
 
@@ -176,36 +179,39 @@ def _busy_lane(view: View, use: BusyUse) -> str:
     first, last = work_span(view.trace)
     total = sum(use.parts)
     span = max(last - first, 1)
-    label = view.gpu(use.process, use.device)
     if use.stream:
         label = f"stream {view.stream(use.process, use.stream)}"
-    elif _several(view):
-        label = f"{label}, {view.process(use.process)}"
-    edges = [min(at * use.width / span, 1) for at in range(len(use.parts) + 1)]
-    shares = [part / use.width for part in use.parts]
-    return _lane(
-        label,
-        _share(total / span),
-        _steps("busy", edges, shares),
-        part=use.stream is not None,
-    )
+    else:
+        label = view.gpu(use.process, use.device) + _of_process(view, use.process)
+    edges = [0.0]
+    shares = []
+    for at, busy in enumerate(use.parts, 1):
+        edges.append(min(at * use.width / span, 1))
+        shares.append(busy / use.width)
+    picture = _steps("busy", edges, shares)
+    return _lane(label, _share(total / span), picture, part=use.stream is not None)
 
 
 def _memory_lane(view: View, levels: MemoryLevels) -> str:
     first, last = work_span(view.trace)
     span = max(last - first, 1)
     most = max(levels.highest)
-    edges = [min((time - first) / span, 1) for time in levels.times]
+    edges = []
+    shares = []
+    for time, level in zip(levels.times, levels.highest, strict=True):
+        edges.append(min((time - first) / span, 1))
+        shares.append(max(level, 0) / most)
     label = f"{levels.memory} memory, {view.gpu(levels.process, levels.device)}"
-    picture = _steps(
-        "memory", [*edges, 1], [max(level, 0) / most for level in levels.highest]
-    )
-    return _lane(label, size(most), picture)
+    return _lane(label, size(most), _steps("memory", [*edges, 1], shares))
 
 
 def _lane(label: str, value: str, picture: str, *, part: bool = False) -> str:
+    classes = "lane"
+    if part:
+        classes = "lane part"
+    name = escaped(label)
     return (
-        f'<div class="lane{" part" * part}"><span class=label title="{escaped(label)}">{escaped(label)}</span>'
+        f'<div class="{classes}"><span class=label title="{name}">{name}</span>'
         f"{picture}<span class=value>{escaped(value)}</span></div>\n"
     )
 
@@ -215,7 +221,9 @@ def _steps(name: str, edges: Sequence[float], shares: Sequence[float]) -> str:
     path = ["M0 24"]
     level = 0.0
     for end, share in zip(edges[1:], shares, strict=True):
-        height = max(_HEIGHT * min(share, 1), 0.8) if share > 0 else 0
+        height = 0.0
+        if share > 0:
+            height = max(_HEIGHT * min(share, 1), 0.8)
         if height != level:
             path.append(f"V{_HEIGHT - height:.4g}")
             level = height
@@ -227,6 +235,13 @@ def _steps(name: str, edges: Sequence[float], shares: Sequence[float]) -> str:
 
 def _svg(content: str) -> str:
     return f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{content}</svg>'
+
+
+def _of_process(view: View, process: int) -> str:
+    """The process of a lane as the end of its label, if several processes used GPUs."""
+    if _several(view):
+        return f", {view.process(process)}"
+    return ""
 
 
 def _several(view: View) -> bool:
@@ -244,78 +259,70 @@ def _share(share: float) -> str:
 def _report(view: View, statistic: Statistic, picture: str = "") -> str:
     """A report as a table, with ``picture`` above. Columns that may be omitted are, but for the process if needed."""
     made = statistic.table(view)
-    needed = "process" if _several(view) else ""
-    chosen = [
-        at
-        for at, column in enumerate(made.columns)
-        if not column.spare or column.name == needed
-    ]
+    needed = ""
+    if _several(view):
+        needed = "process"
+    chosen = []
+    for at, column in enumerate(made.columns):
+        if not column.spare or column.name == needed:
+            chosen.append(at)
     columns = tuple(made.columns[at] for at in chosen)
     rows = [tuple(row[at] for at in chosen) for row in made.rows]
+    shown = replace(made, columns=columns, rows=rows)
     more = f"and {{:,}} more: cutrace stats --report {statistic.name} shows all"
-    return section(
-        made.title,
-        picture + figures(replace(made, columns=columns, rows=rows), _ROWS, more),
-    )
+    return section(made.title, picture + figures(shown, _ROWS, more))
 
 
 def _idle(view: View) -> str:
     """The shares of the time of each stream in which it was busy, or idle for each reason, and the same as a table."""
-    lanes = []
-    for use in sorted(view.collected[STREAMS], key=lambda use: -use.busy)[:_LANES]:
-        span = max(use.last - use.first, 1)
-        parts = [
-            ("busy", use.busy),
-            *(
-                (reason, getattr(use.idle, reason))
-                for reason in _REASONS
-                if reason != "busy"
-            ),
-        ]
-        at = 0.0
-        bars = []
-        for name, ns in parts:
-            wide = 1000 * ns / span
-            bars.append(
-                f'<rect class={name} x="{at:.5g}" width="{wide:.5g}" height="{_HEIGHT}"/>'
-                if ns
-                else ""
-            )
-            at += wide
-        label = f"stream {view.stream(use.process, use.stream)}"
-        if _several(view):
-            label = f"{label}, {view.process(use.process)}"
-        lanes.append(_lane(label, _share(use.busy / span), _svg("".join(bars))))
-    if not lanes:
+    uses = sorted(view.collected[STREAMS], key=lambda use: use.busy, reverse=True)
+    if not uses:
         return ""
+    lanes = [_idle_lane(view, use) for use in uses[:_LANES]]
     legend = "".join(
         f'<span><svg viewBox="0 0 1 1" aria-hidden="true"><rect class={name} width="1" height="1"/></svg>{words}</span>'
         for name, words in _REASONS.items()
     )
-    return _report(
-        view,
-        IDLE_SUM,
-        f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n",
+    picture = (
+        f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n"
     )
+    return _report(view, IDLE_SUM, picture)
 
 
 # The flame graph
 
 
+def _idle_lane(view: View, use: StreamUse) -> str:
+    span = max(use.last - use.first, 1)
+    bars = ""
+    left = 0.0
+    for reason in _REASONS:
+        if reason == "busy":
+            ns = use.busy
+        else:
+            ns = getattr(use.idle, reason)
+        wide = 1000 * ns / span
+        if ns:
+            bars += f'<rect class={reason} x="{left:.5g}" width="{wide:.5g}" height="{_HEIGHT}"/>'
+        left += wide
+    label = f"stream {view.stream(use.process, use.stream)}"
+    label += _of_process(view, use.process)
+    return _lane(label, _share(use.busy / span), _svg(bars))
+
+
 def flame_section(before: Frame | None, covered: str | None = None) -> str:
     """The place of the flame graph, which the script of the page draws from the element ``frames``. ``covered`` says
     how much of the GPU time has a range."""
-    widths = [("gpu", "GPU time"), ("cpu", "CPU time")] + [
-        ("before", "GPU time before")
-    ] * (before is not None)
-    buttons = "".join(
-        f'<button type=button data-width="{key}" aria-pressed={"false" if at else "true"}>{words}</button>'
-        for at, (key, words) in enumerate(widths)
-    )
+    widths = {"gpu": "GPU time", "cpu": "CPU time"}
+    colours = ""
     if before:
+        widths["before"] = "GPU time before"
         colours = "Red frames take more GPU time than before, blue ones less. "
-    else:
-        colours = ""
+    buttons = ""
+    pressed = "true"  # the first width is chosen at the start
+    for key, words in widths.items():
+        buttons += f'<button type=button data-width="{key}" aria-pressed={pressed}>{words}</button>'
+        pressed = "false"
     note = ""
     if covered:
         note = f"<p class=note>{escaped(covered)}</p>\n"
@@ -332,20 +339,22 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
     """The largest frames as JSON values: ``names``, and a flat list of numbers for each frame in ``frames``, parents
     first: depth, name, kind, GPU time (ns), operations, CPU time (ns), and with ``before`` these three there."""
     both = _merged(flame, before)
-    measures = [0, 2] if before is None else [0, 2, 3, 5]
-    whole = [max(both[0][3][at], 1) for at in measures]
-    weights = [
-        max(use[at] / total for at, total in zip(measures, whole, strict=True))
-        for _, _, _, use in both
-    ]
+    # GPU time and CPU time, now and before.
+    measures = [0, 2]
+    if before is not None:
+        measures = [0, 2, 3, 5]
+    root_figures = both[0][3]
+    wholes = {at: max(root_figures[at], 1) for at in measures}
+    weights = [max(use[at] / whole for at, whole in wholes.items()) for *_, use in both]
     # A frame is never larger than the one around it, and comes after it: so its parent is kept too.
     order = sorted(range(len(both)), key=lambda number: -weights[number])
     kept = sorted(order[:_FRAMES])
     names: dict[str, int] = {}
-    listed = [
-        [depth, names.setdefault(name, len(names)), _KINDS.index(kind), *use]
-        for depth, name, kind, use in (both[number] for number in kept)
-    ]
+    listed = []
+    for number in kept:
+        depth, name, kind, use = both[number]
+        name_index = names.setdefault(name, len(names))
+        listed.append([depth, name_index, _KINDS.index(kind), *use])
     return {
         "names": list(names),
         "frames": listed,
@@ -364,13 +373,15 @@ def _merged(
         depth, now, then = stack.pop()
         one = now or then
         assert one
-        out.append(
-            (depth, one.name, one.kind, [*_use(now), *(_use(then) if before else ())])
-        )
-        children = [frame.children if frame else {} for frame in (now, then)]
+        use = [*_use(now)]
+        if before:
+            use += _use(then)
+        out.append((depth, one.name, one.kind, use))
+        children_now = now.children if now else {}
+        children_then = then.children if then else {}
         pairs = [
-            (children[0].get(key), children[1].get(key))
-            for key in dict.fromkeys([*children[0], *children[1]])
+            (children_now.get(key), children_then.get(key))
+            for key in children_now | children_then
         ]
         pairs.sort(key=lambda pair: max(map(_weight, pair)))
         stack += [(depth + 1, *pair) for pair in pairs]
