@@ -6,7 +6,7 @@ out by name. :mod:`.nsys_events` maps the tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
 
@@ -19,7 +19,7 @@ from ...importers.tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from ...importers.tables_sqlite import MAGIC, SqliteTables, tables_of
 from ...runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
-from .reading import Reading, Target
+from .reading import Reading, Target, value_or
 from .schema import THREAD_BITS, THREADS
 
 # Every export has one of these tables, and no other database has.
@@ -42,8 +42,6 @@ _EVENTS = frozenset(
 
 # The earliest valid time (ns; 73 years before the begin of the session).
 _FLOOR = -(2**61)
-# Columns with the begin and the end of the rows of a table that is left out.
-_SPANS = (("start", "end"), ("startedAt", "endedAt"))
 
 
 class NsysSqlite:
@@ -117,15 +115,14 @@ class NsysReading(Reading):
     def batches(
         self, name: str, columns: dict[str, Kind]
     ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
-        owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
+        owner = "globalPid"
+        if "globalTid" in self.tables.names[name]:
+            owner = "globalTid"
         read = 0
         for batch in self.tables.batches(name, columns | {owner: "integer"}):
-            ids = np.where(
-                batch.known(owner),
-                batch[owner] >> THREAD_BITS << THREAD_BITS,
-                self._default,
-            )
-            for key, part, at in batch.apart(ids):
+            keys = value_or(batch, owner, self._default)
+            keys = keys >> THREAD_BITS << THREAD_BITS
+            for key, part, at in batch.apart(keys):
                 yield self.target(key), part, at + read
             read += batch.rows
         self.missing(name, read)
@@ -140,8 +137,13 @@ class NsysReading(Reading):
         return self.targets[key]
 
     def _begun(self, key: int) -> Writer:
-        pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
-        info = nsys_target.info(self) | ({"executable": path} if path else {})
+        pid = key >> THREAD_BITS & THREADS
+        path = ""
+        if key in self.processes:
+            pid, path = self.processes[key]
+        info = nsys_target.info(self)
+        if path:
+            info["executable"] = path
         return self.out.process(
             key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info
         )
@@ -149,12 +151,10 @@ class NsysReading(Reading):
     @cached_property
     def function_names(self) -> Texts:
         """The texts as names of functions: without the version suffix of nsys."""
-        return Texts(
-            {
-                number: nsys_events.without_version(text)
-                for number, text in self.texts.items()
-            }
-        )
+        names = Texts()
+        for number, text in self.texts.items():
+            names[number] = nsys_events.without_version(text)
+        return names
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
         return ids & THREADS
@@ -169,23 +169,20 @@ class NsysReading(Reading):
             "name": "text",
         }
         for row in rows(self.tables, "PROCESSES", columns):
-            match row:
-                case {"globalPid": int(key), "pid": pid, "name": name}:
-                    if isinstance(pid, int):
-                        number = pid
-                    else:
-                        number = key >> THREAD_BITS & THREADS
-                    key = key >> THREAD_BITS << THREAD_BITS
-                    processes[key] = number & 0xFFFFFFFF, str(name or "")
+            key = row["globalPid"]
+            if not isinstance(key, int):
+                continue
+            pid = row["pid"]
+            if not isinstance(pid, int):
+                pid = key >> THREAD_BITS & THREADS
+            key = key >> THREAD_BITS << THREAD_BITS
+            processes[key] = pid & 0xFFFFFFFF, str(row["name"] or "")
         return processes
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        return {
-            name: value
-            for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
-            for name, value in nsys_target.named(self.tables, table).items()
-        }
+        older = nsys_target.named(self.tables, "META_DATA_EXPORT")
+        return older | nsys_target.named(self.tables, "EXPORT_META_DATA")
 
     @cached_property
     def offset(self) -> int:
@@ -193,9 +190,11 @@ class NsysReading(Reading):
         some events are earlier. It is a whole number of seconds, so that times stay recognizable."""
         least = 1
         for name, columns in self.tables.names.items():
-            time = nsys_events.time_column(name, columns)
-            first = self.tables.least(name, time, _FLOOR) if time else None
-            least = least if first is None else min(least, first)
+            column = nsys_events.time_column(name, columns)
+            if column:
+                first = self.tables.least(name, column, _FLOOR)
+                if first is not None:
+                    least = min(least, first)
         return -(-(1 - least) // 10**9) * 10**9
 
     @property
@@ -208,31 +207,30 @@ class NsysReading(Reading):
         if name in nsys_target.READ:
             return  # accounted for where it is read
         what, why = nsys_events.leftover(name)
-        columns = self.tables.names[name]
-        start, end = next(
-            (pair for pair in _SPANS if set(pair) <= set(columns)), ("", "")
-        )
-        count = self.tables.count(name) or 0 if not start else 0
+        span = _span_columns(self.tables.names[name])
+        if not span:
+            self.out.left(what, self.tables.count(name) or 0, 0, why)
+            return
+        start, end = span
+        count = 0
         duration = 0
-        for batch in (
-            self.tables.batches(name, {start: "integer", end: "integer"})
-            if start
-            else ()
-        ):
+        for batch in self.tables.batches(name, {start: "integer", end: "integer"}):
             starts = batch[start]
             ends = batch[end]
-            known = (
-                batch.known(start)
-                & batch.known(end)
-                & (ends >= starts)
-                & (starts > _FLOOR)
-                & (ends < -_FLOOR)
-            )
+            known = batch.known(start) & batch.known(end) & (ends >= starts)
+            known &= (starts > _FLOOR) & (ends < -_FLOOR)
             duration += sum((ends - starts)[known].tolist())
             count += batch.rows
         self.out.left(what, count, duration, why)
-        if start:
-            self.missing(name, count)
+        self.missing(name, count)
+
+
+def _span_columns(columns: Sequence[str]) -> tuple[str, str] | None:
+    """The columns with the begin and the end of the rows of a table that is left out."""
+    for start, end in (("start", "end"), ("startedAt", "endedAt")):
+        if start in columns and end in columns:
+            return start, end
+    return None
 
 
 def _beside(path: Path, out: Import) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +19,8 @@ from ...importers.row_builder import Rows, arguments
 from ...importers.tables import ColumnBatch, Kind, rows
 from . import schema as nsys
 from .nsys_target import device_ordinals
-from .reading import Fill, Mapping, Target
-from .schema import NOTHING, SqlColumn, SqlTable, declare
+from .reading import Fill, Mapping, Target, map_distinct, value_or
+from .schema import NOTHING, SqlColumn, declare
 
 if TYPE_CHECKING:
     from .nsys import NsysReading
@@ -43,10 +44,9 @@ def without_version(name: str) -> str:
 
 def _has_text(reading: NsysReading, batch: ColumnBatch, column: str) -> np.ndarray:
     """Whether each id of a column is that of a string in the file."""
-    ids, inverse = np.unique(batch[column], return_inverse=True)
-    known = np.array([bool(reading.texts[number]) for number in ids.tolist()], bool)
-    has_text: np.ndarray = batch.known(column) & known[inverse.reshape(-1)]
-    return has_text
+    texts = reading.texts
+    has_text = map_distinct(batch[column], lambda number: bool(texts[number]), bool)
+    return batch.known(column) & has_text
 
 
 def _kernels(reading: NsysReading, target: Target, made: Rows) -> None:
@@ -58,45 +58,37 @@ def _kernels(reading: NsysReading, target: Target, made: Rows) -> None:
     launch.rows["name"] = target.strings[names]
     launch.rows["launch_type"] = np.clip(batch["launchType"] - 1, 0, 2)
     percent = batch["sharedMemoryRequestedPercentage"]
-    asked = (
-        batch.known("sharedMemoryRequestedPercentage")
-        & (percent >= 0)
-        & (percent <= 100)
-    )
+    asked = batch.known("sharedMemoryRequestedPercentage")
+    asked &= (percent >= 0) & (percent <= 100)
     launch.rows["carveout"] = np.where(asked, percent, 255)
 
 
 def _copies(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
-    for name, column in (
-        ("source_device", "srcDeviceId"),
-        ("destination_device", "dstDeviceId"),
-    ):
-        made.rows[name] = np.where(
-            batch.known(column), made.rows[name], made.rows["device"]
-        )
-    peer = np.where(
-        batch["srcContextId"] == batch["contextId"],
-        batch["dstContextId"],
-        batch["srcContextId"],
-    )
+    rows = made.rows
+    own = rows["device"]
+    from_known = batch.known("srcDeviceId")
+    to_known = batch.known("dstDeviceId")
+    rows["source_device"] = np.where(from_known, rows["source_device"], own)
+    rows["destination_device"] = np.where(to_known, rows["destination_device"], own)
+    source = batch["srcContextId"]
+    destination = batch["dstContextId"]
+    peer = np.where(source == batch["contextId"], destination, source)
     made.set("peer_context", np.where(batch["copyKind"] == 10, peer, 0))
 
 
 def _migrations(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     kinds = batch["copyKind"]
-    made.rows["kind"] = np.select(
-        [kinds == kind for kind in nsys.MIGRATION_KINDS],
-        list(nsys.MIGRATION_KINDS.values()),
-    )
+    of_kind = [kinds == kind for kind in nsys.MIGRATION_KINDS]
+    made.rows["kind"] = np.select(of_kind, list(nsys.MIGRATION_KINDS.values()))
     # nsys leaves out the ends of a migration: one is the device, the other the host.
     for name, column, host_kind in (
         ("source_device", "srcDeviceId", 11),
         ("destination_device", "dstDeviceId", 12),
     ):
         default = np.where(kinds == host_kind, np.int64(NOTHING), batch["deviceId"])
-        made.set(name, np.where(batch.known(column), batch[column], default))
+        made.set(name, value_or(batch, column, default))
 
 
 def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
@@ -104,34 +96,31 @@ def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
     ids determine the kind."""
     batch = made.batch
     made.check("syncType")
-    of_stream = batch.known("streamId") & (batch["streamId"] & NOTHING != NOTHING)
-    of_event = batch.known("eventId") & (batch["eventId"] & NOTHING != NOTHING)
+    stream_known = batch.known("streamId")
+    event_known = batch.known("eventId")
+    of_stream = stream_known & (batch["streamId"] & NOTHING != NOTHING)
+    of_event = event_known & (batch["eventId"] & NOTHING != NOTHING)
     kind = batch["syncType"]
-    both = batch.known("streamId") & batch.known("eventId")
     fits = np.select(
         [kind == 1, kind == 2, kind == 3],
         [of_event, of_event & of_stream, of_stream & ~of_event],
         ~of_stream & ~of_event,
     )
     by_ids = np.select([of_stream & of_event, of_event, of_stream], [2, 1, 3], 4)
-    made.set("type", np.where(both & ~fits, by_ids, kind))
+    wrong = stream_known & event_known & ~fits
+    made.set("type", np.where(wrong, by_ids, kind))
 
 
 def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
+    def of_runtime(name: int) -> bool:
+        return reading.texts[name].lstrip("_").startswith("cuda")
+
     batch = made.batch
     function = made.of("function").rows
     made.check("nameId")
     # Classes 0 and 1 are the runtime and the driver; for other classes the name decides.
-    name_ids, inverse = np.unique(batch["nameId"], return_inverse=True)
-    runtime = np.array(
-        [
-            reading.texts[number].lstrip("_").startswith("cuda")
-            for number in name_ids.tolist()
-        ],
-        bool,
-    )
-    classes = np.where(batch.known("eventClass"), batch["eventClass"], -1)
-    by_name = np.where(runtime, 2, 1)[inverse.reshape(-1)]
+    classes = value_or(batch, "eventClass", -1)
+    by_name = np.where(map_distinct(batch["nameId"], of_runtime, bool), 2, 1)
     function["domain"] = np.select([classes == 0, classes == 1], [2, 1], by_name)
     function["name"] = target.functions[batch["nameId"]]
     function[~batch.known("nameId")] = np.zeros(1, function.dtype)
@@ -146,78 +135,82 @@ def _gpu_slices(name: str) -> Fill:
 
 def _allocations(reading: NsysReading, target: Target, made: Rows) -> None:
     made.check("localMemoryPoolAddress")
-    local, imported = (
-        made.batch[f"{which}MemoryPoolAddress"] for which in ("local", "imported")
-    )
+    local = made.batch["localMemoryPoolAddress"]
+    imported = made.batch["importedMemoryPoolAddress"]
     made.rows["pool_type"] = np.select([local != 0, imported != 0], [1, 2])
     made.rows["pool"] = np.where(local != 0, local, imported).astype(np.uint64)
 
 
 def _cpu_faults(reading: NsysReading, target: Target, made: Rows) -> None:
-    made.rows["end"], made.rows["kind"], made.rows["value"] = made.rows["start"], 3, 1
+    made.rows["end"] = made.rows["start"]
+    made.rows["kind"] = 3
+    made.rows["value"] = 1
     made.rows["source_device"] = NOTHING
 
 
 def _gpu_faults(reading: NsysReading, target: Target, made: Rows) -> None:
-    made.rows["destination_device"], made.rows["kind"] = made.rows["source_device"], 4
+    made.rows["destination_device"] = made.rows["source_device"]
+    made.rows["kind"] = 4
 
 
 def _overheads(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     made.check("overheadType", "overheadKind")
-    kinds = nsys.overhead_kinds(batch["overheadType"])
-    made.set(
-        "kind", np.where(batch.known("overheadKind"), batch["overheadKind"], kinds)
-    )
+    by_type = nsys.overhead_kinds(batch["overheadType"])
+    made.set("kind", value_or(batch, "overheadKind", by_type))
 
 
 # Slices of the host
 
 
+# The columns with the name of a slice, the preferred one first, and the conversions of their values.
+_NAMES = {
+    "nameId": "function",
+    "textId": "function",
+    "text": "text",
+    "name": "text",
+}
+
+
 def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
     category, kind = _heading(name)
-    text = next((c for c in ("nameId", "textId", "text", "name") if c in columns), "")
-    how = "text" if text in ("text", "name") else "function"
+    named = next(column for column in _NAMES if column in columns)
     table = declare(
         name,
         "host_slices",
         "start=start:time! end=end:open globalTid=thread:thread correlationId=external category=category:text "
-        f"{text}=name:{how}",
+        f"{named}=name:{_NAMES[named]}",
     )
-    used = {c.name for c in table.columns}
-    more = [
-        c
-        for c in columns
-        if name.startswith(_WITH_ARGUMENTS) and c not in REDUNDANT and c not in used
-    ]
-    table = SqlTable(name, table.table, table.columns + tuple(map(SqlColumn, more)))
+    more = []
+    if name.startswith(_WITH_ARGUMENTS):
+        other = REDUNDANT.union(column.name for column in table.columns)
+        more = [column for column in columns if column not in other]
+    table = replace(table, columns=table.columns + tuple(map(SqlColumn, more)))
 
     def fill(reading: NsysReading, target: Target, made: Rows) -> None:
         batch = made.batch
         writer = target.writer
-        named = made.rows["category"]
-        made.rows["category"], made.rows["kind"] = (
-            np.where(named != 0, named, writer.string(category)),
-            kind,
-        )
+        own = made.rows["category"]
+        made.rows["category"] = np.where(own != 0, own, writer.string(category))
+        made.rows["kind"] = kind
         if more:
-            values = {c: _argument(reading, batch.known(c), batch[c], c) for c in more}
+            values = {column: _argument(reading, batch, column) for column in more}
             made.rows["arguments"] = arguments(writer, values, batch.rows)
 
     return Mapping(table, fill)
 
 
-def _argument(
-    reading: NsysReading, known: np.ndarray, values: np.ndarray, column: str
-) -> list[object]:
-    """The values of an argument; ids of texts become texts."""
-    of_texts = column in ("srcFile", "funcName", "varName", "kernelName")
-    pairs = zip(known.tolist(), values.tolist(), strict=True)
-    return [
-        ((reading.texts[v] or None) if of_texts else v) if k else None for k, v in pairs
-    ]
+def _argument(reading: NsysReading, batch: ColumnBatch, column: str) -> list[object]:
+    """The values of an argument, None for unknown ones; ids of texts become texts."""
+    values = batch[column].astype(object)
+    if column in _TEXT_IDS:
+        values[:] = [reading.texts[number] or None for number in values.tolist()]
+    values[~batch.known(column)] = None
+    listed: list[object] = values.tolist()
+    return listed
 
 
+_TEXT_IDS = ("srcFile", "funcName", "varName", "kernelName")
 _WITH_ARGUMENTS = (
     "MPI_",
     "UCP_",
@@ -248,10 +241,11 @@ def _heading(name: str) -> tuple[str, int]:
     """Category and kind of the slices of a table."""
     if name in _HEADINGS:
         return _HEADINGS[name]
-    family = next(
-        (family for begin, family in _FAMILIES.items() if name.startswith(begin)), ""
-    )
-    return family or re.sub(r"_(API|EVENTS?)$", "", name).replace("_", " ").title(), 0
+    for prefix, family in _FAMILIES.items():
+        if name.startswith(prefix):
+            return family, 0
+    words = re.sub(r"_(API|EVENTS?)$", "", name).replace("_", " ")
+    return words.title(), 0
 
 
 # Counters and moments
@@ -263,29 +257,35 @@ def _metrics(table: str, category: str) -> Fill:
         writer = target.writer
         made.rows["category"] = writer.string(category)
         names = _metric_names(reading, table)
-        keys = np.stack([batch["typeId"], batch["metricId"]], axis=1)
+        ordinals = {}
+        if category == "GPU metrics":
+            ordinals = device_ordinals(reading.tables)
         inverse, first = Keys(2).ids([batch["typeId"], batch["metricId"]])
-        metrics = [
-            names.get((t, m)) or names.get((None, m)) or f"metric {m}"
-            for t, m in keys[first].tolist()
-        ]
-        made.rows["name"] = np.array([writer.string(name) for name in metrics])[inverse]
-        units = [re.search(r"\[([^\]]*)\]$", name) for name in metrics]
-        made.rows["unit"] = np.array(
-            [writer.string(unit[1] if unit else "") for unit in units]
-        )[inverse]
-        ordinals = device_ordinals(reading.tables)
-        gpus = [t & 0xFF for t in keys[first][:, 0].tolist()]
-        devices = [
-            ordinals.get(gpu, gpu) if category == "GPU metrics" else 0xFFFF
-            for gpu in gpus
-        ]
+        types = batch["typeId"][first].tolist()
+        metrics = batch["metricId"][first].tolist()
+        units = []
+        name_ids = []
+        devices = []
+        for type_id, metric in zip(types, metrics, strict=True):
+            name = names.get((type_id, metric)) or names.get((None, metric))
+            name = name or f"metric {metric}"
+            name_ids.append(writer.string(name))
+            unit = re.search(r"\[([^\]]*)\]$", name)
+            units.append(writer.string(unit[1] if unit else ""))
+            gpu = type_id & 0xFF
+            if category == "GPU metrics":
+                devices.append(ordinals.get(gpu, gpu))
+            else:
+                devices.append(0xFFFF)
+        made.rows["name"] = np.array(name_ids)[inverse]
+        made.rows["unit"] = np.array(units)[inverse]
         made.rows["device"] = np.array(devices)[inverse]
 
     return fill
 
 
 def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object], str]:
+    """The names of metrics by type and metric, and by None and metric for types without names."""
     columns: dict[str, Kind] = {
         "typeId": "integer",
         "metricId": "integer",
@@ -293,65 +293,64 @@ def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object
     }
     names: dict[tuple[object, object], str] = {}
     for row in rows(reading.tables, table, columns):
-        names[row["typeId"], row["metricId"]] = str(row["metricName"] or "")
-        names.setdefault((None, row["metricId"]), str(row["metricName"] or ""))
+        metric = row["metricId"]
+        name = str(row["metricName"] or "")
+        names[row["typeId"], metric] = name
+        names.setdefault((None, metric), name)
     return names
 
 
 def _network(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     writer = target.writer
-    made.rows["category"], made.rows["device"] = writer.string("network"), 0xFFFF
+    made.rows["category"] = writer.string("network")
+    made.rows["device"] = 0xFFFF
     columns: dict[str, Kind] = {
         "metricsListId": "integer",
         "metricsIdx": "integer",
         "name": "text",
     }
-    metrics = rows(reading.tables, "TARGET_INFO_NETWORK_METRICS", columns)
-    names = {
-        (row["metricsListId"], row["metricsIdx"]): str(row["name"] or "")
-        for row in metrics
-    }
-    keys = list(
-        zip(batch["metricsListId"].tolist(), batch["metricsIdx"].tolist(), strict=True)
-    )
+    names = {}
+    for row in rows(reading.tables, "TARGET_INFO_NETWORK_METRICS", columns):
+        names[row["metricsListId"], row["metricsIdx"]] = str(row["name"] or "")
+    lists = batch["metricsListId"].tolist()
+    metrics = batch["metricsIdx"].tolist()
     made.rows["name"] = [
-        writer.string(names.get(key) or f"metric {key[1]}") for key in keys
+        writer.string(names.get((of, metric)) or f"metric {metric}")
+        for of, metric in zip(lists, metrics, strict=True)
     ]
+    interfaces = batch["globalId"].tolist()
+    ports = batch["portId"].tolist()
     made.rows["series"] = [
-        writer.string(f"{number & 0xFFFFFFFFFFFFFFFF:#x} port {port}")
-        for number, port in zip(
-            batch["globalId"].tolist(), batch["portId"].tolist(), strict=True
-        )
+        writer.string(f"{interface & 0xFFFFFFFFFFFFFFFF:#x} port {port}")
+        for interface, port in zip(interfaces, ports, strict=True)
     ]
 
 
 def _diagnostics(reading: NsysReading, target: Target, made: Rows) -> None:
-    made.rows["category"], made.rows["scope"] = target.writer.string("diagnostic"), 1
+    made.rows["category"] = target.writer.string("diagnostic")
+    made.rows["scope"] = 1
 
 
 def _generic(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     writer = target.writer
     columns: dict[str, Kind] = {"typeId": "integer", "nameId": "integer"}
-    types = {
-        r["typeId"]: r["nameId"]
-        for r in rows(reading.tables, "GENERIC_EVENT_TYPES", columns)
-    }
-    names = [
-        reading.texts[number] if isinstance(number := types.get(t), int) else ""
-        for t in batch["typeId"].tolist()
-    ]
-    made.rows["name"] = [writer.string(name or "event") for name in names]
+    names: dict[object, str] = {}
+    for row in rows(reading.tables, "GENERIC_EVENT_TYPES", columns):
+        number = row["nameId"]
+        if isinstance(number, int):
+            names[row["typeId"]] = reading.texts[number]
+    types = batch["typeId"].tolist()
+    made.rows["name"] = [writer.string(names.get(t) or "event") for t in types]
     made.rows["category"] = writer.string("generic event")
-    texts = batch["data"].tolist()
-    objects = [isinstance(value_of(text), dict) for text in texts]
-    made.rows["arguments"] = [
-        writer.string(text if good else "")
-        for text, good in zip(texts, objects, strict=True)
-    ]
-    wrong = [bool(text) and not good for text, good in zip(texts, objects, strict=True)]
-    made.reject(np.array(wrong, bool), "data is not a JSON object")
+    wrong = np.zeros(batch.rows, bool)
+    for at, text in enumerate(batch["data"].tolist()):
+        if isinstance(value_of(text), dict):
+            made.rows["arguments"][at] = writer.string(text)
+        else:
+            wrong[at] = bool(text)
+    made.reject(wrong, "data is not a JSON object")
 
 
 _OVERHEADS = Mapping(
@@ -409,12 +408,9 @@ def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
         return _MAPPINGS[name]
     if name == "PROFILER_OVERHEAD" and "overheadType" in columns:
         return _OVERHEADS
-    named = {"nameId", "textId", "text", "name"} & set(columns)
-    if (
-        named
-        and {"start", "end", "globalTid"} <= set(columns)
-        and not name.endswith("_WORKLOAD")
-    ):
+    slices = {"start", "end", "globalTid"} <= set(columns)
+    named = not set(_NAMES).isdisjoint(columns)
+    if slices and named and not name.endswith("_WORKLOAD"):
         return _host_slices(name, columns)
     return None
 
@@ -428,16 +424,14 @@ def priority(name: str) -> int:
 
 def time_column(name: str, columns: Sequence[str]) -> str:
     """The column with the times of a table that is converted, "" for others."""
+    if name == "CUPTI_ACTIVITY_KIND_CUDA_EVENT":
+        return ""
     if name != "NVTX_EVENTS" and not mapping(name, columns):
         return ""
-    return next(
-        (
-            c
-            for c in ("start", "timestamp")
-            if c in columns and name != "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-        ),
-        "",
-    )
+    for column in ("start", "timestamp"):
+        if column in columns:
+            return column
+    return ""
 
 
 def leftover(name: str) -> tuple[str, str]:

@@ -33,12 +33,7 @@ def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
 
     Work names copies of nodes. A copy has the origin of its original, and none if the original is not in the table.
     """
-    parts = [np.zeros((len(_COLUMNS), 0), np.int64)]
-    for batch in reading.tables.batches(_TABLE, _COLUMNS):
-        known = batch.known("globalTid") & batch.known("graphNodeId")
-        known &= batch.known("start") & (batch["start"] + reading.offset > 0)
-        parts.append(np.stack([batch[name][known] for name in _COLUMNS]))
-    events = np.concatenate(parts, axis=1)
+    events = _events(reading)
     processes = events[0] >> nsys.THREAD_BITS << nsys.THREAD_BITS
     for key in np.unique(processes).tolist():
         thread, node, time, original = events[:, processes == key]
@@ -48,25 +43,40 @@ def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
         original = np.maximum.reduceat(original[order], first)
         thread = thread[order][first]
         time = time[order][first]
-        root = np.where(original == 0, np.arange(len(ids)), find(ids, original))
-        for _ in range(
-            len(ids).bit_length()
-        ):  # copies of copies; each round doubles the number of steps
+        is_original = original == 0
+        root = np.where(is_original, np.arange(len(ids)), find(ids, original))
+        # Copies of copies: each round doubles the number of steps.
+        for _ in range(len(ids).bit_length()):
             root = np.where(root < 0, -1, root[root])
-        recorded = (root >= 0) & (original[root] == 0)
+        recorded = (root >= 0) & is_original[root]
         ranges = np.zeros(len(ids), np.uint32)
         writer = reading.target(key).writer
-        originals = np.flatnonzero(original == 0)
-        for i, names in _names(
-            reading, pushes, thread[originals], time[originals]
-        ).items():
-            ranges[originals[i]] = writer.string(json.dumps(names, ensure_ascii=False))
+        originals = np.flatnonzero(is_original)
+        names = _names(reading, pushes, thread[originals], time[originals])
+        for i, around in names.items():
+            listed = json.dumps(around, ensure_ascii=False)
+            ranges[originals[i]] = writer.string(listed)
         at = root[recorded]
         rows = rows_of(
-            "graph_nodes", len(at), graph_node=ids[recorded], created=time[at] + reading.offset, ranges=ranges[at],
-            original=np.where(original[recorded] == 0, 0, ids[at]), thread=reading.thread_numbers(thread[at]),
-        )  # fmt: skip
+            "graph_nodes",
+            len(at),
+            graph_node=ids[recorded],
+            created=time[at] + reading.offset,
+            ranges=ranges[at],
+            original=np.where(is_original[recorded], 0, ids[at]),
+            thread=reading.thread_numbers(thread[at]),
+        )
         writer.rows("graph_nodes", rows)
+
+
+def _events(reading: NsysReading) -> np.ndarray:
+    """The usable values of :data:`_COLUMNS`, a row for each column."""
+    parts = [np.zeros((len(_COLUMNS), 0), np.int64)]
+    for batch in reading.tables.batches(_TABLE, _COLUMNS):
+        known = batch.known("globalTid") & batch.known("graphNodeId")
+        known &= batch.known("start") & (batch["start"] + reading.offset > 0)
+        parts.append(np.stack([batch[name][known] for name in _COLUMNS]))
+    return np.concatenate(parts, axis=1)
 
 
 def _names(
@@ -84,8 +94,7 @@ def _names(
         first = np.searchsorted(times[moments], starts)
         last = np.searchsorted(times[moments], ends, "right")
         for i in np.lexsort((-ends, starts)).tolist():
+            name = str(texts[i]) or reading.texts[int(ids[i])]
             for moment in moments[first[i] : last[i]].tolist():
-                names.setdefault(moment, []).append(
-                    str(texts[i]) or reading.texts[int(ids[i])]
-                )
+                names.setdefault(moment, []).append(name)
     return names

@@ -13,7 +13,7 @@ from ...importers.row_builder import Rows
 from ...importers.tables import ColumnBatch
 from . import nsys_graphs
 from . import schema as nsys
-from .reading import Target, convert, kinds
+from .reading import Target, convert, kinds, map_distinct, value_or
 
 if TYPE_CHECKING:
     from .nsys import NsysReading
@@ -39,11 +39,10 @@ class _Named:
 
     def domain(self, target: Target, number: int) -> int:
         """The string id of the name of a domain."""
-        name = self.domains.get(
-            (target.key >> nsys.THREAD_BITS, number),
-            f"domain {number}" if number else "",
-        )
-        return target.writer.string(name)
+        name = self.domains.get((target.key >> nsys.THREAD_BITS, number))
+        if name is None and number:
+            name = f"domain {number}"
+        return target.writer.string(name or "")
 
 
 def convert_events(reading: NsysReading) -> None:
@@ -51,9 +50,9 @@ def convert_events(reading: NsysReading) -> None:
     named = _first_pass(reading)
     for target, batch, indices in reading.batches(_TABLE, _COLUMNS):
         types = batch["eventType"]
-        marks, ranges, names = (
-            np.isin(types, some) for some in (_MARKS, _PUSHES + _STARTS, _NAMES)
-        )
+        marks = np.isin(types, _MARKS)
+        ranges = np.isin(types, _PUSHES + _STARTS)
+        names = np.isin(types, _NAMES)
         if marks.any():
             made = Rows("nvtx_marks", batch.select(marks), reading.offset)
             convert(reading, target, made, nsys.NVTX_MARKS)
@@ -61,17 +60,13 @@ def convert_events(reading: NsysReading) -> None:
             reading.write(_TABLE, target, made)
         if ranges.any():
             depths = named.depths[indices[ranges]]
-            reading.write(
-                _TABLE,
-                target,
-                _ranges(reading, target, batch.select(ranges), named, depths),
-            )
+            made = _ranges(reading, target, batch.select(ranges), named, depths)
+            reading.write(_TABLE, target, made)
         if names.any():
             _write_names(reading, target, batch.select(names), named)
-        for kind, count in zip(
-            *np.unique(types[~(marks | ranges | names)], return_counts=True),
-            strict=True,
-        ):
+        other = types[~(marks | ranges | names)]
+        kinds, counts = np.unique(other, return_counts=True)
+        for kind, count in zip(kinds, counts, strict=True):
             reading.out.left(_TABLE, int(count), why=f"events of type {kind}")
     reading.leave_columns(_TABLE, set(_COLUMNS))
     if named.pushes:
@@ -80,39 +75,27 @@ def convert_events(reading: NsysReading) -> None:
 
 def _first_pass(reading: NsysReading) -> _Named:
     named = _Named()
-    ranges: list[tuple[np.ndarray, ...]] = []
+    ranges: list[list[np.ndarray]] = []
     read = 0
     has_nodes = nsys_graphs.has_nodes(reading.tables)
     columns = ("start", "end", "eventType", "domainId", "textId", "text", "globalTid")
-    for batch in reading.tables.batches(
-        _TABLE, {name: _COLUMNS[name] for name in columns}
-    ):
+    kinds = {name: _COLUMNS[name] for name in columns}
+    for batch in reading.tables.batches(_TABLE, kinds):
         types = batch["eventType"]
         pushes = np.flatnonzero(np.isin(types, _PUSHES) & batch.known("start"))
         if len(pushes):
-            ends = np.where(batch.known("end"), batch["end"], np.iinfo(np.int64).max)
-            values = (
-                batch["start"],
-                ends,
-                batch["globalTid"],
-                batch["domainId"],
-                batch["text"],
-                batch["textId"],
-            )
-            ranges.append(
-                (
-                    pushes + read,
-                    *(column[pushes] for column in values[: 6 if has_nodes else 4]),
-                )
-            )
+            ends = value_or(batch, "end", np.iinfo(np.int64).max)
+            values = [batch["start"], ends, batch["globalTid"], batch["domainId"]]
+            if has_nodes:
+                values += [batch["text"], batch["textId"]]
+            ranges.append([pushes + read, *(column[pushes] for column in values)])
         for i in np.flatnonzero(types == nsys.NVTX_DOMAIN).tolist():
-            key = (
-                int(batch["globalTid"][i]) >> nsys.THREAD_BITS,
-                int(batch["domainId"][i]),
-            )
-            named.domains[key] = (
-                str(batch["text"][i]) or reading.texts[int(batch["textId"][i])]
-            )
+            process = int(batch["globalTid"][i]) >> nsys.THREAD_BITS
+            domain = int(batch["domainId"][i])
+            text = str(batch["text"][i])
+            if not text:
+                text = reading.texts[int(batch["textId"][i])]
+            named.domains[process, domain] = text
         read += batch.rows
     named.depths = np.zeros(read, np.uint16)
     if ranges:
@@ -120,7 +103,8 @@ def _first_pass(reading: NsysReading) -> _Named:
             np.concatenate(parts) for parts in zip(*ranges, strict=True)
         )
         named.depths[indices] = depths(starts, ends, threads, domains)
-        named.pushes = (starts, ends, threads, *texts) if has_nodes else ()
+        if has_nodes:
+            named.pushes = (starts, ends, threads, *texts)
     return named
 
 
@@ -158,18 +142,14 @@ def _ranges(
     made = Rows("nvtx_ranges", batch, reading.offset)
     convert(reading, target, made, nsys.NVTX_RANGES)
     _describe(target, made, named)
+    rows = made.rows
     starts = np.isin(batch["eventType"], _STARTS)
-    made.rows["kind"] = starts
+    rows["kind"] = starts
     # Older versions write 0 if the range ends in its own thread.
-    other = batch.known("endGlobalTid") & (batch["endGlobalTid"] != 0)
-    made.rows["end_thread"] = np.where(
-        other, made.rows["end_thread"], made.rows["thread"]
-    )
-    made.rows["range_id"] = np.where(starts, made.rows["range_id"], 0)
-    made.set(
-        "depth",
-        np.where(batch.known("depth"), batch["depth"], np.where(starts, 0, depths)),
-    )
+    other = value_or(batch, "endGlobalTid", 0) != 0
+    rows["end_thread"] = np.where(other, rows["end_thread"], rows["thread"])
+    rows["range_id"] = np.where(starts, rows["range_id"], 0)
+    made.set("depth", value_or(batch, "depth", np.where(starts, 0, depths)))
     return made
 
 
@@ -181,12 +161,11 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
     made.check("text", "textId", "jsonTextId", *columns)
     # The fields of extended payloads are JSON, as in cutrace.
     for name, number in (("name", "textId"), ("arguments", "jsonTextId")):
-        interned = target.strings[np.where(batch.known(number), batch[number], -1)]
+        interned = target.strings[value_or(batch, number, -1)]
         rows[name] = np.where(rows[name] != 0, rows[name], interned)
-    domains, inverse = np.unique(batch["domainId"], return_inverse=True)
-    rows["domain"] = np.array(
-        [named.domain(target, number) for number in domains.tolist()]
-    )[inverse.reshape(-1)]
+    rows["domain"] = map_distinct(
+        batch["domainId"], lambda number: named.domain(target, number), np.int64
+    )
     known = np.stack([batch.known(name) for name in columns])
     # Versions without NULL write zeros into the other columns of a payload.
     several = known.sum(axis=0) > 1
@@ -204,28 +183,34 @@ def _write_names(
     """Write the names of categories and threads. Ranges and marks hold the names of domains."""
     writer = target.writer
     types = batch["eventType"]
-    texts = zip(batch["text"].tolist(), batch["textId"].tolist(), strict=True)
-    names = np.array(
-        [writer.string(str(text) or reading.texts[number]) for text, number in texts]
-    )
+    texts = batch["text"].tolist()
+    numbers = batch["textId"].tolist()
+    ids = []
+    for text, number in zip(texts, numbers, strict=True):
+        ids.append(writer.string(str(text) or reading.texts[number]))
+    names = np.array(ids)
     of_category = types == nsys.NVTX_CATEGORY
     of_thread = types == nsys.NVTX_THREAD
     if of_category.any():
-        domains = [
-            named.domain(target, number)
-            for number in batch["domainId"][of_category].tolist()
-        ]
+        numbers = batch["domainId"][of_category].tolist()
+        domains = [named.domain(target, number) for number in numbers]
         categories = batch["category"][of_category].astype(np.uint32)
         made = rows_of(
-            "nvtx_categories", len(domains), domain=domains, category=categories, name=names[of_category]
-        )  # fmt: skip
+            "nvtx_categories",
+            len(domains),
+            domain=domains,
+            category=categories,
+            name=names[of_category],
+        )
         writer.rows("nvtx_categories", made)
     if of_thread.any():
         threads = reading.thread_numbers(batch["globalTid"][of_thread])
-        writer.rows(
+        made = rows_of(
             "threads",
-            rows_of(
-                "threads", len(threads), thread=threads, name=names[of_thread], source=2
-            ),
+            len(threads),
+            thread=threads,
+            name=names[of_thread],
+            source=2,
         )
+        writer.rows("threads", made)
     reading.out.kept(_TABLE, batch.rows)

@@ -40,16 +40,12 @@ def describe(reading: NsysReading) -> None:
 
 def info(reading: NsysReading) -> dict[str, Any]:
     """Keys of the process description."""
-    product = " ".join(
-        filter(
-            None,
-            map(
-                reading.metadata.get, ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION")
-            ),
-        )
-    )
-    host = named(reading.tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", "")
-    return {"host": host} | ({"producer": product} if product else {})
+    info = {"host": named(reading.tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", "")}
+    name = reading.metadata.get("EXPORT_PRODUCT_NAME")
+    version = reading.metadata.get("EXPORT_PRODUCT_VERSION")
+    if name or version:
+        info["producer"] = " ".join(filter(None, [name, version]))
+    return info
 
 
 def clock(reading: NsysReading, writer: Writer) -> None:
@@ -57,16 +53,19 @@ def clock(reading: NsysReading, writer: Writer) -> None:
     sessions = rows(
         reading.tables, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"}
     )
-    began = next((row["utcEpochNs"] for row in sessions), None)
+    session = next(sessions, {"utcEpochNs": None})
+    began = session["utcEpochNs"]
     if not isinstance(began, int) or not 0 < began < 2**62:
         return
     metadata = reading.metadata
+    begin = 0
     shift = (
         metadata.get("EXPORT_CONFIG_TIME_SHIFT")
         or metadata.get("EXPORT_PARAM_TIME_SHIFT")
         or "0"
     )
-    begin = int(shift) if re.fullmatch(r"[+-]?\d{1,18}", shift) else 0
+    if re.fullmatch(r"[+-]?\d{1,18}", shift):
+        begin = int(shift)
     if metadata.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         begin += began  # times are wall-clock times
     # A second into the session, so that no clock is 0.
@@ -85,51 +84,39 @@ def clock(reading: NsysReading, writer: Writer) -> None:
 def finish(reading: NsysReading) -> None:
     """Write threads, devices, contexts and streams of the processes that have events."""
     for table in _OF_PROCESSES:
-        for batch in (
-            reading.tables.batches(table.name, kinds(table))
-            if table.name in reading.tables.names
-            else ()
-        ):
+        for batch in reading.listed(table.name, kinds(table)):
             for key, part, _ in batch.apart(_owners(batch)):
                 target = reading.targets.get(key)
-                if target:
-                    made = _made(reading, target, table, part, source=1, compute_api=1)
-                    target.writer.rows(
-                        table.table, made.settle(reading.out, table.name)
-                    )
-                else:
+                if not target:
                     reading.out.kept(table.name, part.rows)
+                    continue
+                made = _made(reading, target, table, part, source=1, compute_api=1)
+                usable = made.settle(reading.out, table.name)
+                target.writer.rows(table.table, usable)
     _devices(reading)
 
 
 def device_ordinals(tables: Tables) -> dict[int, int]:
     """The CUDA ordinal of each GPU by nsys's number."""
     ordinals: dict[int, int] = {}
-    for row in rows(
-        tables, nsys.DEVICES.name, {"id": "integer", "cuDevice": "integer"}
-    ):
-        number = row["id"]
-        ordinal = row["cuDevice"]
-        if isinstance(number, int):
-            ordinals[number] = (
-                ordinal
-                if isinstance(ordinal, int) and 0 <= ordinal < 0xFFFF
-                else number & 0xFFFF
-            )
+    columns: dict[str, Kind] = {"id": "integer", "cuDevice": "integer"}
+    for row in rows(tables, nsys.DEVICES.name, columns):
+        match row:
+            case {"id": int(number), "cuDevice": int(ordinal)} if 0 <= ordinal < 0xFFFF:
+                ordinals[number] = ordinal
+            case {"id": int(number)}:
+                ordinals[number] = number & 0xFFFF
     return ordinals
 
 
 def named(tables: Tables, table: str) -> dict[str, str]:
     """A table of names and values as a dict."""
-    pairs = (
-        (row["name"], row["value"])
-        for row in rows(tables, table, {"name": "text", "value": "text"})
-    )
-    return {
-        name: value
-        for name, value in pairs
-        if isinstance(name, str) and isinstance(value, str)
-    }
+    values = {}
+    for row in rows(tables, table, {"name": "text", "value": "text"}):
+        match row:
+            case {"name": str(name), "value": str(value)}:
+                values[name] = value
+    return values
 
 
 def _owners(batch: ColumnBatch) -> np.ndarray:
@@ -164,12 +151,10 @@ def _made(
 
 def _devices(reading: NsysReading) -> None:
     ordinals = device_ordinals(reading.tables)
+    if not ordinals:
+        return
     seen_by = _visible(reading)
-    for batch in (
-        reading.tables.batches(nsys.DEVICES.name, kinds(nsys.DEVICES))
-        if ordinals
-        else ()
-    ):
+    for batch in reading.listed(nsys.DEVICES.name, kinds(nsys.DEVICES)):
         batch = batch.select(batch.known("id"))
         numbers = batch["id"].tolist()
         machines = batch["vmId"]
@@ -178,18 +163,17 @@ def _devices(reading: NsysReading) -> None:
             visible = seen_by.get(target.key >> nsys.THREAD_BITS & nsys.THREADS, {})
             made = _made(reading, target, nsys.DEVICES, batch)
             rows = made.rows
-            rows["device"] = [
-                visible.get(number, ordinals[number]) for number in numbers
-            ]
             threads = rows["max_warps_per_multiprocessor"] * rows["warp_size"]
             given = rows["max_threads_per_multiprocessor"]
             rows["max_threads_per_multiprocessor"] = np.where(given > 0, given, threads)
-            chosen = np.array(
-                [not visible or number in visible for number in numbers], bool
-            )
+            chosen = made.usable
+            for at, number in enumerate(numbers):
+                rows["device"][at] = visible.get(number, ordinals[number])
+                if visible and number not in visible:
+                    chosen[at] = False
             if (machines == own).any():
                 chosen &= machines == own
-            target.writer.rows("devices", rows[chosen & made.usable])
+            target.writer.rows("devices", rows[chosen])
 
 
 def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:

@@ -25,6 +25,14 @@ from .reading import Reading, Target
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _THREADS = 0xFFFFFFFF
 _EPOCH = 10**18  # times beyond it are of the wall clock
+# CUpti_ActivityObjectKind
+_PROCESS = 1
+_THREAD = 2
+_DEVICE = 3
+_CONTEXT = 4
+_STREAM = 5
+# The kinds of the table resource_names.
+_RESOURCES = {_DEVICE: 3, _CONTEXT: 2, _STREAM: 1}
 
 
 class Nvprof:
@@ -37,9 +45,9 @@ class Nvprof:
         if source.packed or not source.head.startswith(MAGIC):
             return False
         names = tables_of(source.path)
-        return "StringTable" in names or (
-            "Version" in names and any(name.startswith(_PREFIX) for name in names)
-        )
+        if "StringTable" in names:
+            return True
+        return "Version" in names and any(name.startswith(_PREFIX) for name in names)
 
     def read(self, source: SourceFile, out: Import) -> None:
         with SqliteTables(source.path) as tables:
@@ -89,36 +97,40 @@ class NvprofReading(Reading):
     def add(self, target: Target, table: str, made: np.ndarray) -> None:
         super().add(target, table, made)
         start = TABLES[table].start_field
-        if (
-            len(made)
-            and start
-            and not self._clocked
-            and int(made[start].max()) > _EPOCH
-        ):
+        if self._clocked or not start or not len(made):
+            return
+        latest = made[start].max()
+        if int(latest) > _EPOCH:
             self._clocked = True
-            names = ("boottime", "monotonic", "monotonic_raw", "realtime")
-            target.writer.rows(
+            clocks = rows_of(
                 "clocks",
-                rows_of("clocks", 1, **dict.fromkeys(names, made[start].max())),
+                1,
+                boottime=latest,
+                monotonic=latest,
+                monotonic_raw=latest,
+                realtime=latest,
             )
+            target.writer.rows("clocks", clocks)
 
     @cached_property
     def counts_kernels(self) -> bool:
         """Whether the file has counters that were read around kernels."""
         kinds = ("EVENT", "EVENT_INSTANCE", "METRIC", "METRIC_INSTANCE")
-        return any(
-            self.tables.count(_PREFIX + kind)
-            for kind in kinds
-            if _PREFIX + kind in self.tables.names
-        )
+        return any(self._count(_PREFIX + kind) for kind in kinds)
+
+    def _count(self, name: str) -> int:
+        """The number of rows of a table, as far as it is known; 0 when there is no such table."""
+        if name not in self.tables.names:
+            return 0
+        return self.tables.count(name) or 0
 
     def kernel_starts(self, correlations: np.ndarray) -> np.ndarray:
         """The starts (ns) of the kernels with these correlation ids, 0 for unknown ids."""
         if not self.kernels:
             return np.zeros(len(correlations), np.uint64)
-        known, starts = (
-            np.concatenate(parts) for parts in zip(*self.kernels, strict=True)
-        )
+        ids, times = zip(*self.kernels, strict=True)
+        known = np.concatenate(ids)
+        starts = np.concatenate(times)
         self.kernels = [(known, starts)]
         at = find(known, correlations)
         return np.where(at >= 0, starts[at], 0)
@@ -126,14 +138,14 @@ class NvprofReading(Reading):
     def batches(
         self, name: str, columns: dict[str, Kind]
     ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
-        owner = next(
-            (c for c in ("processId", "cuProcessId") if c in self.tables.names[name]),
-            "",
-        )
+        owner = ""
+        for column in ("cuProcessId", "processId"):
+            if column in self.tables.names[name]:
+                owner = column
+        if owner:
+            columns = columns | {owner: "integer"}
         read = 0
-        for batch in self.tables.batches(
-            name, columns | ({owner: "integer"} if owner else {})
-        ):
+        for batch in self.tables.batches(name, columns):
             if owner:
                 pids = batch[owner] & 0xFFFFFFFF
             else:
@@ -145,11 +157,12 @@ class NvprofReading(Reading):
 
     @cached_property
     def _process_names(self) -> dict[int, str]:
-        return {number: name for kind, number, _, name in self._named if kind == 1}
+        return {pid: name for kind, pid, _, name in self._named if kind == _PROCESS}
 
     @cached_property
     def _named(self) -> list[tuple[int, int, int, str]]:
-        """Names of NVTX: kind of object, the first two numbers of its id, name."""
+        """Names of NVTX: kind of object, the first two numbers of its id, name. The second number of a stream has its
+        context in the upper half."""
         columns: dict[str, Kind] = {
             "objectKind": "integer",
             "objectId": "bytes",
@@ -160,52 +173,62 @@ class NvprofReading(Reading):
             kind = row["objectKind"]
             name = row["name"]
             if isinstance(kind, int) and isinstance(name, int):
-                numbers = ids(np.array([row["objectId"] or b""], object))[0].tolist()
-                named.append((kind, *numbers, self.texts[name]))
-        return [
-            (kind, a, b if kind != 5 else b << 32 | c, name)
-            for kind, a, b, c, name in named
-        ]
+                blob = np.array([row["objectId"] or b""], object)
+                first, second, third = ids(blob)[0].tolist()
+                if kind == _STREAM:
+                    second = second << 32 | third
+                named.append((kind, first, second, self.texts[name]))
+        return named
 
     def _names(self) -> None:
         for pid, threads in self.wide_threads.items():
             wide = np.array(sorted(threads), np.int64)
             writer = self.target(pid).writer
             names = [writer.string(f"pthread {number:#x}") for number in wide.tolist()]
-            writer.rows(
-                "threads",
-                rows_of(
-                    "threads", len(wide), thread=wide & _THREADS, name=names, source=1
-                ),
-            )
-        what = f"{_PREFIX}NAME"
+            narrow = wide & _THREADS
+            made = rows_of("threads", len(wide), thread=narrow, name=names, source=1)
+            writer.rows("threads", made)
         for kind, first, second, name in self._named:
-            writer = self.target(
-                first if kind in (1, 2) and first in self.targets else None
-            ).writer
-            text = writer.string(name) if 1 < kind < 6 else 0
-            if kind == 2:
-                writer.rows(
-                    "threads", rows_of("threads", 1, thread=second, name=text, source=2)
-                )
-            elif 2 < kind < 6:
-                object_ = {3: first, 4: second, 5: second & 0xFFFFFFFF}[kind]
-                context = second >> 32 & 0xFFFF if kind == 5 else 0
-                row = rows_of(
-                    "resource_names",
-                    1,
-                    name=text,
-                    kind=6 - kind,
-                    object=object_,
-                    context=context,
-                )
-                writer.rows("resource_names", row)
-        self.out.kept(what, len(self._named))
-        count = self.tables.count(what) or 0 if what in self.tables.names else 0
-        self.out.lost(what, max(count - len(self._named), 0), why="no kind or no name")
+            self._write_name(kind, first, second, name)
+        table = f"{_PREFIX}NAME"
+        read = len(self._named)
+        self.out.kept(table, read)
+        unread = max(self._count(table) - read, 0)
+        self.out.lost(table, unread, why="no kind or no name")
+
+    def _write_name(self, kind: int, first: int, second: int, name: str) -> None:
+        """Write a row of :attr:`_named`."""
+        owner = None
+        if kind in (_PROCESS, _THREAD) and first in self.targets:
+            owner = first
+        writer = self.target(owner).writer
+        if kind == _THREAD:
+            text = writer.string(name)
+            row = rows_of("threads", 1, thread=second, name=text, source=2)
+            writer.rows("threads", row)
+        if kind not in _RESOURCES:
+            return
+        context = 0
+        if kind == _DEVICE:
+            number = first
+        else:
+            number = second & 0xFFFFFFFF
+        if kind == _STREAM:
+            context = second >> 32 & 0xFFFF
+        row = rows_of(
+            "resource_names",
+            1,
+            name=writer.string(name),
+            kind=_RESOURCES[kind],
+            object=number,
+            context=context,
+        )
+        writer.rows("resource_names", row)
 
 
 def _priority(name: str) -> tuple[int, str]:
     """The reading order: calls first because they name the processes, counters after their kernels."""
     mapping = MAPPINGS.get(name.removeprefix(_PREFIX))
-    return mapping.priority if mapping else 1, name
+    if mapping:
+        return mapping.priority, name
+    return 1, name

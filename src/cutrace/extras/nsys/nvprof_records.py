@@ -6,14 +6,13 @@ ids; :mod:`.callback_names` has their names.
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...importers.row_builder import Rows, arguments
 from .callback_names import DRIVER, RUNTIME
-from .reading import Fill, Mapping, Target
+from .reading import Fill, Mapping, Target, map_distinct
 from .schema import NOTHING, declare
 
 if TYPE_CHECKING:
@@ -28,9 +27,8 @@ _THREADS = 0xFFFFFFFF
 def packed(blobs: np.ndarray, size: int, dtype: str) -> np.ndarray:
     """The values in blobs, each cut or padded to ``size`` bytes; a row for each blob."""
     data = b"".join(blob[:size].ljust(size, b"\0") for blob in blobs.tolist())
-    return np.frombuffer(data, dtype).reshape(
-        len(blobs), size // np.dtype(dtype).itemsize
-    )
+    values = np.frombuffer(data, dtype)
+    return values.reshape(len(blobs), size // values.itemsize)
 
 
 def ids(blobs: np.ndarray) -> np.ndarray:
@@ -79,10 +77,8 @@ def _kernels(reading: NvprofReading, target: Target, made: Rows) -> None:
     launch.set("carveout", np.where(asked, batch["sharedMemoryCarveoutRequested"], 255))
     # The low half of a byte is the requested configuration, the high half the one used.
     cache = packed(batch["cacheConfig"], 1, "u1")[:, 0]
-    launch.rows["cache_requested"], launch.rows["cache_executed"] = (
-        cache & 15,
-        cache >> 4,
-    )
+    launch.rows["cache_requested"] = cache & 15
+    launch.rows["cache_executed"] = cache >> 4
     if reading.counts_kernels:
         reading.kernels.append((batch["correlationId"], made.rows["start"].copy()))
 
@@ -94,10 +90,10 @@ def _copies(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 def _peer_copies(reading: NvprofReading, target: Target, made: Rows) -> None:
     batch = made.batch
-    own = batch["srcContextId"] == batch["contextId"]
-    made.set(
-        "peer_context", np.where(own, batch["dstContextId"], batch["srcContextId"])
-    )
+    source = batch["srcContextId"]
+    destination = batch["dstContextId"]
+    peer = np.where(source == batch["contextId"], destination, source)
+    made.set("peer_context", peer)
     _asynchronous(reading, target, made)
 
 
@@ -106,29 +102,23 @@ def _asynchronous(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.rows["flags"] = made.batch["flags"] & 1
 
 
-def _calls(domain: int, names: dict[int, str]) -> Fill:
-    kind = "runtime" if domain == 2 else "driver"
-
+def _calls(domain: int, kind: str, names: dict[int, str]) -> Fill:
     def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
+        def name_id(number: int) -> int:
+            name = names.get(number) or f"{kind} function {number}"
+            return target.writer.string(name)
+
         batch = made.batch
-        function = made.of("function").rows
-        made.rows["thread"] = batch["threadId"] & _THREADS
+        threads = batch["threadId"]
+        made.rows["thread"] = threads & _THREADS
+        wide = threads > _THREADS
         for pid in np.unique(batch["processId"]).tolist():
-            wide = batch["threadId"][
-                (batch["threadId"] > _THREADS) & (batch["processId"] == pid)
-            ]
-            reading.wide_threads.setdefault(pid & 0xFFFFFFFF, set()).update(
-                np.unique(wide).tolist()
-            )
-        numbers, inverse = np.unique(batch["cbid"], return_inverse=True)
-        texts = [
-            target.writer.string(names.get(n) or f"{kind} function {n}")
-            for n in numbers.tolist()
-        ]
-        function["name"], function["domain"] = (
-            np.array(texts)[inverse.reshape(-1)],
-            domain,
-        )
+            own = np.unique(threads[wide & (batch["processId"] == pid)])
+            known = reading.wide_threads.setdefault(pid & 0xFFFFFFFF, set())
+            known.update(own.tolist())
+        function = made.of("function").rows
+        function["name"] = map_distinct(batch["cbid"], name_id, np.int64)
+        function["domain"] = domain
 
     return fill
 
@@ -140,9 +130,8 @@ def _overheads(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 def _unified_memory(reading: NvprofReading, target: Target, made: Rows) -> None:
     # CPU page faults are instants.
-    made.rows["end"] = np.where(
-        (made.rows["end"] == 0), made.rows["start"], made.rows["end"]
-    )
+    instants = made.rows["end"] == 0
+    made.rows["end"][instants] = made.rows["start"][instants]
 
 
 def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
@@ -151,7 +140,8 @@ def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
     # The same row has the time of the release, if there was one.
     freed = (made.batch["end"] > 0) & made.usable
     released = made.rows[freed]
-    released["time"], released["operation"] = made.batch["end"][freed], 2
+    released["time"] = made.batch["end"][freed]
+    released["operation"] = 2
     reading.add(target, "allocations", released)
 
 
@@ -178,11 +168,10 @@ def _devices(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 
 def _preemptions(reading: NvprofReading, target: Target, made: Rows) -> None:
-    made.rows["name"], made.rows["scope"] = target.writer.string("preemption"), 1
-    values = {
-        name: made.batch[name].tolist()
-        for name in ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")
-    }
+    made.rows["name"] = target.writer.string("preemption")
+    made.rows["scope"] = 1
+    columns = ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")
+    values = {name: made.batch[name].tolist() for name in columns}
     made.rows["arguments"] = arguments(target.writer, values, made.batch.rows)
 
 
@@ -211,20 +200,17 @@ def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
         writer = target.writer
         made.rows["category"] = writer.string(category)
         known = batch["eventKind"].clip(0, len(kinds) + 1)
-        texts = [writer.string(text) for text in ("unknown", *kinds, "unknown")]
-        made.rows["name"] = np.array(texts)[known]
-        made.rows["thread"] = (
-            np.where(batch["cuThreadId"] != 0, batch["cuThreadId"], batch["threadId"])
-            & _THREADS
-        )
-        values: dict[str, list[object]] = {
-            name: [v or None for v in batch[name].tolist()]
-            for name in _ARGUMENT_NUMBERS
-        }
-        values |= {
-            name: [reading.texts[v] or None for v in batch[name].tolist()]
-            for name in _ARGUMENT_TEXTS
-        }
+        names = [writer.string(text) for text in ("unknown", *kinds, "unknown")]
+        made.rows["name"] = np.array(names)[known]
+        thread = batch["cuThreadId"]
+        thread = np.where(thread != 0, thread, batch["threadId"])
+        made.rows["thread"] = thread & _THREADS
+        values: dict[str, list[object]] = {}
+        for column in _ARGUMENT_NUMBERS:
+            values[column] = [number or None for number in batch[column].tolist()]
+        for column in _ARGUMENT_TEXTS:
+            numbers = batch[column].tolist()
+            values[column] = [reading.texts[number] or None for number in numbers]
         made.rows["arguments"] = arguments(writer, values, batch.rows)
 
     columns = (
@@ -249,27 +235,52 @@ def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
             made.rows["time"] = reading.kernel_starts(batch["correlationId"])
             made.reject(made.rows["time"] == 0, "its kernel is missing")
             made.rows["device"] = 0xFFFF
-        made.rows["value"] = _numbers(batch["value"]) if metric else batch["value"]
+        values = batch["value"]
+        if metric:
+            values = _numbers(values)
+        made.rows["value"] = values
         made.reject(~np.isfinite(made.rows["value"]), "not a number")
         made.rows["category"] = writer.string(f"nvprof {noun}s")
-        made.rows["name"] = [
-            writer.string(f"{noun} {number}") for number in batch["id"].tolist()
-        ]
+        ids = batch["id"].tolist()
+        made.rows["name"] = [writer.string(f"{noun} {number}") for number in ids]
         if per_instance:
-            made.rows["series"] = [
-                writer.string(f"instance {number}")
-                for number in batch["instance"].tolist()
-            ]
+            instances = batch["instance"].tolist()
+            made.rows["series"] = [writer.string(f"instance {i}") for i in instances]
 
-    columns = f"id! value{':bytes' * metric}! {'instance ' * per_instance}"
-    columns += _MOMENT + "deviceId=device" if timed else "correlationId"
-    return Mapping(declare("", "counters", columns), fill, 1 if timed else 2)
+    columns = "id! value!"
+    if metric:
+        columns = "id! value:bytes!"
+    if per_instance:
+        columns += " instance"
+    if timed:
+        columns += f" {_MOMENT} deviceId=device"
+        priority = 1
+    else:
+        columns += " correlationId"
+        priority = 2
+    return Mapping(declare("", "counters", columns), fill, priority)
+
+
+def _all_counters() -> dict[str, Mapping]:
+    """The mappings of counters and metrics by kind of record."""
+    mappings = {}
+    for noun in ("event", "metric"):
+        for timed in (False, True):
+            for per_instance in (False, True):
+                kind = noun.upper()
+                if timed:
+                    kind = f"INSTANTANEOUS_{kind}"
+                if per_instance:
+                    kind = f"{kind}_INSTANCE"
+                mappings[kind] = _counters(noun, timed=timed, per_instance=per_instance)
+    return mappings
 
 
 def _numbers(blobs: np.ndarray) -> np.ndarray:
     """Values of metrics: 64-bit floats or integers. The file does not have their type. Bits below 2^52 are an integer,
     because as a float they would be smaller than any measured value."""
-    whole, floating = (packed(blobs, 8, dtype)[:, 0] for dtype in ("<u8", "<f8"))
+    whole = packed(blobs, 8, "<u8")[:, 0]
+    floating = packed(blobs, 8, "<f8")[:, 0]
     return np.where(whole < 1 << 52, whole.astype(np.float64), floating)
 
 
@@ -283,8 +294,8 @@ _KERNELS = _mapping("kernels", _KERNEL, _kernels)
 _ACC = _constructs("OpenACC", _OPENACC)
 #: Mappings by kind of record. Those with a lower priority are read earlier.
 MAPPINGS: dict[str, Mapping] = {
-    "RUNTIME": _mapping("api_calls", _CALL, _calls(2, RUNTIME), 0),
-    "DRIVER": _mapping("api_calls", _CALL, _calls(1, DRIVER), 0),
+    "RUNTIME": _mapping("api_calls", _CALL, _calls(2, "runtime", RUNTIME), 0),
+    "DRIVER": _mapping("api_calls", _CALL, _calls(1, "driver", DRIVER), 0),
     "KERNEL": _KERNELS,
     "CONCURRENT_KERNEL": _KERNELS,
     "CDP_KERNEL": _KERNELS,
@@ -353,13 +364,7 @@ MAPPINGS: dict[str, Mapping] = {
     "OPENACC_LAUNCH": _ACC,
     "OPENACC_OTHER": _ACC,
     "OPENMP": _constructs("OpenMP", _OPENMP),
-} | {
-    f"{'INSTANTANEOUS_' * timed}{noun.upper()}{'_INSTANCE' * per_instance}": _counters(
-        noun, timed=timed, per_instance=per_instance
-    )
-    for noun, timed, per_instance in product(
-        ("event", "metric"), (False, True), (False, True)
-    )
+    **_all_counters(),
 }
 
 #: Columns that repeat other columns, or mean nothing outside the file.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...errors import BadCapture
 from ...importers.base import DAMAGED_FILE, Import
@@ -38,6 +39,23 @@ def kinds(table: SqlTable) -> dict[str, Kind]:
     return {
         c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used
     }
+
+
+def value_or(
+    batch: ColumnBatch, column: str, default: np.ndarray | np.int64 | int
+) -> np.ndarray:
+    """The values of a column, and the default where they are unknown."""
+    return np.where(batch.known(column), batch[column], default)
+
+
+def map_distinct(
+    numbers: np.ndarray, function: Callable[[int], object], dtype: DTypeLike
+) -> np.ndarray:
+    """The values of a function for numbers. It is called once for each distinct number."""
+    distinct, inverse = np.unique(numbers, return_inverse=True)
+    values = np.array([function(number) for number in distinct.tolist()], dtype)
+    mapped: np.ndarray = values[inverse.reshape(-1)]
+    return mapped
 
 
 @dataclass
@@ -81,27 +99,24 @@ class Reading(ABC):
         """The thread ids of the file's ids."""
         return ids
 
+    def listed(self, name: str, columns: dict[str, Kind]) -> Iterator[ColumnBatch]:
+        """The rows of a table of any process. No rows when there is no such table."""
+        if name in self.tables.names:
+            yield from self.tables.batches(name, columns)
+
     @cached_property
     def texts(self) -> Texts:
         """The texts by their numbers in the file."""
         name, number = self.string_table
         texts = Texts()
-        columns: dict[str, Kind] = {number: "integer", "value": "text"}
-        for batch in (
-            self.tables.batches(name, columns) if name in self.tables.names else ()
-        ):
+        for batch in self.listed(name, {number: "integer", "value": "text"}):
             good = batch.known(number) & batch.known("value")
-            texts.update(
-                zip(
-                    batch[number][good].tolist(),
-                    batch["value"][good].tolist(),
-                    strict=True,
-                )
-            )
-            self.out.kept(name, int(np.count_nonzero(good)))
-            self.out.lost(
-                name, int(np.count_nonzero(~good)), why="no number or no text"
-            )
+            numbers = batch[number][good].tolist()
+            values = batch["value"][good].tolist()
+            texts.update(zip(numbers, values, strict=True))
+            lost = batch.rows - len(numbers)
+            self.out.kept(name, len(numbers))
+            self.out.lost(name, lost, why="no number or no text")
         return texts
 
     def convert(self, name: str, mapping: Mapping) -> None:
@@ -131,18 +146,14 @@ class Reading(ABC):
     def missing(self, name: str, read: int) -> None:
         """Count the missing rows of a damaged table."""
         if name in self.tables.damage:
+            count = self.tables.count(name) or 0
             # Count at least one row if the number of rows is unknown.
-            self.out.lost(
-                name, max((self.tables.count(name) or 0) - read, 1), why=DAMAGED_FILE
-            )
+            self.out.lost(name, max(count - read, 1), why=DAMAGED_FILE)
 
     def leave_columns(self, name: str, used: set[str]) -> None:
         """Account for the columns of a table that have values and are left out."""
-        unused = [
-            c
-            for c in self.tables.names[name]
-            if c not in used and c not in self.redundant
-        ]
+        accounted = used | self.redundant
+        unused = [c for c in self.tables.names[name] if c not in accounted]
         for column, count in self.tables.filled(name, unused).items():
             self.out.left(f"{column} of {name}", count)
 
@@ -160,16 +171,21 @@ class Mapping:
 
     @property
     def columns(self) -> dict[str, Kind]:
-        return kinds(self.table) | (self.other.columns if self.other else {})
+        columns = kinds(self.table)
+        if self.other:
+            columns |= self.other.columns
+        return columns
 
     def parts(self, batch: ColumnBatch) -> Iterator[tuple[Mapping, ColumnBatch]]:
         """The rows of a batch by mapping."""
-        chosen = self.apart(batch) if self.apart else np.zeros(0, bool)
-        if self.other and chosen.any():
-            yield self.other, batch.select(chosen)
-            batch = batch.select(~chosen)
-        if batch.rows or not chosen.any():
-            yield self, batch
+        if self.other and self.apart:
+            chosen = self.apart(batch)
+            if chosen.any():
+                yield self.other, batch.select(chosen)
+                batch = batch.select(~chosen)
+                if not batch.rows:
+                    return
+        yield self, batch
 
     def rows(self, reading: Reading, target: Target, batch: ColumnBatch) -> Rows:
         """The rows of a capture for the rows of a batch."""
@@ -185,17 +201,15 @@ class Mapping:
 
 def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> None:
     """Set the fields of rows from the declared columns of a table."""
-    times = {
-        c.field: c.name
-        for c in table.columns
-        if c.field and c.conversion in ("time", "open")
-    }
+    times = {}
+    open_ended = False
+    for column in table.columns:
+        if column.field and column.conversion in ("time", "open"):
+            times[column.field] = column.name
+        if column.conversion == "open":
+            open_ended = True
     if "end" in times:
-        made.span(
-            times["start"],
-            times["end"],
-            open_ended=any(c.conversion == "open" for c in table.columns),
-        )
+        made.span(times["start"], times["end"], open_ended=open_ended)
     else:
         for field, name in times.items():
             made.moment(name, field)
@@ -242,18 +256,16 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
         case "thousand":
             made.set(field, values // 1000)
         case "uuid":
-            made.rows[field] = np.array(
-                [np.void(_uuid(value)) for value in values.tolist()], "V16"
-            )
+            uuids = [np.void(_uuid(value)) for value in values.tolist()]
+            made.rows[field] = np.array(uuids, "V16")
         case "override":
             made.set(field, np.where(known, values, made.rows[field]))
         case "real":
-            # SQLite writes NaN as NULL.
             source = batch.columns[column.name]
-            made.set(
-                field,
-                values if source.missing else np.where(source.null, np.nan, values),
-            )
+            if not source.missing:
+                # SQLite writes NaN as NULL.
+                values = np.where(source.null, np.nan, values)
+            made.set(field, values)
         case _:
             made.set(field, values)
 
@@ -261,10 +273,11 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
 def _uuid(value: str | bytes) -> bytes:
     """The 16 bytes of a UUID, zeros for other values."""
     if isinstance(value, str):
-        digits = re.sub(
-            r"[^0-9a-fA-F]", "", value.removeprefix("GPU-").removeprefix("MIG-")
-        )
-        value = bytes.fromhex(digits) if len(digits) == 32 else b""
+        digits = value.removeprefix("GPU-").removeprefix("MIG-")
+        digits = re.sub(r"[^0-9a-fA-F]", "", digits)
+        if len(digits) != 32:
+            return bytes(16)
+        value = bytes.fromhex(digits)
     if len(value) == 16:
         return value
     return bytes(16)
