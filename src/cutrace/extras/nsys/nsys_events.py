@@ -46,7 +46,8 @@ def _has_text(reading: NsysReading, batch: ColumnBatch, column: str) -> np.ndarr
     """Whether each id of a column is that of a string in the file."""
     texts = reading.texts
     has_text = map_distinct(batch[column], lambda number: bool(texts[number]), bool)
-    return batch.known(column) & has_text
+    has_text &= batch.known(column)
+    return has_text
 
 
 def _kernels(reading: NsysReading, target: Target, made: Rows) -> None:

@@ -25,13 +25,22 @@ _COLOR = 2  # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB
 # nvtxPayloadType_t by CUpti_MetricValueKind.
 _PAYLOADS = {0: 3, 1: 1, 4: 2}
 _COLUMNS: dict[str, Kind] = {
-    "flags": "integer", "timestamp": "integer", "id": "integer", "objectKind": "integer", "objectId": "bytes",
-    "name": "integer", "domain": "integer",
-}  # fmt: skip
+    "flags": "integer",
+    "timestamp": "integer",
+    "id": "integer",
+    "objectKind": "integer",
+    "objectId": "bytes",
+    "name": "integer",
+    "domain": "integer",
+}
 _DATA: dict[str, Kind] = {
-    "flags": "integer", "id": "integer", "payloadKind": "integer", "payload": "bytes", "color": "integer",
+    "flags": "integer",
+    "id": "integer",
+    "payloadKind": "integer",
+    "payload": "bytes",
+    "color": "integer",
     "category": "integer",
-}  # fmt: skip
+}
 
 
 def convert(reading: NvprofReading, name: str) -> None:
@@ -45,7 +54,10 @@ def convert(reading: NvprofReading, name: str) -> None:
     # A begin and its end have the same number.
     at = find(batch["id"][ends], batch["id"][begins])
     matched = at >= 0
-    end = ends[at] if len(ends) else np.zeros(len(begins), np.int64)
+    if len(ends):
+        end = ends[at]
+    else:
+        end = np.zeros(len(begins), np.int64)
     ended = np.zeros(batch.rows, bool)
     ended[end[matched]] = True
     unmatched = ends[~ended[ends]]
@@ -54,11 +66,8 @@ def convert(reading: NvprofReading, name: str) -> None:
     reading.out.left(name, other, why="synchronisation of the host")
     _marks(reading, name, batch.select(marks), data)
     _ranges(reading, name, batch, begins, end, matched, data)
-    used = int(
-        np.count_nonzero(
-            np.isin(data["id"], batch["id"][np.concatenate([marks, begins])])
-        )
-    )
+    described = batch["id"][np.concatenate([marks, begins])]
+    used = int(np.count_nonzero(np.isin(data["id"], described)))
     reading.out.kept(f"{name}_DATA", used)
     reading.out.lost(f"{name}_DATA", data.rows - used, why="of no mark or range")
 
@@ -83,42 +92,45 @@ def _ranges(
     data: ColumnBatch,
 ) -> None:
     whole = batch.select(begins)
-    finish = np.where(matched, batch["timestamp"][end] if batch.rows else 0, 0)
-    end_thread = np.where(
-        matched, batch["thread"][end] if batch.rows else 0, whole["thread"]
-    )
-    absent = ReadColumn(finish, ~matched, np.zeros(len(begins), bool))
-    whole.columns.update(end=absent, end_thread=ReadColumn.of(end_thread))
+    columns = whole.columns
+    finish = np.zeros(len(begins), np.int64)
+    finish[matched] = batch["timestamp"][end[matched]]
+    end_thread = whole["thread"].copy()
+    end_thread[matched] = batch["thread"][end[matched]]
+    columns["end"] = ReadColumn(finish, ~matched, np.zeros(len(begins), bool))
+    columns["end_thread"] = ReadColumn.of(end_thread)
     # The file does not have the kind of a range: a range that ends in its own thread counts as push/pop.
     pushed = (whole["objectKind"] == _THREAD) & (end_thread == whole["thread"])
-    ends = np.where(matched, finish, np.iinfo(np.int64).max)
+    columns["pushed"] = ReadColumn.of(pushed.astype(np.int64))
     depth = np.zeros(len(begins), np.int64)
+    ends = np.where(matched, finish, np.iinfo(np.int64).max)
     depth[pushed] = depths(
-        whole["timestamp"][pushed], ends[pushed], whole["process"][pushed], whole["thread"][pushed],
+        whole["timestamp"][pushed],
+        ends[pushed],
+        whole["process"][pushed],
+        whole["thread"][pushed],
         whole["domain"][pushed],
-    )  # fmt: skip
-    whole.columns.update(
-        pushed=ReadColumn.of(pushed.astype(np.int64)), depth=ReadColumn.of(depth)
     )
+    columns["depth"] = ReadColumn.of(depth)
     for pid, part, _ in whole.apart(whole["process"]):
         made = Rows("nvtx_ranges", part)
         made.span("timestamp", open_ended=True)
         _describe(reading, pid, made, data)
         made.set("end_thread", part["end_thread"])
         made.set("depth", part["depth"])
-        made.rows["kind"] = part["pushed"] == 0
-        made.rows["range_id"] = np.where(part["pushed"] == 0, part["id"], 0).astype(
-            np.uint64
-        )
+        unpaired = part["pushed"] == 0
+        numbers = np.where(unpaired, part["id"], 0)
+        made.rows["kind"] = unpaired
+        made.rows["range_id"] = numbers.astype(np.uint64)
         made.rows["flags"] = part.columns["end"].null
         reading.write(name, reading.target(pid), made)
         # The rows of the ends.
-        closed = int(np.count_nonzero(~part.columns["end"].null))
-        good = int(np.count_nonzero(~part.columns["end"].null & made.usable))
+        ended = ~part.columns["end"].null
+        closed = int(np.count_nonzero(ended))
+        good = int(np.count_nonzero(ended & made.usable))
+        why = "the end of a range that cannot be used"
         reading.out.kept(name, good)
-        reading.out.lost(
-            name, closed - good, why="the end of a range that cannot be used"
-        )
+        reading.out.lost(name, closed - good, why=why)
 
 
 def _describe(reading: NvprofReading, pid: int, made: Rows, data: ColumnBatch) -> None:
@@ -129,10 +141,8 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: ColumnBatch) -
     made.need("id")
     made.check("name", "domain")
     rows["thread"] = batch["thread"]
-    rows["name"], rows["domain"] = (
-        target.strings[batch["name"]],
-        target.strings[batch["domain"]],
-    )
+    rows["name"] = target.strings[batch["name"]]
+    rows["domain"] = target.strings[batch["domain"]]
     if not data.rows:
         return
     at = find(data["id"], batch["id"])
@@ -142,31 +152,26 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: ColumnBatch) -
     colored = has_data & (more["flags"] & _COLOR != 0)
     rows["color"] = np.where(colored, more["color"], 0).astype(np.uint32)
     bits = more["bits"].view(np.uint64)
-    kinds = np.select(
-        [more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1
-    )
+    of_kind = [more["payloadKind"] == kind for kind in _PAYLOADS]
+    types = np.select(of_kind, list(_PAYLOADS.values()), 1)
     # Markers without a payload have type 0 and value 0.
     known = has_data & ((bits != 0) | (more["payloadKind"] != 0))
-    rows["payload"], rows["payload_type"] = (
-        np.where(known, bits, 0),
-        np.where(known, kinds, 0),
-    )
+    rows["payload"] = np.where(known, bits, 0)
+    rows["payload_type"] = np.where(known, types, 0)
 
 
 def _with_threads(batch: ColumnBatch) -> None:
     """Replace the object ids of markers with columns of processes and threads."""
-    who = ids(batch.columns.pop("objectId").values).astype(np.int64)
-    batch.columns["process"], batch.columns["thread"] = (
-        ReadColumn.of(who[:, 0].copy()),
-        ReadColumn.of(who[:, 1].copy()),
-    )
+    objects = batch.columns.pop("objectId").values
+    numbers = ids(objects).astype(np.int64)
+    batch.columns["process"] = ReadColumn.of(numbers[:, 0].copy())
+    batch.columns["thread"] = ReadColumn.of(numbers[:, 1].copy())
 
 
 def _with_bits(batch: ColumnBatch) -> None:
     """Replace the payloads with a column of their bits."""
-    batch.columns["bits"] = ReadColumn.of(
-        packed(batch.columns.pop("payload").values, 8, "<i8")[:, 0]
-    )
+    payloads = batch.columns.pop("payload").values
+    batch.columns["bits"] = ReadColumn.of(packed(payloads, 8, "<i8")[:, 0])
 
 
 def _whole(
@@ -176,23 +181,16 @@ def _whole(
     shrink: Callable[[ColumnBatch], None],
 ) -> ColumnBatch:
     """All rows of a table, as numbers; no rows when the file does not have it."""
-    parts = [
-        ColumnBatch(
-            0, {column: ReadColumn.absent(0, kind) for column, kind in columns.items()}
-        )
-    ]
+    absent = {column: ReadColumn.absent(0, kind) for column, kind in columns.items()}
+    parts = [ColumnBatch(0, absent)]
     shrink(parts[0])
-    for part in (
-        reading.tables.batches(name, columns) if name in reading.tables.names else ()
-    ):
+    size = 0
+    for part in reading.listed(name, columns):
         shrink(part)
         parts.append(part)
-    size = sum(part.rows for part in parts)
+        size += part.rows
     reading.missing(name, size)
-    return ColumnBatch(
-        size,
-        {
-            name: ReadColumn.joined([part.columns[name] for part in parts])
-            for name in parts[0].columns
-        },
-    )
+    joined = {}
+    for column in parts[0].columns:
+        joined[column] = ReadColumn.joined([part.columns[column] for part in parts])
+    return ColumnBatch(size, joined)

@@ -86,19 +86,14 @@ class Database:
         self.add("StringIds", {"id": "INTEGER PRIMARY KEY", "value": "TEXT"}, texts)
         if self._renumbered:
             ids = self._process_ids.tolist()
-            numbers = (
-                (ids[process] | number, thread)
-                for (process, thread), number in self._renumbered.items()
-            )
-            self.add(
-                "THREAD_NUMBERS", {"globalTid": "INTEGER", "thread": "INTEGER"}, numbers
-            )
+            threads = []
+            for (process, thread), number in self._renumbered.items():
+                threads.append((ids[process] | number, thread))
+            columns = {"globalTid": "INTEGER", "thread": "INTEGER"}
+            self.add("THREAD_NUMBERS", columns, threads)
         if request.capture is not False:
-            self.add(
-                SQLITE_TABLE,
-                {SQLITE_COLUMN: "BLOB"},
-                ((piece,) for piece in embedding.pieces(self.trace)),
-            )
+            blobs = ((piece,) for piece in embedding.pieces(self.trace))
+            self.add(SQLITE_TABLE, {SQLITE_COLUMN: "BLOB"}, blobs)
 
     def insert(self, table: SqlTable, rows: np.ndarray) -> None:
         """Add rows of the trace to a table. Unknown columns are NULL."""
@@ -108,16 +103,15 @@ class Database:
         more = _MORE.get(table)
         if more:
             values |= more(self, rows)
-        columns = (values.get(c.name, repeat(None, len(rows))) for c in table.columns)
-        listed = (
-            _listed(column) if isinstance(column, np.ndarray) else column
-            for column in columns
-        )
-        self.add(
-            table.name,
-            {c.name: c.sql_type for c in table.columns},
-            zip(*listed, strict=True),
-        )
+        types = {}
+        listed: list[Iterable[object]] = []
+        for column in table.columns:
+            types[column.name] = column.sql_type
+            of_column = values.get(column.name, repeat(None, len(rows)))
+            if isinstance(of_column, np.ndarray):
+                of_column = _listed(of_column)
+            listed.append(of_column)
+        self.add(table.name, types, zip(*listed, strict=True))
 
     def add(
         self, name: str, columns: dict[str, str], rows: Iterable[Sequence[object]]
@@ -136,10 +130,10 @@ class Database:
             return self.process_ids(rows)
         if column.conversion == "thread":
             return self.thread_ids(rows, column.field)
+        values: np.ndarray
         if column.of:
-            values: np.ndarray = self.trace.table(REFERRED[column.of])[column.field][
-                rows[column.of]
-            ]
+            referred = self.trace.table(REFERRED[column.of])
+            values = referred[column.field][rows[column.of]]
         else:
             values = rows[column.field]
         match column.conversion:
@@ -175,27 +169,25 @@ class Database:
             axis=0,
             return_inverse=True,
         )
-        numbers = [
-            self._renumbered.setdefault((p, t), _RENUMBERED + len(self._renumbered))
-            for p, t in keys.tolist()
-        ]
+        numbers = []
+        for process, thread in keys.tolist():
+            unused = _RENUMBERED + len(self._renumbered)
+            numbers.append(self._renumbered.setdefault((process, thread), unused))
         threads[large] = np.array(numbers, np.int64)[inverse.reshape(-1)]
         return self.process_ids(rows) | threads
 
     def texts(self, ids: np.ndarray) -> Iterator[str]:
-        known = {
-            number: self.trace.strings[number] for number in np.unique(ids).tolist()
-        }
+        used = np.unique(ids).tolist()
+        known = {number: self.trace.strings[number] for number in used}
         return map(known.__getitem__, ids.tolist())
 
     def text_id(self, text: str) -> int:
         """The id of a text, which is added if the trace does not have it."""
         known = self.trace.strings.find(text)
-        if known is None:
-            return self._more.setdefault(
-                text, len(self.trace.strings) + len(self._more)
-            )
-        return known
+        if known is not None:
+            return known
+        unused = len(self.trace.strings) + len(self._more)
+        return self._more.setdefault(text, unused)
 
     def gpu_ids(self, devices: np.ndarray) -> list[int]:
         """The numbers of GPUs: those of CUDA, or unused ones if another process has the same number."""
@@ -207,9 +199,12 @@ class Database:
         free = count(max((device for _, device in keys), default=0) + 1)
         taken: set[int] = set()
         numbers = {}
-        for key in keys:
-            numbers[key] = next(free) if key[1] in taken else key[1]
-            taken.add(key[1])
+        for process, device in keys:
+            number = device
+            if device in taken:
+                number = next(free)
+            numbers[process, device] = number
+            taken.add(device)
         return numbers
 
     @cached_property
@@ -217,25 +212,20 @@ class Database:
         """The ids of the demangled name and of the base name of each launch configuration."""
         from ..._native import demangle
 
-        names = [
-            self.trace.strings[number]
-            for number in self.trace.launches["name"].tolist()
-        ]
-        full = np.array([self.text_id(demangle(name)) for name in names], np.int64)
-        short = np.array(
-            [
-                self.text_id(normalize_kernel(name).rsplit("::", 1)[-1])
-                for name in names
-            ],
-            np.int64,
-        )
+        names = self.trace.launches["name"]
+        full = np.zeros(len(names), np.int64)
+        short = np.zeros(len(names), np.int64)
+        for at, number in enumerate(names.tolist()):
+            name = self.trace.strings[number]
+            base = normalize_kernel(name).rsplit("::", 1)[-1]
+            full[at] = self.text_id(demangle(name))
+            short[at] = self.text_id(base)
         return full, short
 
     @cached_property
     def _process_ids(self) -> np.ndarray:
-        return np.array(
-            [_process_id(process) for process in self.trace.processes], np.int64
-        )
+        ids = [_process_id(process) for process in self.trace.processes]
+        return np.array(ids, np.int64)
 
     # Metadata
 
@@ -247,27 +237,11 @@ class Database:
             "EXPORT_PRODUCT_VERSION": version("cutrace"),
         }
         self.add("META_DATA_EXPORT", {"name": "TEXT", "value": "TEXT"}, about.items())
+        columns = {"id": "INTEGER PRIMARY KEY", "name": "TEXT", "label": "TEXT"}
         for name, values in nsys.ENUMS.items():
-            columns = {"id": "INTEGER PRIMARY KEY", "name": "TEXT", "label": "TEXT"}
-            self.add(
-                name, columns, [(number, *texts) for number, texts in values.items()]
-            )
-        processes = (
-            (
-                _process_id(process),
-                process.pid,
-                process.name,
-                json.dumps(_description(process), ensure_ascii=False),
-            )
-            for process in self.trace.processes
-        )
-        columns = {
-            "globalPid": "INTEGER",
-            "pid": "INTEGER",
-            "name": "TEXT",
-            "description": "TEXT",
-        }
-        self.add("PROCESSES", columns, processes)
+            rows = [(number, *texts) for number, texts in values.items()]
+            self.add(name, columns, rows)
+        self._describe_processes()
         clocks = self.trace.clocks
         if len(clocks):
             began = int(clocks["realtime"][0]) - int(clocks["boottime"][0])
@@ -275,24 +249,37 @@ class Database:
             self.add("TARGET_INFO_SESSION_START_TIME", columns, [(began, _utc(began))])
         start = self.trace.start
         end = self.trace.end
-        columns = dict.fromkeys(
-            ("globalVid", "duration", "startTime", "stopTime"), "INTEGER"
-        )
+        columns = _integers("globalVid", "duration", "startTime", "stopTime")
         self.add("ANALYSIS_DETAILS", columns, [(1 << 48, end - start, start, end)])
         devices = self.trace.devices
-        columns = dict.fromkeys(
-            ("gpuId", "cudaId", "pid", "numMultiprocessors"), "INTEGER"
-        )
         if len(devices):
+            columns = _integers("gpuId", "cudaId", "pid", "numMultiprocessors")
             pids = self.process_ids(devices) >> THREAD_BITS & THREADS
-            numbers = (
+            gpus = zip(
+                self.gpu_ids(devices),
                 devices["device"].tolist(),
                 pids.tolist(),
                 devices["multiprocessors"].tolist(),
+                strict=True,
             )
-            rows = zip(self.gpu_ids(devices), *numbers, strict=True)
-            self.add("TARGET_INFO_CUDA_DEVICE", columns, rows)
+            self.add("TARGET_INFO_CUDA_DEVICE", columns, gpus)
         self._name_domains()
+
+    def _describe_processes(self) -> None:
+        columns = {
+            "globalPid": "INTEGER",
+            "pid": "INTEGER",
+            "name": "TEXT",
+            "description": "TEXT",
+        }
+        rows = []
+        for process in self.trace.processes:
+            info = {
+                key: value for key, value in process.info.items() if key != "tables"
+            }
+            description = json.dumps(info, ensure_ascii=False)
+            rows.append((_process_id(process), process.pid, process.name, description))
+        self.add("PROCESSES", columns, rows)
 
     def _name_domains(self) -> None:
         """Write the NVTX domains that each process uses. The id of a domain is that of its name."""
@@ -300,24 +287,21 @@ class Database:
         for name in ("nvtx_ranges", "nvtx_marks", "nvtx_categories"):
             for rows in self.trace.blocks(name):
                 used.update(np.unique(rows[["process", "domain"]]).tolist())
-        domains = [
-            {
+        columns = {c.name: c.sql_type for c in nsys.NVTX_RANGES.columns}
+        listed = []
+        for process, domain in sorted(used):
+            if not domain:
+                continue
+            values = {
                 "start": self.trace.start,
                 "eventType": nsys.NVTX_DOMAIN,
                 "text": self.trace.strings[domain],
                 "globalTid": int(self._process_ids[process]),
                 "domainId": domain,
             }
-            for process, domain in sorted(used)
-            if domain
-        ]
-        if domains:
-            columns = {c.name: c.sql_type for c in nsys.NVTX_RANGES.columns}
-            self.add(
-                nsys.NVTX_RANGES.name,
-                columns,
-                [[row.get(column) for column in columns] for row in domains],
-            )
+            listed.append([values.get(column) for column in columns])
+        if listed:
+            self.add(nsys.NVTX_RANGES.name, columns, listed)
 
 
 def _process_id(process: Process) -> int:
@@ -326,25 +310,23 @@ def _process_id(process: Process) -> int:
     return (process.index + 1) << 48 | (process.pid & THREADS) << THREAD_BITS
 
 
+def _integers(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "INTEGER")
+
+
 def _utc(ns: int) -> str:
     """A time of the wall clock (ns since 1970) in UTC, to the second; "" if no calendar has it."""
     try:
-        return datetime.fromtimestamp(ns // 10**9, timezone.utc).strftime(
-            "%Y-%m-%dT%H:%M:%S"
-        )
+        time = datetime.fromtimestamp(ns // 10**9, timezone.utc)
+        return time.strftime("%Y-%m-%dT%H:%M:%S")
     except (ValueError, OverflowError, OSError):
         return ""
 
 
-def _description(process: Process) -> dict[str, object]:
-    return {key: value for key, value in process.info.items() if key != "tables"}
-
-
 def _listed(values: np.ndarray) -> list[object]:
-    # SQLite's integers are signed.
-    listed: list[object] = (
-        values.astype(np.int64) if values.dtype == np.uint64 else values
-    ).tolist()
+    if values.dtype == np.uint64:
+        values = values.astype(np.int64)  # SQLite's integers are signed
+    listed: list[object] = values.tolist()
     return listed
 
 
@@ -352,12 +334,10 @@ def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
     """The values, NULL where they are unknown."""
     if not known.any():
         return repeat(None, len(values))
-    if known.all():
-        return _listed(values)
-    return [
-        value if right else None
-        for value, right in zip(_listed(values), known.tolist(), strict=True)
-    ]
+    listed = _listed(values)
+    for unknown in np.flatnonzero(~known).tolist():
+        listed[unknown] = None
+    return listed
 
 
 def _or_null(values: np.ndarray) -> Iterable[object]:
@@ -455,11 +435,12 @@ def _allocations(database: Database, rows: np.ndarray) -> dict[str, Values]:
 def _overheads(database: Database, rows: np.ndarray) -> dict[str, Values]:
     types = nsys.overhead_types(rows["kind"].astype(np.int64))
     labels = nsys.ENUMS["ENUM_CUPTI_OVERHEAD_TYPE"]
+    names = []
+    for number in types.tolist():
+        _, label = labels.get(number, labels[1])
+        names.append(database.text_id(label))
     return {
-        "nameId": [
-            database.text_id(labels.get(number, labels[1])[1])
-            for number in types.tolist()
-        ],
+        "nameId": names,
         "overheadType": types,
         "overheadKind": rows["kind"],
     }
@@ -508,9 +489,7 @@ def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]
             & (rows["start"] == rows["end"])
             & (rows["value"] == 1)
             & (rows["flags"] == 0)
-        )
-        on_cpu &= (
-            (rows["source_device"] == nsys.NOTHING)
+            & (rows["source_device"] == nsys.NOTHING)
             & (rows["destination_device"] == 0)
             & (rows["stream"] == 0)
         )
@@ -520,12 +499,11 @@ def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]
             & (rows["stream"] == 0)
         )
         moved = np.isin(kinds, list(nsys.MIGRATION_KINDS.values()))
-        yield from (
-            (nsys.MIGRATIONS, rows[moved]),
-            (nsys.CPU_FAULTS, rows[on_cpu]),
-            (nsys.GPU_FAULTS, rows[on_gpu]),
-        )
-        yield nsys.own(name), rows[~(moved | on_cpu | on_gpu)]
+        other = ~(moved | on_cpu | on_gpu)
+        yield nsys.MIGRATIONS, rows[moved]
+        yield nsys.CPU_FAULTS, rows[on_cpu]
+        yield nsys.GPU_FAULTS, rows[on_gpu]
+        yield nsys.own(name), rows[other]
     elif name == "host_slices":
         calls = (
             (rows["kind"] == 4)
@@ -533,6 +511,7 @@ def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]
             & (rows["track"] == 0)
             & (rows["flags"] <= 1)
         )
-        yield from ((nsys.SYSTEM_CALLS, rows[calls]), (nsys.own(name), rows[~calls]))
+        yield nsys.SYSTEM_CALLS, rows[calls]
+        yield nsys.own(name), rows[~calls]
     else:
         yield nsys.BY_TABLE.get(name) or nsys.own(name), rows
