@@ -55,48 +55,49 @@ _Calls = dict[str, tuple[np.ndarray, np.ndarray]]
 def calls(rank: RankTrace, options: BatchOptions) -> Any:
     """Each call of a collective: its name, number, begin and end on the wall clock (ns)."""
     names = rank.context.kernels
-    collective = np.array(
-        [
-            communicates(name) and not _POINT_TO_POINT.search(name)
-            for name in names.names
-        ],
-        bool,
-    )
+    is_collective = np.array([_is_collective(name) for name in names.names], bool)
     parts: list[np.ndarray] = [np.zeros((3, 0), np.int64)]
     for rows in rank.rows("kernels"):
         number = names.numbers.take(rows["launch"]).astype(np.int64)
-        chosen = collective[number]
-        times = (rank.moved(rows[field][chosen]) for field in ("start", "end"))
-        parts.append(np.stack([number[chosen], *times]))
+        chosen = is_collective[number]
+        start = rank.moved(rows["start"][chosen])
+        end = rank.moved(rows["end"][chosen])
+        parts.append(np.stack([number[chosen], start, end]))
     number, start, end = np.concatenate(parts, axis=1)
     order = np.lexsort((end, start, number))
     number = number[order]
-    start = start[order]
-    end = end[order]
     # The index of the first call of the same name is subtracted.
     call = np.arange(len(number)) - np.searchsorted(number, number)
     pa = pyarrow("batch")
-    text = pa.DictionaryArray.from_arrays(
-        pa.array(number, pa.int32()), pa.array(names.names, pa.string())
-    )
+    numbers = pa.array(number, pa.int32())
+    text = pa.DictionaryArray.from_arrays(numbers, pa.array(names.names, pa.string()))
     table = pa.table(
         {
             "collective": text.cast(pa.string()),
             "call": call,
-            "start_ns": start,
-            "end_ns": end,
+            "start_ns": start[order],
+            "end_ns": end[order],
         }
     )
     return table.sort_by([("collective", "ascending"), ("call", "ascending")])
 
 
+def _is_collective(kernel: str) -> bool:
+    return communicates(kernel) and not _POINT_TO_POINT.search(kernel)
+
+
 def _read(part: Part) -> _Calls:
     table = part.table()
-    name, start, end = (
-        table[column].to_numpy() for column in ("collective", "start_ns", "end_ns")
-    )
-    edges = [0, *(np.flatnonzero(name[1:] != name[:-1]) + 1).tolist(), len(name)]
-    return {name[a]: (start[a:b], end[a:b]) for a, b in pairwise(edges) if a < b}
+    names = table["collective"].to_numpy()
+    start = table["start_ns"].to_numpy()
+    end = table["end_ns"].to_numpy()
+    if not len(names):
+        return {}
+    changes = np.flatnonzero(names[1:] != names[:-1]) + 1
+    calls = {}
+    for first, last in pairwise([0, *changes.tolist(), len(names)]):
+        calls[names[first]] = (start[first:last], end[first:last])
+    return calls
 
 
 @dataclass
@@ -113,23 +114,22 @@ class _Job:
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> _Job:
+        # The ends of the part with the most calls, by name.
         most: dict[str, np.ndarray] = {}
         # The number of calls, and the first end, of each part.
         own: list[dict[str, tuple[int, int]]] = []
         for part in parts:
-            read = _read(part)
-            own.append(
-                {name: (len(end), int(end[0])) for name, (_, end) in read.items()}
-            )
-            most |= {
-                name: end
-                for name, (_, end) in read.items()
-                if len(end) > len(most.get(name, ()))
-            }
+            counts = {}
+            for name, (_, end) in _read(part).items():
+                counts[name] = (len(end), int(end[0]))
+                if len(end) > len(most.get(name, ())):
+                    most[name] = end
+            own.append(counts)
         first = {}
         total = 0
         for name in sorted(most):
-            first[name], total = total, total + len(most[name])
+            first[name] = total
+            total += len(most[name])
         base = min((int(ends[0]) for ends in most.values()), default=0)
         job = cls(parts, first, total, base, [], [])
         for part, counts in zip(parts, own, strict=True):
@@ -145,34 +145,35 @@ class _Job:
         """A rank with fewer calls began or ended to record at another time: its first call is the nearest one."""
         shifts = {}
         for name, (count, end) in counts.items():
-            missing = len(most[name]) - count
-            if missing and part.clock.error is not None:
-                shifts[name] = int(np.abs(most[name][: missing + 1] - end).argmin())
-            if missing:
-                self.sentences.append(
-                    f"{part.label}: it has {count:,} calls of {name}, and others {len(most[name]):,}: its first is "
-                    f"taken for number {shifts.get(name, 0) + 1:,}"
-                )
+            ends = most[name]
+            missing = len(ends) - count
+            if not missing:
+                continue
+            shift = 0
+            if part.clock.error is not None:
+                shift = int(np.abs(ends[: missing + 1] - end).argmin())
+            shifts[name] = shift
+            self.sentences.append(
+                f"{part.label}: it has {count:,} calls of {name}, and others {len(ends):,}: its first is "
+                f"taken for number {shift + 1:,}"
+            )
         return shifts
 
     def each(self) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
         """Yield of each part its index, and the numbers, begins and ends of its calls."""
         for index, part in enumerate(self.parts):
+            shifts = self.shifts[index]
             calls = [np.zeros((3, 0), np.int64)]
             for name, (start, end) in _read(part).items():
-                number = (
-                    np.arange(len(start))
-                    + self.first[name]
-                    + self.shifts[index].get(name, 0)
-                )
+                first = self.first[name] + shifts.get(name, 0)
+                number = np.arange(first, first + len(start))
                 calls.append(np.stack([number, start - self.base, end - self.base]))
             yield index, *np.concatenate(calls, axis=1)
 
     def name_of(self, number: int) -> tuple[str, int]:
         """The name and the number among calls of this name."""
-        name = max(
-            (first, name) for name, first in self.first.items() if first <= number
-        )[1]
+        before = [name for name, first in self.first.items() if first <= number]
+        name = before[-1]
         return name, number - self.first[name]
 
 
@@ -185,37 +186,32 @@ class _Clocks:
 
 
 def _clocks(job: _Job) -> _Clocks:
-    sample = np.unique(
-        np.linspace(0, job.total - 1, min(job.total, _SAMPLE)).astype(np.int64)
-    )
-    together = np.array(
-        [bool(_TOGETHER.search(job.name_of(number)[0])) for number in sample.tolist()],
-        bool,
-    )
-    starts, ends = (np.full((len(job.parts), len(sample)), np.nan) for _ in range(2))
+    spaced = np.linspace(0, job.total - 1, min(job.total, _SAMPLE))
+    sample = np.unique(spaced.astype(np.int64))
+    together = np.zeros(len(sample), bool)
+    for at, number in enumerate(sample.tolist()):
+        name, _ = job.name_of(number)
+        together[at] = bool(_TOGETHER.search(name))
+    starts = np.full((len(job.parts), len(sample)), np.nan)
+    ends = starts.copy()
     for index, number, start, end in job.each():
         place = np.minimum(np.searchsorted(sample, number), len(sample) - 1)
         sampled = sample[place] == number
-        starts[index, place[sampled]], ends[index, place[sampled]] = (
-            start[sampled],
-            end[sampled],
-        )
-    ahead = np.nan_to_num(
-        _median(ends[:, together] - _median(ends[:, together], 0), 1)
-    ).round()
+        starts[index, place[sampled]] = start[sampled]
+        ends[index, place[sampled]] = end[sampled]
+    differences = ends[:, together] - _median(ends[:, together], 0)
+    ahead = np.nan_to_num(_median(differences, 1)).round()
     starts -= ahead[:, None]
     late = starts - _median(starts, 0)
-    # One late call, such as the one that sets up connections, is not the habit of a rank.
     count = (~np.isnan(late)).sum(axis=1)
-    most = np.where(
-        count > _FEWEST,
-        np.nanmax(np.where(np.isnan(late), -np.inf, late), axis=1, initial=-np.inf),
-        0.0,
-    )
+    total = np.nansum(late, axis=1)
+    # One late call, such as the one that sets up connections, is not the habit of a rank.
+    some = count > _FEWEST
+    largest = np.where(np.isnan(late), -np.inf, late).max(axis=1, initial=-np.inf)
+    total[some] -= largest[some]
+    count[some] -= 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        return _Clocks(
-            ahead, (np.nansum(late, axis=1) - most) / (count - (count > _FEWEST))
-        )
+        return _Clocks(ahead, total / count)
 
 
 def _median(values: np.ndarray, axis: int) -> np.ndarray:
@@ -223,14 +219,12 @@ def _median(values: np.ndarray, axis: int) -> np.ndarray:
     if not values.shape[axis]:
         return np.full(values.shape[1 - axis], np.nan)
     ordered = np.sort(values, axis=axis)  # NaN is behind all numbers
-    count = (~np.isnan(values)).sum(axis=axis)
+    count = (~np.isnan(values)).sum(axis=axis, keepdims=True)
     low = np.maximum(count - 1, 0) // 2
     high = np.minimum(count // 2, values.shape[axis] - 1)
-    pick = [
-        np.take_along_axis(ordered, np.expand_dims(at, axis), axis).squeeze(axis)
-        for at in (low, high)
-    ]
-    middle: np.ndarray = (pick[0] + pick[1]) / 2
+    low_values = np.take_along_axis(ordered, low, axis)
+    high_values = np.take_along_axis(ordered, high, axis)
+    middle: np.ndarray = ((low_values + high_values) / 2).squeeze(axis)
     return middle
 
 
@@ -254,20 +248,15 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     by_name.sort(key=_largest(_COLUMNS, "waited"))
     by_rank.sort(key=_largest(_RANK_COLUMNS, "kept waiting"))
     by_call.sort(key=_largest(_CALL_COLUMNS, "waited"))
-    return Result(
-        [
-            Table("collectives", "Collectives", _COLUMNS, by_name),
-            Table("collective_ranks", "Collectives by rank", _RANK_COLUMNS, by_rank),
-            Table(
-                "collective_calls",
-                "Calls with the longest waits",
-                _CALL_COLUMNS,
-                by_call[:_CALLS],
-            ),
-        ],
-        sentences,
-        pictures,
-    )
+    longest = by_call[:_CALLS]
+    tables = [
+        Table("collectives", "Collectives", _COLUMNS, by_name),
+        Table("collective_ranks", "Collectives by rank", _RANK_COLUMNS, by_rank),
+        Table(
+            "collective_calls", "Calls with the longest waits", _CALL_COLUMNS, longest
+        ),
+    ]
+    return Result(tables, sentences, pictures)
 
 
 def _largest(
@@ -379,13 +368,14 @@ def _share(waits: int, time: int) -> float | None:
 def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
     """The rows of :data:`_COLUMNS`."""
     edges = [*job.first.values(), job.total]
-    for at, name in enumerate(job.first):
-        here = np.arange(edges[at], edges[at + 1])
+    for name, (first, end) in zip(job.first, pairwise(edges), strict=True):
+        here = np.arange(first, end)
         here = here[a.ranks[here] > 0]
         waits = int(a.waits[here].sum())
         time = int(a.time[here].sum())
-        spread = a.latest[here] - a.earliest[here]
-        transfer = np.maximum(a.end[here] - a.latest[here], 0)
+        latest = a.latest[here]
+        spread = latest - a.earliest[here]
+        transfer = np.maximum(a.end[here] - latest, 0)
         counts = np.bincount(a.last[here], minlength=len(job.parts))
         last = int(counts.argmax())
         yield (
@@ -408,7 +398,9 @@ def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[tuple[Cell, ...
     for index, part in enumerate(job.parts):
         waits = int(a.rank_waits[index])
         time = int(a.rank_time[index])
-        late = float(clocks.late[index])
+        late = None
+        if np.isfinite(clocks.late[index]):
+            late = round(float(clocks.late[index]))
         yield (
             part.label,
             waits,
@@ -417,29 +409,30 @@ def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[tuple[Cell, ...
             int(a.rank_calls[index]),
             int(a.rank_last[index]),
             int(a.caused[index]),
-            round(late) if np.isfinite(late) else None,
+            late,
             int(clocks.ahead[index]),
             part.clock.error,
         )
 
 
 def _longest(job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
+    """The rows of :data:`_CALL_COLUMNS`."""
     begin = int(a.earliest[a.ranks > 0].min())
     for number in np.argsort(-a.waits, kind="stable")[:_CALLS].tolist():
+        if not a.ranks[number]:
+            continue
         name, call = job.name_of(number)
-        if a.ranks[number]:
-            spread = int(a.latest[number] - a.earliest[number])
-            last = job.parts[int(a.last[number])].label
-            after = int(a.earliest[number]) - begin
-            yield (
-                int(a.waits[number]),
-                spread,
-                last,
-                int(a.ranks[number]),
-                after,
-                call + 1,
-                name,
-            )
+        earliest = int(a.earliest[number])
+        last = int(a.last[number])
+        yield (
+            int(a.waits[number]),
+            int(a.latest[number]) - earliest,
+            job.parts[last].label,
+            int(a.ranks[number]),
+            earliest - begin,
+            call + 1,
+            name,
+        )
 
 
 def _sentences(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[str]:
@@ -452,16 +445,22 @@ def _sentences(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[str]:
     scores = robust_scores(late.tolist())
     for index in np.argsort(-late, kind="stable").tolist():
         if scores[index] > OUTSTANDING and late[index] > period * _LATE:
+            label = job.parts[index].label
+            lateness = format_duration(round(late[index]))
+            calls = count_of(int(a.rank_calls[index]), "call")
             yield (
-                f"{job.parts[index].label}: it comes {format_duration(round(late[index]))} late to a collective on "
-                f"average, and is the last at {a.rank_last[index]:,} of {count_of(int(a.rank_calls[index]), 'call')}"
+                f"{label}: it comes {lateness} late to a collective on average, and is the last at "
+                f"{a.rank_last[index]:,} of {calls}"
             )
     # Consecutive ranks of one machine share its clock.
     described = zip(job.parts, _wrong_clocks(job, clocks), strict=True)
-    for text, group in groupby(described, lambda one: one[1]):
+    for sentence, group in groupby(described, lambda one: one[1]):
         labels = [part.label for part, _ in group]
-        if text:
-            yield f"{labels[0]}{f' to {labels[-1]}' if len(labels) > 1 else ''}: {text}"
+        ranks = labels[0]
+        if len(labels) > 1:
+            ranks = f"{ranks} to {labels[-1]}"
+        if sentence:
+            yield f"{ranks}: {sentence}"
 
 
 def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
@@ -470,31 +469,28 @@ def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
     for index, part in enumerate(job.parts):
         ahead = int(clocks.ahead[index])
         error = part.clock.error
-        if (
-            error is None
-            or scores[index] <= OUTSTANDING
-            or abs(ahead) <= max(_CLOCK_NS, 10 * error)
-        ):
+        stands_out = scores[index] > OUTSTANDING
+        if error is None or not stands_out or abs(ahead) <= max(_CLOCK_NS, 10 * error):
             yield ""
-        else:
-            way = "ahead of" if ahead > 0 else "behind"
-            yield f"clock {format_duration(abs(ahead))} {way} those of others, by the ends of collectives"
+            continue
+        way = "behind"
+        if ahead > 0:
+            way = "ahead of"
+        yield f"clock {format_duration(abs(ahead))} {way} those of others, by the ends of collectives"
 
 
 def _pictures(by_rank: Sequence[tuple[Cell, ...]]) -> Iterator[Picture]:
+    if not by_rank:
+        return
     labels = [str(row[0]) for row in by_rank]
     names = [column.name for column in _RANK_COLUMNS]
     for title, name in (
         ("Waits for the last rank, by rank", "waited"),
         ("Waits of others for a rank", "kept waiting"),
     ):
-        if labels:
-            yield Bars(
-                title,
-                "ns",
-                labels,
-                {name: [float(row[names.index(name)] or 0) for row in by_rank]},
-            )
+        at = names.index(name)
+        values = [float(row[at] or 0) for row in by_rank]
+        yield Bars(title, "ns", labels, {name: values})
 
 
 COLLECTIVES = BatchReport(

@@ -13,9 +13,13 @@ from .host import ChipMetric, Config
 DEFAULT = "smsp__sass_inst_executed,smsp__sass_thread_inst_executed"
 #: What these metrics count, by a part of their names, because CUPTI does not describe them.
 _COUNTED = {
-    "inst_executed": "instruction", "branch_targets": "branch_target", "sectors": "l2_sector", "bytes": "byte",
-    "wavefronts": "wavefront", "tags": "tag",
-}  # fmt: skip
+    "inst_executed": "instruction",
+    "branch_targets": "branch_target",
+    "sectors": "l2_sector",
+    "bytes": "byte",
+    "wavefronts": "wavefront",
+    "tags": "tag",
+}
 
 
 def metrics_of(cupti: Cupti, chip: str) -> list[ChipMetric]:

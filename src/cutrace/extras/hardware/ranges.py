@@ -121,9 +121,16 @@ class RangeCounters:
         image = {"size": len(self._image), "image": address(self._image)}
         self._call("CounterDataImageInitialize", **image)
         self._call(
-            "SetConfig", **image, config_size=len(self.config.image), config=address(self.config.image),
-            range=_USER_RANGE, replay=_USER_REPLAY, ranges=1, levels=1, level=1,
-        )  # fmt: skip
+            "SetConfig",
+            **image,
+            config_size=len(self.config.image),
+            config=address(self.config.image),
+            range=_USER_RANGE,
+            replay=_USER_REPLAY,
+            ranges=1,
+            levels=1,
+            level=1,
+        )
         self._call("Start")
         self._call("PushRange", name=b"range")
 

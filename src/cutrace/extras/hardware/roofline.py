@@ -50,18 +50,31 @@ KINDS: dict[str, dict[str, int]] = {
 _RATES: dict[tuple[int, int], dict[str, int]] = {
     (7, 5): {"fp32": 64, "fp64": 2, "fp16": 128},
     (8, 0): {
-        "fp32": 64, "fp64": 32, "fp16": 256, "tensor fp16": 1024, "tensor bf16": 1024, "tensor tf32": 512,
-        "tensor fp64": 64, "tensor int8": 2048,
+        "fp32": 64,
+        "fp64": 32,
+        "fp16": 256,
+        "tensor fp16": 1024,
+        "tensor bf16": 1024,
+        "tensor tf32": 512,
+        "tensor fp64": 64,
+        "tensor int8": 2048,
     },
     (8, 6): {"fp32": 128, "fp64": 2},
     (8, 9): {"fp32": 128, "fp64": 2},
     (9, 0): {
-        "fp32": 128, "fp64": 64, "fp16": 256, "tensor fp16": 2048, "tensor bf16": 2048, "tensor tf32": 1024,
-        "tensor fp64": 128, "tensor fp8": 4096, "tensor int8": 4096,
+        "fp32": 128,
+        "fp64": 64,
+        "fp16": 256,
+        "tensor fp16": 2048,
+        "tensor bf16": 2048,
+        "tensor tf32": 1024,
+        "tensor fp64": 128,
+        "tensor fp8": 4096,
+        "tensor int8": 4096,
     },
     (10, 0): {"fp32": 128, "fp64": 64},
     (12, 0): {"fp32": 128, "fp64": 2},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -138,68 +151,68 @@ class Roofline:
 def rooflines(trace: Trace) -> list[Roofline]:
     """The roofline of each GPU model. Raises :class:`CutraceError` if operations and bytes were counted for no
     launch."""
-    gpus = {
-        (process, device): GpuLimits(
-            trace.strings[name], (major, minor), multiprocessors, clock * 1000, bandwidth * 1000
-        )
-        for process, device, name, major, minor, multiprocessors, clock, bandwidth in trace.devices[
-            ["process", "device", "name", "compute_major", "compute_minor", "multiprocessors", "core_clock",
-             "memory_bandwidth"]
-        ].tolist()
-    }  # fmt: skip
+    gpus = _gpus(trace)
     launches: dict[GpuLimits, list[Profiled]] = {}
     for launch in profiled(trace):
-        launches.setdefault(
-            gpus.get((launch.process, launch.device), GpuLimits()), []
-        ).append(launch)
+        gpu = gpus.get((launch.process, launch.device), GpuLimits())
+        launches.setdefault(gpu, []).append(launch)
     if not launches:
         raise CutraceError(
             "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
         )
     roofs = [_roofline(gpu, some) for gpu, some in launches.items()]
     if not any(roof.points for roof in roofs):
-        raise CutraceError(
-            f"no kernel can be placed: {'; '.join(note for roof in roofs for note in roof.notes)}"
-        )
+        notes = "; ".join(note for roof in roofs for note in roof.notes)
+        raise CutraceError(f"no kernel can be placed: {notes}")
     return roofs
 
 
+def _gpus(trace: Trace) -> dict[tuple[int, int], GpuLimits]:
+    """The limits of each GPU by process and device."""
+    gpus = {}
+    for row in trace.devices:
+        gpus[int(row["process"]), int(row["device"])] = GpuLimits(
+            name=trace.strings[int(row["name"])],
+            capability=(int(row["compute_major"]), int(row["compute_minor"])),
+            multiprocessors=int(row["multiprocessors"]),
+            clock=int(row["core_clock"]) * 1000,
+            bandwidth=int(row["memory_bandwidth"]) * 1000,
+        )
+    return gpus
+
+
 def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
-    usable = [
-        launch
-        for launch in launches
-        if _operations(launch) and _bytes(launch) is not None and launch.time > 0
-    ]
-    ceilings = tuple(_ceilings(gpu, launches))
-    # Measured peaks replace documented ones, because they hold at the clock of the run.
-    peaks = {c.kind: c.rate for c in sorted(ceilings, key=lambda c: c.measured)}
+    usable = []
     kernels: dict[str, list[Profiled]] = {}
-    for launch in usable:
-        kernels.setdefault(launch.kernel, []).append(launch)
-    points = [
-        point
-        for kernel, some in kernels.items()
-        for point in _points(kernel, some, peaks)
-    ]
+    for launch in launches:
+        counted = _operations(launch) and _bytes(launch) is not None
+        if counted and launch.time > 0:
+            usable.append(launch)
+            kernels.setdefault(launch.kernel, []).append(launch)
+    ceilings = list(_ceilings(gpu, launches))
+    peaks = {}
+    # Measured peaks replace documented ones, because they hold at the clock of the run.
+    for ceiling in sorted(ceilings, key=lambda ceiling: ceiling.measured):
+        peaks[ceiling.kind] = ceiling.rate
+    points: list[Point] = []
+    for kernel, some in kernels.items():
+        points += _points(kernel, some, peaks)
     points.sort(key=lambda point: (-point.time, point.kernel, -point.operations))
     kinds = {DRAM, *(point.kind for point in points)}
-    relevant = tuple(ceiling for ceiling in ceilings if ceiling.kind in kinds)
-    return Roofline(
-        gpu,
-        relevant,
-        tuple(points),
-        tuple(_notes(gpu, launches, usable, points, peaks)),
-    )
+    relevant = [ceiling for ceiling in ceilings if ceiling.kind in kinds]
+    notes = _notes(gpu, launches, usable, points, peaks)
+    return Roofline(gpu, tuple(relevant), tuple(points), tuple(notes))
 
 
 def _operations(launch: Profiled) -> dict[str, float]:
     """The operations of each kind whose metrics are complete."""
     values = launch.values
-    return {
-        kind: sum(values[name] * weight for name, weight in metrics.items())
-        for kind, metrics in KINDS.items()
-        if all(name in values for name in metrics)
-    }
+    operations = {}
+    for kind, metrics in KINDS.items():
+        if metrics.keys() <= values.keys():
+            counts = [values[name] * weight for name, weight in metrics.items()]
+            operations[kind] = sum(counts)
+    return operations
 
 
 def _bytes(launch: Profiled) -> float | None:
@@ -218,56 +231,61 @@ def _points(
 ) -> Iterator[Point]:
     """A point for each kind with a large enough share of a kernel's operations; one point for a kernel without
     operations."""
-    counted = [_operations(launch) for launch in launches]
-    totals = {kind: sum(each.get(kind, 0.0) for each in counted) for kind in KINDS}
-    time = sum(launch.time for launch in launches)
-    moved = sum(_bytes(launch) or 0 for launch in launches)
-    whole = sum(totals.values())
-    kinds = [
-        kind
-        for kind, count in totals.items()
-        if whole and count >= _LEAST_SHARE * whole
-    ]
+    time = 0
+    moved = 0.0
+    totals = dict.fromkeys(KINDS, 0.0)
+    for launch in launches:
+        time += launch.time
+        moved += _bytes(launch) or 0
+        for kind, count in _operations(launch).items():
+            totals[kind] += count
+    least = _LEAST_SHARE * sum(totals.values())
+    kinds = [kind for kind, count in totals.items() if count and count >= least]
     for kind in kinds or [""]:
-        point = Point(kernel, kind, len(launches), time, totals.get(kind, 0.0), moved)
+        operations = totals.get(kind, 0.0)
+        point = Point(kernel, kind, len(launches), time, operations, moved)
         ceiling, share = _reached(point, peaks)
         yield replace(point, ceiling=ceiling, share=share)
 
 
 def _reached(point: Point, peaks: Mapping[str, float]) -> tuple[str, float | None]:
     """The lower ceiling at a point, and the reached share of it."""
-    rates = {point.kind: point.rate, DRAM: point.traffic}
-    shares = {kind: rate / peaks[kind] for kind, rate in rates.items() if kind in peaks}
-    return max(shares.items(), key=lambda one: one[1], default=("", None))
+    ceiling = ""
+    highest = None
+    for kind, rate in ((point.kind, point.rate), (DRAM, point.traffic)):
+        if kind in peaks:
+            share = rate / peaks[kind]
+            if highest is None or share > highest:
+                ceiling = kind
+                highest = share
+    return ceiling, highest
 
 
 def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
     if gpu.bandwidth:
-        yield Ceiling(
-            DRAM,
-            gpu.bandwidth,
-            False,
-            "memory clock x width of the bus, as the driver has them",
-        )
+        source = "memory clock x width of the bus, as the driver has them"
+        yield Ceiling(DRAM, gpu.bandwidth, False, source)
     cycles = gpu.multiprocessors * gpu.clock
-    for kind, rate in _RATES.get(gpu.capability, {}).items():
-        if cycles:
-            source = f"{2 * rate:,} a cycle x {gpu.multiprocessors} multiprocessors x {gpu.clock / 1e6:,.0f} MHz"
-            yield Ceiling(kind, 2 * rate * cycles, False, source)
+    if cycles:
+        processors = f"{gpu.multiprocessors} multiprocessors"
+        clock = f"{gpu.clock / 1e6:,.0f} MHz"
+        for kind, rate in _RATES.get(gpu.capability, {}).items():
+            operations = 2 * rate
+            source = f"{operations:,} a cycle x {processors} x {clock}"
+            yield Ceiling(kind, operations * cycles, False, source)
     for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
-        # The last metric of a kind is that of multiply-adds, which have the highest rate.
-        name, weight = list(metrics.items())[-1]
-        peak = max(
-            (launch.values.get(name + _PEAK, 0.0) for launch in launches), default=0.0
-        )
         # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/roofline.md.
-        if peak >= 1 and not kind.startswith("tensor"):
-            yield Ceiling(
-                kind,
-                peak * weight,
-                True,
-                f"{name}{_PEAK}{f' x {weight}' * (weight > 1)}",
-            )
+        if kind.startswith("tensor"):
+            continue
+        # The last metric of a kind is that of multiply-adds, which have the highest rate.
+        metric, weight = list(metrics.items())[-1]
+        source = metric + _PEAK
+        peaks = [launch.values.get(source, 0.0) for launch in launches]
+        peak = max(peaks, default=0.0)
+        if weight > 1:
+            source = f"{source} x {weight}"
+        if peak >= 1:
+            yield Ceiling(kind, peak * weight, True, source)
 
 
 def _notes(
@@ -279,24 +297,30 @@ def _notes(
 ) -> Iterator[str]:
     no_bytes = sum(_bytes(launch) is None for launch in launches)
     no_operations = sum(not _operations(launch) for launch in launches)
-    for count, what in ((no_bytes, _BYTES), (no_operations, "counts of operations")):
-        if count:
-            yield f"{count_of(count, 'launch')} {'lack' if count != 1 else 'lacks'} {what}: {_ADVICE}"
-    counted = {kind.split()[0] for launch in usable for kind in _operations(launch)}
-    if usable and (
-        missing := [
-            kind for kind in ("fp32", "fp64", "fp16", "tensor") if kind not in counted
-        ]
-    ):
-        yield f"operations of {', '.join(missing)} were not counted: {_ADVICE}"
-    unknown = [
-        kind
-        for kind in dict.fromkeys([DRAM, *(point.kind for point in points)])
-        if kind and kind not in peaks
-    ]
-    if usable and unknown:
-        yield f"no ceiling is known for {', '.join(unknown)} on {gpu.name}"
+    if no_bytes:
+        yield f"{_lacking(no_bytes)} {_BYTES}: {_ADVICE}"
+    if no_operations:
+        yield f"{_lacking(no_operations)} counts of operations: {_ADVICE}"
+    if usable:
+        missing = ["fp32", "fp64", "fp16", "tensor"]
+        for launch in usable:
+            for kind in _operations(launch):
+                family = kind.split()[0]
+                if family in missing:
+                    missing.remove(family)
+        if missing:
+            yield f"operations of {', '.join(missing)} were not counted: {_ADVICE}"
+        kinds = dict.fromkeys([DRAM, *(point.kind for point in points)])
+        unknown = [kind for kind in kinds if kind and kind not in peaks]
+        if unknown:
+            yield f"no ceiling is known for {', '.join(unknown)} on {gpu.name}"
     off = sum(not point.placed for point in points)
     if off:
         verb = "is" if off == 1 else "are"
         yield f"{count_of(off, 'kernel')} without operations or bytes of DRAM {verb} in the table only"
+
+
+def _lacking(launches: int) -> str:
+    if launches == 1:
+        return "1 launch lacks"
+    return f"{count_of(launches, 'launch')} lack"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -39,35 +39,41 @@ def html(rooflines: Sequence[Roofline], source: str) -> str:
 def svg(rooflines: Sequence[Roofline]) -> str:
     """The charts of these rooflines, one below the other."""
     width, height = _WIDE
-    whole = height * len(rooflines)
-    pictures = "\n".join(
-        f'<g transform="translate(0 {at * height})">\n{_picture(roof, _WIDE)}\n</g>'
-        for at, roof in enumerate(rooflines)
-    )
+    pictures = ""
+    top = 0
+    for roof in rooflines:
+        picture = _picture(roof, _WIDE)
+        pictures += f'<g transform="translate(0 {top})">\n{picture}\n</g>\n'
+        top += height
+    style = style_of_page("roofline", _FOLDER)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {whole}" width="{width}" height="{whole}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" width="{width}" height="{top}" '
         f'role="img" aria-label="{_title(rooflines)}">\n'
-        f"<style>{style_of_page('roofline', _FOLDER)}</style>\n{pictures}\n</svg>\n"
+        f"<style>{style}</style>\n{pictures}</svg>\n"
     )
 
 
 def _section(roof: Roofline) -> str:
-    pictures = "\n".join(
-        f'<svg class="{name}" viewBox="0 0 {size[0]} {size[1]}" role="img" aria-label="{_title([roof])}">\n'
-        f"{_picture(roof, size)}\n</svg>"
-        for name, size in (("wide", _WIDE), ("narrow", _NARROW))
-    )
-    notes = "".join(f"<p class=note>{escaped(note)}.</p>" for note in roof.notes)
-    return section(
-        roof.gpu.name,
-        f"{pictures}\n{notes}\n{_kernels(roof.points)}\n{_ceilings(roof.ceilings)}",
-    )
+    title = _title([roof])
+    pictures = ""
+    for name, size in (("wide", _WIDE), ("narrow", _NARROW)):
+        width, height = size
+        picture = _picture(roof, size)
+        pictures += (
+            f'<svg class="{name}" viewBox="0 0 {width} {height}" role="img" aria-label="{title}">\n'
+            f"{picture}\n</svg>\n"
+        )
+    notes = ""
+    for note in roof.notes:
+        notes += f"<p class=note>{escaped(note)}.</p>"
+    kernels = _kernels(roof.points)
+    ceilings = _ceilings(roof.ceilings)
+    return section(roof.gpu.name, f"{pictures}{notes}\n{kernels}\n{ceilings}")
 
 
 def _title(rooflines: Sequence[Roofline]) -> str:
-    return escaped(
-        f"Roofline of kernels on {', '.join(roof.gpu.name for roof in rooflines)}"
-    )
+    names = ", ".join(roof.gpu.name for roof in rooflines)
+    return escaped(f"Roofline of kernels on {names}")
 
 
 # Tables
@@ -86,41 +92,58 @@ def _kernels(points: Sequence[Point]) -> str:
         "operations/byte",
         "launches",
     )
-    rows = (
-        (
-            str(number) if point.placed else "", point.kernel, duration(point.time),
-            NOTHING if point.share is None else f"{point.share:.1%}", point.ceiling, point.kind or "none",
-            amount(point.rate, _unit(point.kind)) if point.kind else NOTHING, amount(point.traffic, "B"),
-            NOTHING if point.intensity is None else _digits(point.intensity), f"{point.launches:,}",
+    rows = []
+    for number, point in enumerate(points, 1):
+        place = ""
+        if point.placed:
+            place = str(number)
+        share = NOTHING
+        if point.share is not None:
+            share = f"{point.share:.1%}"
+        rate = NOTHING
+        if point.kind:
+            rate = amount(point.rate, _unit(point.kind))
+        intensity = NOTHING
+        if point.intensity is not None:
+            intensity = _digits(point.intensity)
+        rows.append(
+            (
+                place,
+                point.kernel,
+                duration(point.time),
+                share,
+                point.ceiling,
+                point.kind or "none",
+                rate,
+                amount(point.traffic, "B"),
+                intensity,
+                f"{point.launches:,}",
+            )
         )
-        for number, point in enumerate(points, 1)
-    )  # fmt: skip
-    return table(
-        head, rows, {"kernel": "text name", "operations": "text", "of": "text"}
-    )
+    classes = {"kernel": "text name", "operations": "text", "of": "text"}
+    return table(head, rows, classes)
 
 
 def _ceilings(ceilings: Sequence[Ceiling]) -> str:
+    rows = []
+    for ceiling in ceilings:
+        if ceiling.measured:
+            known_from = "measured"
+        else:
+            known_from = "documents"
+        rate = amount(ceiling.rate, _unit(ceiling.kind))
+        rows.append((ceiling.kind, rate, known_from, ceiling.source))
     head = ("ceiling", "per second", "known from", "")
-    rows = (
-        (
-            c.kind,
-            amount(c.rate, _unit(c.kind)),
-            "measured" if c.measured else "documents",
-            c.source,
-        )
-        for c in ceilings
-    )
     return table(head, rows, {"ceiling": "text", "known from": "text", "": "text name"})
 
 
 def amount(value: float, unit: str) -> str:
     """A number with three digits and a prefix: ``66.9 TFLOP``, ``4.81 TB``."""
+    power = 0
     if value > 0:
-        place = min(max(int(math.log10(value) // 3), 0), len(_PREFIXES) - 1)
-    else:
-        place = 0
-    return f"{_digits(value / 1000**place)} {_PREFIXES[place]}{unit}"
+        power = int(math.log10(value) // 3)
+    power = min(max(power, 0), len(_PREFIXES) - 1)
+    return f"{_digits(value / 1000**power)} {_PREFIXES[power]}{unit}"
 
 
 def _digits(value: float) -> str:
@@ -147,8 +170,8 @@ def _class(kind: str) -> str:
 class _Axis:
     """A logarithmic axis between two pixels, from a power of ten to slightly above the largest value."""
 
-    def __init__(self, values: Iterable[float], start: float, end: float) -> None:
-        logs = [math.log10(value) for value in values]
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        logs = [math.log10(value) for value in values or [1.0]]
         self._first = math.floor(min(logs))
         self._last = max(max(logs) + 0.25, self._first + 1)
         self.start = start
@@ -162,42 +185,42 @@ class _Axis:
 
     @property
     def powers(self) -> Iterator[float]:
-        return (10.0**power for power in range(self._first, math.floor(self._last) + 1))
+        for power in range(self._first, math.floor(self._last) + 1):
+            yield 10.0**power
 
 
 def _picture(roof: Roofline, size: tuple[int, int]) -> str:
     width, height = size
-    placed = [
-        (number, point) for number, point in enumerate(roof.points, 1) if point.placed
-    ]
-    memory = [c for c in roof.ceilings if c.kind == DRAM]
-    peaks = [c for c in roof.ceilings if c.kind != DRAM]
-    ridges = [peak.rate / slope.rate for peak in peaks for slope in memory]
-    x = _Axis(
-        [*(point.intensity or 1 for _, point in placed), *ridges] or [1],
-        _LEFT,
-        width - _RIGHT,
-    )
-    y = _Axis(
-        [*(point.rate for _, point in placed), *(c.rate for c in peaks)] or [1],
-        height - _BOTTOM,
-        _TOP,
-    )
-    name = f'<text x="{x.end}" y="14" text-anchor="end">{escaped(roof.gpu.name)}</text>'
-    parts = [
-        name,
-        *_grid(x, y),
-        '<g class="roofs">',
-        *_memory(memory, peaks, x, y),
-        *_compute(peaks, memory, x, y),
-        "</g>",
-    ]
+    memory = []
+    peaks = []
+    for ceiling in roof.ceilings:
+        if ceiling.kind == DRAM:
+            memory.append(ceiling)
+        else:
+            peaks.append(ceiling)
+    intensities = [peak.rate / slope.rate for peak in peaks for slope in memory]
+    rates = [peak.rate for peak in peaks]
+    placed = []
+    for number, point in enumerate(roof.points, 1):
+        if point.placed:
+            placed.append((number, point))
+            intensities.append(point.intensity or 1)
+            rates.append(point.rate)
+    x = _Axis(intensities, _LEFT, width - _RIGHT)
+    y = _Axis(rates, height - _BOTTOM, _TOP)
     # Kernels with less time are drawn later, so that others do not hide them.
+    dots = [_dot(number, point, x, y) for number, point in placed]
+    name = f'<text x="{x.end}" y="14" text-anchor="end">{escaped(roof.gpu.name)}</text>'
     return "\n".join(
         [
-            *parts,
+            name,
+            *_grid(x, y),
+            '<g class="roofs">',
+            *_memory(memory, peaks, x, y),
+            *_compute(peaks, memory, x, y),
+            "</g>",
             '<g class="points">',
-            *(_dot(number, point, x, y) for number, point in placed),
+            *dots,
             "</g>",
         ]
     )
@@ -205,12 +228,18 @@ def _picture(roof: Roofline, size: tuple[int, int]) -> str:
 
 def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
     for value in x.powers:
-        yield f'<path class="grid" d="M{x(value):.1f} {y.end}V{y.start}"/>'
-        label = f"{value:,.0f}" if value >= 1 else f"{value:g}"
-        yield f'<text x="{x(value):.1f}" y="{y.start + 16}" text-anchor="middle">{label}</text>'
+        left = f"{x(value):.1f}"
+        if value >= 1:
+            label = f"{value:,.0f}"
+        else:
+            label = f"{value:g}"
+        yield f'<path class="grid" d="M{left} {y.end}V{y.start}"/>'
+        yield f'<text x="{left}" y="{y.start + 16}" text-anchor="middle">{label}</text>'
     for value in y.powers:
-        yield f'<path class="grid" d="M{x.start} {y(value):.1f}H{x.end}"/>'
-        yield f'<text x="{x.start - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{amount(value, "")}</text>'
+        top = y(value)
+        label = amount(value, "")
+        yield f'<path class="grid" d="M{x.start} {top:.1f}H{x.end}"/>'
+        yield f'<text x="{x.start - 6}" y="{top + 4:.1f}" text-anchor="end">{label}</text>'
     yield f'<text x="{x.end}" y="{y.start + 34}" text-anchor="end">operations per byte of DRAM</text>'
     yield '<text x="6" y="14">operations per second</text>'
 
@@ -225,14 +254,18 @@ def _memory(
         high = min(x.high, top / ceiling.rate)
         if low >= high:
             continue
-        start = (x(low), y(low * ceiling.rate))
+        left = x(low)
+        bottom = y(low * ceiling.rate)
         end = (x(high), y(high * ceiling.rate))
-        angle = math.degrees(math.atan2(end[1] - start[1], end[0] - start[0]))
-        side = 16 if ceiling.measured else -7
-        yield _roof(ceiling, start, end)
+        angle = math.degrees(math.atan2(end[1] - bottom, end[0] - left))
+        if ceiling.measured:
+            side = 16
+        else:
+            side = -7
+        yield _roof(ceiling, (left, bottom), end)
         yield (
             f'<text class="{_class(ceiling.kind)}" x="12" y="{side}" '
-            f'transform="translate({start[0]:.1f} {start[1]:.1f}) rotate({angle:.1f})">{_label([ceiling])}</text>'
+            f'transform="translate({left:.1f} {bottom:.1f}) rotate({angle:.1f})">{_label([ceiling])}</text>'
         )
 
 
@@ -240,15 +273,19 @@ def _compute(
     peaks: Sequence[Ceiling], memory: Sequence[Ceiling], x: _Axis, y: _Axis
 ) -> Iterator[str]:
     """The flat ceilings, beginning at the slope. Ceilings of equal height share a line."""
-    slope = max((c.rate for c in memory), default=math.inf)
+    slope = max((ceiling.rate for ceiling in memory), default=math.inf)
     for (rate, measured), some in groupby(sorted(peaks, key=_height), _height):
         same = list(some)
         left = x(max(rate / slope, x.low))
         right = x.end
         level = y(rate)
+        if measured:
+            base = level + 16
+        else:
+            base = level - 6
         yield _roof(same[0], (left, level), (right, level))
         yield (
-            f'<text class="{_class(same[0].kind)}" x="{right - 4:.1f}" y="{level + (16 if measured else -6):.1f}" '
+            f'<text class="{_class(same[0].kind)}" x="{right - 4:.1f}" y="{base:.1f}" '
             f'text-anchor="end">{_label(same)}</text>'
         )
 
@@ -260,33 +297,38 @@ def _height(ceiling: Ceiling) -> tuple[float, bool]:
 def _roof(
     ceiling: Ceiling, start: tuple[float, float], end: tuple[float, float]
 ) -> str:
-    measured = " measured" * ceiling.measured
+    classes = f"roof {_class(ceiling.kind)}"
+    if ceiling.measured:
+        classes += " measured"
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (start, end))
-    return (
-        f'<polyline class="roof {_class(ceiling.kind)}{measured}" points="{points}"/>'
-    )
+    return f'<polyline class="{classes}" points="{points}"/>'
 
 
 def _label(ceilings: Sequence[Ceiling]) -> str:
-    names = ", ".join(c.kind for c in ceilings)
-    measured = " measured" * ceilings[0].measured
-    return escaped(
-        f"{names} {amount(ceilings[0].rate, _unit(ceilings[0].kind))}/s{measured}"
-    )
+    first = ceilings[0]
+    names = ", ".join(ceiling.kind for ceiling in ceilings)
+    label = f"{names} {amount(first.rate, _unit(first.kind))}/s"
+    if first.measured:
+        label += " measured"
+    return escaped(label)
 
 
 def _dot(number: int, point: Point, x: _Axis, y: _Axis) -> str:
     left = x(point.intensity or 1)
     top = y(point.rate)
-    share = "" if point.share is None else f"\n{point.share:.1%} of {point.ceiling}"
-    details = (
-        f"{point.kernel}\n{count_of(point.launches, 'launch')}, {duration(point.time)}\n"
-        f"{amount(point.rate, _unit(point.kind))}/s {point.kind}\n{amount(point.traffic, 'B')}/s of DRAM\n"
-        f"{_digits(point.intensity or 0)} operations per byte{share}"
-    )
-    lines = "\n".join(map(escaped, details.split("\n")))
+    rate = amount(point.rate, _unit(point.kind))
+    details = [
+        point.kernel,
+        f"{count_of(point.launches, 'launch')}, {duration(point.time)}",
+        f"{rate}/s {point.kind}",
+        f"{amount(point.traffic, 'B')}/s of DRAM",
+        f"{_digits(point.intensity or 0)} operations per byte",
+    ]
+    if point.share is not None:
+        details.append(f"{point.share:.1%} of {point.ceiling}")
+    title = "\n".join(map(escaped, details))
     return (
-        f'<g class="{_class(point.kind)}"><title>{lines}</title>'
+        f'<g class="{_class(point.kind)}"><title>{title}</title>'
         f'<circle cx="{left:.1f}" cy="{top:.1f}" r="{_RADIUS}"/>'
         f'<text x="{left:.1f}" y="{top + 3.5:.1f}">{number}</text></g>'
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from ...reports.html import escaped, page, section
@@ -25,21 +25,19 @@ _STEPS = 8
 def html(measured: Sources, about: str, root: Path | None = None) -> str:
     """The page. ``about`` names the capture. Files are read at the paths in the trace, or below ``root``."""
     tables = _Tables(measured)
-    texts = {
-        source.file: _lines_of(source.file, root)
-        for source in measured.files
-        if source.file
-    }
-    sources = [
-        tables.source(number, source, texts.get(source.file))
-        for number, source in enumerate(measured.files)
-    ]
+    texts: dict[str, list[str] | None] = {}
+    sources = []
+    for number, source in enumerate(measured.files):
+        if source.file:
+            texts[source.file] = _lines_of(source.file, root)
+        sources.append(tables.source(number, source, texts.get(source.file)))
+    hottest = section("Hottest", tables.hottest(texts))
     return page(
         "source",
         "cutrace source",
         folder=_FOLDER,
         about=escaped(" · ".join([about, *tables.summary()])),
-        main="\n".join([section("Hottest", tables.hottest(texts)), *sources]),
+        main="\n".join([hottest, *sources]),
     )
 
 
@@ -47,24 +45,16 @@ def _lines_of(file: str, root: Path | None) -> list[str] | None:
     """The lines of a file; None if it cannot be read. With ``root``, reads the longest suffix of its path that exists
     below ``root``."""
     parts = [part for part in PurePosixPath(file.lstrip("/")).parts if part != ".."]
-    if root is None:
-        places = [Path(file)]
-    else:
+    places = [Path(file)]
+    if root is not None:
         places = [root.joinpath(*parts[at:]) for at in range(len(parts))]
     try:
-        path = next(
-            (
-                place
-                for place in places
-                if place.is_file() and place.stat().st_size <= _LARGEST
-            ),
-            None,
-        )
-        if path:
-            return path.read_text("utf-8", "replace").splitlines()
-        return None
+        for place in places:
+            if place.is_file() and place.stat().st_size <= _LARGEST:
+                return place.read_text("utf-8", "replace").splitlines()
     except (OSError, ValueError):
-        return None
+        pass
+    return None
 
 
 class _Tables:
@@ -84,45 +74,46 @@ class _Tables:
     # Columns
 
     def _head(self, first: str, last: str) -> str:
-        columns = [(first, "", "number" if first in ("line", "offset") else "text")]
-        columns += [(_label(metric), metric, "number") for metric in self._metrics]
-        columns += [("stalled by", "", "stalls")] * self._sampled
-        cells = "".join(
-            f'<th scope=col class={kind} title="{escaped(title)}">{escaped(name)}</th>'
-            for name, title, kind in [*columns, (last, "", "code")]
-        )
-        return f"<thead><tr>{cells}</tr></thead>"
+        kind = "text"
+        if first in ("line", "offset"):
+            kind = "number"
+        cells = [_heading(first, "", kind)]
+        cells += [_heading(_label(name), name, "number") for name in self._metrics]
+        if self._sampled:
+            cells.append(_heading("stalled by", "", "stalls"))
+        cells.append(_heading(last, "", "code"))
+        return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
     def _cells(self, heat: Heat | None, code: str) -> str:
         """The cells after the first: the measurements and the code."""
         total = self._sources.total
         heat = heat or Heat()
-        cells = [
-            _share(_label(metric), heat.values[metric], total.values[metric])
-            for metric in self._metrics
-        ]
-        cells += [f"<td class=stalls>{escaped(_stalls(heat))}</td>"] * self._sampled
-        return "".join([*cells, f"<td class=code>{escaped(code)}</td>"])
+        cells = ""
+        for metric in self._metrics:
+            value = heat.values[metric]
+            cells += _share(_label(metric), value, total.values[metric])
+        if self._sampled:
+            cells += f"<td class=stalls>{escaped(_stalls(heat))}</td>"
+        return f"{cells}<td class=code>{escaped(code)}</td>"
 
     # Parts
 
     def hottest(self, texts: dict[str, list[str] | None]) -> str:
         """The hottest lines of all sources."""
-        places = [
-            (self._sources.weight(heat), number, source, line, heat)
-            for number, source in enumerate(self._sources.files)
-            for line, heat in source.heats.items()
-        ]
-        places.sort(key=lambda place: (place[0], -place[1], -place[3]), reverse=True)
+        places = []
+        for number, source in enumerate(self._sources.files):
+            for line, heat in source.heats.items():
+                # Of equally hot lines, the first one of the first source leads.
+                order = (self._sources.weight(heat), -number, -line)
+                places.append((order, number, source, line, heat))
+        places.sort(key=lambda place: place[0], reverse=True)
         rows = []
         for _, number, source, line, heat in places[:_HOTTEST]:
             if source.file:
                 text = _text_of(texts.get(source.file), line)
-            else:
-                text = ", ".join(sorted(heat.functions))
-            if source.file:
                 where = f"{PurePosixPath(source.file).name}:{line}"
             else:
+                text = ", ".join(sorted(heat.functions))
                 where = f"+{line:#x}"
             link = (
                 f'<td class=text><a href="#s{number}-{line}">{escaped(where)}</a></td>'
@@ -134,77 +125,83 @@ class _Tables:
         self, number: int, source: MeasuredSource, text: list[str] | None
     ) -> str:
         """A file or a function."""
-        functions = sorted(
-            {name for heat in source.heats.values() for name in heat.functions}
-        )
-        notes = [*self._shares(source.total)]
+        notes = self._shares(source.total)
         if source.file:
+            functions: set[str] = set()
+            for heat in source.heats.values():
+                functions |= heat.functions
             if text is None:
                 notes.append(
                     "The file cannot be read: give the folder of the sources with --root."
                 )
-            notes.append(f"Functions: {', '.join(functions)}.")
+            notes.append(f"Functions: {', '.join(sorted(functions))}.")
             rows = list(self._lines(number, source, text))
             head = self._head("line", "source")
         else:
             notes.append("The lines of these instructions are not known.")
+            heats = source.heats
             hot = sorted(
-                source.heats,
-                key=lambda offset: self._sources.weight(source.heats[offset]),
+                heats,
+                key=lambda offset: self._sources.weight(heats[offset]),
                 reverse=True,
             )
-            chosen = sorted(hot[:_INSTRUCTIONS])
-            rows = [
-                self._row(number, offset, f"+{offset:#x}", "", source.heats[offset])
-                for offset in chosen
-            ]
+            rows = []
+            for offset in sorted(hot[:_INSTRUCTIONS]):
+                where = f"+{offset:#x}"
+                rows.append(self._row(number, offset, where, "", heats[offset]))
             head = self._head("offset", "")
-            if len(hot) > len(chosen):
+            if len(hot) > len(rows):
                 notes.append(
-                    f"Only the hottest {len(chosen)} of {len(hot)} instructions are listed."
+                    f"Only the hottest {len(rows)} of {len(hot)} instructions are listed."
                 )
         name = escaped(source.file or source.function)
         note = escaped(" ".join(notes))
         top = f"<h2 class=mono>{name}</h2><p class=note>{note}</p>"
         return f"<section>{top}\n{_table(head, rows)}</section>"
 
-    def _shares(self, heat: Heat) -> Iterator[str]:
+    def _shares(self, heat: Heat) -> list[str]:
         """The share of a source in the first metric."""
-        for metric in self._metrics[:1]:
-            whole = self._sources.total.values[metric]
-            if whole:
-                yield f"{heat.values[metric] / whole:.1%} of {'the samples' if self._sampled else _label(metric)}."
+        if not self._metrics:
+            return []
+        metric = self._metrics[0]
+        whole = self._sources.total.values[metric]
+        if not whole:
+            return []
+        what = _label(metric)
+        if self._sampled:
+            what = "the samples"
+        return [f"{heat.values[metric] / whole:.1%} of {what}."]
 
     def _lines(
         self, number: int, source: MeasuredSource, text: list[str] | None
     ) -> Iterator[str]:
         """The rows of measured lines and their context lines."""
+        columns = 2 + self._sampled + len(self._metrics)
         last = 0
-        for line in _with_context(source.heats, len(text) if text is not None else 0):
+        for line in _with_context(source.heats, len(text or ())):
             if last and line > last + 1:
-                columns = 2 + self._sampled + len(self._metrics)
                 yield f"<tr class=gap><td colspan={columns}>{line - last - 1} more</td></tr>"
-            yield self._row(
-                number, line, str(line), _text_of(text, line), source.heats.get(line)
-            )
+            heat = source.heats.get(line)
+            yield self._row(number, line, str(line), _text_of(text, line), heat)
             last = line
 
     def _row(
         self, number: int, line: int, where: str, code: str, heat: Heat | None
     ) -> str:
-        cold = "" if heat else " class=cold"
-        return f'<tr id="s{number}-{line}"{cold}><td class=number>{where}</td>{self._cells(heat, code)}</tr>'
+        row = f'<tr id="s{number}-{line}"'
+        if not heat:
+            row += " class=cold"
+        return f"{row}><td class=number>{where}</td>{self._cells(heat, code)}</tr>"
 
 
-def _with_context(lines: Iterable[int], length: int) -> list[int]:
+def _with_context(lines: Collection[int], length: int) -> list[int]:
     """The numbers of these lines and their context lines, for a file of ``length`` lines (0 if it cannot be read)."""
-    near = {
-        n
-        for line in lines
-        for n in range(line - _AROUND, line + _AROUND + 1)
-        if 1 <= n <= length
-    }
-    return sorted(near | set(lines))
+    near = set(lines)
+    for line in lines:
+        first = max(line - _AROUND, 1)
+        last = min(line + _AROUND, length)
+        near.update(range(first, last + 1))
+    return sorted(near)
 
 
 def _text_of(text: list[str] | None, line: int) -> str:
@@ -234,13 +231,14 @@ def _share(label: str, value: float, whole: float) -> str:
     return f'<td class="number h{round(_STEPS * value / whole)}" data-name="{escaped(label)}">{text}</td>'
 
 
+def _heading(name: str, title: str, kind: str) -> str:
+    return f'<th scope=col class={kind} title="{escaped(title)}">{escaped(name)}</th>'
+
+
 def _stalls(heat: Heat) -> str:
     """The most frequent stall reasons: ``long_scoreboard 81%, wait 12%``. A selected warp does not wait."""
-    reasons = [
-        (reason, count)
-        for reason, count in heat.stalls.most_common()
-        if count and reason != SELECTED
-    ]
-    return ", ".join(
-        f"{reason} {count / heat.values[SAMPLES]:.0%}" for reason, count in reasons[:2]
-    )
+    shares = []
+    for reason, count in heat.stalls.most_common():
+        if count and reason != SELECTED:
+            shares.append(f"{reason} {count / heat.values[SAMPLES]:.0%}")
+    return ", ".join(shares[:2])

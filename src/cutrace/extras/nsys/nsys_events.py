@@ -28,10 +28,19 @@ if TYPE_CHECKING:
 #: Columns that repeat other columns, or mean nothing outside nsys.
 REDUNDANT = frozenset(
     {
-        "eventClass", "eventId", "shortName", "demangledName", "deprecatedSrcId", "deprecatedSyncType", "rawTimestamp",
-        "endGlobalTid", "globalPid", "globalTid", "nestingLevel",
-    }
-)  # fmt: skip
+        "eventClass",
+        "eventId",
+        "shortName",
+        "demangledName",
+        "deprecatedSrcId",
+        "deprecatedSyncType",
+        "rawTimestamp",
+        "endGlobalTid",
+        "globalPid",
+        "globalTid",
+        "nestingLevel",
+    },
+)
 
 
 def without_version(name: str) -> str:

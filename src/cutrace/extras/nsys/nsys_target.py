@@ -23,12 +23,22 @@ _OF_PROCESSES = (nsys.THREAD_NAMES, nsys.CONTEXTS, nsys.STREAMS)
 #: The tables that are read here, and those that hold names for others.
 READ = frozenset(
     {
-        "StringIds", "PROCESSES", "META_DATA_EXPORT", "EXPORT_META_DATA",
-        "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_CUDA_DEVICE",
-        "TARGET_INFO_GPU_METRICS", "TARGET_INFO_SOC_METRICS", "TARGET_INFO_NETWORK_METRICS", "GENERIC_EVENT_TYPES",
-        "GENERIC_EVENT_SOURCES", nsys.DEVICES.name, *(t.name for t in _OF_PROCESSES),
-    }
-)  # fmt: skip
+        "StringIds",
+        "PROCESSES",
+        "META_DATA_EXPORT",
+        "EXPORT_META_DATA",
+        "TARGET_INFO_SESSION_START_TIME",
+        "TARGET_INFO_SYSTEM_ENV",
+        "TARGET_INFO_CUDA_DEVICE",
+        "TARGET_INFO_GPU_METRICS",
+        "TARGET_INFO_SOC_METRICS",
+        "TARGET_INFO_NETWORK_METRICS",
+        "GENERIC_EVENT_TYPES",
+        "GENERIC_EVENT_SOURCES",
+        nsys.DEVICES.name,
+        *(t.name for t in _OF_PROCESSES),
+    },
+)
 
 
 def describe(reading: NsysReading) -> None:

@@ -176,10 +176,23 @@ def _preemptions(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 
 _OPENACC = (
-    "device init", "device shutdown", "runtime shutdown", "enqueue launch", "enqueue upload", "enqueue download",
-    "wait", "implicit wait", "compute construct", "update", "enter data", "exit data", "create", "delete", "alloc",
+    "device init",
+    "device shutdown",
+    "runtime shutdown",
+    "enqueue launch",
+    "enqueue upload",
+    "enqueue download",
+    "wait",
+    "implicit wait",
+    "compute construct",
+    "update",
+    "enter data",
+    "exit data",
+    "create",
+    "delete",
+    "alloc",
     "free",
-)  # fmt: skip
+)
 _OPENMP = ("parallel", "task", "thread", "idle", "wait barrier", "wait taskwait")
 _ARGUMENT_NUMBERS = (
     "deviceNumber",
@@ -381,8 +394,14 @@ WHY = {
     "DEVICE_ATTRIBUTE": "properties of the machine that no table holds",
 } | dict.fromkeys(
     (
-        "SOURCE_LOCATOR", "GLOBAL_ACCESS", "SHARED_ACCESS", "BRANCH", "INSTRUCTION_EXECUTION",
-        "INSTRUCTION_CORRELATION", "PC_SAMPLING", "PC_SAMPLING_RECORD_INFO",
+        "SOURCE_LOCATOR",
+        "GLOBAL_ACCESS",
+        "SHARED_ACCESS",
+        "BRANCH",
+        "INSTRUCTION_EXECUTION",
+        "INSTRUCTION_CORRELATION",
+        "PC_SAMPLING",
+        "PC_SAMPLING_RECORD_INFO",
     ),
     _SOURCE_LEVEL,
-)  # fmt: skip
+)

@@ -61,9 +61,13 @@ NVTX_DOMAIN = 75
 MIGRATION_KINDS = {11: 1, 12: 2, 13: 8}
 #: NVTX payloads: the column by ``payload_type``, and the type of the value.
 PAYLOADS = {
-    1: ("uint64Value", "u8"), 2: ("int64Value", "u8"), 3: ("doubleValue", "f8"), 4: ("uint32Value", "u4"),
-    5: ("int32Value", "i4"), 6: ("floatValue", "f4"),
-}  # fmt: skip
+    1: ("uint64Value", "u8"),
+    2: ("int64Value", "u8"),
+    3: ("doubleValue", "f8"),
+    4: ("uint32Value", "u4"),
+    5: ("int32Value", "i4"),
+    6: ("floatValue", "f4"),
+}
 
 
 @dataclass(frozen=True)
@@ -298,14 +302,28 @@ THREAD_NAMES = declare(
     "nameId=name:string priority:- " + _THREAD + "source=source",
 )
 
+_WHOLE = (
+    KERNELS,
+    MEMCPYS,
+    MEMSETS,
+    API_CALLS,
+    SYNCHRONIZATIONS,
+    CUDA_EVENTS,
+    GRAPH_LAUNCHES,
+    NVTX_RANGES,
+    NVTX_MARKS,
+    NVTX_CATEGORIES,
+    ALLOCATIONS,
+    MEMORY_POOLS,
+    OVERHEADS,
+    JIT,
+    DEVICES,
+    CONTEXTS,
+    STREAMS,
+    THREAD_NAMES,
+)
 #: The tables of a capture whose rows all go into one table of an export.
-BY_TABLE = {
-    t.table: t
-    for t in (
-        KERNELS, MEMCPYS, MEMSETS, API_CALLS, SYNCHRONIZATIONS, CUDA_EVENTS, GRAPH_LAUNCHES, NVTX_RANGES, NVTX_MARKS,
-        NVTX_CATEGORIES, ALLOCATIONS, MEMORY_POOLS, OVERHEADS, JIT, DEVICES, CONTEXTS, STREAMS, THREAD_NAMES,
-    )
-}  # fmt: skip
+BY_TABLE = {table.table: table for table in _WHOLE}
 
 # Tables that the exporter does not write.
 HOST_FUNCTIONS = declare(
@@ -381,14 +399,23 @@ def _copies() -> dict[int, tuple[str, str]]:
 
 
 _OVERHEADS = (
-    "Undefined", "Unknown", "Driver JIT compiler (CUDA)", "Buffer flush (Profiler)", "Instrumentation (Profiler)",
-    "Resource creation/destruction (Profiler)", "Runtime module loading (CUDA)", "Lazy function loading (CUDA)",
+    "Undefined",
+    "Unknown",
+    "Driver JIT compiler (CUDA)",
+    "Buffer flush (Profiler)",
+    "Instrumentation (Profiler)",
+    "Resource creation/destruction (Profiler)",
+    "Runtime module loading (CUDA)",
+    "Lazy function loading (CUDA)",
     "Command buffer full (CUDA)",
-)  # fmt: skip
+)
 _NVTX_TYPES = {
-    NVTX_CATEGORY: "NvtxCategory", NVTX_MARK: "NvtxMark", NVTX_PUSH_POP: "NvtxPushPopRange",
-    NVTX_START_END: "NvtxStartEndRange", NVTX_DOMAIN: "NvtxDomainCreate",
-}  # fmt: skip
+    NVTX_CATEGORY: "NvtxCategory",
+    NVTX_MARK: "NvtxMark",
+    NVTX_PUSH_POP: "NvtxPushPopRange",
+    NVTX_START_END: "NvtxStartEndRange",
+    NVTX_DOMAIN: "NvtxDomainCreate",
+}
 
 #: nsys's kinds of copies, memory, waits, overheads and NVTX events: symbol and label by number.
 ENUMS: dict[str, dict[int, tuple[str, str]]] = {
