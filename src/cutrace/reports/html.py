@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -38,25 +38,26 @@ _PARTS = 100
 def html(report: SessionReport) -> str:
     """The page of a report. Links to artifacts are relative to the folder of the page."""
     order = list(STATES)
-    cases = sorted(
-        report.cases, key=lambda case: (not case.bad, order.index(case.state))
-    )
-    environments = {case.environment for case in cases} - {""}
+    cases = list(report.cases)
+    cases.sort(key=lambda case: (not case.bad, order.index(case.state)))
+    environments = {case.environment for case in cases if case.environment}
+    several = len(environments) > 1
     # Timelines share their styles, because tests run the same kernels.
     styles: dict[Style, int] = {}
     details = []
     entries = []
     for number, case in enumerate(cases):
         details.append(data_script(f"c{number}", _case(case, styles)))
-        entries.append(_entry(number, case, several=len(environments) > 1))
+        entries.append(_entry(number, case, several=several))
     looks = [(style.name, style.detail, style.kind) for style in styles]
+    details.insert(0, data_script("styles", looks))
     return page(
         "page",
         "cutrace report",
         about="".join(_about(report)),
         filters="".join(_filters(report)),
         main="\n".join(entries),
-        data="\n".join([data_script("styles", looks), *details]),
+        data="\n".join(details),
     )
 
 
@@ -74,13 +75,25 @@ def page(
     has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``.
     ``folder`` has the style, script and body of this page."""
     style = style_of_page(name, folder)
-    script = _file(f"{name}.js", folder)
     body = _file(f"{name}.html", folder) or _file("document.html")
-    script = script and _file("common.js") + script
+    script = _file(f"{name}.js", folder)
+    element = ""
+    theme = ""
+    if script:
+        script = _file("common.js") + script
+        element = f"<script>{script}</script>"
+        theme = _THEME
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
-    parts |= {"title": escaped(title), "about": about, "main": main, "data": data}
-    parts |= {"policy": escape(policy), "style": style, "theme": script and _THEME}
-    parts["script"] = script and f"<script>{script}</script>"
+    parts |= {
+        "title": escaped(title),
+        "about": about,
+        "main": main,
+        "data": data,
+        "policy": escape(policy),
+        "style": style,
+        "script": element,
+        "theme": theme,
+    }
     # Replace in one pass, so that placeholders in the inserted parts are not replaced.
     template = _file("frame.html").replace("{{body}}", body)
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
@@ -96,13 +109,16 @@ def figures(made: Table, most: int, more: str) -> str:
     rows = list(made.rows)
     if not rows:
         return ""
-    names = [column.name for column in made.columns]
-    cells = [list(map(cell, row, made.columns)) for row in rows[:most]]
-    texts = [column.name for column in made.columns if column.is_text]
-    classes = dict.fromkeys(texts, "text") | dict.fromkeys(texts[-1:], "text name")
+    columns = made.columns
+    names = [column.name for column in columns]
+    cells = [list(map(cell, row, columns)) for row in rows[:most]]
+    texts = [column.name for column in columns if column.is_text]
+    classes = dict.fromkeys(texts, "text")
+    classes.update(dict.fromkeys(texts[-1:], "text name"))
     shown = table(names, cells, classes)
-    if len(rows) > most:
-        shown += f"<p class=note>{escaped(more.format(len(rows) - most))}</p>"
+    others = len(rows) - most
+    if others > 0:
+        shown += f"<p class=note>{escaped(more.format(others))}</p>"
     return shown
 
 
@@ -112,8 +128,10 @@ def table(
     """A table of texts. ``classes`` has the CSS classes of some columns, by their heads."""
     kinds = []
     for name in head:
-        kind = classes.get(name)
-        kinds.append("" if kind is None else f' class="{kind}"')
+        attribute = ""
+        if name in classes:
+            attribute = f' class="{classes[name]}"'
+        kinds.append(attribute)
 
     def cells(tag: str, end: str, words: Sequence[str]) -> str:
         row = ""
@@ -149,7 +167,8 @@ def _about(report: SessionReport) -> Iterator[str]:
     facts = [report.job, report.header]
     if report.commit:
         facts.append(f"commit {report.commit[:12]}")
-    facts += [report.started, *report.devices]
+    facts.append(report.started)
+    facts += report.devices
     if report.duration_s:
         facts.append(f"{report.duration_s:.1f} s")
     facts += [f"{name} {version}" for name, version in report.versions.items()]
@@ -160,8 +179,9 @@ def _about(report: SessionReport) -> Iterator[str]:
 
 
 def _filters(report: SessionReport) -> Iterator[str]:
+    failed = sum(case.bad for case in report.cases)
     yield _filter("", "all", len(report.cases), pressed="true")
-    yield _filter("failed", "failed", sum(case.bad for case in report.cases))
+    yield _filter("failed", "failed", failed)
     yield _filter("better", "better", len(report.better))
     for state, count in report.counts.items():
         label, _ = STATES[state]
@@ -181,6 +201,15 @@ def _entry(number: int, case: Case, *, several: bool) -> str:
     if several:
         where.insert(0, case.environment)
     drift = ", ".join(_drift(case)) or _reason(case)
+    spans = {
+        "name": case.name,
+        "file": " · ".join(filter(None, where)),
+        "what": " · ".join(_headline(case)),
+        "drift": short(drift, 120),
+    }
+    content = ""
+    for name, text in spans.items():
+        content += f"<span class={name}>{escaped(text)}</span>"
     key = _key(case)
     mark = ""
     if case.bad:
@@ -189,20 +218,20 @@ def _entry(number: int, case: Case, *, several: bool) -> str:
         mark = " data-better"
     return (
         f'<li data-state={case.state.value}{mark}><a href="#t{number}">'
-        f'<i class="dot {key}" title="{key}"></i><span class=name>{escaped(case.name)}</span>'
-        f"<span class=file>{escaped(' · '.join(filter(None, where)))}</span>"
-        f"<span class=what>{escaped(' · '.join(_headline(case)))}</span>"
-        f"<span class=drift>{escaped(short(drift, 120))}</span></a></li>"
+        f'<i class="dot {key}" title="{key}"></i>{content}</a></li>'
     )
 
 
 def _headline(case: Case) -> list[str]:
     """The metrics that the list shows: ``3 kernels``, ``1.23ms``."""
-    names = [name for name in _HEADLINE if case.values.get(name)]
-    values = [value_text(name, case.values[name]) for name in names]
-    if values:
-        values[0] += " kernels"
-    return values
+    texts = []
+    for name in _HEADLINE:
+        value = case.values.get(name)
+        if value:
+            texts.append(value_text(name, value))
+    if texts:
+        texts[0] += " kernels"
+    return texts
 
 
 def _drift(case: Case) -> Iterator[str]:
@@ -235,6 +264,11 @@ def _reason(case: Case) -> str:
 
 def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
     label, _ = STATES[case.state]
+    links = [(name, _link(path)) for name, path in case.artifacts.items()]
+    user = [(str(name), _user(value)) for name, value in case.user.items()]
+    picture = None
+    if case.timeline is not None:
+        picture = _timeline(case.timeline, styles)
     return {
         "nodeid": case.nodeid,
         "name": case.name,
@@ -247,11 +281,11 @@ def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
         "key": _key(case),
         "reason": _reason(case),
         "facts": list(_facts(case)),
-        "links": [(name, _link(path)) for name, path in case.artifacts.items()],
-        "tables": [table for table in _tables(case) if table["rows"]],
-        "user": [(str(name), _user(value)) for name, value in case.user.items()],
+        "links": links,
+        "tables": list(_tables(case)),
+        "user": user,
         "kernels": list(_kernels(case)),
-        "timeline": case.timeline and _timeline(case.timeline, styles),
+        "timeline": picture,
     }
 
 
@@ -274,71 +308,64 @@ def _facts(case: Case) -> Iterator[str]:
 
 def _tables(case: Case) -> Iterator[dict[str, Any]]:
     """The metrics of the test and of each region, with golden values if they were compared."""
-    regions = dict.fromkeys(["", *(row.region for row in case.rows), *case.regions])
-    for region in regions:
+    compared: dict[str, list[Row]] = {"": []}
+    for row in case.rows:
+        compared.setdefault(row.region, []).append(row)
+    for region in {**compared, **case.regions}:
         values = case.values
         if region:
             values = case.regions.get(region, {})
-        compared = [row for row in case.rows if row.region == region]
-        rows = _compared_rows(case, compared, values)
-        rows += _measured_rows({row.metric for row in compared}, values)
-        rows.sort(key=lambda row: place(row[0]))
-        yield {"region": region, "rows": [row for _, row in rows]}
+        rows = list(_table_rows(case, compared.get(region, ()), values))
+        if rows:
+            rows.sort(key=lambda row: place(row[0]))
+            yield {"region": region, "rows": [row for _, row in rows]}
 
 
-def _compared_rows(
-    case: Case, rows: Sequence[Row], values: Mapping[str, Value]
-) -> list[tuple[str, dict[str, Any]]]:
-    """The metric and the row of each comparison. Parts are in the row of their total."""
-    parts = _breakdowns(values)
-    shown = []
-    for row in rows:
-        updated = row in case.updated
-        shown.append((row.metric, _row(row, parts.get(row.metric), updated)))
-    return shown
-
-
-def _measured_rows(
-    compared: Collection[str], values: Mapping[str, Value]
+def _table_rows(
+    case: Case, compared: Sequence[Row], values: Mapping[str, Value]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The metric and the row of each value that was not compared and is no part of another one."""
+    """The metric and the row of each comparison, then those of values that were not compared. Parts are in the row of
+    their total."""
     parts = _breakdowns(values)
+    names = set()
+    for row in compared:
+        name = row.metric
+        names.add(name)
+        yield name, _row(row, parts.get(name), row in case.updated)
     for name, value in values.items():
-        if name in compared or _total(name) in {*compared, *values}:
+        if name in names or _total(name) in names or _total(name) in values:
             continue
-        row = {
+        measured = {
             "name": title(name),
             "now": value_text(name, value),
             "dull": _empty(value),
             "parts": _parts(name, parts.get(name, value)),
         }
-        yield name, row
+        yield name, measured
 
 
 def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
-    golden, now = pair(row.metric, row.golden, row.now)
-    if updated:
-        verdict = "updated"
-        detail = names_shortened(row.detail)
-        mark = "new"
-    else:
-        verdict = row.verdict.value
-        detail = comment(row)
-        mark = style_of(row)
+    metric = row.metric
+    golden, now = pair(metric, row.golden, row.now)
     if isinstance(row.now, Mapping):
         parts = row.now
     as_before = row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed
-    return {
-        "name": title(row.metric),
+    shown = {
+        "name": title(metric),
         "golden": golden,
         "now": now,
         "rule": row.rule,
-        "verdict": verdict,
-        "detail": detail,
-        "mark": mark,
+        "verdict": row.verdict.value,
+        "detail": comment(row),
+        "mark": style_of(row),
         "dull": as_before and _empty(row.now),
-        "parts": _parts(row.metric, parts),
+        "parts": _parts(metric, parts),
     }
+    if updated:
+        shown["verdict"] = "updated"
+        shown["detail"] = names_shortened(row.detail)
+        shown["mark"] = "new"
+    return shown
 
 
 def _parts(name: str, value: object) -> list[tuple[str, str]]:
@@ -379,14 +406,22 @@ def _empty(value: Stored | object) -> bool:
 def _kernels(case: Case) -> Iterator[tuple[str | float, ...]]:
     most = max((kernel.total_ns for kernel in case.kernels), default=0)
     for kernel in case.kernels:
+        total = kernel.total_ns
         mean = 0.0
         if kernel.count:
-            mean = kernel.total_ns / kernel.count
+            mean = total / kernel.count
         share = 0.0
         if most > 0:
-            share = min(max(kernel.total_ns / most, 0.0), 1.0)
-        times = map(duration, (kernel.total_ns, mean, kernel.min_ns, kernel.max_ns))
-        yield (kernel.name, f"{kernel.count:,}", *times, round(share, 3))
+            share = min(max(total / most, 0.0), 1.0)
+        yield (
+            kernel.name,
+            f"{kernel.count:,}",
+            duration(total),
+            duration(mean),
+            duration(kernel.min_ns),
+            duration(kernel.max_ns),
+            round(share, 3),
+        )
 
 
 def _timeline(picture: Timeline, styles: dict[Style, int]) -> dict[str, Any]:
@@ -429,12 +464,14 @@ def escaped(text: str) -> str:
 
 def data_script(identity: str, data: object) -> str:
     """Data for the page's script: JSON in which no text can end the script or begin a comment."""
+    values = plain(data)
     text = json.dumps(
-        plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        values, ensure_ascii=False, allow_nan=False, separators=(",", ":")
     )
     text = re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
     return f'<script type="application/json" id="{identity}">{text}</script>'
 
 
 def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..analysis.definitions import Metric, MetricClass, Value
-from ..analysis.tables import Column, Table, columns_of
+from ..analysis.tables import Table, columns_of
 from ..golden.model import absent, amount, grouped, ordered, plain, scoped
 from ..golden.values import changed_parts, compare_values
 from ..units import count_of
 from .model import Case, SessionReport, State
-from .values import pair, title, unit_of
+from .values import change_text, pair, title, unit_of
 
 #: The key of a case in a report: its test, its environment and its job.
 Key = tuple[str, str, str]
@@ -28,32 +28,45 @@ TOTALS = {
 #: Ranks of states, larger is worse; other states have rank 1. A failed case is worse than all states.
 _RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
 _FAILED_RANK = 3
-_COLUMNS = columns_of(
+_CHANGES = columns_of(
     "what: text, before: text, after: text, details: text, test: text"
 )
+_TESTS = columns_of("state: text, test: text")
+#: The tables of a comparison by kind of change: their titles and their columns.
+_TABLES = {
+    "changed": ("Tests that changed", _CHANGES),
+    "new": ("New tests", _TESTS),
+    "gone": ("Tests that are gone", _TESTS),
+}
 
 
 def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
     """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it."""
+    labels = []
     cases: list[Case] = []
     notes: list[str] = []
+    starts = []
+    seconds = 0.0
+    commits = []
     versions: dict[str, list[str]] = {}
     for label, report in reports:
+        labels.append(label)
         cases += [replace(case, job=case.job or label) for case in report.cases]
         notes += [f"{label}: {note}" for note in report.notes]
+        seconds += report.duration_s
+        commits.append(report.commit)
+        if report.started:
+            starts.append(report.started)
         for name, version in report.versions.items():
             versions.setdefault(name, []).append(version)
-    jobs = [report for _, report in reports]
-    labels = ", ".join(label for label, _ in reports)
-    starts = filter(None, (report.started for report in jobs))
     return SessionReport(
         tuple(cases),
-        header=f"{count_of(len(reports), 'job')} ({labels})",
+        header=f"{count_of(len(reports), 'job')} ({', '.join(labels)})",
         started=min(starts, default=""),
-        duration_s=round(sum(report.duration_s for report in jobs), 3),
+        duration_s=round(seconds, 3),
         versions={name: _distinct(texts) for name, texts in versions.items()},
         notes=tuple(notes),
-        commit=_distinct(report.commit for report in jobs),
+        commit=_distinct(commits),
     )
 
 
@@ -126,9 +139,14 @@ def compare(before: SessionReport, after: SessionReport) -> list[CaseChange]:
     A test that occurs once in each report is compared even if its environment differs.
     """
     olds, news = _paired(before, after)
-    changes = [_changed(olds.get(key), case) for key, case in news.items()]
-    changes += [CaseChange(case, None) for key, case in olds.items() if key not in news]
-    return list(filter(None, changes))
+    changes = []
+    for key, new in news.items():
+        change = _changed(olds.pop(key, None), new)
+        if change:
+            changes.append(change)
+    # What is left of the old report is gone.
+    changes += [CaseChange(case, None) for case in olds.values()]
+    return changes
 
 
 def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
@@ -138,23 +156,18 @@ def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
 
 def tables(changes: Sequence[CaseChange]) -> list[Table]:
     """The tables of changed tests, of new tests and of tests that are gone, without empty ones."""
-    changed: list[tuple[str, ...]] = []
-    new: list[tuple[str, ...]] = []
-    gone: list[tuple[str, ...]] = []
+    rows: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in _TABLES}
     for change in changes:
-        if change.before and change.after:
-            changed += _rows(change)
-        if not change.before:
-            new.append((_status(change.case), _label(change.case)))
-        if not change.after:
-            gone.append((_status(change.case), _label(change.case)))
-    columns = (Column("state", "text"), Column("test", "text"))
-    parts = (
-        Table("changed", "Tests that changed", _COLUMNS, changed),
-        Table("new", "New tests", columns, new),
-        Table("gone", "Tests that are gone", columns, gone),
-    )
-    return [table for table in parts if table.rows]
+        if change.kind == "changed":
+            rows["changed"] += _rows(change)
+        else:
+            case = change.case
+            rows[change.kind].append((_status(case), _label(case)))
+    made = []
+    for kind, (heading, columns) in _TABLES.items():
+        if rows[kind]:
+            made.append(Table(kind, heading, columns, rows[kind]))
+    return made
 
 
 def verdict(
@@ -163,19 +176,22 @@ def verdict(
     """A line with the number of tests that differ and the totals of both reports."""
     kinds = Counter(change.kind for change in changes)
     tests = count_of(len(after.cases), "test")
-    numbers = [f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone")]
+    numbers = [f"{kinds[kind]:,} {kind}" for kind in _TABLES]
     totals = []
     for name in TOTALS:
-        old, new = pair(name, total(before.cases, name), total(after.cases, name))
-        change = f"{old} -> {new}" if old != new else old
-        totals.append(f"{title(name)} {change}")
+        was = total(before.cases, name)
+        now = total(after.cases, name)
+        totals.append(f"{title(name)} {change_text(name, was, now)}")
     return f"{tests}: {', '.join(numbers)}; {', '.join(totals)}"
 
 
 def total(cases: Iterable[Case], name: str) -> int:
     """A metric of a whole suite: the sum over its tests; for the memory level, the maximum."""
-    values = [case.values.get(name) for case in cases]
-    numbers = [value for value in values if isinstance(value, int)]
+    numbers = []
+    for case in cases:
+        value = case.values.get(name)
+        if isinstance(value, int):
+            numbers.append(value)
     if name == "peak_memory_bytes":
         return max(numbers, default=0)
     return sum(numbers)
@@ -216,13 +232,15 @@ def _paired(
     olds = keys(before.cases)
     news = keys(after.cases)
     old_counts = Counter(test for test, _, _ in olds)
-    new_counts = Counter(test for test, _, _ in news)
-    now = {key[0]: key for key in news}
+    new_keys: dict[str, list[Key]] = {}
+    for key in news:
+        new_keys.setdefault(key[0], []).append(key)
     moved = {}
     for key, case in olds.items():
-        test = key[0]
-        if old_counts[test] == new_counts[test] == 1:
-            key = now[test]
+        test, _, _ = key
+        now = new_keys.get(test, ())
+        if old_counts[test] == 1 and len(now) == 1:
+            key = now[0]
         moved[key] = case
     return moved, news
 
@@ -250,11 +268,13 @@ def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
 
 def _differ(metric: Metric, before: Any, after: Any) -> bool:
     """Whether the values of two reports differ. Missing work is equal to 0 or {}; a missing counter is unknown."""
-    old = absent(metric) if before is None else before
-    new = absent(metric) if after is None else after
-    if old is None or new is None:
-        return old is not new
-    return compare_values(metric, old, new).differs
+    if before is None:
+        before = absent(metric)
+    if after is None:
+        after = absent(metric)
+    if before is None or after is None:
+        return before is not after
+    return compare_values(metric, before, after).differs
 
 
 def _comparable(case: Case, region: str) -> dict[str, Any]:
@@ -262,15 +282,14 @@ def _comparable(case: Case, region: str) -> dict[str, Any]:
     values: Mapping[str, Value] = case.values
     if region:
         values = case.regions.get(region, {})
-    known = {name: one for name, one in values.items() if _is_value(one)}
+    # A file may have anything.
+    types = (int, float, dict)
+    known = {name: one for name, one in values.items() if isinstance(one, types)}
     totals = grouped(known)
-    no_times = [one for one in ordered(totals) if one.kind is not MetricClass.TIME]
-    return {one.name: totals[one.name] for one in no_times}
-
-
-def _is_value(value: object) -> bool:
-    """Whether this can be a value of a metric; a file may have anything."""
-    return isinstance(value, int | float | dict)
+    for metric in ordered(totals):
+        if metric.kind is MetricClass.TIME:
+            del totals[metric.name]
+    return totals
 
 
 def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:

@@ -28,18 +28,21 @@ def markdown(report: SessionReport) -> str:
     """The summary of a session in GitHub's Markdown."""
     lines = ["## cutrace", "", text(summary(report)), ""]
     about = [report.job, report.header]
-    about += [f"{name} {version}" for name, version in report.versions.items()]
+    for name, version in report.versions.items():
+        about.append(f"{name} {version}")
     if report.commit:
         about.append(f"commit {report.commit}")
     known = ", ".join(filter(None, about))
     if known:
         lines += [text(known), ""]
+    for note in report.notes:
+        lines.append(f"> {text(note)}")
     if report.notes:
-        lines += [f"> {text(note)}" for note in report.notes]
         lines.append("")
-    for case in report.drifted[:_TESTS]:
+    drifted = report.drifted
+    for case in drifted[:_TESTS]:
         lines += _failure(case)
-    lines += _left_out(len(report.drifted), "failed test")
+    lines += _left_out(len(drifted), "failed test")
     updated = [case for case in report.cases if case.state is State.UPDATED]
     _, heading = STATES[State.UPDATED]
     lines += _changed(heading, [(case, case.updated) for case in updated])
@@ -104,8 +107,8 @@ def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterato
     cells = []
     for case, rows in cases:
         if rows:
-            values = text(", ".join(changes(rows)))
-            cells.append((code(case.nodeid, 160) + _on(case), values))
+            values = ", ".join(changes(rows))
+            cells.append((_test(case), text(values)))
     if cells:
         yield from table(("test", "values"), cells[:_TESTS], ("test", "values"))
     yield from _left_out(len(cells), "test")
@@ -123,11 +126,12 @@ def _details(heading: str, tests: int) -> Iterator[str]:
 
 
 def _row(row: Row) -> tuple[str, ...]:
-    name = code(scoped(row.region, title(row.metric)))
-    golden, now = map(text, pair(row.metric, row.golden, row.now))
+    name = scoped(row.region, title(row.metric))
+    golden, now = pair(row.metric, row.golden, row.now)
+    marked = text(now)
     if row.failed:
-        now = f"**{now}**"
-    return name, golden, now, text(row.rule), text(remark(row))
+        marked = f"**{marked}**"
+    return code(name), text(golden), marked, text(row.rule), text(remark(row))
 
 
 def table(
@@ -155,14 +159,19 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
         line = f"- {count:,} x {text(reason)}"
         # Names of tests help only if there are few.
         if count <= _NAMES:
-            mine = (case for case in cases if case.why == reason)
-            names = [code(case.nodeid, 160) + _on(case) for case in mine]
+            names = [_test(case) for case in cases if case.why == reason]
             line += f": {', '.join(names)}"
         yield line
-    if len(reasons) > _REASONS:
-        yield f"- and {count_of(len(reasons) - _REASONS, 'other reason')}"
+    others = len(reasons) - _REASONS
+    if others > 0:
+        yield f"- and {count_of(others, 'other reason')}"
     yield ""
     yield from _END_OF_DETAILS
+
+
+def _test(case: Case) -> str:
+    """A test and where it ran."""
+    return code(case.nodeid, 160) + _on(case)
 
 
 def _slowest(report: SessionReport) -> Iterator[str]:
@@ -172,16 +181,23 @@ def _slowest(report: SessionReport) -> Iterator[str]:
     times = Counter[str]()
     for case in report.cases:
         for kernel in case.kernels:
-            tests[kernel.name] += 1
-            counts[kernel.name] += kernel.count
-            times[kernel.name] += kernel.total_ns
+            name = kernel.name
+            tests[name] += 1
+            counts[name] += kernel.count
+            times[name] += kernel.total_ns
     if not times:
         return
     yield "<details><summary>Kernels with the most time</summary>"
     yield ""
+    slowest = sorted(times, key=lambda name: (-times[name], name))
     rows = []
-    for name in sorted(times, key=lambda name: (-times[name], name))[:_KERNELS]:
-        numbers = (f"{tests[name]:,}", f"{counts[name]:,}", duration(times[name]))
-        rows.append((code(name, 120), *numbers))
+    for name in slowest[:_KERNELS]:
+        row = (
+            code(name, 120),
+            f"{tests[name]:,}",
+            f"{counts[name]:,}",
+            duration(times[name]),
+        )
+        rows.append(row)
     yield from table(("kernel", "tests", "launches", "time"), rows)
     yield from _END_OF_DETAILS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -218,12 +218,11 @@ class Case:
     def from_json(cls, data: Mapping[str, Any]) -> Case:
         """The case from the result of :meth:`to_json`. Unknown keys are ignored."""
         known = _known(cls, data)
-        known["problems"] = tuple(known.get("problems") or ())
-        known["notes"] = tuple(known.get("notes") or ())
         known["state"] = State(known.get("state", State.TRACED))
-        known["rows"] = tuple(map(_row, known.get("rows") or ()))
-        kernels = known.get("kernels") or ()
-        known["kernels"] = tuple(Kernel(**kernel) for kernel in kernels)
+        _read_list(known, "problems", str)
+        _read_list(known, "notes", str)
+        _read_list(known, "rows", _row)
+        _read_list(known, "kernels", lambda kernel: Kernel(**kernel))
         return cls(**known)
 
 
@@ -260,8 +259,8 @@ class SessionReport:
     @property
     def devices(self) -> tuple[str, ...]:
         """The GPUs with their environments."""
-        devices = (case.device for case in self.cases)
-        return tuple(dict.fromkeys(filter(None, devices)))
+        devices = [case.device for case in self.cases if case.device]
+        return tuple(dict.fromkeys(devices))
 
     def reasons(self, state: State) -> dict[str, int]:
         """The reasons of the cases in a state with their numbers, most frequent first."""
@@ -279,8 +278,8 @@ class SessionReport:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SessionReport:
         known = _known(cls, data)
-        known["cases"] = tuple(map(Case.from_json, known.get("cases") or ()))
-        known["notes"] = tuple(known.get("notes") or ())
+        _read_list(known, "cases", Case.from_json)
+        _read_list(known, "notes", str)
         return cls(**known)
 
 
@@ -288,8 +287,9 @@ def _plain_fields(one: Case | SessionReport, without: Sequence[str]) -> dict[str
     """The fields of an object as JSON values."""
     values = {}
     for field_ in fields(one):
-        if field_.name not in without:
-            values[field_.name] = plain(getattr(one, field_.name))
+        name = field_.name
+        if name not in without:
+            values[name] = plain(getattr(one, name))
     return values
 
 
@@ -298,6 +298,13 @@ def _known(
 ) -> dict[str, Any]:
     """The keys of a JSON object that are fields of the class. Other versions may have further keys."""
     return {one.name: data[one.name] for one in fields(cls) if one.name in data}
+
+
+def _read_list(
+    values: dict[str, Any], name: str, read: Callable[[Any], object]
+) -> None:
+    """Replace the elements of a list by what they stand for. A missing list is empty."""
+    values[name] = tuple(map(read, values.get(name) or ()))
 
 
 def _row(data: Mapping[str, Any]) -> Row:

@@ -85,9 +85,10 @@ def failure_lines(case: Case) -> list[Line]:
     if case.runs > 1:
         test += f", {count_of(case.runs, 'run')}"
     lines = [(f"cutrace: {what}", "bad"), (f"  {test}", "bold")]
-    lines += [(f"  not verified: {printable(one)}", "bad") for one in case.problems]
+    lines += _indented([f"not verified: {one}" for one in case.problems], "bad")
     lines += _indented(case.notes, "warn")
-    lines += [(f"  {line}", style) for line, style in table_lines(notable(case.rows))]
+    for line, style in table_lines(notable(case.rows)):
+        lines.append((f"  {line}", style))
     trace = case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin")
     if trace:
         lines += _indented([f"trace     {trace}"], "")
@@ -147,23 +148,17 @@ def table_lines(
     if not rows:
         return []
     cells = [(*map(printable, head), "")]
+    styles = ["dim"]
     for row in rows:
         name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
         golden, now = pair(row.metric, row.golden, row.now)
         cells.append((name, golden, now, printable(row.rule), remark(row)))
+        styles.append(style_of(row))
     a, b, c, d, _ = _widths(cells)
-    styles = ["dim", *map(style_of, rows)]
     lines = []
     for words, style in zip(cells, styles, strict=True):
         metric, golden, now, rule, comment = words
-        aligned = (
-            metric.ljust(a),
-            " " + golden.rjust(b),
-            now.rjust(c),
-            " " + rule.ljust(d),
-            " " + comment,
-        )
-        line = "  ".join(aligned)
+        line = f"{metric:<{a}}   {golden:>{b}}  {now:>{c}}   {rule:<{d}}   {comment}"
         lines.append((line.rstrip(), style))
     return lines
 
@@ -230,8 +225,9 @@ def footer_lines(
     label_width = max((len(label) for label, _, _ in facts), default=0)
     before = ""
     for label, text, style in facts:
-        # Facts that follow each other share a label.
-        shown = "" if label == before else label
+        shown = label
+        if label == before:
+            shown = ""  # facts that follow each other share a label
         wrapped = _wrapped(f"  {shown:<{label_width}}  ", text, width)
         lines += [(line, style) for line in wrapped]
         before = label
@@ -253,26 +249,26 @@ def _wrapped(label: str, text: str, width: int) -> list[str]:
 
 def summary(report: SessionReport) -> str:
     """The numbers of tests that were traced, gated, unverified, unconfirmed and not traced, and the GPUs."""
-    counts = report.counts
-    traced = sum(counts[state] for state in _TRACED)
+    traced = 0
     for case in report.cases:
         # A traced test may be unverified, because a golden value for its GPU is missing.
-        if case.state is State.UNVERIFIED and case.values:
-            traced += 1
+        unverified = case.state is State.UNVERIFIED and bool(case.values)
+        traced += unverified or case.state in _TRACED
+    counts = report.counts
     gated = f"{counts[State.GATED]:,} gated"
-    if report.drifted:
-        gated += f" ({len(report.drifted):,} failed)"
-    unconfirmed = ""
-    if counts[State.UNCONFIRMED]:
-        unconfirmed = f"{counts[State.UNCONFIRMED]:,} unconfirmed"
-    numbers = (
+    failed = len(report.drifted)
+    if failed:
+        gated += f" ({failed:,} failed)"
+    numbers = [
         f"{traced:,} traced",
         gated,
         f"{counts[State.UNVERIFIED]:,} unverified",
-        unconfirmed,
-        f"{counts[State.UNTRACED]:,} not traced",
-    )
-    line = ", ".join(filter(None, numbers))
+    ]
+    unconfirmed = counts[State.UNCONFIRMED]
+    if unconfirmed:
+        numbers.append(f"{unconfirmed:,} unconfirmed")
+    numbers.append(f"{counts[State.UNTRACED]:,} not traced")
+    line = ", ".join(numbers)
     devices = ", ".join(map(printable, report.devices))
     if devices:
         line += f" on {devices}"
@@ -323,8 +319,9 @@ def _better(report: SessionReport) -> Iterator[Fact]:
     for case in better[:_TESTS]:
         name = short(case.name, NAME_WIDTH)
         texts.append(f"{name}: {', '.join(changes(case.better))}")
-    if len(better) > _TESTS:
-        texts.append(f"and {len(better) - _TESTS:,} more")
+    others = len(better) - _TESTS
+    if others > 0:
+        texts.append(f"and {others:,} more")
     # The first line has the number.
     number = f"{len(better):,}"
     for text in texts:
@@ -334,16 +331,21 @@ def _better(report: SessionReport) -> Iterator[Fact]:
 
 def _named(report: SessionReport, state: State) -> list[str]:
     """The names of the tests in a state."""
-    cases = (case for case in report.cases if case.state is state)
+    cases = [case for case in report.cases if case.state is state]
     return [short(case.name, NAME_WIDTH) for case in cases]
 
 
 def _updated(report: SessionReport) -> Iterator[Fact]:
-    updated = [case for case in report.cases if case.state is State.UPDATED]
+    updated = 0
+    files = set()
+    for case in report.cases:
+        if case.state is State.UPDATED:
+            updated += 1
+            files.add(case.golden)
     if not updated:
         return
-    tests = count_of(len(updated), "test")
-    files = {case.golden for case in updated} - {""}
+    tests = count_of(updated, "test")
+    files.discard("")
     if files:
         tests += f" in {count_of(len(files), 'file')}"
     yield "updated", f"{tests}: review before you commit", ""
@@ -368,14 +370,10 @@ def top_lines(report: SessionReport, count: int) -> list[Line]:
         cells.append((duration(value), kernels, printable(case.nodeid)))
     a, b, _ = _widths(cells)
     lines = []
+    style = "dim"
     for time, kernels, test in cells:
-        aligned = (
-            time.rjust(a),
-            kernels.rjust(b),
-            test,
-        )
-        lines.append(("  ".join(aligned), ""))
-    lines[0] = (lines[0][0], "dim")
+        lines.append((f"{time:>{a}}  {kernels:>{b}}  {test}", style))
+        style = ""
     return lines
 
 
@@ -388,15 +386,15 @@ def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
 
 
 def _remedies(case: Case) -> Iterator[str]:
-    rules = {row.rule for row in case.failed_rows}
-    if "limit" in rules:
+    failed = case.failed_rows
+    verdicts = {row.verdict for row in failed if row.rule != "limit"}
+    if any(row.rule == "limit" for row in failed):
         yield "if intended: raise the limit in the test's @pytest.mark.gpu_limit"
     # An update does not write unreliable numbers.
-    if not rules - {"limit"} or case.problems:
+    if not verdicts or case.problems:
         return
     option = "--cutrace-update"
-    for row in case.failed_rows:
-        # Only --cutrace-update=all replaces values with more memory or slower times.
-        if row.rule != "limit" and row.verdict in (Verdict.WORSE, Verdict.SLOW):
-            option = "--cutrace-update=all"
+    # Only --cutrace-update=all replaces values with more memory or slower times.
+    if verdicts & {Verdict.WORSE, Verdict.SLOW}:
+        option = "--cutrace-update=all"
     yield f"if intended: pytest {option} {shlex.quote(printable(case.nodeid))}"

@@ -5,13 +5,13 @@ The page is self-contained like that of :mod:`.html`. Charts are inline SVG; the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..units import count_of
 from .html import escaped, page
 from .jobs import TOTALS, Key, keys, total
 from .model import Case, SessionReport
-from .values import pair, short, value_text
+from .values import change_text, short, value_text
 
 #: The share by which a time must change to count as changed. Other metrics count if they change at all.
 _TIME_SHARE = 0.1
@@ -29,25 +29,34 @@ Series = list[int | None]
 
 def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
     """The page of reports, given with their names in the order of time."""
-    names = [_commit(name, report) for name, report in reports]
-    sessions = [report for _, report in reports]
-    rows = _test_rows(sessions)
-    moved = sum(rank < _UNCHANGED for rank, _ in rows)
-    about = f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}"
+    names = []
+    sessions = []
+    for name, report in reports:
+        names.append(_commit(name, report))
+        sessions.append(report)
+    facts = [f"{count_of(len(names), 'report')}, {names[0]} to {names[-1]}"]
+    facts += sessions[-1].devices
     totals = "\n".join(_totals(sessions, names))
-    columns = ("test", *TOTALS.values())
-    heads = "".join(f"<th scope=col>{title}</th>" for title in columns)
-    lines = "\n".join(line for _, line in rows)
+    heads = "<th scope=col>test</th>"
+    for title in TOTALS.values():
+        heads += f"<th scope=col>{title}</th>"
+    lines = []
+    moved = 0
+    for rank, line in _test_rows(sessions):
+        lines.append(line)
+        moved += rank < _UNCHANGED
+    count = f"{count_of(len(lines), 'test')}, {moved:,} with changes"
+    body = "\n".join(lines)
     return page(
         "trend",
         "cutrace trends",
-        about=escaped(" · ".join([about, *sessions[-1].devices])),
+        about=escaped(" · ".join(facts)),
         main=(
             f'<section class=totals aria-label="Totals of the suite">\n{totals}\n</section>\n'
             "<div class=tools>"
             '<input type=search id=search placeholder="Search tests   ( / )" aria-label="Search tests">'
-            f"<span class=hint id=count>{count_of(len(rows), 'test')}, {moved:,} with changes</span></div>\n"
-            f"<table id=tests><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody></table>"
+            f"<span class=hint id=count>{count}</span></div>\n"
+            f"<table id=tests><thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
         ),
     )
 
@@ -58,13 +67,14 @@ def _test_rows(reports: Sequence[SessionReport]) -> list[tuple[int, str]]:
     tests: dict[Key, None] = {}
     for cases in reversed(by_report):
         tests |= dict.fromkeys(cases)
-    environments = {environment for _, environment, _ in tests} - {""}
+    environments = {environment for _, environment, _ in tests if environment}
+    several = len(environments) > 1
     rows = []
     for key in tests:
         cases_of_test = [cases.get(key) for cases in by_report]
-        series = {name: _series(cases_of_test, name) for name in TOTALS}
-        if any(map(_known, series.values())):
-            where = _where(key, several=len(environments) > 1)
+        series = _series(cases_of_test)
+        if series:
+            where = _where(key, several=several)
             if cases_of_test[-1] is None:
                 where.append("gone")
             rows.append((_rank(series), _row(key[0], where, series)))
@@ -72,11 +82,20 @@ def _test_rows(reports: Sequence[SessionReport]) -> list[tuple[int, str]]:
     return rows
 
 
-def _series(cases: Sequence[Case | None], name: str) -> Series:
-    return [_number(case, name) for case in cases]
+def _series(cases: Sequence[Case | None]) -> dict[str, Series]:
+    """The values of a test for each metric; nothing if no report has one."""
+    series = {}
+    any_known = False
+    for name in TOTALS:
+        values = [_number(case, name) for case in cases]
+        series[name] = values
+        any_known |= bool(_known(values))
+    if any_known:
+        return series
+    return {}
 
 
-def _known(values: Series) -> list[int]:
+def _known(values: Sequence[int | None]) -> list[int]:
     """The values of the reports that have the metric."""
     return [value for value in values if value is not None]
 
@@ -103,7 +122,12 @@ def _number(case: Case | None, name: str) -> int | None:
 
 
 def _commit(name: str, report: SessionReport) -> str:
-    return report.commit[:8] or report.started[:16].replace("T", " ") or name
+    """The name of a report on an axis."""
+    if report.commit:
+        return report.commit[:8]
+    if report.started:
+        return report.started[:16].replace("T", " ")
+    return name
 
 
 def _rank(series: dict[str, Series]) -> int:
@@ -122,9 +146,12 @@ def _rank(series: dict[str, Series]) -> int:
 
 
 def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[str]:
-    traced = [len(list(_traced(report))) for report in reports]
+    traced = []
+    failed = []
+    for report in reports:
+        traced.append(sum(bool(case.values) for case in report.cases))
+        failed.append(len(report.drifted))
     yield _picture("tests traced", "", traced, names)
-    failed = [len(report.drifted) for report in reports]
     yield _picture("tests failed", "", failed, names)
     for name, title in TOTALS.items():
         if name == "peak_memory_bytes":
@@ -133,36 +160,33 @@ def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[
         yield _picture(title, name, values, names)
 
 
-def _traced(report: SessionReport) -> Iterator[Case]:
-    return (case for case in report.cases if case.values)
-
-
 def _picture(title: str, metric: str, values: list[int], names: Sequence[str]) -> str:
     """A line chart of values with a point for each report."""
     points = _points(values, _WIDTH, _HEIGHT, 6)
     dots = ""
     for name, value, (x, y) in zip(names, values, points, strict=True):
         label = escaped(f"{name}: {value_text(metric, value)}")
-        dots += (
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{label}</title></circle>'
-        )
+        circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3">'
+        dots += f"{circle}<title>{label}</title></circle>"
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    extremes = dict.fromkeys((max(values), min(values)))
-    levels = _spans(value_text(metric, value) for value in extremes)
-    labels = _spans(short(name, 16) for name in (names[0], names[-1]))
-    first, last = pair(metric, values[0], values[-1])
-    change = f"{first} → {last}" if first != last else last
+    most = max(values)
+    least = min(values)
+    levels = _span(value_text(metric, most))
+    if least < most:
+        levels += _span(value_text(metric, least))
+    ends = _span(short(names[0], 16)) + _span(short(names[-1], 16))
+    change = change_text(metric, values[0], values[-1], "→")
     about = escaped(f"{title}: {change}")
     return (
         f"<figure><figcaption>{escaped(title)} <b>{escaped(change)}</b></figcaption>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{about}">'
         f'<polyline points="{line}"/>{dots}</svg>'
-        f"<div class=levels>{levels}</div><div class=axis>{labels}</div></figure>"
+        f"<div class=levels>{levels}</div><div class=axis>{ends}</div></figure>"
     )
 
 
-def _spans(texts: Iterable[str]) -> str:
-    return "".join(f"<span>{escaped(text)}</span>" for text in texts)
+def _span(text: str) -> str:
+    return f"<span>{escaped(text)}</span>"
 
 
 def _row(test: str, where: Sequence[str], series: dict[str, Series]) -> str:
@@ -181,16 +205,18 @@ def _spark(name: str, values: Series) -> str:
     if not known:
         return ""
     first = value_text(name, known[0])
-    last = value_text(name, known[-1])
+    last = escaped(value_text(name, known[-1]))
     if min(known) == max(known):
-        return escaped(last)
+        return last
     points = _points(values, _SPARK_WIDTH, _SPARK_HEIGHT, 2)
     line = " ".join(f"{x:.0f},{y:.1f}" for x, y in points)
-    label = escaped(" → ".join(dict.fromkeys((first, last))))
+    label = last
+    if escaped(first) != last:
+        label = f"{escaped(first)} → {last}"
     return (
         f'<svg viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{label}">'
         f"<title>{label}</title>"
-        f'<polyline points="{line}"/></svg>{escaped(last)}'
+        f'<polyline points="{line}"/></svg>{last}'
     )
 
 
@@ -198,17 +224,18 @@ def _points(
     values: Sequence[int | None], width: int, height: int, margin: int
 ) -> list[tuple[float, float]]:
     """The coordinates of the known values in a chart."""
-    known = _known(list(values))
+    known = _known(values)
     least = min(known)
-    most = max(known)
+    extent = max(known) - least
     step = (width - 2 * margin) / max(len(values) - 1, 1)
+    bottom = height - margin
     points = []
     for at, value in enumerate(values):
         if value is None:
             continue
         share = 0.5
-        if most > least:
-            share = (value - least) / (most - least)
-        y = height - margin - share * (height - 2 * margin)
-        points.append((margin + at * step, y))
+        if extent:
+            share = (value - least) / extent
+        x = margin + at * step
+        points.append((x, bottom - share * (bottom - margin)))
     return points

@@ -49,11 +49,8 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
         texts = [value_text(name, one, exact=exact) for one in value]
         return " or ".join(texts)
     if isinstance(value, Span):
-        least = value_text(name, value.min, exact=exact)
-        most = value_text(name, value.max, exact=exact)
-        if least == most:
-            return least
-        return f"{least} to {most}"
+        texts = [value_text(name, one, exact=exact) for one in (value.min, value.max)]
+        return " to ".join(dict.fromkeys(texts))
     if value is None:
         return NOTHING
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -118,6 +115,14 @@ def pair(name: str, golden: object, now: object) -> tuple[str, str]:
     return before, value_text(name, now, exact=True)
 
 
+def change_text(name: str, before: object, now: object, arrow: str = "->") -> str:
+    """Two values as text: ``3 -> 4``; one of them if they are equal."""
+    old, new = pair(name, before, now)
+    if old == new:
+        return new
+    return f"{old} {arrow} {new}"
+
+
 def duration(ns: float) -> str:
     """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.234s``."""
     if _is_huge(ns):
@@ -142,7 +147,8 @@ def short(text: str, width: int = 60) -> str:
     if len(text) <= width:
         return text
     tail = (width - 1) // 3
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+    head = width - 1 - tail
+    return f"{text[:head]}…{text[len(text) - tail :]}"
 
 
 def listed(names: Sequence[str], most: int) -> str:
@@ -160,7 +166,8 @@ def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
     known = []
     for name, count in value.items():
         if _is_count(count):
-            known.append((-(amount(count) or 0), printable(text_of(name)), count))
+            most = amount(count) or 0
+            known.append((-most, printable(text_of(name)), count))
     known.sort(key=lambda item: item[:2])
     return [(name, value_text(metric, count)) for _, name, count in known]
 
