@@ -45,9 +45,10 @@ def plain_name(name: str) -> str:
 @lru_cache(maxsize=4096)
 def call_kind(name: str) -> str:
     """What calls of this function do: one of :data:`CALL_KINDS`."""
-    return next(
-        (kind for kind, beginning in _OF_KIND.items() if beginning.match(name)), "other"
-    )
+    for kind, beginning in _OF_KIND.items():
+        if beginning.match(name):
+            return kind
+    return "other"
 
 
 def launches_graph(name: str) -> bool:
@@ -68,8 +69,7 @@ def finds_variable(name: str) -> bool:
 def synchronizes(name: str) -> bool:
     """Whether calls of this function count as waits for the GPU: functions named ``...Synchronize`` and blocking
     copies."""
-    name = plain_name(name)
-    return bool(
-        _WAIT.fullmatch(name)
-        or (_COPY.fullmatch(name) and not _NOT_WAITING.search(name))
-    )
+    plain = plain_name(name)
+    if _COPY.fullmatch(plain):
+        return not _NOT_WAITING.search(plain)
+    return _WAIT.fullmatch(plain) is not None

@@ -132,7 +132,7 @@ def collect(
             rows[one] += collector.end(process, sweep.streams)
             if collector.each_process:
                 collectors[one] = one.collector(context)
-        streams += ((process, stream) for stream in sweep.streams)
+        streams += [(process, stream) for stream in sweep.streams]
     for one, collector in collectors.items():
         rows[one] += collector.result()
     return Collected(options, rows, streams)
@@ -220,10 +220,13 @@ class GroupedCollector(StatsCollector[Use]):
             self._marked.add(group.take(np.flatnonzero(marked)))
 
     def result(self) -> Iterable[Use]:
+        make = self.grouping.row
         marked = self._marked.of_groups(len(self.spreads))
         for (key, spreads), count in zip(self.spreads.rows(), marked, strict=True):
-            more = (count,) if self.grouping.marked else ()
-            yield self.grouping.row(self.context, key, *spreads, *more)
+            if self.grouping.marked:
+                yield make(self.context, key, *spreads, count)
+            else:
+                yield make(self.context, key, *spreads)
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ NOTHING = Spread()
 def sizes(numbers: np.ndarray) -> np.ndarray:
     """Numbers of bytes as signed integers, capped at 2^63 - 1."""
     most = np.uint64(np.iinfo(np.int64).max)
-    return (np.minimum(numbers, most) if (numbers > most).any() else numbers).view(
-        np.int64
-    )
+    if (numbers > most).any():
+        numbers = np.minimum(numbers, most)
+    return numbers.view(np.int64)
 
 
 def grown(array: np.ndarray, size: int, fill: np.ndarray | int = 0) -> np.ndarray:
@@ -59,14 +59,14 @@ class Sums:
 
     def add(self, groups: np.ndarray, values: np.ndarray | int = 1) -> None:
         """Add one number for each element of ``groups``."""
-        if len(groups):
-            self.by_group = grown(self.by_group, int(groups.max()) + 1)
-            if isinstance(values, int):
-                self.by_group += values * np.bincount(
-                    groups, minlength=len(self.by_group)
-                )
-            else:
-                np.add.at(self.by_group, groups, values)
+        if not len(groups):
+            return
+        self.by_group = grown(self.by_group, int(groups.max()) + 1)
+        if isinstance(values, int):
+            sizes = np.bincount(groups, minlength=len(self.by_group))
+            self.by_group += values * sizes
+        else:
+            np.add.at(self.by_group, groups, values)
 
     def of_groups(self, count: int) -> list[int]:
         """The sums of this number of groups, which is at least that of groups with a number."""
@@ -107,7 +107,9 @@ def _spread(
     if not count:
         return NOTHING
     total = high << 64 | low
-    deviation = math.sqrt(squares / max(count - 1, 1))
+    deviation = 0.0
+    if count > 1:
+        deviation = math.sqrt(squares / (count - 1))
     return Spread(
         count,
         total,
@@ -115,6 +117,6 @@ def _spread(
         median,
         least,
         greatest,
-        deviation if count > 1 else 0.0,
+        deviation,
         third,
     )

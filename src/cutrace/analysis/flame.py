@@ -45,20 +45,24 @@ class Frame:
     @property
     def own_gpu_ns(self) -> int:
         """The GPU time (ns) that is in no frame below."""
-        return self.gpu_ns - sum(child.gpu_ns for child in self.children.values())
+        below = sum(child.gpu_ns for child in self.children.values())
+        return self.gpu_ns - below
 
     @property
     def own_cpu_ns(self) -> int:
         """The time (ns) of threads that is in no frame below."""
-        return self.cpu_ns - sum(child.cpu_ns for child in self.children.values())
+        below = sum(child.cpu_ns for child in self.children.values())
+        return self.cpu_ns - below
 
     def walk(self, path: tuple[Frame, ...] = ()) -> Iterator[tuple[Frame, ...]]:
         """The path of each frame below this one, from below this one down to it; parents before their children."""
-        stack = [(*path, child) for child in reversed(self.children.values())]
-        while stack:
-            here = stack.pop()
-            yield here
-            stack += [(*here, child) for child in reversed(here[-1].children.values())]
+        waiting = [(path, self)]
+        while waiting:
+            here, frame = waiting.pop()
+            if frame is not self:
+                yield here
+            children = reversed(frame.children.values())
+            waiting += [((*here, child), child) for child in children]
 
 
 def flame(
@@ -94,8 +98,11 @@ def frames(paths: tuple[PathUse, ...]) -> Frame:
     for use in paths:
         at = root
         path = [root]
+        deepest = len(use.path)
         for depth, name in enumerate(use.path, 1):
-            kind = use.kind if depth == len(use.path) else "range"
+            kind = "range"
+            if depth == deepest:
+                kind = use.kind
             at = at.children.setdefault((kind, name), Frame(name, kind))
             path.append(at)
         for frame in path:

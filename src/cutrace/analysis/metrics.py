@@ -10,7 +10,7 @@ import numpy as np
 
 from ..patterns import any_matcher
 from ..runbin.layout import LOSS_REASONS
-from ..trace import Trace
+from ..trace import Process, Trace
 from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.selection import united
@@ -72,28 +72,29 @@ def measure(
     for region in window.regions:
         spans.setdefault(region.name, []).append((region.start, region.end))
     origins = trace.origins
+    nodes: dict[str, np.ndarray] = {}
     if origins:
-        nodes = {
-            table: origins.of_rows(table, work[table].rows) for table in NODE_FIELDS
-        }
-    else:
-        nodes = {}
+        for table in NODE_FIELDS:
+            nodes[table] = origins.of_rows(table, work[table].rows)
+    regions = {}
+    for name, parts in spans.items():
+        # Regions of the same name may be nested; their work counts once.
+        of_region = _of_region(work, name, united(parts), origins, nodes)
+        regions[name] = _values(index, of_region, names)
+    gpu_records = 0
+    without_launch = 0
+    for table in GPU_WORK:
+        gpu_records += len(work[table])
+        without_launch += int((work[table].call < 0).sum())
     gpus, facts = _hardware(trace, work, window)
-    gpu_work = [work[t] for t in GPU_WORK]
     return Metrics(
         values=_values(index, work, names),
-        # Regions of the same name may be nested; their work counts once.
-        regions={
-            name: _values(
-                index, _of_region(work, name, united(parts), origins, nodes), names
-            )
-            for name, parts in spans.items()
-        },
+        regions=regions,
         problems=tuple(_problems(trace, index, work, window, processes)),
         gpus=gpus,
         facts=facts,
-        gpu_records=sum(map(len, gpu_work)),
-        without_launch=sum(int((part.call < 0).sum()) for part in gpu_work),
+        gpu_records=gpu_records,
+        without_launch=without_launch,
     )
 
 
@@ -102,9 +103,8 @@ def measure(
 
 def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelection]:
     """The processes whose work can belong to a window (None: all), and the calls and the work of the window."""
-    if window.process == ALL_PROCESSES:
-        processes = None
-    else:
+    processes = None
+    if window.process != ALL_PROCESSES:
         processes = index.processes_of(window.process)
     work = index.everything.within([(window.start, window.end)])
     if processes is not None and len(processes) < len(index.owner):
@@ -132,49 +132,45 @@ def _of_region(
     begins, ends = np.array(spans, np.int64).T
     tables = dict(inside.tables)
     for table, node in nodes.items():
-        times = np.stack([work[table].when, origins.created[node]])
-        open_then = np.searchsorted(begins, times, "right") > np.searchsorted(
-            ends, times, "right"
-        )
-        tables[table] = work[table][
-            open_then.any(axis=0) | paths[origins.path_of[node]]
-        ]
+        rows = work[table]
+        times = np.stack([rows.when, origins.created[node]])
+        begun = np.searchsorted(begins, times, "right")
+        ended = np.searchsorted(ends, times, "right")
+        open_then = (begun > ended).any(axis=0)
+        in_range = paths[origins.path_of[node]]
+        tables[table] = rows[open_then | in_range]
     return WorkSelection(inside.calls, tables)
 
 
 def _made_by_tool(index: Index, window: Window) -> np.ndarray:
     calls = index.everything.calls
-    mine: np.ndarray = (calls.rows["thread"] == window.thread) & (
-        calls.rows["process"] == window.process
-    )
-    edges = np.searchsorted(calls.when, np.asarray(window.tool, np.int64))
     inside = np.zeros(len(calls), bool)
+    edges = np.searchsorted(calls.when, np.asarray(window.tool, np.int64))
     for first, last in edges.tolist():
         inside[first:last] = True
-    mine &= inside
-    return mine
+    inside &= calls.rows["thread"] == window.thread
+    inside &= calls.rows["process"] == window.process
+    return inside
 
 
 def _stable_names(
     index: Index, kernels: WorkRows, normalize: Callable[[str], str]
 ) -> dict[int, str]:
     """The stable names of these kernels, by string id of the recorded name."""
-    return {
-        i: normalize(index.strings[i])
-        for i in np.unique(index.launch_name[kernels.rows["launch"]]).tolist()
-    }
+    recorded = np.unique(index.kernel_names(kernels.rows))
+    return {name: normalize(index.strings[name]) for name in recorded.tolist()}
 
 
 def _without_ignored(
     index: Index, work: WorkSelection, names: dict[int, str], ignore: Sequence[str]
 ) -> WorkSelection:
     matches = any_matcher(ignore)
-    ignored = [i for i, name in names.items() if matches(name)]
+    ignored = [recorded for recorded, name in names.items() if matches(name)]
     if not ignored:
         return work
     kernels = work["kernels"]
-    counting = kernels[~np.isin(index.launch_name[kernels.rows["launch"]], ignored)]
-    return WorkSelection(work.calls, work.tables | {"kernels": counting})
+    counts = ~np.isin(index.kernel_names(kernels.rows), ignored)
+    return WorkSelection(work.calls, {**work.tables, "kernels": kernels[counts]})
 
 
 # The values
@@ -183,14 +179,14 @@ def _without_ignored(
 def _values(
     index: Index, work: WorkSelection, names: dict[int, str]
 ) -> dict[str, Value]:
-    values = (
-        _launches(index, work, names)
-        | _copied(work)
-        | _waits(index, work)
-        | _memory(index, work["allocations"])
-        | {"streams_used": _streams(work)}
-        | _times(index, work)
-    )
+    values = {
+        **_launches(index, work, names),
+        **_copied(work),
+        **_waits(index, work),
+        **_memory(index, work["allocations"]),
+        "streams_used": _streams(work),
+        **_times(index, work),
+    }
     return {name: values[name] for name in METRICS if name in values}
 
 
@@ -198,16 +194,15 @@ def _launches(
     index: Index, work: WorkSelection, names: dict[int, str]
 ) -> dict[str, Value]:
     kernels = work["kernels"].rows
-    calls = index.functions.launches_graph[work.calls.rows["function"]]
-    graphs = int(
-        (calls & (index.functions.status[work.calls.rows["function"]] == 0)).sum()
-    )
+    function = work.calls.rows["function"]
+    launches_graph = index.functions.launches_graph[function]
+    succeeded = index.functions.status[function] == 0
+    graphs = int((launches_graph & succeeded).sum())
     # Where graphs are traced as a whole, their rows replace launching calls that were not recorded.
     graphs += int((work["graph_launches"].call < 0).sum())
-    by_name = _counts(index.launch_name[kernels["launch"]], names.__getitem__)
     return {
         "kernel_launches": len(kernels),
-        "kernels": by_name,
+        "kernels": _counts(index.kernel_names(kernels), names.__getitem__),
         "graph_launches": graphs,
     }
 
@@ -221,30 +216,30 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
         "memset_count": len(fills),
         "memset_bytes": int(fills["bytes"].sum()),
     }
+    if not len(copies):
+        return values
     direction = _DIRECTION_NUMBERS[copies["kind"]]
-    for number in np.unique(direction).tolist() if len(copies) else ():
+    for number, kind in enumerate(COPY_KINDS):
         of_kind = copies[direction == number]
-        kind = list(COPY_KINDS)[number]
-        values[f"memcpy_{kind}_count"] = len(of_kind)
-        values[f"memcpy_{kind}_bytes"] = int(of_kind["bytes"].sum())
+        if len(of_kind):
+            values[f"memcpy_{kind}_count"] = len(of_kind)
+            values[f"memcpy_{kind}_bytes"] = int(of_kind["bytes"].sum())
     return values
 
 
 def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
     functions = work.calls.rows["function"]
-    by_name = _counts(
-        functions[index.functions.synchronizes[functions]], index.function_name
-    )
+    waits = functions[index.functions.synchronizes[functions]]
+    by_name = _counts(waits, index.function_name)
     return {"sync_calls": sum(by_name.values()), "syncs": by_name}
 
 
 def _counts(numbers: np.ndarray, name: Callable[[int], str]) -> dict[str, int]:
     """How often each name occurs; ``name`` returns that of a number."""
+    distinct, counts = np.unique(numbers, return_counts=True)
     by_name = Counter[str]()
-    for i, count in zip(
-        *(part.tolist() for part in np.unique(numbers, return_counts=True)), strict=True
-    ):
-        by_name[name(i)] += count
+    for number, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        by_name[name(number)] += count
     return dict(sorted(by_name.items()))
 
 
@@ -252,36 +247,36 @@ def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     rows = allocations.rows
     pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
     on_device = np.isin(rows["memory"], _DEVICE_MEMORY)
-    device = rows[on_device]
     calls = allocations.call[on_device & (rows["operation"] == _ALLOCATE)]
     # Function 0 has no name and stands for calls that were not recorded.
     functions = np.append(index.calls["function"], 0)[calls]
-    # At equal times releases come first, so that the result does not depend on the order of processes.
-    device = device[np.lexsort((device["operation"] == _ALLOCATE, device["time"]))]
+    device = rows[on_device]
     taken = device["operation"] == _ALLOCATE
     given = device["operation"] == _RELEASE
-    level = np.cumsum(
-        device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given)
-    )
+    size = device["bytes"].astype(np.int64)
+    change = size * (taken.astype(np.int64) - given)
+    # At equal times releases come first, so that the result does not depend on the order of processes.
+    order = np.lexsort((taken, device["time"]))
+    level = np.cumsum(change[order])
     return {
         "allocations": int(taken.sum()),
         "allocators": _counts(functions, index.function_name),
         "frees": int(given.sum()),
         "pinned_allocations": int((pinned == _ALLOCATE).sum()),
         "pinned_frees": int((pinned == _RELEASE).sum()),
-        "peak_memory_bytes": int(max(level.max(initial=0), 0)),
-        "net_memory_bytes": int(level[-1]) if len(level) else 0,
+        "peak_memory_bytes": int(level.max(initial=0)),
+        "net_memory_bytes": int(change.sum()),
     }
 
 
 def _streams(work: WorkSelection) -> int:
-    keys = [
-        rows["process"].astype(np.uint64) << np.uint64(48)
-        | rows["context"].astype(np.uint64) << np.uint64(32)
-        | rows["stream"]
-        for rows in (work[t].rows for t in GPU_WORK)
-        if len(rows)
-    ]
+    keys = []
+    for table in GPU_WORK:
+        rows = work[table].rows
+        if len(rows):
+            process = rows["process"].astype(np.uint64) << np.uint64(48)
+            context = rows["context"].astype(np.uint64) << np.uint64(32)
+            keys.append(process | context | rows["stream"])
     if keys:
         return len(np.unique(np.concatenate(keys)))
     return 0
@@ -293,22 +288,29 @@ def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
     spans = np.concatenate([_intervals(work[t].with_times) for t in GPU_WORK], axis=1)
     busy = union(spans)
     values: dict[str, Value] = {
-        "kernel_time_ns": int((kernels["end"] - kernels["start"]).sum()),
+        "kernel_time_ns": _total_time(kernels),
         "busy_ns": busy,
         "api_time_ns": _api_time(work.calls.rows),
     }
     if spans.shape[1]:
         span = int(spans[1].max()) - int(spans[0].min())
         values["gpu_span_ns"] = span
-        values["idle_share"] = 1.0 - busy / span if span else 0.0
-    if len(latency := _latencies(index, work["kernels"])):
+        values["idle_share"] = 0.0
+        if span:
+            values["idle_share"] = 1.0 - busy / span
+    latency = _latencies(index, work["kernels"])
+    if len(latency):
         values["launch_latency_ns"] = int(np.median(latency))
-    copying = int((copies["end"] - copies["start"]).sum())
+    copying = _total_time(copies)
     if copying:
-        values["copy_bandwidth"] = round(
-            int(copies["bytes"].sum()) * 1_000_000_000 / copying
-        )
+        copied = int(copies["bytes"].sum())
+        values["copy_bandwidth"] = round(copied * 1_000_000_000 / copying)
     return values
+
+
+def _total_time(rows: np.ndarray) -> int:
+    """The sum of the times (ns) of rows."""
+    return int((rows["end"] - rows["start"]).sum())
 
 
 def union(intervals: np.ndarray) -> int:
@@ -332,12 +334,11 @@ def _api_time(calls: np.ndarray) -> int:
         return 0
     thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
     _, number = np.unique(thread, return_inverse=True)
-    first = int(calls["start"].min())
+    first = calls["start"].min()
+    length = int(calls["end"].max()) - int(first) + 1
     # Shift the threads one after another on a single axis, so that one union computes all.
-    shift = number.reshape(-1).astype(np.uint64) * np.uint64(
-        int(calls["end"].max()) - first + 1
-    )
-    return union(_intervals(calls) - np.uint64(first) + shift)
+    shift = number.reshape(-1).astype(np.uint64) * np.uint64(length)
+    return union(_intervals(calls) - first + shift)
 
 
 def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
@@ -364,37 +365,37 @@ def _hardware(
             continue
         if table == "allocations":
             rows = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
-        pairs = np.unique(
-            rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
-        )
-        used |= {(pair >> 16, pair & 0xFFFF) for pair in pairs.tolist()}
+        process = rows["process"].astype(np.uint32) << np.uint32(16)
+        for pair in np.unique(process | rows["device"]).tolist():
+            used.add((pair >> 16, pair & 0xFFFF))
     names: dict[bytes, str] = {}
     facts: dict[str, str] = {}
     capabilities: set[str] = set()
     for row in trace.devices:
-        if (int(row["process"]), int(row["device"])) in used and bytes(
-            row["uuid"]
-        ) not in names:
-            names[bytes(row["uuid"])] = trace.strings[int(row["name"])]
-            capabilities.add(f"{row['compute_major']}.{row['compute_minor']}")
-            facts.setdefault("clock", f"{round(int(row['core_clock']) / 1000)} MHz")
+        uuid = bytes(row["uuid"])
+        device = (int(row["process"]), int(row["device"]))
+        if device not in used or uuid in names:
+            continue
+        names[uuid] = trace.strings[int(row["name"])]
+        capabilities.add(f"{row['compute_major']}.{row['compute_minor']}")
+        clock = round(int(row["core_clock"]) / 1000)
+        facts.setdefault("clock", f"{clock} MHz")
     if capabilities:
         facts["compute capability"] = "+".join(sorted(capabilities))
-    info = trace.processes[max(window.process, 0)].info if trace.processes else {}
-    facts |= _software(info)
+    if trace.processes:
+        process_info = trace.processes[max(window.process, 0)].info
+        facts |= _software(process_info)
     return tuple(names.values()), facts
 
 
 def _software(info: dict[str, Any]) -> dict[str, str]:
     facts = {}
-    if isinstance(driver := info.get("driver"), str):
+    driver = info.get("driver")
+    if isinstance(driver, str):
         facts["driver"] = driver
-    for key in ("runtime_version", "driver_version"):
-        if (
-            isinstance(version := info.get(key), int)
-            and version
-            and "cuda" not in facts
-        ):
+    for key in ("driver_version", "runtime_version"):
+        version = info.get(key)
+        if isinstance(version, int) and version:
             facts["cuda"] = f"{version // 1000}.{version % 1000 // 10}"
     return facts
 
@@ -406,12 +407,15 @@ def _problems(
     window: Window,
     processes: list[int] | None,
 ) -> Iterator[str]:
-    chosen = [p for p in trace.processes if processes is None or p.index in processes]
+    chosen = trace.processes
+    if processes is not None:
+        chosen = tuple(trace.processes[at] for at in sorted(processes))
     if not window.complete:
         yield f"a mark of {window.name!r} is missing: the program was interrupted, or the capture lost it"
-    for name in dict.fromkeys(r.name for r in window.regions if not r.complete):
+    incomplete = (region.name for region in window.regions if not region.complete)
+    for name in dict.fromkeys(incomplete):
         yield f"region {name!r} was not ended in the test that began it, or a mark of it is missing"
-    yield from _losses(trace, window, {p.index for p in chosen})
+    yield from _losses(trace, window, {process.index for process in chosen})
     for table in TABLES_WITH_CALLS:
         count = int((~work[table].timed).sum())
         if count:
@@ -420,21 +424,25 @@ def _problems(
         yield f"{index.lost:,} records of GPU work have neither a time nor a launch: they may belong to any test"
     for damage in trace.damage:
         yield f"the capture is damaged: {damage.reason}"
-    for p in chosen:
-        if isinstance(kinds := p.info.get("kinds"), list) and (
-            lacking := _NEEDED_KINDS.keys() - set(kinds)
-        ):
-            what = ", ".join(
-                name for kind, name in _NEEDED_KINDS.items() if kind in lacking
-            )
-            notes = p.info.get("notes")
-            if isinstance(notes, list) and notes:
-                why = f": {'; '.join(map(str, notes))}"
-            else:
-                why = ""
-            yield f"process {p.pid} ({p.name}) recorded no {what}{why}"
+    for process in chosen:
+        yield from _lacking(process)
     for loss in unfinished(chosen):
         yield f"{loss.meaning} ({loss.detail})"
+
+
+def _lacking(process: Process) -> Iterator[str]:
+    """What a process did not record of what metrics need."""
+    kinds = process.info.get("kinds")
+    if not isinstance(kinds, list):
+        return
+    names = [name for kind, name in _NEEDED_KINDS.items() if kind not in kinds]
+    if not names:
+        return
+    problem = f"process {process.pid} ({process.name}) recorded no {', '.join(names)}"
+    notes = process.info.get("notes")
+    if isinstance(notes, list) and notes:
+        problem += f": {'; '.join(map(str, notes))}"
+    yield problem
 
 
 def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
@@ -442,14 +450,13 @@ def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
     rows = trace.losses
     if not len(rows):
         return
-    rows = rows[
-        np.isin(rows["process"], list(processes)) & (rows["time"] >= window.start)
-    ]
-    fatal = [
-        number for number, (name, _) in LOSS_REASONS.items() if name in _FATAL_LOSSES
-    ]
-    rows = rows[np.isin(rows["reason"], fatal)]
+    rows = rows[np.isin(rows["process"], list(processes))]
+    rows = rows[rows["time"] >= window.start]
     for reason, detail in dict.fromkeys(rows[["reason", "detail"]].tolist()):
+        name, meaning = LOSS_REASONS.get(reason, ("", ""))
+        if name not in _FATAL_LOSSES:
+            continue
+        if detail:
+            meaning += f" ({trace.strings[detail]})"
         same = (rows["reason"] == reason) & (rows["detail"] == detail)
-        about = f" ({trace.strings[detail]})" if detail else ""
-        yield f"{int(rows['count'][same].sum()):,} {LOSS_REASONS[reason][1]}{about}"
+        yield f"{int(rows['count'][same].sum()):,} {meaning}"

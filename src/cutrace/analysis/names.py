@@ -101,46 +101,41 @@ def _qualified(name: str) -> str:
     at = 0
     name = name.removeprefix("void ").lstrip()
     while token := _TOKEN.search(name, at):
-        part = part + name[at : token.start()]
+        part += name[at : token.start()]
         at = token.end()
         text = token[0]
         if text == "::":
-            parts = [*parts, part]
+            parts.append(part)
             part = ""
         elif text not in _CLOSES:  # an operator's name
             part += text
-        elif (
-            text == "("
-            and not part.strip()
-            and name.startswith(_ANONYMOUS, token.start())
-        ):
+        elif not part.strip() and name.startswith(_ANONYMOUS, token.start()):
             at = token.start() + len(_ANONYMOUS)
         else:
             end = _closing(name, token.start())
             if end is None:  # truncated, or not C++: keep the rest
-                part = part + name[token.start() :]
+                part += name[token.start() :]
                 at = len(name)
-            elif text == "{":  # lambdas and unnamed types have no other name
-                part = part + name[token.start() : end]
-                at = end
-            else:
-                if text == "<" and _WRAPPER.search("::".join(_named([*parts, part]))):
-                    inner = _first(name[at : end - 1])
-                    part += f"<{inner}>" if inner else ""
-                if text == "(" and (m := _QUALIFIERS.match(name, end)):
-                    at = m.end()
-                else:
-                    at = end
-    return _RETURNED.sub("", "::".join(_named([*parts, part + name[at:]])))
+                continue
+            if text == "{":  # lambdas and unnamed types have no other name
+                part += name[token.start() : end]
+            elif text == "<" and _WRAPPER.search(_joined([*parts, part])):
+                inner = _first(name[at : end - 1])
+                if inner:
+                    part += f"<{inner}>"
+            at = end
+            qualifiers = _QUALIFIERS.match(name, end)
+            if text == "(" and qualifiers:
+                at = qualifiers.end()
+    parts.append(part + name[at:])
+    return _RETURNED.sub("", _joined(parts))
 
 
-def _named(parts: list[str]) -> list[str]:
-    """The parts of a qualified name that are the same in every build."""
-    stripped = [part.strip() for part in parts]
-    spaces = [
-        part for part in stripped[:-1] if part and not _BUILD_NAMESPACE.fullmatch(part)
-    ]
-    return [*spaces, *filter(None, stripped[-1:])]
+def _joined(parts: list[str]) -> str:
+    """The qualified name of these parts, without those that depend on the build."""
+    *namespaces, last = [part.strip() for part in parts]
+    kept = [name for name in namespaces if not _BUILD_NAMESPACE.fullmatch(name)]
+    return "::".join(filter(None, [*kept, last]))
 
 
 def _first(arguments: str) -> str:
@@ -151,7 +146,9 @@ def _first(arguments: str) -> str:
         if token[0] == ",":
             depth_zero = token.start()
             break
-        at = (token[0] in _CLOSES and _closing(arguments, token.start())) or token.end()
+        at = token.end()
+        if token[0] in _CLOSES:
+            at = _closing(arguments, token.start()) or at
     first = arguments[:depth_zero].strip()
     if re.match(r"[A-Za-z_]", first):
         return normalize_kernel(first)
@@ -192,13 +189,14 @@ def _generated(name: str) -> str:
 
 def _counts_arguments(suffix: str) -> bool:
     """Whether the suffix numbers arguments from 0 and has a property of at least one."""
-    at = number = 0
+    at = 0
+    number = 0
     while at < len(suffix):
         digits = str(number)
         if not suffix.startswith(digits, at):
             return False
-        at = at + len(digits)
-        number = number + 1
+        at += len(digits)
+        number += 1
         while at < len(suffix) and suffix[at] in "cde":
             at += 1
     return number > 1 and not suffix.isdigit()

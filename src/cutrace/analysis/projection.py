@@ -56,9 +56,8 @@ class Projection:
     ) -> None:
         """Add slices: parallel arrays."""
         for number, at in _by(self._slice_threads, thread):
-            self._threads.setdefault(number, _Slices()).add(
-                start[at], end[at], group[at]
-            )
+            slices = self._threads.setdefault(number, _Slices())
+            slices.add(start[at], end[at], group[at])
 
     def launch(self, work: Work, name: np.ndarray | None = None) -> None:
         """Add GPU work, after its slices. ``name`` is the number of each kernel's name, negative for other work; with
@@ -69,34 +68,34 @@ class Projection:
         if self._adopts:
             thread = calls.owner
             placed = calls.known & (calls.how <= ADOPTED)
-        columns = (thread, calls.start, work.start, work.end)
+        # Columns that are cut and put in order together.
+        columns = [calls.start, work.start, work.end]
+        if name is not None:
+            columns.append(name)
         if not placed.all():
-            columns = tuple(column[placed] for column in columns)
-            name = None if name is None else name[placed]
-        for number, at in _by(self._work_threads, columns[0]):
+            thread = thread[placed]
+            columns = [column[placed] for column in columns]
+        for number, at in _by(self._work_threads, thread):
             slices = self._threads.get(number)
             if slices is None:
                 continue
-            called, start, end = (column[at] for column in columns[1:])
-            order = time_order(called)
+            own = [column[at] for column in columns]
+            order = time_order(own[0])
             if order is not None:
-                called, start, end = (
-                    column.take(order) for column in (called, start, end)
-                )
-            pairs = slices.project(called, start, end, pairs=name is not None)
-            if name is not None and pairs is not None:
+                own = [column.take(order) for column in own]
+            called, start, end, *names = own
+            pairs = slices.project(called, start, end, pairs=bool(names))
+            if pairs is not None:
                 group, place = pairs
-                names = name[at] if order is None else name[at].take(order)
-                self._pair(group, names[place], (end - start)[place])
+                self._pair(group, names[0][place], (end - start)[place])
             if len(slices) > 2 * _KEPT:
                 self._retire(slices, int(called[-1]))
 
     def _pair(self, group: np.ndarray, name: np.ndarray, duration: np.ndarray) -> None:
-        kernels = name >= 0
-        pairs = self._pairs.of(
-            group[kernels].astype(np.uint32), name[kernels].astype(np.uint32)
-        )
-        self._kernels.add(pairs, duration[kernels])
+        is_kernel = name >= 0
+        groups = group[is_kernel].astype(np.uint32)
+        names = name[is_kernel].astype(np.uint32)
+        self._kernels.add(self._pairs.of(groups, names), duration[is_kernel])
 
     def _retire(self, slices: _Slices, time: int = _LATE) -> None:
         group, first, last, operations, gpu_ns = slices.remove_ended(time)
@@ -114,20 +113,15 @@ class Projection:
 
     def projected(self) -> list[Projected]:
         """The projections by group, up to the last group with work."""
-        sums = self._operations.by_group.tolist(), self._gpu_ns.by_group.tolist()
-        return [
-            Projected(*values)
-            for values in zip(self._times.spreads(), *sums, strict=True)
-        ]
+        times = self._times.spreads()
+        operations = self._operations.of_groups(len(times))
+        gpu_ns = self._gpu_ns.of_groups(len(times))
+        return list(map(Projected, times, operations, gpu_ns))
 
     def kernels(self) -> list[tuple[int, int, Spread]]:
         """For each group and kernel name in it, the spread of the kernel times (ns)."""
-        return [
-            (*pair, spread)
-            for pair, spread in zip(
-                self._pairs.values, self._kernels.spreads(), strict=True
-            )
-        ]
+        spreads = zip(self._pairs.values, self._kernels.spreads(), strict=True)
+        return [(group, name, spread) for (group, name), spread in spreads]
 
 
 class _Slices:
@@ -142,12 +136,11 @@ class _Slices:
         return len(self._columns[0])
 
     def add(self, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
-        same = (np.full(len(start), value, np.int64) for value in (_LATE, _EARLY, 0, 0))
-        more = (start, end, group, *same)
-        self._columns = [
-            np.append(column, new.astype(np.int64))
-            for column, new in zip(self._columns, more, strict=True)
-        ]
+        more = [start, end, group]
+        more += [np.full(len(start), value) for value in (_LATE, _EARLY, 0, 0)]
+        for number, new in enumerate(more):
+            column = self._columns[number]
+            self._columns[number] = np.append(column, new.astype(np.int64))
 
     def project(
         self, called: np.ndarray, start: np.ndarray, end: np.ndarray, *, pairs: bool
@@ -156,17 +149,20 @@ class _Slices:
         work the group of the slice and the index of the work."""
         begins, ends, group, first, last, operations, gpu_ns = self._columns
         near = np.flatnonzero((begins <= called[-1]) & (ends > called[0]))
-        low, high = (np.searchsorted(called, edge[near]) for edge in (begins, ends))
-        near, low, high = (part[low < high] for part in (near, low, high))
+        low = np.searchsorted(called, begins[near])
+        high = np.searchsorted(called, ends[near])
+        with_work = low < high
+        near = near[with_work]
+        low = low[with_work]
+        high = high[with_work]
         if not len(near):
             return None
+        # Every second span is that of a slice; the spans between them do not count.
         edges = np.stack([low, high], axis=1).reshape(-1)
-        first[near] = np.minimum(
-            first[near], np.minimum.reduceat(np.append(start, _LATE), edges)[::2]
-        )
-        last[near] = np.maximum(
-            last[near], np.maximum.reduceat(np.append(end, _EARLY), edges)[::2]
-        )
+        earliest = np.minimum.reduceat(np.append(start, _LATE), edges)[::2]
+        latest = np.maximum.reduceat(np.append(end, _EARLY), edges)[::2]
+        first[near] = np.minimum(first[near], earliest)
+        last[near] = np.maximum(last[near], latest)
         sizes = high - low
         operations[near] += sizes
         spent = np.append(0, np.cumsum(end - start))
@@ -194,9 +190,11 @@ def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slic
         yield int(values[0]), slice(None)
         return
     numbers, _ = keys.ids([values])
-    small = numbers.astype(np.uint16) if len(keys) <= 1 << 16 else numbers
-    order = np.argsort(small, kind="stable")
-    edges = np.append(0, np.cumsum(np.bincount(numbers))).tolist()
+    sizes = np.bincount(numbers)
+    if len(keys) <= 1 << 16:
+        numbers = numbers.astype(np.uint16)  # sorts in less time
+    order = np.argsort(numbers, kind="stable")
+    edges = np.append(0, np.cumsum(sizes)).tolist()
     for begin, end in pairwise(edges):
         if end > begin:
             yield int(values[order[begin]]), order[begin:end]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from .. import plugins
 from ..errors import CutraceError, did_you_mean
 from ..trace import Trace
-from .collection import collect
+from .collection import StatsCollection, collect
 from .context import DEFAULTS, StatsOptions
 from .statistic import Statistic, View
 from .statistics import STATISTICS
@@ -53,26 +54,33 @@ def tables(
     """The tables of these reports; by default of the usual ones that have rows. Raises :class:`cutrace.CutraceError`
     for an unknown report."""
     if names is None:
-        chosen = [known for known in statistics().values() if known.usual]
-    else:
-        chosen = [report(name) for name in names]
-    needed = [collection for one in chosen for collection in one.collections]
+        usual = [one for one in statistics().values() if one.usual]
+        return [table for table in _tables(trace, usual, options) if table.rows]
+    chosen = [report(name) for name in names]
+    return _tables(trace, chosen, options)
+
+
+def _tables(
+    trace: Trace, chosen: Sequence[Statistic], options: StatsOptions
+) -> list[Table]:
+    needed: list[StatsCollection[Any]] = []
+    for one in chosen:
+        needed += one.collections
     view = View(trace, collect(trace, needed, options))
-    found = [one.table(view) for one in chosen]
-    if names is None:
-        return [table for table in found if table.rows]
-    return found
+    return [one.table(view) for one in chosen]
 
 
 def refuse_unused(names: Sequence[str], options: StatsOptions) -> None:
     """Raise :class:`cutrace.CutraceError` for an option that differs from its default and that none of these reports
     uses."""
-    used = {field for name in names for field in report(name).options}
+    used: set[str] = set()
+    for name in names:
+        used.update(report(name).options)
     for field, option in _OPTIONS.items():
-        if field in used or getattr(options, field) == getattr(DEFAULTS, field):
-            continue
-        users = [one.name for one in statistics().values() if field in one.options]
-        raise CutraceError(
-            f"{', '.join(names)} does not use --{option}: "
-            f"leave it out, or ask for one of {', '.join(users)}"
-        )
+        is_default = getattr(options, field) == getattr(DEFAULTS, field)
+        if not is_default and field not in used:
+            users = [one.name for one in statistics().values() if field in one.options]
+            raise CutraceError(
+                f"{', '.join(names)} does not use --{option}: "
+                f"leave it out, or ask for one of {', '.join(users)}"
+            )

@@ -6,7 +6,6 @@ blocks, so memory does not grow with the capture.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,17 +63,22 @@ class Summary:
 
 def summarize(trace: Trace) -> Summary:
     """Compute the figures of a trace."""
-    by_process: tuple[Counter[str], ...] = tuple(Counter() for _ in trace.processes)
+    counts = {}
+    by_process: list[dict[str, int]] = [{} for _ in trace.processes]
     for name in TABLES:
+        rows = trace.count(name)
+        if rows:
+            counts[name] = rows
         for info in trace.block_infos(name):
-            by_process[info.process][name] += info.rows
+            own = by_process[info.process]
+            own[name] = own.get(name, 0) + info.rows
     return Summary(
         start=trace.start,
         end=trace.end,
         processes=trace.processes,
         gpus=_gpus(trace),
-        counts={name: rows for name in TABLES if (rows := trace.count(name))},
-        process_counts=tuple(dict(c) for c in by_process),
+        counts=counts,
+        process_counts=tuple(by_process),
         early_starts=trace.early_starts,
         quality=trace.quality,
     )
@@ -84,39 +88,27 @@ def _gpus(trace: Trace) -> tuple[Gpu, ...]:
     gpus, number = _devices(trace)
     kinds = Kinds(trace)
     times = GpuTimes()
-    ordered = Ordered(
-        trace, {name: trace.block_infos(name) for name in GPU_WORK}, _WINDOW_BYTES
-    )
-    for tables in ordered.windows():
-        parts = []
+    infos = {name: trace.block_infos(name) for name in GPU_WORK}
+    for tables in Ordered(trace, infos, _WINDOW_BYTES).windows():
+        columns: list[list[np.ndarray]] = [[], [], [], [], []]
         for table, rows in enumerate(tables.values()):
-            numbers = _numbers(rows, number, gpus)
             table_of = np.full(len(rows), table, np.uint8)
+            launches = np.zeros(len(rows), np.uint32)
             if "launch" in rows:
                 launches = rows["launch"]
-            else:
-                launches = np.zeros(len(rows), np.uint32)
-            parts.append(
-                (
-                    numbers,
-                    rows["start"],
-                    rows["end"],
-                    table_of,
-                    kinds.of(table_of, launches),
-                )
+            values = (
+                _numbers(rows, number, gpus),
+                rows["start"],
+                rows["end"],
+                table_of,
+                kinds.of(table_of, launches),
             )
-        merge = MergeByTime([start for _, start, *_ in parts])
-        times.add(
-            *(
-                merge.column(column[0].dtype, column)
-                for column in zip(*parts, strict=True)
-            )
-        )
-    span = (
-        trace.end
-        - trace.start
-        - time_within(trace.unrecorded(), trace.start, trace.end)
-    )
+            for column, part in zip(columns, values, strict=True):
+                column.append(part)
+        merge = MergeByTime(columns[1])
+        times.add(*[merge.column(column[0].dtype, column) for column in columns])
+    between_windows = time_within(trace.unrecorded(), trace.start, trace.end)
+    span = trace.end - trace.start - between_windows
     kernels = GPU_WORK.index("kernels")
     graphs = GPU_WORK.index("graph_launches")
     for index, counts, spent, _, _, union in times.uses():
@@ -125,7 +117,8 @@ def _gpus(trace: Trace) -> tuple[Gpu, ...]:
         gpu.kernel_ns = spent[kernels] + spent[graphs]
         gpu.busy_ns = union[ANY_WORK]
         gpu.compute_ns = union[COMPUTE]
-        gpu.utilization = gpu.busy_ns / span if span else 0.0
+        if span:
+            gpu.utilization = gpu.busy_ns / span
     return tuple(gpus)
 
 
@@ -135,15 +128,13 @@ def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
     number: dict[tuple[int, int], int] = {}
     known: dict[str, int] = {}
     for row in trace.devices:
+        device = int(row["device"])
         uuid = uuid_text(bytes(row["uuid"]))
         if uuid not in known:
             known[uuid] = len(gpus)
-            gpus.append(
-                Gpu(
-                    trace.strings[int(row["name"])] or f"GPU {int(row['device'])}", uuid
-                )
-            )
-        number[int(row["process"]), int(row["device"])] = known[uuid]
+            name = trace.strings[int(row["name"])] or f"GPU {device}"
+            gpus.append(Gpu(name, uuid))
+        number[int(row["process"]), device] = known[uuid]
     return gpus, number
 
 
@@ -159,12 +150,12 @@ def _numbers(
     """The index of the GPU of each row. GPUs that the capture does not describe are added to ``gpus``."""
     key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
     values, which = np.unique(key, return_inverse=True)
+    numbers = []
     for value in values.tolist():
         process = value >> 16
         device = value & 0xFFFF
         if (process, device) not in number:
             number[process, device] = len(gpus)
             gpus.append(Gpu(f"GPU {device} of process {process}", ""))
-    return np.array([number[v >> 16, v & 0xFFFF] for v in values.tolist()], np.uint32)[
-        which.reshape(-1)
-    ]
+        numbers.append(number[process, device])
+    return np.array(numbers, np.uint32)[which.reshape(-1)]

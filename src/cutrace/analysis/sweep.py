@@ -119,27 +119,31 @@ class Sweep:
         self._infos = infos
         self._joins = joins
         self._origins = trace.origins
-        self._process = next(
-            (info.process for blocks in infos.values() for info in blocks), 0
-        )
-        self._gpu = Ordered(
-            trace, {name: blocks for name, blocks in infos.items() if name in GPU_WORK}
-        )
-        of_host = {
-            name: blocks for name, blocks in infos.items() if name not in GPU_WORK
-        }
+        self._process = 0
+        of_gpu = {}
+        of_host = {}
+        for name, blocks in infos.items():
+            if name in GPU_WORK:
+                of_gpu[name] = blocks
+            else:
+                of_host[name] = blocks
+            if blocks:
+                self._process = blocks[0].process
+        self._gpu = Ordered(trace, of_gpu)
         self._host = Ordered(trace, of_host, open_rows=True)
         self._ranges = Ranges(ranges)
         has_ranges = not infos.keys().isdisjoint(RANGE_TABLES)
-        self._calls = NewestCalls(REMEMBERED_BITS, self._ranges if has_ranges else None)
+        adopting = None
+        if has_ranges:
+            adopting = self._ranges
+        self._calls = NewestCalls(REMEMBERED_BITS, adopting)
         self._numbers = Groups(Stream)
         self.streams: list[Stream] = self._numbers.values
 
     def __iter__(self) -> Iterator[SweepBatch]:
         for until in self._edges():
-            tables = self._gpu.take(until) | self._host.take(
-                min(until + _CLOCK_ERROR, NEVER)
-            )
+            ahead = min(until + _CLOCK_ERROR, NEVER)
+            tables = {**self._gpu.take(until), **self._host.take(ahead)}
             if self._joins and "api_calls" in tables:
                 self._add_calls(tables)
             yield SweepBatch(self._process, tables, self._work)
@@ -152,36 +156,42 @@ class Sweep:
 
     def _edges(self) -> list[int]:
         """The ends of batches, at begins of blocks, so that batches have about the same number of rows."""
-        infos = sorted(
-            (info.first_time, info.rows)
-            for infos in self._infos.values()
-            for info in infos
-        )
+        begins: list[tuple[int, int]] = []
+        for infos in self._infos.values():
+            begins += [(info.first_time, info.rows) for info in infos]
+        if not begins:
+            return []
+        begins.sort()
         edges: list[int] = []
         last = 0
         rows = 0
-        for time, more in infos:
+        for time, more in begins:
             if rows >= _BATCH_ROWS and time > last:
                 last = time
                 edges.append(time)
                 rows = 0
             rows += more
-        if infos:
-            return [*edges, NEVER]
-        return []
+        edges.append(NEVER)
+        return edges
 
     def _work(self, tables: dict[str, Columns]) -> Work:
-        parts = [
-            (number, tables[name])
-            for number, name in enumerate(GPU_WORK)
-            if tables.get(name)
-        ]
-        merge = MergeByTime([rows["start"] for _, rows in parts])
-
-        def column(rows: Columns, field: str, dtype: type) -> np.ndarray:
-            if field in rows:
-                return rows[field]
-            return np.zeros(len(rows), dtype)
+        parts = []
+        of_table = []
+        streams = []
+        details = []
+        nodes = []
+        for number, name in enumerate(GPU_WORK):
+            rows = tables.get(name)
+            if not rows:
+                continue
+            parts.append(rows)
+            of_table.append(np.full(len(rows), number, np.uint8))
+            stream = [_column(rows, field, dtype) for field, dtype in _STREAM]
+            streams.append(self._numbers.of(*stream))
+            details.append(_column(rows, _DETAILS.get(name, ""), np.uint32))
+            if self._origins:
+                nodes.append(self._origins.of(self._process, name, rows))
+        merge = MergeByTime([rows["start"] for rows in parts])
 
         def merged(dtype: type, columns: list[np.ndarray]) -> np.ndarray:
             if len(columns) == 1:
@@ -189,40 +199,28 @@ class Sweep:
             return merge.column(dtype, columns)
 
         def joined(field: str, dtype: type) -> np.ndarray:
-            return merged(dtype, [column(rows, field, dtype) for _, rows in parts])
+            return merged(dtype, [_column(rows, field, dtype) for rows in parts])
 
         node = None
         if self._origins:
-            nodes = [
-                self._origins.of(self._process, GPU_WORK[number], rows)
-                for number, rows in parts
-            ]
             node = merged(np.uint32, nodes)
         correlation = joined("correlation", np.uint32)
         return Work(
             start=merge.start,
             end=joined("end", np.int64),
-            table=merged(
-                np.uint8,
-                [np.full(len(rows), number, np.uint8) for number, rows in parts],
-            ),
-            stream=merged(
-                np.uint32,
-                [
-                    self._numbers.of(*(column(rows, *f) for f in _STREAM))
-                    for _, rows in parts
-                ],
-            ),
+            table=merged(np.uint8, of_table),
+            stream=merged(np.uint32, streams),
             device=joined("device", np.uint16),
             correlation=correlation,
             launch=joined("launch", np.uint32),
-            detail=merged(
-                np.uint32,
-                [
-                    column(rows, _DETAILS.get(GPU_WORK[n], ""), np.uint32)
-                    for n, rows in parts
-                ],
-            ),
+            detail=merged(np.uint32, details),
             node=node,
             calls=self._calls.find(correlation),
         )
+
+
+def _column(rows: Columns, field: str, dtype: type) -> np.ndarray:
+    """A column of a table, zeros if it has none of this name."""
+    if field in rows:
+        return rows[field]
+    return np.zeros(len(rows), dtype)

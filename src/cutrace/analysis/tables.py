@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -34,7 +34,8 @@ def columns_of(text: str) -> tuple[Column, ...]:
     for column in text.split(","):
         name, _, words = column.partition(":")
         unit = words.replace("spare", "").strip()
-        columns.append(Column(name.strip(), cast(Unit, unit), unit != words.strip()))
+        spare = unit != words.strip()
+        columns.append(Column(name.strip(), cast(Unit, unit), spare))
     return tuple(columns)
 
 
@@ -66,10 +67,13 @@ class Table:
         place = self.place(column)
         if place is None:
             return self
-        rows: Sequence[tuple[Cell, ...]] = list(self.rows)
-        filled = [row for row in rows if row[place] is not None]
-        text = self.columns[place].unit == "text"
-        filled.sort(key=lambda row: row[place], reverse=not text)  # type: ignore[arg-type, return-value]
-        return replace(
-            self, rows=[*filled, *(row for row in rows if row[place] is None)]
-        )
+        filled: list[tuple[Cell, ...]] = []
+        empty: list[tuple[Cell, ...]] = []
+        for row in self.rows:
+            if row[place] is None:
+                empty.append(row)
+            else:
+                filled.append(row)
+        is_text = self.columns[place].is_text
+        filled.sort(key=lambda row: row[place], reverse=not is_text)  # type: ignore[arg-type, return-value]
+        return replace(self, rows=filled + empty)

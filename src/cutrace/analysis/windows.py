@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 
@@ -29,33 +28,32 @@ def windows(trace: Trace) -> tuple[Window, ...]:
     marks = _marks(trace)
     span = _span(trace)
     owner = owners(trace, marks)
-    parts = sorted(
-        _pairs(marks, "region", span) + _pairs(marks, "tool", span),
-        key=lambda p: p.seen,
-    )
-    seen = [p.seen for p in parts]
+    parts = _parts(marks, span)
+    parts.sort(key=lambda part: part.seen)
+    seen = [part.seen for part in parts]
     tests = []
     left = _MOST_PARTS
     for test in _pairs(marks, "test", span):
         window = test.window
-        near = parts[bisect_left(seen, window.start) : bisect_left(seen, window.end)]
-        mine = [p for p in near if owner[p.window.process] in (window.process, None)]
-        left -= len(near)
+        first = bisect_left(seen, window.start)
+        last = bisect_left(seen, window.end)
+        left -= last - first
         if left < 0:
             raise CutraceError(
                 "tests of this capture overlap and contain more than a million marks: record fewer tests at once"
             )
+        owning = (window.process, None)
+        near = parts[first:last]
+        mine = [part for part in near if owner[part.window.process] in owning]
         tests.append(_with_parts(window, mine))
-    return tuple(sorted(tests, key=lambda w: w.start))
+    tests.sort(key=lambda window: window.start)
+    return tuple(tests)
 
 
 def whole(trace: Trace) -> Window:
     """The whole capture as one window, with all of its regions."""
-    marks = _marks(trace)
     span = _span(trace)
-    return _with_parts(
-        Window("", *span), _pairs(marks, "region", span) + _pairs(marks, "tool", span)
-    )
+    return _with_parts(Window("", *span), _parts(_marks(trace), span))
 
 
 def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int | None]:
@@ -64,13 +62,13 @@ def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int 
     A process with tests owns itself and its descendants. The owner is None, which stands for every process with tests,
     if the capture shows no descent from one of them, for example because a shell is in between.
     """
-    testing = {
-        m.process
-        for m in (_marks(trace) if marks is None else marks)
-        if m.kind == "test"
-    }
+    if marks is None:
+        marks = _marks(trace)
+    known: dict[int, int | None] = {}
+    for mark in marks:
+        if mark.kind == "test":
+            known[mark.process] = mark.process
     by_pid = {(p.boot_id, p.pid): p.index for p in trace.processes}
-    known: dict[int, int | None] = {index: index for index in testing}
 
     def parent(index: int) -> int | None:
         process = trace.processes[index]
@@ -83,14 +81,13 @@ def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int 
         line: list[int] = []
         at: int | None = process.index
         while at is not None and at not in known:
-            known[at] = (
-                None  # ends the search if process ids were reused and the line is a cycle
-            )
+            # Ends the search if process ids were reused and the line is a cycle.
+            known[at] = None
             line.append(at)
             at = parent(at)
         if at is not None:
             known |= dict.fromkeys(line, known[at])
-    return {p.index: known[p.index] for p in trace.processes}
+    return {process.index: known[process.index] for process in trace.processes}
 
 
 # Marks
@@ -121,11 +118,11 @@ def _marks(trace: Trace) -> list[_Mark]:
     rows = rows[rows["source"] == _FROM_MARK]
     # Marks with equal times stay in the order in which they were set.
     rows = rows[np.argsort(rows["time"], kind="stable")]
-    texts = {i: parsed(trace.strings[i]) for i in np.unique(rows["name"]).tolist()}
+    names = np.unique(rows["name"]).tolist()
+    texts = {name: parsed(trace.strings[name]) for name in names}
     marks = []
-    for name, time, process, thread in rows[
-        ["name", "time", "process", "thread"]
-    ].tolist():
+    columns = rows[["name", "time", "process", "thread"]]
+    for name, time, process, thread in columns.tolist():
         mark = texts[name]
         if mark:
             begins, kind, plain = mark
@@ -133,36 +130,46 @@ def _marks(trace: Trace) -> list[_Mark]:
     return marks
 
 
+def _parts(marks: Iterable[_Mark], span: tuple[int, int]) -> list[_Pair]:
+    """The regions and the spans of tools."""
+    return _pairs(marks, "region", span) + _pairs(marks, "tool", span)
+
+
 def _pairs(marks: Iterable[_Mark], kind: str, span: tuple[int, int]) -> list[_Pair]:
     """The windows of one kind, process by process. ``span`` has the edges of windows that lack a mark."""
-    mine = sorted((m for m in marks if m.kind == kind), key=lambda m: m.process)
-    return [
-        p
-        for _, group in groupby(mine, lambda m: m.process)
-        for p in _paired(list(group), kind, span)
-    ]
+    by_process: dict[int, list[_Mark]] = {}
+    for mark in marks:
+        if mark.kind == kind:
+            by_process.setdefault(mark.process, []).append(mark)
+    pairs: list[_Pair] = []
+    for _, own in sorted(by_process.items()):
+        pairs += _paired(own, kind, span)
+    return pairs
 
 
 def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_Pair]:
     begun = _Begun()
-    before = span[0]
+    before, last = span
     for mark in marks:
         if mark.begins:
             begun.add(mark)
-        elif (first := begun.ended_by(mark)) is not None:
-            yield _pair(first, first.time, mark.time, complete=True)
         else:
-            yield _pair(mark, before, mark.time)
+            first = begun.ended_by(mark)
+            if first is None:
+                yield _pair(mark, before, mark.time)
+            else:
+                yield _pair(first, first.time, mark.time, complete=True)
         before = mark.time
+    # A test that has not ended ends where the next one begins.
+    edges = []
     if kind == "test":
-        begins = [m.time for m in marks if m.begins]
-    else:
-        begins = []
+        edges = [mark.time for mark in marks if mark.begins]
     for mark in begun.left():
-        following = bisect_right(begins, mark.time)
-        yield _pair(
-            mark, mark.time, begins[following] if following < len(begins) else span[1]
-        )
+        following = bisect_right(edges, mark.time)
+        end = last
+        if following < len(edges):
+            end = edges[following]
+        yield _pair(mark, mark.time, end)
 
 
 def _pair(mark: _Mark, start: int, end: int, *, complete: bool = False) -> _Pair:
@@ -193,7 +200,8 @@ class _Begun:
             indices = self._indices.get((thread, end.name), [])
             while indices:
                 at = indices.pop()
-                mark, self._marks[at] = self._marks[at], None
+                mark = self._marks[at]
+                self._marks[at] = None
                 if mark is not None:
                     return mark
         return None
@@ -205,40 +213,31 @@ class _Begun:
 
 def _with_parts(window: Window, parts: Iterable[_Pair]) -> Window:
     """The window with its regions and tool spans, cut at its edges."""
-    ordered = sorted(
-        (replace(p, window=_cut(p.window, window)) for p in parts), key=lambda p: p.seen
-    )
-    spans: dict[tuple[int, int], list[Window]] = {}
-    for part in ordered:
-        if part.kind == "tool":
-            spans.setdefault((part.window.process, part.window.thread), []).append(
-                part.window
-            )
+    regions = []
+    tools: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for part in sorted(parts, key=lambda part: part.seen):
+        cut = _cut(part.window, window)
+        if part.kind == "region":
+            regions.append(cut)
+        else:
+            thread = (cut.process, cut.thread)
+            tools.setdefault(thread, []).append((cut.start, cut.end))
 
-    def with_tool(w: Window) -> Window:
-        mine = spans.get((w.process, w.thread), ())
-        return replace(
-            w,
-            tool=tuple(
-                (s.start, s.end) for s in mine if s.start < w.end and s.end > w.start
-            ),
-        )
+    def with_tool(one: Window) -> Window:
+        spans = []
+        for start, end in tools.get((one.process, one.thread), ()):
+            if start < one.end and end > one.start:
+                spans.append((start, end))
+        return replace(one, tool=tuple(spans))
 
-    return replace(
-        with_tool(window),
-        regions=tuple(with_tool(p.window) for p in ordered if p.kind == "region"),
-    )
+    return replace(with_tool(window), regions=tuple(map(with_tool, regions)))
 
 
 def _cut(part: Window, window: Window) -> Window:
     start = max(part.start, window.start)
     end = min(part.end, window.end)
-    return replace(
-        part,
-        start=start,
-        end=end,
-        complete=part.complete and (start, end) == (part.start, part.end),
-    )
+    uncut = start == part.start and end == part.end
+    return replace(part, start=start, end=end, complete=part.complete and uncut)
 
 
 def _span(trace: Trace) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from ..runbin.layout import TABLES
 from ..trace import Trace
 from ..trace.launches import Launches
 from ..trace.quality import GPU_WORK
-from ..trace.rows import LATEST, time_order
+from ..trace.rows import LATEST, spanned, time_order
 from ..trace.strings import StringTable
 from .calls import (
     UNKNOWN_CALL,
@@ -77,42 +77,36 @@ class WorkSelection:
         def cut(part: WorkRows) -> WorkRows:
             if not len(part):
                 return part
-            edges = np.searchsorted(
-                part.when, np.asarray(intervals, np.int64).reshape(-1, 2)
-            )
+            edges = np.searchsorted(part.when, times)
             if len(edges) == 1:
-                return part[slice(*edges[0].tolist())]
-            return part[
-                np.concatenate(
-                    [np.arange(a, b) for a, b in edges.tolist()]
-                    or [np.zeros(0, np.int64)]
-                )
-            ]
+                first, last = edges[0].tolist()
+                return part[first:last]
+            return part[spanned(edges[:, 0], edges[:, 1])]
 
+        times = np.asarray(intervals, np.int64).reshape(-1, 2)
         return self._each(cut)
 
     def of_processes(self, processes: Iterable[int]) -> WorkSelection:
         """The calls and the work of these processes."""
         indices = np.fromiter(processes, np.int64)
-        return self._each(
-            lambda part: (
-                part[np.isin(part.rows["process"], indices)] if len(part) else part
-            )
-        )
+
+        def chosen(part: WorkRows) -> WorkRows:
+            if not len(part):
+                return part
+            return part[np.isin(part.rows["process"], indices)]
+
+        return self._each(chosen)
 
     def without_calls(self, excluded: np.ndarray) -> WorkSelection:
         """The selection without the calls of a mask over :attr:`Index.calls` and without the work that they
         launched."""
-        kept = np.append(
-            ~excluded, True
-        )  # the last entry is for index -1: work without a call stays
+        # The last entry is for index -1: work without a call stays.
+        kept = np.append(~excluded, True)
         return self._each(lambda part: part[kept[part.call]])
 
     def _each(self, change: Callable[[WorkRows], WorkRows]) -> WorkSelection:
-        return WorkSelection(
-            change(self.calls),
-            {name: change(part) for name, part in self.tables.items()},
-        )
+        tables = {name: change(part) for name, part in self.tables.items()}
+        return WorkSelection(change(self.calls), tables)
 
 
 @dataclass(frozen=True)
@@ -144,17 +138,20 @@ class Index:
         """All outermost API calls, ascending by start."""
         return self.everything.calls.rows
 
+    def kernel_names(self, kernels: np.ndarray) -> np.ndarray:
+        """The string ids of the recorded names of kernels."""
+        names: np.ndarray = self.launch_name[kernels["launch"]]
+        return names
+
     def function_name(self, number: int) -> str:
         """The name of an API function; number 0 stands for calls that were not recorded."""
         return self.functions.name[number] or UNKNOWN_CALL
 
     def processes_of(self, process: int) -> list[int]:
         """The processes whose work can belong to a window of this process."""
-        return [
-            p
-            for p, owner in self.owner.items()
-            if p == process or owner in (process, None)
-        ]
+        owns = (process, None)
+        owners = self.owner.items()
+        return [one for one, owner in owners if one == process or owner in owns]
 
 
 # An index refers to tables but not to their trace, so that this cache does not keep traces alive.
@@ -163,10 +160,9 @@ _INDICES: WeakKeyDictionary[Trace, Index] = WeakKeyDictionary()
 
 def index_of(trace: Trace) -> Index:
     """The index of a trace, made on first use."""
-    cached = _INDICES.get(trace)
-    if cached is None:
-        cached = _INDICES[trace] = _index(trace)
-    return cached
+    if trace not in _INDICES:
+        _INDICES[trace] = _index(trace)
+    return _INDICES[trace]
 
 
 def _index(trace: Trace) -> Index:
@@ -179,9 +175,8 @@ def _index(trace: Trace) -> Index:
         unknown = trace.unknown(name)
         if not len(known) and not len(unknown):
             # A test suite has thousands of windows, most with rows in one or two tables only.
-            tables[name] = WorkRows(
-                known, *(np.empty(0, dtype) for dtype in (np.int64, np.int64, bool))
-            )
+            no_times = np.empty(0, np.int64)
+            tables[name] = WorkRows(known, no_times, no_times, np.empty(0, bool))
             continue
         rows = known
         if len(unknown):
@@ -199,19 +194,20 @@ def _index(trace: Trace) -> Index:
         if order is not None:
             part = part[order]
         tables[name] = part
+    numbers = np.arange(len(calls))
+    known_times = np.ones(len(calls), bool)
+    call_rows = WorkRows(calls, launches.starts, numbers, known_times)
+    # The work of a single process belongs to its own tests.
+    owner: dict[int, int | None] = {0: 0}
+    if len(trace.processes) > 1:
+        owner = owners(trace)
     return Index(
-        WorkSelection(
-            WorkRows(
-                calls, launches.starts, np.arange(len(calls)), np.ones(len(calls), bool)
-            ),
-            tables,
-        ),
+        WorkSelection(call_rows, tables),
         _loading(trace, calls),
         _functions(trace),
         trace.launches["name"],
         trace.strings,
-        # The work of a single process belongs to its own tests.
-        owners(trace) if len(trace.processes) > 1 else {0: 0},
+        owner,
         lost,
     )
 
@@ -223,13 +219,14 @@ def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
     So these copies come and go with what other plans there are.
     """
     mask = np.zeros(len(calls), bool)
-    names = trace.strings.take(trace.functions["name"]).tolist()
-    finds = np.array([finds_variable(name) for name in names], bool)
+    names = trace.functions["name"]
+    finds = trace.strings.take(names, finds_variable).astype(bool)
     if not finds[calls["function"]].any():
         return mask
-    copies = np.array([call_kind(name) == "copy" for name in names], bool)
-    launches = np.array([call_kind(name) == "launch" for name in names], bool)
-    loads = np.array([loads_code(name) for name in names], bool)
+    kinds = trace.strings.take(names, call_kind)
+    copies = kinds == "copy"
+    launches = kinds == "launch"
+    loads = trace.strings.take(names, loads_code).astype(bool)
 
     thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
     order = np.argsort(thread, kind="stable")  # calls ascend by start
@@ -245,10 +242,11 @@ def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
 
 
 def _functions(trace: Trace) -> Function:
-    names = trace.strings.take(trace.functions["name"]).tolist()
+    names = trace.functions["name"]
+    take = trace.strings.take
     return Function(
-        np.array([plain_name(n) for n in names], object),
-        np.array([synchronizes(n) for n in names], bool),
-        np.array([launches_graph(n) for n in names], bool),
-        trace.functions["status"],
+        name=take(names, plain_name),
+        synchronizes=take(names, synchronizes).astype(bool),
+        launches_graph=take(names, launches_graph).astype(bool),
+        status=trace.functions["status"],
     )

@@ -13,7 +13,10 @@ from heapq import heappop, heappush
 import numpy as np
 
 from .._native import demangle
+from ..analysis.collection import duration as duration_of
+from ..analysis.context import Numbering
 from ..analysis.definitions import COPY_KINDS
+from ..analysis.distribution import Distributions
 from ..analysis.marks import ALL_PROCESSES, Window
 from ..analysis.metrics import DIRECTIONS, belonging
 from ..analysis.names import normalize_kernel
@@ -113,21 +116,13 @@ def top_kernels(
     index = index_of(trace)
     _, work = belonging(index, window)
     rows = work["kernels"].with_times
-    times = (rows["end"] - rows["start"]).astype(np.int64)
-    parts: dict[str, list[np.ndarray]] = {}
-    for (raw,), at in _groups(index.launch_name[rows["launch"]]):
-        parts.setdefault(normalize(index.strings[raw]), []).append(times[at])
+    recorded, which = np.unique(index.kernel_names(rows), return_inverse=True)
+    stable = Numbering.of(normalize(index.strings[name]) for name in recorded.tolist())
+    times = Distributions()
+    times.add(stable.numbers[which.reshape(-1)], duration_of(rows))
     kernels = []
-    for name, arrays in parts.items():
-        own = np.concatenate(arrays)
-        kernel = Kernel(
-            name,
-            count=len(own),
-            total_ns=int(own.sum()),
-            min_ns=int(own.min()),
-            max_ns=int(own.max()),
-        )
-        kernels.append(kernel)
+    for name, time in zip(stable.names, times.spreads(), strict=True):
+        kernels.append(Kernel(name, time.count, time.total, time.min, time.max))
     kernels.sort(key=lambda kernel: (-kernel.total_ns, kernel.name))
     return tuple(kernels[:count])
 
