@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby, starmap
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -103,11 +103,9 @@ def cut(
     )
     with opened(source, clock=clock) as trace:
         selection, sentences = resolve(trace, conditions)
-        notes: tuple[str, ...]
+        notes: tuple[str, ...] = ()
         if sentences:
             notes = (f"cut out of a longer recording: {'; '.join(sentences)}",)
-        else:
-            notes = ()
         total = _events(trace)
         covered = None
         if conditions.nvtx:
@@ -130,53 +128,58 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     """Return the selection of the conditions in this trace, and sentences that describe it. Raises
     :class:`CutraceError` for names that are not in the trace."""
     c = conditions
-    sentences = []
-    times = window(trace, c.start, c.end) or Selection()
-    start = times.start
-    end = times.end
-    if start is not None or end is not None:
-        begin = "its begin" if start is None else _since_begin(trace, start)
-        sentences.append(
-            f"from {begin} to {'its end' if end is None else _since_begin(trace, end)}"
-        )
-    processes = _processes(trace, c.process) if c.process else None
-    if processes is not None:
-        names = _listing(
-            f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes
-        )
-        sentences.append(f"processes {names}")
-    stretches = created = None
+    sentences: list[str] = []
+    selection = window(trace, c.start, c.end) or Selection()
+    if selection.start is not None or selection.end is not None:
+        start = _since_begin(trace, selection.start, "its begin")
+        end = _since_begin(trace, selection.end, "its end")
+        sentences.append(f"from {start} to {end}")
+    if c.process:
+        processes = _processes(trace, c.process, sentences)
+        selection = replace(selection, processes=processes)
     if c.test:
         stretches = _tests(trace, c.test, sentences)
+        selection = replace(selection, stretches=stretches)
     if c.nvtx:
         created = _created(trace, c)
-        stretches = _both(stretches, _ranges(trace, c, created is not None, sentences))
+        ranges = _ranges(trace, c, created is not None, sentences)
+        stretches = _both(selection.stretches, ranges)
+        selection = replace(
+            selection, stretches=stretches, created=created, ranges=c.ranges
+        )
     elif c.index != "all" or c.ranges == "own":
         raise CutraceError(
             "an index and --ranges own are about NVTX ranges: name the range with --nvtx"
         )
-    devices = _devices(trace, c.gpu) if c.gpu else None
-    streams = _streams(trace, c.stream) if c.stream else None
-    sentences += [
-        f"{what} {_listing(patterns)}"
-        for what, patterns in (("GPU", c.gpu), ("stream", c.stream))
-        if patterns
-    ]
-    kernels = _kernels(trace, c.kernel, sentences) if c.kernel else None
-    tables = _tables(c, sentences)
-    ranges = c.ranges if c.nvtx else None
-    selection = Selection(
-        start, end, processes, stretches, created, ranges, devices, streams, kernels, tables,
-    )  # fmt: skip
+    if c.gpu:
+        selection = replace(selection, devices=_devices(trace, c.gpu))
+        sentences.append(f"GPU {_listing(c.gpu)}")
+    if c.stream:
+        selection = replace(selection, streams=_streams(trace, c.stream))
+        sentences.append(f"stream {_listing(c.stream)}")
+    if c.kernel:
+        selection = replace(selection, kernels=_kernels(trace, c.kernel))
+        sentences.append(f"kernels {_listing(c.kernel)}")
+    if c.tables or c.without:
+        selection = replace(selection, tables=_tables(c))
+        if c.tables:
+            sentences.append(f"tables {_listing(c.tables)}")
+        else:
+            sentences.append(f"without {_listing(c.without)}")
     return selection, tuple(sentences)
 
 
 # Times
 
 
-def _since_begin(trace: Trace, time: int) -> str:
-    sign = "-" if time < trace.start else ""
-    return sign + format_duration(abs(time - trace.start))
+def _since_begin(trace: Trace, time: int | None, unlimited: str = "") -> str:
+    """The time from the start of the trace; ``unlimited`` without a time."""
+    if time is None:
+        return unlimited
+    duration = format_duration(abs(time - trace.start))
+    if time < trace.start:
+        return f"-{duration}"
+    return duration
 
 
 # Names
@@ -185,7 +188,9 @@ def _since_begin(trace: Trace, time: int) -> str:
 def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoReturn:
     """Raise an error for an unknown name, with the names that exist."""
     names = list(dict.fromkeys(filter(None, known)))
-    others = f"there is {_listing(names)}." if names else "it has none."
+    others = "it has none."
+    if names:
+        others = f"there is {_listing(names)}."
     hint = did_you_mean(patterns[0], names, others)
     raise CutraceError(f"the trace has no {what} {_listing(patterns)}: {hint}")
 
@@ -210,7 +215,8 @@ def _tests(
     if not chosen:
         _missing("test", patterns, (w.name for w in runs))
     names = list(dict.fromkeys(w.name for w in chosen))
-    sentences.append(f"{'test' if len(names) == 1 else 'tests'} {_listing(names)}")
+    noun = "test" if len(names) == 1 else "tests"
+    sentences.append(f"{noun} {_listing(names)}")
     owner = owners(trace)
     # One nanosecond more includes the mark of the end.
     stretches = []
@@ -230,13 +236,16 @@ def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
     if not trace.origins or c.index != "all" or c.ranges == "own" or c.test:
         return None
     matches = any_matcher(c.nvtx)
-    # Names of ranges of a domain follow its name and a colon.
-    mask = [
-        any(matches(n) or matches(n.partition(":")[2]) for n in path)
-        for path in trace.origins.paths
-    ]
-    if any(mask):
-        return np.array(mask)
+    mask = np.zeros(len(trace.origins.paths), bool)
+    for number, path in enumerate(trace.origins.paths):
+        for name in path:
+            # Names of ranges of a domain follow its name and a colon.
+            within_domain = name.partition(":")[2]
+            if matches(name) or matches(within_domain):
+                mask[number] = True
+                break
+    if mask.any():
+        return mask
     return None
 
 
@@ -253,59 +262,66 @@ def _ranges(
             for rows in trace.block(info):
                 rows = rows[are_ranges(table, rows)]
                 names = np.unique(rows["name"]).tolist()
-                verdicts |= {
-                    name: matches(trace.strings[name])
-                    for name in names
-                    if name not in verdicts
-                }
-                matching += _stretches(
-                    trace,
-                    rows[np.isin(rows["name"], [n for n in names if verdicts[n]])],
-                )
+                for name in names:
+                    if name not in verdicts:
+                        verdicts[name] = matches(trace.strings[name])
+                wanted = [name for name in names if verdicts[name]]
+                matching += _stretches(trace, rows[np.isin(rows["name"], wanted)])
     if not matching and not created:
         _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
     matching.sort(key=lambda r: (r.process, r.start, -r.end))
-    by_process = [list(ranges) for _, ranges in groupby(matching, lambda r: r.process)]
     which = _index(c.index)
-    chosen = [r for ranges in by_process for r in ranges[which]]
+    chosen: list[Stretch] = []
+    most = 0
+    for _, group in groupby(matching, lambda r: r.process):
+        of_process = list(group)
+        most = max(most, len(of_process))
+        chosen += of_process[which]
     if not chosen and not created:
-        most = max(map(len, by_process))
         raise CutraceError(
             f"index {c.index} selects none of the NVTX ranges {_listing(c.nvtx)}: a process has {most} at most, from 0"
         )
-    where = ""
+    index = c.index
+    if index == "all":
+        index = f"{len(chosen)} of {len(matching)}"
+    sentence = f"NVTX range {_listing(c.nvtx)} [{index}]"
     if len(chosen) == 1:
-        where = f", {_since_begin(trace, chosen[0].start)} to {_since_begin(trace, chosen[0].end)}"
-    count = f"{len(chosen)} of {len(matching)}" if c.index == "all" else f"{c.index}"
-    thread = ", work of their own thread" if c.ranges == "own" else ""
-    nodes = ", and graph nodes created in it" if created else ""
-    sentences.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}{nodes}")
+        start = _since_begin(trace, chosen[0].start)
+        end = _since_begin(trace, chosen[0].end)
+        sentence += f", {start} to {end}"
+    if c.ranges == "own":
+        sentence += ", work of their own thread"
+    if created:
+        sentence += ", and graph nodes created in it"
+    sentences.append(sentence)
     return tuple(chosen)
 
 
 def _stretches(trace: Trace, rows: np.ndarray) -> list[Stretch]:
     # A range without an end lasts to the end of the trace.
     ends = np.where(rows["end"] == 0, trace.end + 1, rows["end"])
-    columns = (rows["process"], rows["start"], ends, rows["thread"])
-    stretches = starmap(
-        Stretch, zip(*(column.tolist() for column in columns), strict=True)
-    )
-    return [r for r in stretches if 0 < r.start <= r.end <= LATEST]
+    known = (rows["start"] > 0) & (rows["start"] <= ends) & (ends <= LATEST)
+    columns = [
+        column[known].tolist()
+        for column in (rows["process"], rows["start"], ends, rows["thread"])
+    ]
+    return list(map(Stretch, *columns))
 
 
 def _index(text: str) -> slice:
     if text == "all":
         return slice(None)
-    parts = text.split(":", 1)
+    first, colon, after = text.partition(":")
     try:
-        numbers = [int(part) if part or len(parts) == 1 else None for part in parts]
+        if colon:
+            start = int(first) if first else None
+            end = int(after) if after else None
+            return slice(start, end)
+        number = int(text)
     except ValueError:
         raise CutraceError(
             f"{text!r} is not an index: write a number from 0, -1 for the last, 2:5 or all"
         ) from None
-    if len(numbers) == 2:
-        return slice(*numbers)
-    number = int(text)
     # From -1 to 0 would be empty: the last ends with the list.
     return slice(number, number + 1 or None)
 
@@ -318,9 +334,8 @@ def _both(
         return second
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for stretch in second:
-        spans.setdefault((stretch.process, stretch.thread), []).append(
-            (stretch.start, stretch.end)
-        )
+        of_thread = spans.setdefault((stretch.process, stretch.thread), [])
+        of_thread.append((stretch.start, stretch.end))
     both = []
     for (process, thread), overlapping in spans.items():
         disjoint = united(overlapping)
@@ -331,14 +346,9 @@ def _both(
             for start, end in disjoint[bisect_right(ends, stretch.start) :]:
                 if start >= stretch.end:
                     break
-                both.append(
-                    Stretch(
-                        process,
-                        max(stretch.start, start),
-                        min(stretch.end, end),
-                        thread,
-                    )
-                )
+                first_time = max(stretch.start, start)
+                last_time = min(stretch.end, end)
+                both.append(Stretch(process, first_time, last_time, thread))
     return tuple(both)
 
 
@@ -364,19 +374,30 @@ def _named(
     return frozenset(chosen)
 
 
-def _processes(trace: Trace, patterns: Sequence[str]) -> frozenset[int]:
+def _processes(
+    trace: Trace, patterns: Sequence[str], sentences: list[str]
+) -> frozenset[int]:
     def find(pattern: str) -> set[int]:
         matches = matcher(pattern)
-        by_number = {p.index for p in trace.processes if pattern == str(p.pid)}
-        if not by_number:
-            by_number = {p.index for p in trace.processes if pattern == str(p.index)}
-        by_name = {p.index for p in trace.processes if matches(p.name)}
-        return by_number | by_name
+        by_pid: set[int] = set()
+        by_index: set[int] = set()
+        by_name: set[int] = set()
+        for process in trace.processes:
+            if pattern == str(process.pid):
+                by_pid.add(process.index)
+            if pattern == str(process.index):
+                by_index.add(process.index)
+            if matches(process.name):
+                by_name.add(process.index)
+        return (by_pid or by_index) | by_name
 
     known: list[str] = []
     for process in trace.processes:
         known += (process.name, str(process.pid))
-    return _named("process", patterns, find, known)
+    chosen = _named("process", patterns, find, known)
+    labels = [f"{p.name} ({p.pid})" for p in trace.processes if p.index in chosen]
+    sentences.append(f"processes {_listing(labels)}")
+    return chosen
 
 
 def _by_number(trace: Trace, pattern: str) -> set[tuple[int, int]]:
@@ -392,7 +413,7 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
     for row in trace.devices:
         device = (int(row["process"]), int(row["device"]))
         uuid = uuid_text(bytes(row["uuid"]))
-        name = trace.strings[int(row["name"])]
+        name = trace.strings[row["name"]]
         names_of.append((device, uuid, name))
         known += (uuid, name)
 
@@ -401,14 +422,11 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
         if by_number:
             return by_number
         matches = matcher(pattern)
-        is_start_of_uuid = len(pattern) > len("GPU-")
+        can_start_uuid = len(pattern) > len("GPU-")
         found = set()
         for device, uuid, name in names_of:
-            if (
-                matches(name)
-                or matches(uuid)
-                or (is_start_of_uuid and uuid.startswith(pattern))
-            ):
+            starts_uuid = can_start_uuid and uuid.startswith(pattern)
+            if starts_uuid or matches(name) or matches(uuid):
                 found.add(device)
         return found
 
@@ -418,23 +436,25 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
 def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:
     rows = trace.resource_names
     rows = rows[rows["kind"] == _STREAM_NAME]
-    names = [trace.strings[name] for name in rows["name"].tolist()]
-    streams = list(zip(rows["process"].tolist(), rows["object"].tolist(), strict=True))
+    names: list[str] = []
+    named_streams: list[tuple[tuple[int, int], str]] = []
+    for process, stream, name_id in rows[["process", "object", "name"]].tolist():
+        name = trace.strings[name_id]
+        names.append(name)
+        named_streams.append(((process, stream), name))
 
     def find(pattern: str) -> set[tuple[int, int]]:
         by_number = _by_number(trace, pattern)
         if by_number:
             return by_number
         matches = matcher(pattern)
-        return {
-            stream for stream, name in zip(streams, names, strict=True) if matches(name)
-        }
+        return {stream for stream, name in named_streams if matches(name)}
 
     ids = np.unique(trace.streams["stream"]).tolist()
     return _named("stream", patterns, find, [*names, *map(str, ids)])
 
 
-def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.ndarray:
+def _kernels(trace: Trace, patterns: Sequence[str]) -> np.ndarray:
     """Return for each launch configuration whether its kernel has one of these names."""
     matches = any_matcher(patterns)
     ids = trace.launches["name"]
@@ -445,25 +465,18 @@ def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.
             matching.append(i)
     if not matching:
         _missing("kernel", patterns, map(normalize_kernel, mangled.values()))
-    sentences.append(f"kernels {_listing(patterns)}")
     chosen = np.isin(ids, matching)
     chosen[0] = False
     return chosen
 
 
-def _tables(c: Conditions, sentences: list[str]) -> frozenset[str] | None:
+def _tables(c: Conditions) -> frozenset[str]:
     for name in (*c.tables, *c.without):
         if name not in _EVENTS:
-            hint = did_you_mean(
-                name, _EVENTS, f"it can be {', '.join(sorted(_EVENTS))}.", most=1
-            )
+            others = f"it can be {', '.join(sorted(_EVENTS))}."
+            hint = did_you_mean(name, _EVENTS, others, most=1)
             raise CutraceError(
                 f"there is no table {name!r} that can be kept or left out: {hint}"
             )
-    if not c.tables and not c.without:
-        return None
-    kept = (set(c.tables) or _EVENTS) - set(c.without)
-    sentences.append(
-        f"tables {_listing(c.tables)}" if c.tables else f"without {_listing(c.without)}"
-    )
-    return frozenset(kept)
+    kept = set(c.tables) or _EVENTS
+    return frozenset(kept - set(c.without))
