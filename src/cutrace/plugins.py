@@ -90,10 +90,12 @@ def extras() -> tuple[ModuleType, ...]:
 @cache
 def of_extras(hook: str) -> tuple[Any, ...]:
     """What the extras add with their functions ``hook``."""
-    hooks = [getattr(extra, hook, None) for extra in extras()]
-    return tuple(
-        added for function in hooks if function is not None for added in function()
-    )
+    added: list[Any] = []
+    for extra in extras():
+        function = getattr(extra, hook, None)
+        if function is not None:
+            added += function()
+    return tuple(added)
 
 
 @cache
@@ -125,20 +127,22 @@ def importer(source: SourceFile) -> Importer | None:
 def exporter(path: Path, name: str | None = None) -> Exporter:
     """Return the exporter with this name or ending (without its point). Without a name, the ending of the output
     decides; the longest ending wins. Raises :class:`CutraceError` when no exporter fits."""
-    fitting = _fitting(own_exporters(), path, name) or _fitting(
-        others("cutrace_exporters"), path, name
-    )
+    fitting = _fitting(own_exporters(), path, name)
+    if fitting:
+        return fitting
+    fitting = _fitting(others("cutrace_exporters"), path, name)
     if fitting:
         return fitting
     known = [*own_exporters(), *others("cutrace_exporters")]
     if name:
         names = [e.name for e in known]
-        hint = did_you_mean(
-            name.lower(), names, f"it can be {', '.join(names)}", most=2
-        )
+        every = f"it can be {', '.join(names)}"
+        hint = did_you_mean(name.lower(), names, every, most=2)
         raise CutraceError(f"there is no format {name!r}: {hint}")
-    examples = ", ".join(dict.fromkeys(e.suffixes[0] for e in known))
-    hint = _similar_endings(path, known) or f"let its name end with one of {examples}"
+    hint = _similar_endings(path, known)
+    if not hint:
+        examples = ", ".join(dict.fromkeys(e.suffixes[0] for e in known))
+        hint = f"let its name end with one of {examples}"
     raise CutraceError(f"cannot tell the format of {path}: {hint}")
 
 
@@ -154,25 +158,22 @@ def others(hook: str) -> tuple[Any, ...]:
     """Return what other packages add with their functions ``hook``. Searches all installed packages once."""
     from importlib.metadata import entry_points
 
-    return tuple(
-        added
-        for entry in entry_points(group="cutrace")
-        for added in _loaded(entry, hook)
-    )
+    added: list[Any] = []
+    for entry in entry_points(group="cutrace"):
+        added += _loaded(entry, hook)
+    return tuple(added)
 
 
 def _loaded(entry: EntryPoint, hook: str) -> list[Any]:
     try:
         function = getattr(entry.load(), hook, None)
-        added = [] if function is None else list(function())
-        missing = [
-            name
-            for one in added
-            for name in _ATTRIBUTES[hook]
-            if not hasattr(one, name)
-        ]
-        if missing:
-            raise TypeError(f"what {hook}() returns has no {missing[0]}")
+        if function is None:
+            return []
+        added = list(function())
+        for one in added:
+            for name in _ATTRIBUTES[hook]:
+                if not hasattr(one, name):
+                    raise TypeError(f"what {hook}() returns has no {name}")
     except Exception as error:
         _warn(f"The entry point {entry.name!r} ({entry.value})", error)
         return []
@@ -198,27 +199,26 @@ def _fitting(
     exporters: Iterable[Exporter], path: Path, name: str | None
 ) -> Exporter | None:
     if name:
-        return next(
-            (e for e in exporters if name == e.name or f".{name}" in e.suffixes), None
-        )
-    fitting = [
-        (len(suffix), e)
-        for e in exporters
-        for suffix in e.suffixes
-        if path.name.lower().endswith(suffix)
-    ]
-    if fitting:
-        return max(fitting, key=lambda pair: pair[0])[1]
-    return None
+        for exporter in exporters:
+            if name == exporter.name or f".{name}" in exporter.suffixes:
+                return exporter
+        return None
+    fitting = None
+    longest = ""
+    for exporter in exporters:
+        for suffix in exporter.suffixes:
+            fits = path.name.lower().endswith(suffix)
+            if fits and len(suffix) > len(longest):
+                fitting = exporter
+                longest = suffix
+    return fitting
 
 
 def _similar_endings(path: Path, exporters: Iterable[Exporter]) -> str:
-    return did_you_mean(
-        path.suffix.lower(),
-        [suffix for e in exporters for suffix in e.suffixes],
-        "",
-        most=2,
-    )
+    endings: list[str] = []
+    for exporter in exporters:
+        endings += exporter.suffixes
+    return did_you_mean(path.suffix.lower(), endings, "", most=2)
 
 
 def _warn(what: str, error: Exception) -> None:

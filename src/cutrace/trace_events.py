@@ -43,9 +43,16 @@ EXTERNAL_KIND = 0xFFFF
 
 #: Kineto's names of device properties, and the fields of ``devices``.
 DEVICE_PROPERTIES = {
-    "totalGlobalMem": "memory", "computeMajor": "compute_major", "computeMinor": "compute_minor",
-    "maxThreadsPerBlock": "max_threads_per_block", "maxThreadsPerMultiprocessor": "max_threads_per_multiprocessor",
-    "regsPerBlock": "registers_per_block", "warpSize": "warp_size", "sharedMemPerBlock": "shared_per_block",
-    "numSms": "multiprocessors", "regsPerMultiprocessor": "registers_per_multiprocessor",
-    "sharedMemPerBlockOptin": "shared_per_block_optin", "sharedMemPerMultiprocessor": "shared_per_multiprocessor",
-}  # fmt: skip
+    "totalGlobalMem": "memory",
+    "computeMajor": "compute_major",
+    "computeMinor": "compute_minor",
+    "maxThreadsPerBlock": "max_threads_per_block",
+    "maxThreadsPerMultiprocessor": "max_threads_per_multiprocessor",
+    "regsPerBlock": "registers_per_block",
+    "warpSize": "warp_size",
+    "sharedMemPerBlock": "shared_per_block",
+    "numSms": "multiprocessors",
+    "regsPerMultiprocessor": "registers_per_multiprocessor",
+    "sharedMemPerBlockOptin": "shared_per_block_optin",
+    "sharedMemPerMultiprocessor": "shared_per_multiprocessor",
+}
