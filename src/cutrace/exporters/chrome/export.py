@@ -39,8 +39,15 @@ _GPU = (
     "gpu_slices",
 )
 _HOST = (
-    "api_calls", "nvtx_ranges", "nvtx_marks", "host_slices", "instants", "counters", "flows", "overheads",
-)  # fmt: skip
+    "api_calls",
+    "nvtx_ranges",
+    "nvtx_marks",
+    "host_slices",
+    "instants",
+    "counters",
+    "flows",
+    "overheads",
+)
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -53,12 +60,14 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         raise CutraceError(
             f"JSON has no packets to compress with {request.compress}: let the name end with .json.gz"
         )
-    with (
-        gzip.open(path, "wb", _LEVEL)
-        if path.suffix.lower() == ".gz"
-        else path.open("wb") as file
-    ):
-        _Export(trace, cast(BinaryIO, file), request).run()
+    with _opened(path) as file:
+        _Export(trace, file, request).run()
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix.lower() == ".gz":
+        return cast(BinaryIO, gzip.open(path, "wb", _LEVEL))
+    return path.open("wb")
 
 
 class _Export:
@@ -71,13 +80,15 @@ class _Export:
         self._shared = Shared(trace)
         gpu = GpuJson(self._shared)
         host = HostJson(self._shared)
-        self._lines: dict[str, Callable[[np.ndarray], bytes]] = {
-            name: getattr(events, name)
-            for events, names in ((gpu, _GPU), (host, _HOST))
-            for name in names
-        } | {table: partial(host.memory, table) for table in MEMORY}
+        self._lines: dict[str, Callable[[np.ndarray], bytes]] = {}
+        for name in _GPU:
+            self._lines[name] = getattr(gpu, name)
+        for name in _HOST:
+            self._lines[name] = getattr(host, name)
+        for name in MEMORY:
+            self._lines[name] = partial(host.memory, name)
         self._empty = True
-        self._total = sum(trace.count(name) for name in self._lines)
+        self._total = sum(map(trace.count, self._lines))
         self._done = 0
 
     def run(self) -> None:
@@ -98,16 +109,18 @@ class _Export:
     def _write_capture(self) -> None:
         """Write the capture in the first key, so that readers find it quickly."""
         self._file.write(b'"%s": [' % JSON_KEY.encode())
-        for number, piece in enumerate(pieces(self._trace)):
-            self._file.write(
-                (b",\n" if number else b"\n") + b'"' + b64encode(piece) + b'"'
-            )
+        separator = b"\n"
+        for piece in pieces(self._trace):
+            self._file.write(separator + b'"' + b64encode(piece) + b'"')
+            separator = b",\n"
         self._file.write(b"],\n")
 
     def _write(self, lines: bytes) -> None:
         # Each line begins with the comma that ends the previous one.
+        if self._empty:
+            lines = lines[1:]
         if lines:
-            self._file.write(lines[1:] if self._empty else lines)
+            self._file.write(lines)
             self._empty = False
 
     def _rows(self, name: str) -> Iterator[np.ndarray]:
@@ -118,8 +131,6 @@ class _Export:
             self._done += len(rows) + len(unknown)
             if len(unknown):
                 rows = np.append(rows, unknown[never_ended(name, unknown)])
-            else:
-                rows = rows
             if self._request.progress:
                 self._request.progress(self._done, self._total)
             if name == "host_slices":
@@ -129,9 +140,12 @@ class _Export:
                 rows = rows[~split]
             if name == "counters" and len(rows):
                 # The event of the last row may continue in the next block.
-                rows = np.append(held_back.pop(), rows) if held_back else rows
+                if held_back:
+                    rows = np.append(held_back.pop(), rows)
                 others = np.flatnonzero(rows["time"] != rows["time"][-1])
-                complete = int(others[-1]) + 1 if len(others) else 0
+                complete = 0
+                if len(others):
+                    complete = int(others[-1]) + 1
                 held_back.append(rows[complete:])
                 rows = rows[:complete]
             if len(rows):
@@ -141,13 +155,10 @@ class _Export:
             yield np.concatenate(rest)
 
     def _unsupported(self) -> dict[str, int]:
-        timed = [
-            name
-            for name, table in TABLES.items()
-            if table.number < 48 and name not in self._lines
-        ]
-        return {
-            name: count
-            for name in timed
-            if (count := self._trace.count(name)) and name != "external_correlations"
-        }
+        """The number of rows of each table of records that is not written."""
+        counts = {}
+        for name, table in TABLES.items():
+            is_record = table.number < 48 and name != "external_correlations"
+            if is_record and name not in self._lines:
+                counts[name] = self._trace.count(name)
+        return {name: count for name, count in counts.items() if count}

@@ -42,18 +42,25 @@ _KERNEL = Line(
     + "<blob launch>}}"
     + _ARROW
 )
-_MEMCPY, _MEMSET = (
-    Line(
-        ",\n" + _HEAD % (category, "<blob name>") + _EXTERNAL + _OF_WORK + ',"bytes":<int bytes>'
-        '<if duration>,"memory bandwidth (GB/s)":<real bandwidth><end>' + _GRAPH + "<blob own>}}" + _ARROW
-    )
-    for category in ("gpu_memcpy", "gpu_memset")
-)  # fmt: skip
+_MEMORY = (
+    _EXTERNAL
+    + _OF_WORK
+    + ',"bytes":<int bytes>'
+    + '<if duration>,"memory bandwidth (GB/s)":<real bandwidth><end>'
+    + _GRAPH
+    + "<blob own>}}"
+    + _ARROW
+)
+_MEMCPY = Line(",\n" + _HEAD % ("gpu_memcpy", "<blob name>") + _MEMORY)
+_MEMSET = Line(",\n" + _HEAD % ("gpu_memset", "<blob name>") + _MEMORY)
 _SYNC = Line(
-    ",\n" + _HEAD % ("cuda_sync", "<blob name>") + _EXTERNAL + '"cuda_sync_kind":<blob name>,'
+    ",\n"
+    + _HEAD % ("cuda_sync", "<blob name>")
+    + _EXTERNAL
+    + '"cuda_sync_kind":<blob name>,'
     '<if event>"wait_on_stream":<int waited>,"wait_on_cuda_event_record_corr_id":<int record>,'
     '"wait_on_cuda_event_id":<int event>,<end>' + _WHERE + "<blob own>}}"
-)  # fmt: skip
+)
 # It has no argument "stream", because tools take events with one for GPU work.
 _SLICE = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>'
@@ -74,36 +81,43 @@ _SYNC_NAMES = {number: name for name, number in SYNCHRONIZATIONS.items()}
 
 #: The fields of launches that Kineto writes.
 _WRITTEN = (
-    "id", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "graph", "graph_node",
-)  # fmt: skip
+    "id",
+    "name",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers",
+    "graph",
+    "graph_node",
+)
 
 
 class GpuJson:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._trace = shared.trace
-        self._devices = {
-            (int(d["process"]), int(d["device"])): d for d in self._trace.devices
-        }
+        self._devices: dict[tuple[int, int], Any] = {}
+        for device in self._trace.devices:
+            key = (int(device["process"]), int(device["device"]))
+            self._devices[key] = device
+        self._device_of: dict[tuple[int, int], int] = {}
+        for context in self._trace.contexts:
+            key = (int(context["process"]), int(context["context"]))
+            self._device_of[key] = int(context["device"])
         self._kernel_names = Pieces(1, self._kernel_name)
         self._launches = Pieces(3, self._launch)
         self._copy_names = Pieces(3, self._copy_name)
         self._copies = Pieces(6, self._copy)
         self._created = Pieces(1, self._creation)
-        self._fill_names = Pieces(
-            1, lambda memory: quoted(f"Memset ({_memory(memory)})")
-        )
-        self._fills = Pieces(2, lambda value, flags: own(value=value, flags=flags))
-        self._waits = Pieces(
-            1, lambda kind: quoted(_SYNC_NAMES.get(kind, "Unknown Sync"))
-        )
+        self._fill_names = Pieces(1, self._fill_name)
+        self._fills = Pieces(2, self._fill)
+        self._waits = Pieces(1, self._wait_name)
         self._wait_own = Pieces(4, self._wait)
         self._slice_own = Pieces(5, self._slice)
         self._categories = Pieces(2, self._category)
-        self._device_of = {
-            (int(c["process"]), int(c["context"])): int(c["device"])
-            for c in self._trace.contexts
-        }
 
     def kernels(self, rows: np.ndarray) -> bytes:
         return self._shared.write(
@@ -115,18 +129,23 @@ class GpuJson:
         )
 
     def memcpys(self, rows: np.ndarray) -> bytes:
+        name = self._copy_names(
+            rows["kind"],
+            rows["source_memory"],
+            rows["destination_memory"],
+        )
         peer = (rows["kind"] == MEMCPY_KINDS["PtoP"]) | (rows["peer_context"] > 0)
-        fields = ("peer_context", "source_device", "destination_device")
-        peers = [np.where(peer, rows[field].astype(np.int64), -1) for field in fields]
+        copy = self._copies(
+            rows["flags"],
+            np.where(peer, rows["peer_context"].astype(np.int64), -1),
+            rows["source_device"],
+            rows["destination_device"],
+            rows["device"],
+            rows["context"],
+        )
+        created = self._created(self._paths("memcpys", rows))
         return self._shared.write(
-            _MEMCPY,
-            rows,
-            **self._columns(rows),
-            name=self._copy_names(
-                rows["kind"], rows["source_memory"], rows["destination_memory"]
-            ),
-            own=self._copies(rows["flags"], *peers, rows["device"], rows["context"]),
-            created=self._created(self._paths("memcpys", rows)),
+            _MEMCPY, rows, **self._columns(rows), name=name, own=copy, created=created
         )
 
     def memsets(self, rows: np.ndarray) -> bytes:
@@ -140,41 +159,33 @@ class GpuJson:
     def synchronizations(self, rows: np.ndarray) -> bytes:
         waited, record = self._recorded.of(rows)
         other_record = np.where(rows["event_record"] == record, 0, rows["event_record"])
-        device = [
-            self._device_of.get(key, 0) for key in rows[["process", "context"]].tolist()
-        ]
+        contexts = rows[["process", "context"]].tolist()
+        device = [self._device_of.get(context, 0) for context in contexts]
         nowhere = rows["stream"] == 0
         placed = rows.copy()
         placed["stream"][nowhere] = _NO_STREAM
-        return self._shared.write(
-            _SYNC,
-            rows,
-            **self._columns(placed, np.array(device, np.int64), WAITS),
-            name=self._waits(rows["type"]),
-            waited=waited,
-            record=record,
-            own=self._wait_own(other_record, rows["status"], rows["flags"], nowhere),
+        columns = self._columns(placed, np.array(device, np.int64), WAITS)
+        columns["name"] = self._waits(rows["type"])
+        columns["own"] = self._wait_own(
+            other_record, rows["status"], rows["flags"], nowhere
         )
+        return self._shared.write(_SYNC, rows, **columns, waited=waited, record=record)
 
     def graph_launches(self, rows: np.ndarray) -> bytes:
         return self._shared.write(_GRAPH_LAUNCH, rows, **self._columns(rows))
 
     def gpu_slices(self, rows: np.ndarray) -> bytes:
+        columns = self._columns(rows)
+        columns["category"] = self._categories(rows["category"], rows["kind"])
         ids = self._shared.arguments.ids(rows["arguments"])
-        fields = [np.where(rows["kind"] == 1, -1, rows["kind"].astype(np.int64))]
-        fields += [rows[name] for name in ("flags", "context", "correlation")]
-        has_own = (fields[0] >= 0) | np.any(fields[1:], axis=0)
-        arguments = self._shared.arguments.columns(ids)
-        has_arguments = np.asarray(arguments.pop("args"))
-        return self._shared.write(
-            _SLICE,
-            rows,
-            **self._columns(rows),
-            **arguments,
-            category=self._categories(rows["category"], rows["kind"]),
-            args=has_arguments | has_own,
-            own=self._slice_own(*fields, has_arguments),
-        )
+        columns |= self._shared.arguments.columns(ids)
+        kind = np.where(rows["kind"] == 1, -1, rows["kind"].astype(np.int64))
+        fields = [rows[name] for name in ("flags", "context", "correlation")]
+        has_own = (kind >= 0) | np.any(fields, axis=0)
+        has_arguments = np.asarray(columns["args"])
+        columns["args"] = has_arguments | has_own
+        columns["own"] = self._slice_own(kind, *fields, has_arguments)
+        return self._shared.write(_SLICE, rows, **columns)
 
     @cached_property
     def _recorded(self) -> _Recorded:
@@ -184,19 +195,19 @@ class GpuJson:
         self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0
     ) -> dict[str, Column]:
         """The columns of all GPU work. The thread id is the stream plus ``beside``."""
-        device = rows["device"] if device is None else device
+        if device is None:
+            device = rows["device"]
         stream = np.ascontiguousarray(rows["stream"]).view(np.int32)
-        where = self._shared.pid_tid.gpu(
-            rows["process"], device, stream.astype(np.int64) + beside
-        )
+        thread = stream.astype(np.int64) + beside
+        where = self._shared.pid_tid.gpu(rows["process"], device, thread)
         return {"device": device, "stream": stream, "where": where}
 
     # Pieces
 
     def _kernel_name(self, name: int) -> bytes:
-        return quoted(
-            demangle(self._trace.strings[name]) if name else "(unknown kernel)"
-        )
+        if not name:
+            return quoted("(unknown kernel)")
+        return quoted(demangle(self._trace.strings[name]))
 
     def _launch(self, launch: int, process: int, device: int) -> bytes:
         """The arguments of a launch configuration on a device, each preceded by a comma."""
@@ -215,25 +226,26 @@ class GpuJson:
             out |= {"graph id": values["graph"], "graph node id": values["graph_node"]}
         origins = self._trace.origins
         if origins:
-            path = int(origins.path_of[origins.of_launches(process)[launch]])
-            out |= {CREATED_IN: origins.text(path)} if path != OUTSIDE else {}
+            node = origins.of_launches(process)[launch]
+            path = int(origins.path_of[node])
+            if path != OUTSIDE:
+                out[CREATED_IN] = origins.text(path)
         name = self._trace.strings[values["name"]]
         codes = self._trace.codes
         if codes:
             out["code hash"] = codes.text(process, name, values["code"])
         # The values that an import of this file assumes: it takes all shared memory as dynamic.
-        defaults = dict.fromkeys(values, 0) | {
-            "dynamic_shared": shared,
-            "carveout": 255,
-        }
+        assumed = {"dynamic_shared": shared, "carveout": 255}
         more: dict[str, Any] = {
-            name: value
-            for name, value in values.items()
-            if name not in _WRITTEN and value != defaults[name]
+            field: value
+            for field, value in values.items()
+            if field not in _WRITTEN and value != assumed.get(field, 0)
         }
         if values["name"] and demangle(name) != name:
             more["name"] = name
-        return members(out | ({OWN: more} if more else {}))
+        if more:
+            out[OWN] = more
+        return members(out)
 
     def _paths(self, table: str, rows: np.ndarray) -> np.ndarray:
         """The paths of the ranges in which the graph nodes of rows were created."""
@@ -255,28 +267,31 @@ class GpuJson:
         gpu = self._devices.get((process, device))
         if gpu is None or not gpu["multiprocessors"]:
             return {}
-        blocks = math.prod(grid)
-        threads = math.prod(block)
-        on_each = blocks / int(gpu["multiprocessors"])
-        out = {"blocks per SM": round(on_each, 6)}
+        blocks_per_sm = math.prod(grid) / int(gpu["multiprocessors"])
+        out = {"blocks per SM": round(blocks_per_sm, 6)}
         if gpu["warp_size"]:
-            out["warps per SM"] = round(
-                on_each * -(-threads // int(gpu["warp_size"])), 6
-            )
+            warps_per_block = -(-math.prod(block) // int(gpu["warp_size"]))
+            out["warps per SM"] = round(blocks_per_sm * warps_per_block, 6)
         limits = occupancy(gpu, self._trace.launches[launch : launch + 1])
         if limits is not None and limits.known[0]:
             # A small grid has fewer warps than fit.
             resident = min(float(limits.warps[0]), out["warps per SM"])
-            out["est. achieved occupancy %"] = round(
-                100 * resident / int(gpu["max_warps_per_multiprocessor"])
-            )
+            most = int(gpu["max_warps_per_multiprocessor"])
+            out["est. achieved occupancy %"] = round(100 * resident / most)
         return out
 
     @staticmethod
     def _copy_name(kind: int, source: int, destination: int) -> bytes:
-        return quoted(
-            f"Memcpy {_MEMCPY_NAMES.get(kind, '<unknown>')} ({_memory(source)} -> {_memory(destination)})"
-        )
+        name = _MEMCPY_NAMES.get(kind, "<unknown>")
+        return quoted(f"Memcpy {name} ({_memory(source)} -> {_memory(destination)})")
+
+    @staticmethod
+    def _fill_name(memory: int) -> bytes:
+        return quoted(f"Memset ({_memory(memory)})")
+
+    @staticmethod
+    def _fill(value: int, flags: int) -> bytes:
+        return own(value=value, flags=flags)
 
     @staticmethod
     def _copy(
@@ -294,37 +309,43 @@ class GpuJson:
         else:
             contexts = (peer_context, context)
         peers = {
-            "fromDevice": source, "inDevice": device, "toDevice": destination, "fromContext": contexts[0],
-            "inContext": context, "toContext": contexts[1],
-        }  # fmt: skip
+            "fromDevice": source,
+            "inDevice": device,
+            "toDevice": destination,
+            "fromContext": contexts[0],
+            "inContext": context,
+            "toContext": contexts[1],
+        }
         return members(peers) + own(flags=flags, peer_context=peer_context)
 
     @staticmethod
+    def _wait_name(kind: int) -> bytes:
+        return quoted(_SYNC_NAMES.get(kind, "Unknown Sync"))
+
+    @staticmethod
     def _wait(record: int, status: int, flags: int, nowhere: int) -> bytes:
-        return own(
-            {"stream": 0} if nowhere else {},
-            event_record=record,
-            status=status,
-            flags=flags,
-        )
+        stream = {}
+        if nowhere:
+            stream["stream"] = 0
+        return own(stream, event_record=record, status=status, flags=flags)
 
     @staticmethod
     def _slice(
         kind: int, flags: int, context: int, correlation: int, behind: int
     ) -> bytes:
         """cutrace's own argument, preceded by a comma if it comes ``behind`` another one."""
-        fields = own(
-            {"kind": kind} if kind >= 0 else {},
-            flags=flags,
-            context=context,
-            correlation=correlation,
-        )
-        return fields[0 if behind else 1 :]
+        known_kind = {}
+        if kind >= 0:
+            known_kind["kind"] = kind
+        fields = own(known_kind, flags=flags, context=context, correlation=correlation)
+        if behind:
+            return fields
+        return fields.removeprefix(b",")
 
     def _category(self, category: int, kind: int) -> bytes:
-        if kind == 1 or not category:
-            if kind == 1:
-                return b'"gpu_user_annotation"'
+        if kind == 1:
+            return b'"gpu_user_annotation"'
+        if not category:
             return b'"gpu_slice"'
         return quoted(self._trace.strings[category])
 
@@ -337,13 +358,15 @@ class _Recorded:
     """The stream and the correlation id of each recorded event that a synchronization waits for."""
 
     def __init__(self, trace: Trace) -> None:
-        waits = [
-            _event_keys(rows[rows["event"] > 0])
-            for rows in trace.blocks("synchronizations")
-        ]
-        self._keys = np.unique(np.concatenate(waits)) if waits else np.zeros(0, "S24")
+        keys = [np.zeros(0, "S24")]
+        for rows in trace.blocks("synchronizations"):
+            with_event = rows[rows["event"] > 0]
+            keys.append(_event_keys(with_event))
+        self._keys = np.unique(np.concatenate(keys))
         self._records = np.full((len(self._keys), 2), -1, np.int64)
-        for rows in trace.blocks("cuda_events") if len(self._keys) else ():
+        if not len(self._keys):
+            return
+        for rows in trace.blocks("cuda_events"):
             known, at = find(self._keys, _event_keys(rows))
             for column, field in enumerate(("stream", "correlation")):
                 self._records[at[known], column] = rows[field][known]

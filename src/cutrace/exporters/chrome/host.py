@@ -39,13 +39,15 @@ _SAID = (
 )
 _PUSHED = Line(
     ',\n{"ph":"X","cat":"nvtx","name":<blob name><blob where>,"ts":<us start><if ended>,"dur":<us duration><end>,'
-    + _SAID + '"depth":<int depth><blob fields>}}'
-)  # fmt: skip
+    + _SAID
+    + '"depth":<int depth><blob fields>}}'
+)
 _STARTED = Line(
     ',\n{"ph":"b","cat":"nvtx","id":<int number>,"name":<blob name><blob where>,"ts":<us start>,'
-    + _SAID + '"range id":<int range_id><blob fields>}}'
+    + _SAID
+    + '"range id":<int range_id><blob fields>}}'
     '<if ended>,\n{"ph":"e","cat":"nvtx","id":<int number>,"name":<blob name><blob end_where>,"ts":<us stop>}<end>'
-)  # fmt: skip
+)
 _MARK = Line(
     ',\n{"ph":"i","s":"t","cat":"nvtx","name":<blob name><blob where>,"ts":<us time>,'
     + _SAID
@@ -215,9 +217,12 @@ class HostJson:
         )
         known = payload["is_float"] | payload["is_signed"] | payload["is_unsigned"]
         return payload | {
-            "is_signed": payload["is_signed"] | ~known, "inexact": inexact, "bits": bits,
-            "domain": self._domain_names(rows["domain"]), "fields": self._fields(rows["arguments"]),
-        }  # fmt: skip
+            "is_signed": payload["is_signed"] | ~known,
+            "inexact": inexact,
+            "bits": bits,
+            "domain": self._domain_names(rows["domain"]),
+            "fields": self._fields(rows["arguments"]),
+        }
 
     def host_slices(self, rows: np.ndarray) -> bytes:
         apart = (rows["flags"] & 2) > 0

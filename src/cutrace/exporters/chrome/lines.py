@@ -47,8 +47,11 @@ def members(values: dict[str, Any]) -> bytes:
 
 def own(more: Mapping[str, Any] | None = None, **fields: int) -> bytes:
     """cutrace's own argument with the fields that are not 0 and ``more``, preceded by a comma; empty without any."""
-    given = {name: value for name, value in fields.items() if value} | dict(more or {})
-    return members({OWN: given} if given else {})
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value}
+    given |= more or {}
+    if given:
+        return members({OWN: given})
+    return b""
 
 
 class Line:
@@ -74,9 +77,13 @@ class Line:
                 continue
             if kind == "if":
                 conditions.append(len(ops))
-            pieces = self._array(column, 1) if kind == "blob" else 0
-            ops.append(Op(_KINDS[kind], column=self._array(column, 0), column2=pieces))
-        self._program = Program([*ops, Op(RAW, raw=template[at:].encode())])
+            pieces = 0
+            if kind == "blob":
+                pieces = self._array(column, 1)
+            numbers = self._array(column, 0)
+            ops.append(Op(_KINDS[kind], column=numbers, column2=pieces))
+        ops.append(Op(RAW, raw=template[at:].encode()))
+        self._program = Program(ops)
         self.columns = tuple(dict.fromkeys(column for column, _ in self._arrays))
 
     def _array(self, column: str, part: int) -> int:
@@ -85,13 +92,14 @@ class Line:
         return self._arrays.index((column, part))
 
     def write(self, columns: Mapping[str, Column], rows: int) -> bytes:
-        parts = {
-            name: column if isinstance(column, tuple) else (column,)
-            for name, column in columns.items()
-        }
-        return encode_rows(
-            (self._program, [parts[name][part] for name, part in self._arrays]), rows
-        )
+        arrays: list[np.ndarray | Blobs] = []
+        for name, part in self._arrays:
+            column = columns[name]
+            if isinstance(column, tuple):
+                arrays.append(column[part])
+            else:
+                arrays.append(column)
+        return encode_rows((self._program, arrays), rows)
 
 
 class Pieces:
@@ -107,7 +115,8 @@ class Pieces:
         wide = [np.ascontiguousarray(column).astype(np.int64) for column in columns]
         ids, first = self._keys.ids(wide)
         for row in first.tolist():
-            self._blobs.add(self._make(*(int(column[row]) for column in wide)))
+            numbers = [int(column[row]) for column in wide]
+            self._blobs.add(self._make(*numbers))
         return ids, self._blobs
 
 
@@ -143,18 +152,22 @@ def split(text: str) -> ArgumentParts:
     wrap = value.get(WRAP)
     if not isinstance(wrap, dict):
         inner = text.strip()[1:-1].strip()
-        return ArgumentParts(
-            inside=b"," + inner.encode("utf-8", "replace") if inner else b"",
-            empty=not inner,
-        )
+        if not inner:
+            return ArgumentParts(empty=True)
+        return ArgumentParts(inside=b"," + inner.encode("utf-8", "replace"))
     del value[WRAP]
     end = wrap.pop("end", None)
+    of_end = b""
+    if end is not None:
+        of_end = b',"args":' + dumped(end)
     phase = wrap.pop("ph", "")
+    if not isinstance(phase, str):
+        phase = ""
     return ArgumentParts(
         beside=members(wrap),
         inside=members(value),
-        of_end=b',"args":' + dumped(end) if end is not None else b"",
-        phase=phase if isinstance(phase, str) else "",
+        of_end=of_end,
+        phase=phase,
     )
 
 
@@ -184,15 +197,20 @@ class EventArguments:
         """The columns of parts. ``args`` says whether there is an object of arguments. ``behind`` is 1 where another
         argument precedes ``inside``."""
         pieces = ids.astype(np.uint32)
+        inside = (2 * ids + behind).astype(np.uint32)
+        # A copy, because an array of bytes that is in use cannot grow.
+        has_arguments = np.frombuffer(self._has_arguments, np.uint8).copy()
         return {
-            "beside": (pieces, self._beside), "of_end": (pieces, self._of_end),
-            "inside": ((2 * ids + behind).astype(np.uint32), self._inside),
-            "args": np.frombuffer(self._has_arguments, np.uint8).copy()[ids] > 0,
-        }  # fmt: skip
+            "beside": (pieces, self._beside),
+            "of_end": (pieces, self._of_end),
+            "inside": (inside, self._inside),
+            "args": has_arguments[ids] > 0,
+        }
 
     def phases(self, ids: np.ndarray) -> np.ndarray:
         """The phases of imported events (ASCII), 0 if unknown."""
-        return np.asarray(np.frombuffer(self._phases, np.uint8).copy()[ids])
+        phases = np.frombuffer(self._phases, np.uint8).copy()
+        return np.asarray(phases[ids])
 
     def _add(self, parts: ArgumentParts) -> int:
         self._beside.add(parts.beside)
@@ -201,7 +219,8 @@ class EventArguments:
         self._inside.add(parts.inside)
         self._of_end.add(parts.of_end)
         self._has_arguments.append(bool(parts.inside) or parts.empty)
-        self._phases.append(
-            ord(parts.phase) if len(parts.phase) == 1 and parts.phase.isascii() else 0
-        )
+        if len(parts.phase) == 1 and parts.phase.isascii():
+            self._phases.append(ord(parts.phase))
+        else:
+            self._phases.append(0)
         return len(self._has_arguments) - 1

@@ -24,35 +24,46 @@ _CUDA = (
     "devices",
     "graph_launches",
 )
+#: The tables that name the GPU of a row.
+_OF_DEVICES = (
+    "kernels",
+    "memcpys",
+    "memsets",
+    "graph_launches",
+    "gpu_slices",
+    "contexts",
+    "devices",
+)
 
 
 def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
-    values = metadata(trace)
-    if any(trace.count(name) for name in _CUDA):
-        values = (
-            {"schemaVersion": 1, "deviceProperties": _devices(trace)}
-            | values
-            | _versions(trace)
-        )
+    values: dict[str, Any] = {}
+    if any(map(trace.count, _CUDA)):
+        values["schemaVersion"] = 1
+        values["deviceProperties"] = _devices(trace)
+        values |= metadata(trace)
+        values |= _versions(trace)
+    else:
+        values |= metadata(trace)
+    of_gpus = "schemaVersion" in values
     base = _base_time(trace)
-    if base is not None and (
-        "schemaVersion" in values or "baseTimeNanoseconds" in values
-    ):
+    if base is not None and (of_gpus or "baseTimeNanoseconds" in values):
         values["baseTimeNanoseconds"] = base
-    several = len(trace.processes) > 1 and "schemaVersion" in values
-    values[OWN] = {"gpus": _gpus(trace, pid_tid)} if several else {}
-    return b"".join(
-        b"%s: %s,\n" % (quoted(key), dumped(value)) for key, value in values.items()
-    )
+    values[OWN] = {}
+    if of_gpus and len(trace.processes) > 1:
+        values[OWN]["gpus"] = _gpus(trace, pid_tid)
+    lines = b""
+    for key, value in values.items():
+        lines += b"%s: %s,\n" % (quoted(key), dumped(value))
+    return lines
 
 
 def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
     """The key after the events, which says what is missing."""
     sentences = [*trace.quality.sentences()]
-    sentences += [
-        f"left out, for lack of events for them: {count_of(count, 'row')} of {name}"
-        for name, count in unsupported.items()
-    ]
+    for name, count in unsupported.items():
+        rows = count_of(count, "row")
+        sentences.append(f"left out, for lack of events for them: {rows} of {name}")
     if sentences:
         return b",\n" + quoted(MISSING) + b": " + dumped(sentences)
     return b""
@@ -71,42 +82,42 @@ def metadata(trace: Trace) -> dict[str, Any]:
 def _devices(trace: Trace) -> list[dict[str, Any]]:
     """Devices with Kineto's keys, and other fields as cutrace's own."""
     out: dict[int, dict[str, Any]] = {}
-    own = [
-        f.name
-        for f in TABLES["devices"].fields
-        if f.type in ("u32", "u64") and f.name not in DEVICE_PROPERTIES.values()
-    ]
+    of_kineto = DEVICE_PROPERTIES.values()
+    numbers = [f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")]
+    own = [name for name in numbers if name not in of_kineto]
     for row in trace.devices:
-        device: dict[str, Any] = {
-            "id": int(row["device"]),
-            "name": trace.strings[row["name"]],
-        }
-        device |= {
-            key: int(row[f])
-            for key, f in DEVICE_PROPERTIES.items()
-            if row[f] or f == "compute_minor"
-        }
+        ordinal = int(row["device"])
+        if ordinal in out:
+            continue
+        device: dict[str, Any] = {"id": ordinal, "name": trace.strings[row["name"]]}
+        for key, field in DEVICE_PROPERTIES.items():
+            if row[field] or field == "compute_minor":
+                device[key] = int(row[field])
         more: dict[str, Any] = {name: int(row[name]) for name in own if row[name]}
         if row["pci"]:
             more["pci"] = trace.strings[row["pci"]]
-        if row["uuid"].tobytes().strip(b"\0"):
-            more["uuid"] = row["uuid"].tobytes().hex()
-        out.setdefault(device["id"], device | ({OWN: more} if more else {}))
+        uuid = row["uuid"].tobytes()
+        if uuid.strip(b"\0"):
+            more["uuid"] = uuid.hex()
+        if more:
+            device[OWN] = more
+        out[ordinal] = device
     return list(out.values())
 
 
 def _versions(trace: Trace) -> dict[str, Any]:
-    info = next(
-        (
-            p.info
-            for p in trace.processes
-            if "cupti_version" in p.info or "driver_version" in p.info
-        ),
-        {},
-    )
-    keys = ("cuda_driver_version", "cuda_runtime_version", "cupti_version")
-    named = ((key, info.get(key.removeprefix("cuda_"))) for key in keys)
-    return {key: version for key, version in named if isinstance(version, int)}
+    """The versions of the first process that tells them, by key of Kineto."""
+    for process in trace.processes:
+        info = process.info
+        if "cupti_version" not in info and "driver_version" not in info:
+            continue
+        versions = {
+            "cuda_driver_version": info.get("driver_version"),
+            "cuda_runtime_version": info.get("runtime_version"),
+            "cupti_version": info.get("cupti_version"),
+        }
+        return {key: n for key, n in versions.items() if isinstance(n, int)}
+    return {}
 
 
 def _base_time(trace: Trace) -> int | None:
@@ -114,43 +125,31 @@ def _base_time(trace: Trace) -> int | None:
     known = trace.clocks[trace.clocks["realtime"] > 0]
     if not len(known):
         return None
-    return int(known["realtime"][0]) - (int(known["boottime"][0]) - offset_of(trace))
+    in_file = int(known["boottime"][0]) - offset_of(trace)
+    return int(known["realtime"][0]) - in_file
 
 
 def _gpus(trace: Trace, pid_tid: PidTid) -> list[dict[str, Any]]:
     """The processes of the process ids of devices and of overheads, except those of the first process."""
-    used: dict[tuple[int, int], None] = {}
-    for name in (
-        "kernels",
-        "memcpys",
-        "memsets",
-        "graph_launches",
-        "gpu_slices",
-        "contexts",
-        "devices",
-    ):
-        for rows in (
-            trace.blocks(name) if TABLES[name].start_field else [trace.table(name)]
-        ):
-            used |= dict.fromkeys(_pairs(rows))
-    gpus: list[dict[str, Any]] = [
-        {
-            "pid": pid_tid.device(process, device),
-            "process": pid_tid.pid(process),
-            "device": device,
-        }
-        for process, device in sorted(used)
-        if process
-    ]
-    return gpus + [
-        {"pid": pid_tid.overhead(p.index), "process": pid_tid.pid(p.index)}
-        for p in trace.processes[1:]
-    ]
+    used: set[tuple[int, int]] = set()
+    for name in _OF_DEVICES:
+        for rows in trace.blocks(name):
+            used |= _pairs(rows)
+    gpus: list[dict[str, Any]] = []
+    for process, device in sorted(used):
+        if process:
+            pid = pid_tid.device(process, device)
+            of = pid_tid.pid(process)
+            gpus.append({"pid": pid, "process": of, "device": device})
+    for other in trace.processes[1:]:
+        pid = pid_tid.overhead(other.index)
+        gpus.append({"pid": pid, "process": pid_tid.pid(other.index)})
+    return gpus
 
 
-def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
+def _pairs(rows: np.ndarray) -> set[tuple[int, int]]:
     keys = np.unique(rows["process"].astype(np.int64) << 16 | rows["device"])
-    return [(key >> 16, key & 0xFFFF) for key in keys.tolist()]
+    return {(key >> 16, key & 0xFFFF) for key in keys.tolist()}
 
 
 # Names
@@ -159,64 +158,68 @@ def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
 def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
     """Events that name processes and threads."""
     threads: dict[int, list[tuple[int, int]]] = {}
-    for process_index, thread, text in trace.threads[
-        ["process", "thread", "name"]
-    ].tolist():
+    thread_rows = trace.threads[["process", "thread", "name"]]
+    for process_index, thread, text in thread_rows.tolist():
         threads.setdefault(process_index, []).append((thread, text))
     for process in trace.processes:
+        info = process.info
         where = pid_tid.where(process.index)
         # A process with a text as id has this text as name by default.
-        if "source_pid" not in process.info or process.info.get("name") not in (
-            process.info["source_pid"],
-            "",
-        ):
+        if "source_pid" not in info or info.get("name") not in (info["source_pid"], ""):
             yield _named("process_name", where, {"name": process.name})
-        others = process.info.get("metadata_events")
-        for other in others if isinstance(others, list) else ():
-            if isinstance(other, dict) and isinstance(other.get("name"), str):
-                tid = other.get("tid")
-                ids = where if tid is None else where + b',"tid":' + dumped(tid)
-                yield _named(other["name"], ids, other.get("args"))
-        text_ids = as_dict(process.info.get("source_threads"))
+        yield from _imported_metadata(info.get("metadata_events"), where)
+        text_ids = as_dict(info.get("source_threads"))
         for thread, text in threads.get(process.index, ()):
             # A thread with a text as id has this text as name by default.
             name = trace.strings[text]
             if text_ids.get(str(thread)) != name:
-                yield _named(
-                    "thread_name", pid_tid.where(process.index, thread), {"name": name}
-                )
+                where = pid_tid.where(process.index, thread)
+                yield _named("thread_name", where, {"name": name})
+
+
+def _imported_metadata(events: Any, process: bytes) -> Iterator[bytes]:
+    """The other metadata events of an imported file. ``process`` has the ids of their process."""
+    if not isinstance(events, list):
+        return
+    for event in events:
+        if not isinstance(event, dict) or not isinstance(event.get("name"), str):
+            continue
+        where = process
+        tid = event.get("tid")
+        if tid is not None:
+            where += b',"tid":' + dumped(tid)
+        yield _named(event["name"], where, event.get("args"))
 
 
 def devices_and_streams(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
     """Events that name the devices and streams of the written GPU work."""
-    names = {
-        (int(r["process"]), int(r["object"])): trace.strings[r["name"]]
-        for r in trace.resource_names
-        if r["kind"] == 1
-    }
+    names: dict[tuple[int, int], str] = {}
+    for row in trace.resource_names:
+        if row["kind"] == 1:
+            key = (int(row["process"]), int(row["object"]))
+            names[key] = trace.strings[row["name"]]
     for process, device in dict.fromkeys((p, d) for p, d, _ in pid_tid.streams):
         pid = pid_tid.device(process, device)
         where = b',"pid":%d' % pid
-        of = f" of {trace.processes[process].name}" if len(trace.processes) > 1 else ""
-        yield _named("process_name", where, {"name": f"GPU {device}{of}"})
-        yield _named("process_labels", where, {"labels": f"GPU {device}"})
+        label = f"GPU {device}"
+        name = label
+        if len(trace.processes) > 1:
+            name += f" of {trace.processes[process].name}"
+        yield _named("process_name", where, {"name": name})
+        yield _named("process_labels", where, {"labels": label})
         yield _named("process_sort_index", where, {"sort_index": 5_000_000 + pid})
     for process, device, thread in pid_tid.streams:
         where = b',"pid":%d,"tid":%d' % (pid_tid.device(process, device), thread)
-        stream, wait = (
-            (thread - WAITS, " (sync)") if thread >= WAITS - 1 else (thread, "")
-        )
-        yield _named(
-            "thread_name",
-            where,
-            {"name": names.get((process, stream), f"stream {stream}") + wait},
-        )
+        waits = thread >= WAITS - 1
+        stream = thread - WAITS if waits else thread
+        name = names.get((process, stream), f"stream {stream}")
+        if waits:
+            name += " (sync)"
+        yield _named("thread_name", where, {"name": name})
         yield _named("thread_sort_index", where, {"sort_index": stream})
 
 
 def _named(name: str, where: bytes, arguments: Any) -> bytes:
-    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (
-        quoted(name),
-        where,
-        dumped(arguments or {}),
-    )
+    name_json = quoted(name)
+    arguments_json = dumped(arguments or {})
+    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (name_json, where, arguments_json)

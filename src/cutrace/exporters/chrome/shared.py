@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from ...trace import Trace
 from ...trace.launches import Launches
 from ...trace_events import EXTERNAL_KIND, LAUNCHED_AT, STACK
-from .lines import Column, EventArguments, Line, Pieces, members, quoted
+from .lines import Column, EventArguments, Line, Pieces, dumped, members, quoted
 
 #: The first process id of devices of further processes, and the number of ids for each process.
 _DEVICES = 0x40000000
@@ -72,19 +71,16 @@ class PidTid:
 
     def where(self, process: int, thread: int | None = None) -> bytes:
         """The ids of a process or of a thread as JSON, preceded by a comma."""
-        ids = {
-            "pid": self.pid(process),
-            "tid": None if thread is None else self.tid(process, thread),
-        }
-        plain = {
-            key: quoted(i) if isinstance(i, str) else json.dumps(i).encode()
-            for key, i in ids.items()
-        }
-        return b"".join(
-            b',"%s":%s' % (key.encode(), plain[key])
-            for key in ids
-            if ids[key] is not None
-        )
+        out = b""
+        pid = self.pid(process)
+        if pid is not None:
+            out += b',"pid":%s' % dumped(pid)
+        tid = None
+        if thread is not None:
+            tid = self.tid(process, thread)
+        if tid is not None:
+            out += b',"tid":%s' % dumped(tid)
+        return out
 
     def _gpu(self, process: int, device: int, thread: int) -> bytes:
         self.streams.append((process, device, thread))
@@ -92,10 +88,9 @@ class PidTid:
 
     def _overhead(self, process: int, thread: int) -> bytes:
         tid = self.tid(process, thread)
-        return b',"pid":%d,"tid":%d' % (
-            self.overhead(process),
-            tid if isinstance(tid, int) else thread,
-        )
+        if not isinstance(tid, int):
+            tid = thread
+        return b',"pid":%d,"tid":%d' % (self.overhead(process), tid)
 
 
 class CorrelationIndex:
@@ -103,26 +98,15 @@ class CorrelationIndex:
     as one number."""
 
     def __init__(self, trace: Trace) -> None:
-        self._started = Launches(trace).ids(
-            (info.process, rows)
-            for name in _STARTED
-            for info in trace.block_infos(name)
-            for rows in trace.block(info)[:1]
-        )
-        externals = [
-            rows[rows["kind"] == EXTERNAL_KIND]
-            for rows in trace.blocks("external_correlations")
-        ]
-        keys = [self.keys(rows) for rows in externals]
-        self._keys, at = np.unique(
-            np.concatenate(keys) if keys else np.zeros(0, np.uint64), return_index=True
-        )
-        if keys:
-            self._externals = np.concatenate([rows["external"] for rows in externals])[
-                at
-            ]
-        else:
-            self._externals = self._keys
+        self._started = Launches(trace).ids(_launched(trace))
+        keys = [np.zeros(0, np.uint64)]
+        externals = [np.zeros(0, np.uint64)]
+        for rows in trace.blocks("external_correlations"):
+            rows = rows[rows["kind"] == EXTERNAL_KIND]
+            keys.append(self.keys(rows))
+            externals.append(rows["external"])
+        self._keys, first = np.unique(np.concatenate(keys), return_index=True)
+        self._externals = np.concatenate(externals)[first]
 
     def externals(self, rows: np.ndarray) -> np.ndarray:
         """The external id of each row, 0 if it has none."""
@@ -137,17 +121,26 @@ class CorrelationIndex:
     @staticmethod
     def keys(rows: np.ndarray) -> np.ndarray:
         """The keys of rows, which are also the ids of flows from calls to work."""
-        return np.asarray(
-            rows["process"].astype(np.uint64) << np.uint64(32)
-            | rows["correlation"].astype(np.uint64)
-        )
+        process = rows["process"].astype(np.uint64)
+        correlation = rows["correlation"].astype(np.uint64)
+        return np.asarray(process << np.uint64(32) | correlation)
+
+
+def _launched(trace: Trace) -> Iterator[tuple[int, np.ndarray]]:
+    """The rows of GPU work that a call launches, with the index of their process."""
+    for name in _STARTED:
+        for info in trace.block_infos(name):
+            rows, _ = trace.block(info)
+            yield info.process, rows
 
 
 def find(keys: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A mask of the queries that are among the ascending keys, and their indices there."""
     if not len(keys):
-        return np.zeros(len(queries), bool), np.zeros(len(queries), np.int64)
-    at = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+        none = np.zeros(len(queries), bool)
+        return none, np.zeros(len(queries), np.int64)
+    at = np.searchsorted(keys, queries)
+    at = np.minimum(at, len(keys) - 1)
     return np.asarray(keys[at] == queries), at
 
 
@@ -155,26 +148,23 @@ class Shared:
     """The ids, links, names and columns that the writers of all tables share."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self._offset = trace, offset_of(trace)
+        self.trace = trace
+        self._offset = offset_of(trace)
         self.pid_tid = PidTid(trace)
         self.correlations = CorrelationIndex(trace)
         self.names = Pieces(1, lambda text: quoted(trace.strings[text]))
         self.arguments = EventArguments(trace.strings)
         self._python = trace.python_stacks
-        self._stack_texts, self._places = Pieces(1, self._stack), Pieces(1, self._place)
+        self._stack_texts = Pieces(1, self._stack)
+        self._places = Pieces(1, self._place)
         #: Columns of the lines of several tables, from rows.
         self._columns: dict[str, Callable[[np.ndarray], Column]] = {
             "start": lambda rows: self.at(rows["start"]),
             "stop": lambda rows: self.at(rows["end"]),
             "time": lambda rows: self.at(rows["time"]),
-            "duration": lambda rows: np.where(
-                rows["end"] > 0, rows["end"] - rows["start"], 0
-            ),
+            "duration": _durations,
             "ended": lambda rows: rows["end"] > 0,
-            "bandwidth": lambda rows: (
-                rows["bytes"]
-                / np.maximum(rows["end"] - rows["start"], 1).astype(np.float64)
-            ),
+            "bandwidth": _bandwidths,
             "graphed": lambda rows: (rows["graph_node"] > 0) | (rows["graph"] > 0),
             "name": lambda rows: self.names(rows["name"]),
             "where": lambda rows: self.pid_tid.host(rows["process"], rows["thread"]),
@@ -187,25 +177,26 @@ class Shared:
     def write(self, line: Line, rows: np.ndarray, **columns: Column) -> bytes:
         """The lines of rows. A column that is not given is a shared column or the field of this name."""
         for name in line.columns:
-            if name not in columns:
-                columns[name] = (
-                    self._columns[name](rows) if name in self._columns else rows[name]
-                )
+            if name in columns:
+                continue
+            if name in self._columns:
+                columns[name] = self._columns[name](rows)
+            else:
+                columns[name] = rows[name]
         return line.write(columns, len(rows))
 
     def _stack_of(self, calls: np.ndarray) -> Column:
         """The argument with the Python stack of each call, preceded by a comma."""
-        return self._stack_texts(
-            self._python.of_rows(calls)
-            if self._python
-            else np.zeros(len(calls), np.uint32)
-        )
+        if self._python is None:
+            return self._stack_texts(np.zeros(len(calls), np.uint32))
+        return self._stack_texts(self._python.of_rows(calls))
 
     def _launch_of(self, work: np.ndarray) -> Column:
         """The argument with the Python frame of the launch of GPU work, preceded by a comma."""
         if self._python is None:
             return self._places(np.zeros(len(work), np.uint32))
-        return self._places(self._python.innermost(self._python.of_rows(work)))
+        stacks = self._python.of_rows(work)
+        return self._places(self._python.innermost(stacks))
 
     def _stack(self, stack: int) -> bytes:
         if self._python and stack:
@@ -222,14 +213,24 @@ class Shared:
         return times.astype(np.int64) - self._offset
 
 
+def _durations(rows: np.ndarray) -> np.ndarray:
+    """The duration (ns) of each row, 0 without an end."""
+    return np.where(rows["end"] > 0, rows["end"] - rows["start"], 0)
+
+
+def _bandwidths(rows: np.ndarray) -> np.ndarray:
+    """The bandwidth (bytes/ns, which is GB/s) of each row."""
+    durations = np.maximum(rows["end"] - rows["start"], 1)
+    return np.asarray(rows["bytes"] / durations.astype(np.float64))
+
+
 def offset_of(trace: Trace) -> int:
     """The offset (ns) that an import added to the times of its file; 0 if processes have different offsets."""
-    offsets = {
-        process.info.get("time_offset_ns", 0)
-        for process in trace.processes
-        if not process.alignment.moves
-    }
-    offset = offsets.pop() if len(offsets) == 1 else 0
+    unmoved = [p for p in trace.processes if not p.alignment.moves]
+    offsets = {process.info.get("time_offset_ns", 0) for process in unmoved}
+    if len(offsets) != 1:
+        return 0
+    offset = offsets.pop()
     if isinstance(offset, int) and abs(offset) < 2**62:
         return offset
     return 0
