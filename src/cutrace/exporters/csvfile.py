@@ -8,8 +8,6 @@ follow the id of a stack. Names of kernels are demangled. Rows without known tim
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -53,9 +51,8 @@ class _Columns:
         self._trace = trace
         self._table = table
         self._known: dict[str, dict[int, str]] = {f.name: {} for f in table.fields}
-        self._format = (
-            ",".join(_FORMATS.get(f.type, "%d") for f in table.fields) + "\r\n"
-        )
+        formats = [_FORMATS.get(f.type, "%d") for f in table.fields]
+        self._format = ",".join(formats) + "\r\n"
 
     def header(self) -> bytes:
         names: list[str] = []
@@ -64,51 +61,39 @@ class _Columns:
         return (",".join(names) + "\r\n").encode()
 
     def lines(self, rows: np.ndarray) -> bytes:
-        columns = [
-            self._column(field, rows[field.name]) for field in self._table.fields
-        ]
-        return "".join(map(self._format.__mod__, zip(*columns, strict=True))).encode()
+        columns = [self._column(f, rows[f.name]) for f in self._table.fields]
+        lines = map(self._format.__mod__, zip(*columns, strict=True))
+        return "".join(lines).encode()
 
     def _column(self, field: Field, values: np.ndarray) -> list[Any]:
         if field.type == "bytes16":
             return [bytes(value).hex() for value in values]
         numbers = values.tolist()
-        if field.type == "string":
-            return self._looked_up(
-                field, numbers, partial(self._text, self._table.name)
-            )
-        if self._table.referred(field):
-            return self._looked_up(
-                field, numbers, partial(self._shown, self._table, field)
-            )
-        return cast(list[Any], numbers)
-
-    def _looked_up(
-        self, field: Field, numbers: list[int], text: Callable[[int], str]
-    ) -> list[str]:
+        if field.type != "string" and not self._table.referred(field):
+            return cast(list[Any], numbers)
         known = self._known[field.name]
         for number in set(numbers) - known.keys():
-            known[number] = text(number)
+            known[number] = self._shown(self._table, field, number)
         return [known[number] for number in numbers]
-
-    def _text(self, table: str, number: int) -> str:
-        text = self._trace.strings[number]
-        return quoted(demangle(text) if table == "launches" else text)
 
     def _shown(self, table: TableLayout, field: Field, number: int) -> str:
         """The columns of a field: its value, and the row of another table that it refers to."""
         if field.type == "string":
-            return self._text(table.name, number)
-        parts = [str(number)] if table.shows(field) else []
+            text = self._trace.strings[number]
+            if table.name == "launches":
+                text = demangle(text)
+            return quoted(text)
+        parts = []
+        if table.shows(field):
+            parts.append(str(number))
         referred = table.referred(field)
         if referred:
             other = TABLES[referred]
             row = self._trace.table(referred)[number]
-            parts += [
-                self._shown(other, f, row[f.name].item())
-                for f in other.fields
-                if f.name not in NOT_SHOWN
-            ]
+            for inner in other.fields:
+                if inner.name not in NOT_SHOWN:
+                    value = row[inner.name].item()
+                    parts.append(self._shown(other, inner, value))
         return ",".join(parts)
 
 
@@ -117,11 +102,15 @@ _FORMATS = {"f64": "%r", **dict.fromkeys(("bytes16", *REFERENCES), "%s")}
 
 def _names(table: TableLayout, field: Field) -> list[str]:
     """The names of the columns of a field."""
-    names = [field.name] if table.shows(field) else []
+    names = []
+    if table.shows(field):
+        names.append(field.name)
     referred = table.referred(field)
     if referred:
-        for f in TABLES[referred].fields:
-            names += _names(TABLES[referred], f) if f.name not in NOT_SHOWN else []
+        other = TABLES[referred]
+        for inner in other.fields:
+            if inner.name not in NOT_SHOWN:
+                names += _names(other, inner)
     return names
 
 

@@ -32,9 +32,7 @@ UNKNOWN = "unknown_times"
 _GROUP_ROWS = 1 << 18
 #: Columns that ascend almost everywhere, for which delta encoding is small.
 _RISING = frozenset(("start", "end", "time", "correlation"))
-_UNREADABLE = next(
-    number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable"
-)
+_UNREADABLE = next(n for n in LOSS_REASONS if LOSS_REASONS[n][0] == "unreadable")
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -73,7 +71,9 @@ class Derived:
     readable: Callable[[str], str] = demangle
 
     def texts(self, trace: Trace, values: np.ndarray) -> list[str]:
-        names = trace.table(self.of)["name"][values] if self.of else values
+        names = values
+        if self.of:
+            names = trace.table(self.of)["name"][values]
         return [self.readable(trace.strings[name]) for name in names.tolist()]
 
 
@@ -91,11 +91,8 @@ def schema(table: TableLayout) -> Any:
     derived = DERIVED.get(table.name)
     if derived:
         text = pa.dictionary(pa.int32(), pa.string())
-        columns.append(
-            pa.field(
-                derived.name, text, metadata={"doc": derived.doc, "derived": "true"}
-            )
-        )
+        metadata = {"doc": derived.doc, "derived": "true"}
+        columns.append(pa.field(derived.name, text, metadata=metadata))
     return pa.schema(columns, metadata=_metadata(table.name, table.doc))
 
 
@@ -144,19 +141,17 @@ class _File:
             rows = np.concatenate(self._waiting)
         self._waiting = []
         self._count = 0
-        arrays = [
-            array(self._trace.strings, f, self._schema.field(f.name), rows)
-            for f in self._table.fields
-        ]
+        arrays = []
+        for field in self._table.fields:
+            described = self._schema.field(field.name)
+            arrays.append(array(self._trace.strings, field, described, rows))
         derived = DERIVED.get(self._table.name)
         if derived:
             values, inverse = np.unique(rows[derived.field], return_inverse=True)
-            arrays.append(
-                dictionary(derived.texts(self._trace, values), inverse, values == 0)
-            )
-        self._open().write_table(
-            _arrow().table(arrays, self._schema), row_group_size=_GROUP_ROWS
-        )
+            texts = derived.texts(self._trace, values)
+            arrays.append(dictionary(texts, inverse, values == 0))
+        table = _arrow().table(arrays, self._schema)
+        self._open().write_table(table, row_group_size=_GROUP_ROWS)
 
     def _open(self) -> Any:
         if self._writer is None:
@@ -164,15 +159,14 @@ class _File:
 
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
             self._raw = self._path.open("wb")
-            rising = [f.name for f in self._table.fields if f.name in _RISING]
+            names = self._schema.names
+            rising = [name for name in names if name in _RISING]
             self._writer = parquet.ParquetWriter(
                 self._raw,
                 self._schema,
                 compression="zstd",
                 write_page_checksum=True,
-                use_dictionary=[
-                    name for name in self._schema.names if name not in rising
-                ],
+                use_dictionary=[name for name in names if name not in _RISING],
                 column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED") or None,
             )
         return self._writer
@@ -190,12 +184,13 @@ def _write_processes(trace: Trace, folder: Path) -> None:
 def _damage(trace: Trace) -> dict[str, list[Any]]:
     """The damaged parts of the capture, as rows of ``losses``."""
     damage = trace.damage
-    rows = {f.name: [0] * len(damage) for f in TABLES["losses"].fields}
-    return rows | {
-        "count": [max(d.rows, 1) for d in damage],
-        "reason": [_UNREADABLE] * len(damage),
-        "detail": [d.reason for d in damage],
-    }
+    columns: dict[str, list[Any]] = {}
+    for field in TABLES["losses"].fields:
+        columns[field.name] = [0] * len(damage)
+    columns["count"] = [max(part.rows, 1) for part in damage]
+    columns["reason"] = [_UNREADABLE] * len(damage)
+    columns["detail"] = [part.reason for part in damage]
+    return columns
 
 
 def _metadata(name: str, doc: str) -> dict[str, str]:

@@ -67,7 +67,8 @@ class Annotations:
         for text in used:
             if text:
                 shared, piece = self._parse(strings.bytes(text), strings[text])
-                self.shared_of[text], self.piece_of[text] = shared, self._piece(piece)
+                self.shared_of[text] = shared
+                self.piece_of[text] = self._piece(piece)
 
     def columns(self, texts: np.ndarray) -> Columns:
         """Columns for rows with these string ids: ``shared``, ``text`` (an index into ``texts``) and ``texts``."""
@@ -104,37 +105,25 @@ class Annotations:
         if key not in self._numbers:
             if len(self._shared) > MOST_SHARED:
                 values = _object(data) or texts
-                fields = [
-                    {"name": name, **_value(value, DEPTH)}
-                    for name, value in values.items()
-                ]
-                return UNSHARED, proto.encode(
-                    "TrackEvent", {"debug_annotations": fields}
-                )
+                return UNSHARED, _encoded(_entries(values, DEPTH))
             self._numbers[key] = len(self._shared)
             self._shared.append((texts, tuple(own)))
-        iids = {
-            name: self._names.entry("debug_annotation_names", name).iid for name in own
-        }
+        number = self._numbers[key]
+        fields = []
+        begins = []
+        for name, value in own.items():
+            iid = self._names.entry("debug_annotation_names", name).iid
+            fields.append({"name_iid": iid, **_value(value, 0)})
+            begin = proto.encode("DebugAnnotation", {"name_iid": iid})
+            begins.append(begin + _INT_VALUE)
         if numbers:
             # Reuse the result for similar texts only if each integer is exactly one annotation.
             probes = range(_PROBE, _PROBE + len(numbers))
             parts[2::3] = [b"%d" % probe for probe in probes]
-            if self._divide(b"".join(parts)) == (
-                dict(zip(own, probes, strict=False)),
-                texts,
-            ):
-                begins = [
-                    proto.encode("DebugAnnotation", {"name_iid": iid}) + _INT_VALUE
-                    for iid in iids.values()
-                ]
-                self._similar[around] = self._numbers[key], begins
-        fields = [
-            {"name_iid": iids[name], **_value(value, 0)} for name, value in own.items()
-        ]
-        return self._numbers[key], proto.encode(
-            "TrackEvent", {"debug_annotations": fields}
-        )
+            expected = (dict(zip(own, probes, strict=False)), texts)
+            if self._divide(b"".join(parts)) == expected:
+                self._similar[around] = (number, begins)
+        return number, _encoded(fields)
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
         """The numbers and the texts of a JSON object. Lists and objects become text, several of them one text.
@@ -142,30 +131,37 @@ class Annotations:
         values = _object(data)
         if values is None:
             return None, {}
-        own = {
-            name: value
-            for name, value in values.items()
-            if _is_number(value) and name not in self._reserved
-        }
-        values = {name: value for name, value in values.items() if name not in own}
-        deep = {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, list | dict)
-        }
-        if len(deep) > 1 and "arguments" not in values:
-            values = {
-                name: value for name, value in values.items() if name not in deep
-            } | {"arguments": deep}
-        return own, {
-            name: v if isinstance(v, str) else json.dumps(v)
-            for name, v in values.items()
-        }
+        own: dict[str, Any] = {}
+        texts: dict[str, str] = {}
+        deep: dict[str, Any] = {}
+        for name, value in values.items():
+            if _is_number(value) and name not in self._reserved:
+                own[name] = value
+                continue
+            if isinstance(value, list | dict):
+                deep[name] = value
+            if not isinstance(value, str):
+                value = json.dumps(value)
+            texts[name] = value
+        if len(deep) > 1 and "arguments" not in texts:
+            for name in deep:
+                del texts[name]
+            texts["arguments"] = json.dumps(deep)
+        return own, texts
 
     def _piece(self, piece: bytes) -> int:
         if piece not in self._pieces:
             self._pieces[piece] = self.pieces.add(piece)
         return self._pieces[piece]
+
+
+def _encoded(annotations: list[dict[str, Any]]) -> bytes:
+    return proto.encode("TrackEvent", {"debug_annotations": annotations})
+
+
+def _entries(values: dict[str, Any], depth: int) -> list[dict[str, Any]]:
+    """Debug annotations with the names and values of an object."""
+    return [{"name": name, **_value(value, depth)} for name, value in values.items()]
 
 
 def _whole_number(begin: bytes, number: int) -> bytes:
@@ -195,10 +191,10 @@ def _value(value: Any, depth: int) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"bool_value": value}
     if isinstance(value, int):
-        if 0 <= value < 1 << 64:
-            return {"uint_value" if value >> 63 else "int_value": value}
-        if -(1 << 63) <= value < 0:
+        if -(1 << 63) <= value < 1 << 63:
             return {"int_value": value}
+        if 0 <= value < 1 << 64:
+            return {"uint_value": value}
         return {"string_value": str(value)}
     if isinstance(value, float):
         return {"double_value": value}
@@ -210,8 +206,4 @@ def _value(value: Any, depth: int) -> dict[str, Any]:
         return {"string_value": json.dumps(value)}
     if isinstance(value, list):
         return {"array_values": [_value(item, depth - 1) for item in value]}
-    return {
-        "dict_entries": [
-            {"name": name, **_value(item, depth - 1)} for name, item in value.items()
-        ]
-    }
+    return {"dict_entries": _entries(value, depth - 1)}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,11 +46,26 @@ _OTHER = 0
 _FIRST_QUEUE = 16
 
 _ARCHITECTURES = {
-    (5, 0): "Maxwell", (5, 2): "Maxwell", (5, 3): "Maxwell", (6, 0): "Pascal", (6, 1): "Pascal", (6, 2): "Pascal",
-    (7, 0): "Volta", (7, 2): "Volta", (7, 5): "Turing", (8, 0): "Ampere", (8, 6): "Ampere", (8, 7): "Ampere",
-    (8, 9): "Ada Lovelace", (9, 0): "Hopper", (10, 0): "Blackwell", (10, 3): "Blackwell", (11, 0): "Blackwell",
-    (12, 0): "Blackwell", (12, 1): "Blackwell",
-}  # fmt: skip
+    (5, 0): "Maxwell",
+    (5, 2): "Maxwell",
+    (5, 3): "Maxwell",
+    (6, 0): "Pascal",
+    (6, 1): "Pascal",
+    (6, 2): "Pascal",
+    (7, 0): "Volta",
+    (7, 2): "Volta",
+    (7, 5): "Turing",
+    (8, 0): "Ampere",
+    (8, 6): "Ampere",
+    (8, 7): "Ampere",
+    (8, 9): "Ada Lovelace",
+    (9, 0): "Hopper",
+    (10, 0): "Blackwell",
+    (10, 3): "Blackwell",
+    (11, 0): "Blackwell",
+    (12, 0): "Blackwell",
+    (12, 1): "Blackwell",
+}
 
 
 class Devices:
@@ -64,24 +78,20 @@ class Devices:
         self.rows = {(int(r["process"]), int(r["device"])): r for r in trace.devices}
         self._gpus: dict[Any, int] = {}
         self._taken: set[int] = set()
-        self._free = count()  # candidates for the index of a GPU; some are taken
         self._gpu_rows: dict[int, np.void] = {}
         self._contexts: dict[tuple[int, int], int] = {}
         self._queues: dict[tuple[int, int, int, int], int] = {}
-        self._first_queues: dict[
-            int, tuple[int, int]
-        ] = {}  # by process, device and context
-        self._stream_names = {
-            (int(r["process"]), int(r["context"]), int(r["object"])): trace.strings[
-                int(r["name"])
-            ]
-            for r in trace.resource_names
-            if r["kind"] == 1
-        }
-        self._several = (
-            len({info.process for name in GPU_WORK for info in trace.block_infos(name)})
-            > 1
-        )
+        # By process, the device and the context of its first queue.
+        self._first_queues: dict[int, tuple[int, int]] = {}
+        self._stream_names: dict[tuple[int, int, int], str] = {}
+        for row in trace.resource_names:
+            if row["kind"] == 1:
+                stream = (int(row["process"]), int(row["context"]), int(row["object"]))
+                self._stream_names[stream] = trace.strings[row["name"]]
+        working: set[int] = set()
+        for name in GPU_WORK:
+            working.update(info.process for info in trace.block_infos(name))
+        self._several = len(working) > 1
         contexts = {(int(r["process"]), int(r["context"])) for r in trace.contexts}
         self._context_count = Counter(process for process, _ in contexts)
         for (process, device), row in sorted(self.rows.items()):
@@ -91,26 +101,23 @@ class Devices:
         """The index of a device among the GPUs of the trace. Devices that the capture shows to be one physical GPU have
         one index."""
         row = self.rows.get((process, device))
+        host = self._trace.processes[process].host
         key: Any
         if row is None:
-            key = ("ordinal", self._trace.processes[process].host, device)
-        elif bytes(row["uuid"]).strip(b"\0"):
-            key = ("uuid", bytes(row["uuid"]))
+            key = ("ordinal", host, device)
         else:
-            key = (
-                "row",
-                self._trace.processes[process].host,
-                device,
-                int(row["name"]),
-                int(row["pci"]),
-            )
+            key = _uuid(row)
+            if key is None:
+                key = ("row", host, device, int(row["name"]), int(row["pci"]))
         if key not in self._gpus:
-            index = len(self._gpus)
-            if not self.rows:
-                if device not in self._taken:
-                    index = device
-                else:
-                    index = next(i for i in self._free if i not in self._taken)
+            if self.rows:
+                index = len(self._gpus)
+            elif device not in self._taken:
+                index = device
+            else:
+                index = 0
+                while index in self._taken:
+                    index += 1
             self._gpus[key] = index
             self._taken.add(index)
         return self._gpus[key]
@@ -120,11 +127,8 @@ class Devices:
         key = process, context
         if key not in self._contexts:
             self._contexts[key] = len(self._contexts) + 1
-        return Interned(
-            "graphics_contexts",
-            self._contexts[key],
-            {"pid": self._pids[process], "api": CUDA},
-        )
+        fields = {"pid": self._pids[process], "api": CUDA}
+        return Interned("graphics_contexts", self._contexts[key], fields)
 
     def queue(
         self, process: int, device: int, context: int, stream: int
@@ -135,52 +139,46 @@ class Devices:
             self._queues[key] = _FIRST_QUEUE + len(self._queues)
         name = self.queue_name(*key)
         if self._several:
-            name = (
-                f"{self._trace.processes[process].name} ({self._pids[process]}) {name}"
-            )
+            owner = self._trace.processes[process].name
+            name = f"{owner} ({self._pids[process]}) {name}"
         return self._queues[key], name
 
     def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
         """The name of a stream within its process. Queues with equal names would share a track, so the name includes
         the device and the context when the process uses several. Context 0 is an unknown context. It is treated as the
         context of the first call."""
-        given = self._stream_names.get(
-            (process, context, stream)
-        ) or self._stream_names.get((process, 0, stream))
-        name = f"stream {stream} {given}" if given else f"stream {stream}"
+        name = f"stream {stream}"
+        given = self._stream_names.get((process, context, stream))
+        given = given or self._stream_names.get((process, 0, stream))
+        if given:
+            name += f" {given}"
         first = self._first_queues.setdefault(process, (device, context))
-        if self._context_count[process] > 1 or (device, context) not in (
-            first,
-            (first[0], 0),
-        ):
-            if context:
-                where = f"device {device} context {context}"
-            else:
-                where = f"device {device}"
-            name = f"{where} {name}"
-        return name
+        usual = (first, (first[0], 0))
+        if self._context_count[process] <= 1 and (device, context) in usual:
+            return name
+        if context:
+            return f"device {device} context {context} {name}"
+        return f"device {device} {name}"
 
     def stage(self, name: str) -> Interned:
         """A kind of GPU work as interned data. Only kernels have the category compute."""
         category = COMPUTE if name == "Kernel" else _OTHER
         number = 1 + list(STAGES).index(name)
-        return Interned(
-            "gpu_specifications",
-            number,
-            {"name": name, "description": STAGES[name], "category": category},
-        )
+        fields = {"name": name, "description": STAGES[name], "category": category}
+        return Interned("gpu_specifications", number, fields)
 
     def info(self) -> dict[str, Any] | None:
         """The ``gpu_info`` of the GPUs that the capture describes; None if it describes no GPU."""
         if not self._gpu_rows:
             return None
-        names = [self._trace.strings[int(r["name"])] for r in self._gpu_rows.values()]
-        gpus = [
-            self._describe(row, name if names.count(name) == 1 else f"{name} #{gpu}")
-            for (gpu, row), name in zip(
-                sorted(self._gpu_rows.items()), names, strict=True
-            )
-        ]
+        gpus = []
+        models = Counter(int(row["name"]) for row in self._gpu_rows.values())
+        for gpu, row in sorted(self._gpu_rows.items()):
+            model = int(row["name"])
+            name = self._trace.strings[model]
+            if models[model] > 1:
+                name += f" #{gpu}"
+            gpus.append(self._describe(row, name))
         return {"gpus": gpus}
 
     def _describe(self, row: np.void, name: str) -> dict[str, Any]:
@@ -199,19 +197,26 @@ class Devices:
             "memory_clock_khz": row["memory_clock"],
             "l2_cache_bytes": row["l2_cache"],
             "copy_engines": row["copy_engines"],
-            "mig": row["mig"] if row["mig"] else None,
+            "mig": row["mig"] or None,
         }
+        known = {key: str(value) for key, value in extra.items() if value is not None}
         return {
             "name": name,
             "vendor": "NVIDIA",
-            "model": self._trace.strings[int(row["name"])],
+            "model": self._trace.strings[row["name"]],
             "architecture": _ARCHITECTURES.get((major, minor)),
-            "uuid": bytes(row["uuid"]) if bytes(row["uuid"]).strip(b"\0") else None,
-            "pci_bdf": self._trace.strings[int(row["pci"])] or None,
-            "extra_info": [
-                {"key": k, "value": str(v)} for k, v in extra.items() if v is not None
-            ],
+            "uuid": _uuid(row),
+            "pci_bdf": self._trace.strings[row["pci"]] or None,
+            "extra_info": [{"key": key, "value": known[key]} for key in known],
         }
+
+
+def _uuid(row: np.void) -> bytes | None:
+    """The UUID of a row of ``devices``; None if it is unknown."""
+    uuid = bytes(row["uuid"])
+    if uuid.strip(b"\0"):
+        return uuid
+    return None
 
 
 class Descriptors:
@@ -219,31 +224,32 @@ class Descriptors:
     of each process in the trace."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.pids = trace, pids(trace)
+        self.trace = trace
+        self.pids = pids(trace)
         self.devices = Devices(trace, self.pids)
-        self.counters: list[
-            dict[str, Any]
-        ] = []  # tracks of derived counters, by number
+        #: The tracks of derived counters, by number.
+        self.counters: list[dict[str, Any]] = []
+        self._threads: dict[tuple[int, int], str] = {}
         # The last name of a thread wins, and names from NVTX win over those from the operating system.
-        self._threads = {
-            (int(row["process"]), int(row["thread"])): trace.strings[int(row["name"])]
-            for row in trace.threads[np.argsort(trace.threads["source"], kind="stable")]
-        }
+        by_source = np.argsort(trace.threads["source"], kind="stable")
+        for row in trace.threads[by_source]:
+            thread = (int(row["process"]), int(row["thread"]))
+            self._threads[thread] = trace.strings[row["name"]]
 
     def thread(self, process: int, thread: int) -> dict[str, Any]:
         """The track of a thread."""
         if not thread:
             return {"name": "unknown thread"}
+        pid = self.pids[process]
         name = self._threads.get((process, thread))
-        return {
-            "thread": {"pid": self.pids[process], "tid": thread, "thread_name": name}
-        }
+        return {"thread": {"pid": pid, "tid": thread, "thread_name": name}}
 
 
 def counter(unit: str, *categories: str) -> dict[str, Any]:
     """The fields of ``CounterDescriptor``: unit and categories."""
-    known = {"unit": _UNITS[unit]} if unit in _UNITS else {"unit_name": unit or None}
-    return {"categories": categories, **known}
+    if unit in _UNITS:
+        return {"categories": categories, "unit": _UNITS[unit]}
+    return {"categories": categories, "unit_name": unit or None}
 
 
 def pids(trace: Trace) -> list[int]:
@@ -254,9 +260,9 @@ def pids(trace: Trace) -> list[int]:
     for process in trace.processes:
         pid = process.pid
         if pid in taken or not 0 < pid < 1 << 31:
-            pid = next(
-                p for p in range((1 << 30) + process.index, 1 << 31) if p not in taken
-            )
+            pid = (1 << 30) + process.index
+            while pid in taken:
+                pid += 1
         taken.add(pid)
         out.append(pid)
     return out
@@ -266,14 +272,9 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
     """Write the packets that a reader needs first. Returns the uuid of each process's track."""
     _packet(output, {"sequence_flags": CLEARED})
     for clocks in _clocks(descriptors.trace):
-        snapshot = [
-            {"clock_id": clock, "timestamp": int(time)}
-            for clock, time in clocks.items()
-        ]
-        _packet(
-            output,
-            {"clock_snapshot": {"clocks": snapshot, "primary_trace_clock": BOOTTIME}},
-        )
+        times = [{"clock_id": c, "timestamp": int(clocks[c])} for c in clocks]
+        snapshot = {"clocks": times, "primary_trace_clock": BOOTTIME}
+        _packet(output, {"clock_snapshot": snapshot})
     msb, lsb = np.frombuffer(os.urandom(16), np.int64).tolist()
     _packet(output, {"trace_uuid": {"msb": msb, "lsb": lsb}})
     info = descriptors.devices.info()
@@ -281,13 +282,14 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
         _packet(output, {"gpu_info": info})
     uuids = []
     for process in descriptors.trace.processes:
-        uuids.append(output.uuid())
-        pid = descriptors.pids[process.index]
-        command = list(process.command)
-        descriptor = {"pid": pid, "process_name": process.name, "cmdline": command}
-        _packet(
-            output, {"track_descriptor": {"uuid": uuids[-1], "process": descriptor}}
-        )
+        uuid = output.uuid()
+        described = {
+            "pid": descriptors.pids[process.index],
+            "process_name": process.name,
+            "cmdline": list(process.command),
+        }
+        _packet(output, {"track_descriptor": {"uuid": uuid, "process": described}})
+        uuids.append(uuid)
     return uuids
 
 
@@ -301,72 +303,66 @@ def write_missing(
     """Write the notices of missing and moved data, as attributes of the trace and as instants on their own track.
     ``unknown`` counts the rows without known times by table. ``moved`` counts what the exporter left out or moved.
     ``covered`` says how much of the GPU time has a range."""
-    missing = [
-        (f"{n:,} {what}" if n else what, n)
-        for what, n in _missing(trace, unknown, moved)
-    ]
+    missing = list(_missing(trace, unknown, moved))
     attributes: list[dict[str, Any]] = [
         {"key": "cutrace.version", "string_value": VERSION},
         {"key": "cutrace.missing", "long_value": len(missing)},
     ]
-    attributes += [
-        {"key": f"cutrace.missing.{i}", "string_value": text}
-        for i, (text, _) in enumerate(missing)
-    ]
-    reasons = [
-        reason for process in trace.processes for reason in process.dumped_because
-    ]
-    attributes += [
-        {"key": f"cutrace.dumped_because.{i}", "string_value": text}
-        for i, text in enumerate(reasons)
-    ]
+    attributes += _numbered("cutrace.missing", [text for text, _ in missing])
+    reasons: list[str] = []
+    for process in trace.processes:
+        reasons += process.dumped_because
+    attributes += _numbered("cutrace.dumped_because", reasons)
     if covered:
         attributes.append({"key": "cutrace.ranges", "string_value": covered})
     _packet(output, {"trace_attributes": {"attribute": attributes}})
     if not missing:
         return
     track = output.uuid()
-    _packet(
-        output,
-        {
-            "track_descriptor": {
-                "uuid": track,
-                "name": "cutrace",
-                "description": "what this trace lacks",
-            }
-        },
-    )
-    for text, n in missing:
+    descriptor = {
+        "uuid": track,
+        "name": "cutrace",
+        "description": "what this trace lacks",
+    }
+    _packet(output, {"track_descriptor": descriptor})
+    for text, count in missing:
         event: dict[str, Any] = {
             "type": _INSTANT,
             "track_uuid": track,
             "name": text,
             "categories": ["cutrace.missing", "error"],
-            "debug_annotations": [{"name": "count", "uint_value": n}] if n else None,
         }
+        if count:
+            event["debug_annotations"] = [{"name": "count", "uint_value": count}]
         # At the end of the trace: an event earlier than those before it makes viewers sort all events.
-        _packet(
-            output,
-            {
-                "timestamp": max(trace.end, 1),
-                "timestamp_clock_id": BOOTTIME,
-                "track_event": event,
-            },
-        )
+        _event(output, max(trace.end, 1), event)
     # Viewers have to sort these, but only captures of windows have them.
-    for times in trace.unrecorded():
-        for kind, time in zip((_SLICE_BEGIN, _SLICE_END), times, strict=True):
-            event = {"type": kind, "track_uuid": track}
-            if kind == _SLICE_BEGIN:
-                event |= {"name": "not recorded", "categories": ["cutrace.unrecorded"]}
-            _packet(
-                output,
-                {
-                    "timestamp": time,
-                    "timestamp_clock_id": BOOTTIME,
-                    "track_event": event,
-                },
-            )
+    for start, end in trace.unrecorded():
+        begin_event = {
+            "type": _SLICE_BEGIN,
+            "track_uuid": track,
+            "name": "not recorded",
+            "categories": ["cutrace.unrecorded"],
+        }
+        _event(output, start, begin_event)
+        _event(output, end, {"type": _SLICE_END, "track_uuid": track})
+
+
+def _numbered(key: str, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Attributes of the trace with the keys ``key.0``, ``key.1``, and so on."""
+    return [
+        {"key": f"{key}.{number}", "string_value": text}
+        for number, text in enumerate(texts)
+    ]
+
+
+def _event(output: Output, time: int, event: dict[str, Any]) -> None:
+    values = {
+        "timestamp": time,
+        "timestamp_clock_id": BOOTTIME,
+        "track_event": event,
+    }
+    _packet(output, values)
 
 
 def _packet(output: Output, values: dict[str, Any]) -> None:
@@ -376,36 +372,42 @@ def _packet(output: Output, values: dict[str, Any]) -> None:
 def _clocks(trace: Trace) -> list[dict[int, int]]:
     """Snapshots of the machine's clocks, of the processes whose times are on the clock of the trace."""
     here = trace.processes[0].boot_id
-    shifted = [
-        p.index for p in trace.processes if p.alignment.moves or p.boot_id != here
-    ]
-    rows = trace.clocks[~np.isin(trace.clocks["process"], shifted)]
-    fields = {
-        BOOTTIME: "boottime",
-        MONOTONIC: "monotonic",
-        MONOTONIC_RAW: "monotonic_raw",
-        REALTIME: "realtime",
-    }
-    rows = rows[np.argsort(rows["boottime"], kind="stable")]
-    return [{clock: row[field] for clock, field in fields.items()} for row in rows] or [
-        {BOOTTIME: trace.start}
-    ]
+    shifted = [p for p in trace.processes if p.alignment.moves or p.boot_id != here]
+    of_shifted = np.isin(trace.clocks["process"], [p.index for p in shifted])
+    rows = trace.clocks[~of_shifted]
+    snapshots = []
+    for row in rows[np.argsort(rows["boottime"], kind="stable")]:
+        snapshot = {
+            BOOTTIME: row["boottime"],
+            MONOTONIC: row["monotonic"],
+            MONOTONIC_RAW: row["monotonic_raw"],
+            REALTIME: row["realtime"],
+        }
+        snapshots.append(snapshot)
+    return snapshots or [{BOOTTIME: trace.start}]
 
 
 def _missing(
     trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
     """The notices of missing and moved data, as (text, count). A notice with count 0 has no count in its text."""
-    yield from summed(trace.named_losses, trace.notes).items()
-    yield from (
-        (f"{table} without known times, not shown", n)
-        for table, n in unknown.items()
-        if n
-    )
+    for what, count in summed(trace.named_losses, trace.notes).items():
+        yield _counted(what, count)
+    for table, count in unknown.items():
+        if count:
+            yield _counted(f"{table} without known times, not shown", count)
     for damage in trace.damage:
-        yield (
-            f"{damage.reason} at byte {damage.offset} of the capture, {damage.size} bytes",
-            damage.rows,
-        )
-    yield from ((note, 0) for note in trace.notes)
-    yield from ((what, n) for what, n in moved.items() if n)
+        where = f"at byte {damage.offset} of the capture, {damage.size} bytes"
+        yield _counted(f"{damage.reason} {where}", damage.rows)
+    for note in trace.notes:
+        yield note, 0
+    for what, count in moved.items():
+        if count:
+            yield _counted(what, count)
+
+
+def _counted(what: str, count: int) -> tuple[str, int]:
+    """A notice whose text begins with the count, if it is not 0."""
+    if count:
+        return f"{count:,} {what}", count
+    return what, 0

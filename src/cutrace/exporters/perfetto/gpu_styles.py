@@ -42,8 +42,13 @@ _UNKNOWN = "(unknown kernel)"
 #: its name and of the text about its code (0 for none), and the numbers of its names among the names of kernels.
 _STYLE = np.dtype(
     [
-        (name, np.uint32)
-        for name in ("family", "queue", "path", "name", "code", "mangled", "demangled")
+        ("family", np.uint32),
+        ("queue", np.uint32),
+        ("path", np.uint32),
+        ("name", np.uint32),
+        ("code", np.uint32),
+        ("mangled", np.uint32),
+        ("demangled", np.uint32),
     ]
 )
 
@@ -69,8 +74,9 @@ class KeyIndex:
         self._numbers = Keys(len(fields))
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        numbers, new = self._numbers.ids([rows[f] for f in self.fields])
-        self.keys += zip(*(rows[f][new].tolist() for f in self.fields), strict=True)
+        columns = [rows[field] for field in self.fields]
+        numbers, new = self._numbers.ids(columns)
+        self.keys += zip(*(column[new].tolist() for column in columns), strict=True)
         return numbers
 
 
@@ -109,9 +115,8 @@ class Queues(KeyIndex):
 
     def contexts(self, queues: np.ndarray) -> list[Interned]:
         """The interned entries of the contexts of some streams."""
-        return [
-            self._contexts[iid] for iid in distinct(self.context_ids[queues]).tolist()
-        ]
+        iids = distinct(self.context_ids[queues])
+        return [self._contexts[iid] for iid in iids.tolist()]
 
     def entries(self, queues: np.ndarray) -> bytes:
         """The interned entries of some streams, encoded."""
@@ -147,14 +152,16 @@ class KernelNames:
         styles["demangled"] = self.demangled.numbers(styles["name"])
 
     def _look_up(self, strings: np.ndarray) -> None:
-        mangled = [
-            self._strings[n] if n < len(self._strings) else _UNKNOWN
-            for n in strings.tolist()
-        ]
-        self._mangled[strings] = [
-            self.mangled.add(proto.utf8(name)) for name in mangled
-        ]
-        self._ids[strings] = self.demangled.add([demangle(name) for name in mangled])
+        mangled = []
+        demangled = []
+        for number in strings.tolist():
+            name = _UNKNOWN
+            if number < len(self._strings):
+                name = self._strings[number]
+            mangled.append(self.mangled.add(proto.utf8(name)))
+            demangled.append(demangle(name))
+        self._mangled[strings] = mangled
+        self._ids[strings] = self.demangled.add(demangled)
 
 
 class _CodeTexts:
@@ -177,12 +184,12 @@ class _CodeTexts:
     def of(self, names: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """The ids of the texts of launch configurations, given their names and codes."""
         # A known code has the same text for all names.
-        keys, new = self._keys.ids([np.where(codes == 0, names, np.uint32(0)), codes])
-        pairs = zip(names[new].tolist(), codes[new].tolist(), strict=True)
-        texts = [
-            self._codes.text(self._process, self._strings[name], code)
-            for name, code in pairs
-        ]
+        names_of_unknown = np.where(codes == 0, names, np.uint32(0))
+        keys, new = self._keys.ids([names_of_unknown, codes])
+        texts = []
+        for number in new.tolist():
+            name = self._strings[int(names[number])]
+            texts.append(self._codes.text(self._process, name, int(codes[number])))
         self._ids = np.append(self._ids, self.texts.add(texts))
         ids: np.ndarray = self._ids[keys]
         return ids
@@ -223,20 +230,17 @@ class StyleIndex:
         self._codes: _CodeTexts | None = None
         if trace.codes:
             self._codes = _CodeTexts(trace.codes, trace.strings, process, output.names)
-        self.fields = tuple(
-            dict.fromkeys((*table.number_fields, *table.family_fields, *QUEUE_FIELDS))
-        )
+        fields = (*table.number_fields, *table.family_fields, *QUEUE_FIELDS)
+        self.fields = tuple(dict.fromkeys(fields))
         self._keys = self.keys()
         # A family also depends on whether the launch configuration is known, on the creation of the graph node, and on
         # the Python frame of the launch.
         self._family_fields = ("device", *table.family_fields)
-        self._family_keys = Keys(
-            len(self._family_fields) + len(table.launch_fields) + 3
-        )
+        family_columns = len(self._family_fields) + len(table.launch_fields) + 3
+        self._family_keys = Keys(family_columns)
         # By style.
-        self._rows = np.zeros(
-            0, [(f, TABLES[table.name].dtype[f]) for f in self.fields]
-        )
+        types = TABLES[table.name].dtype
+        self._rows = np.zeros(0, [(field, types[field]) for field in self.fields])
         self._styles = np.zeros(0, _STYLE)
         #: By style, the encoded fields of the event.
         self.events = Blobs()
@@ -248,7 +252,8 @@ class StyleIndex:
         self._argument_pieces = Blobs()
         #: The interned entries that every sequence with such styles needs.
         self.common = InternedRefs(output.names)
-        self._event, self._kernel = self._event_template(), self._kernel_template()
+        self._event = self._event_template()
+        self._kernel = self._kernel_template()
 
     def __len__(self) -> int:
         return len(self._styles)
@@ -269,18 +274,17 @@ class StyleIndex:
         Thread-safe."""
         if self._python_stacks is None:
             return None
-        return self._python_stacks.innermost(
-            self._python_stacks.of(self._process, rows["correlation"])
-        )
+        stacks = self._python_stacks.of(self._process, rows["correlation"])
+        return self._python_stacks.innermost(stacks)
 
     def of(self, rows: np.ndarray, frames: np.ndarray | None) -> np.ndarray:
         """The styles of rows."""
         styles, new = self._keys.ids(self.columns(rows, frames))
         if len(new):
-            self._add(
-                rows[new],
-                np.zeros(len(new), np.uint32) if frames is None else frames[new],
-            )
+            frames_of_new = np.zeros(len(new), np.uint32)
+            if frames is not None:
+                frames_of_new = frames[new]
+            self._add(rows[new], frames_of_new)
         return styles
 
     def queues_of(self, styles: np.ndarray) -> np.ndarray:
@@ -301,11 +305,11 @@ class StyleIndex:
         entries += self._queues.contexts(queues)
         encoded = self._queues.entries(queues)
         if self.table.launched:
-            encoded += self._names.demangled.entries(sent.names.add(chosen["name"]))
+            names = sent.names.add(chosen["name"])
+            encoded += self._names.demangled.entries(names)
         if self._codes:
-            encoded += self._codes.texts.entries(
-                sent.codes.add(chosen["code"][chosen["code"] != 0])
-            )
+            known = chosen["code"][chosen["code"] != 0]
+            encoded += self._codes.texts.entries(sent.codes.add(known))
         sequence.intern(entries, encoded)
         self._write_kernels(styles, chosen, sequence)
 
@@ -314,33 +318,31 @@ class StyleIndex:
     ) -> None:
         """Write the interned kernels of styles."""
         rows = self._rows[styles]
-        columns: Columns = dict(
-            self.table.numbers(self._descriptors, self._process, rows)
-        )
-        columns |= {name: rows[name] for name in QUEUE_FIELDS}
-        columns |= {
-            name: chosen[name] for name in ("family", "code", "mangled", "demangled")
-        }
-        columns["iid"] = styles + 1
-        columns |= {"kernels": self._kernel_pieces, "arguments": self._argument_pieces}
-        columns |= {
+        numbers = self.table.numbers(self._descriptors, self._process, rows)
+        columns: Columns = {
+            **numbers,
+            "iid": styles + 1,
+            "family": chosen["family"],
+            "kernels": self._kernel_pieces,
+            "arguments": self._argument_pieces,
+            "mangled": chosen["mangled"],
             "mangled_names": self._names.mangled,
+            "demangled": chosen["demangled"],
             "demangled_names": self._names.demangled.texts,
+            "code": chosen["code"],
+            "prefixes": self._output.prefixes,
         }
-        columns["prefixes"] = self._output.prefixes
-        self._output.events(
-            [self._kernel.bind(columns)],
-            [sequence],
-            np.array([0, len(styles)], np.uint32),
-        )
+        columns |= {name: rows[name] for name in QUEUE_FIELDS}
+        events = [self._kernel.bind(columns)]
+        bounds = np.array([0, len(styles)], np.uint32)
+        self._output.events(events, [sequence], bounds)
 
     def _add(self, rows: np.ndarray, frames: np.ndarray) -> None:
         """Add the styles of rows, one for each."""
         first = len(self)
+        launches = None
         if self.table.launched:
             launches = self._descriptors.trace.launches[rows["launch"]]
-        else:
-            launches = None
         styles = np.zeros(len(rows), _STYLE)
         self._find_families(styles, rows, launches, frames)
         styles["queue"] = self._queues.of(rows)
@@ -350,9 +352,9 @@ class StyleIndex:
             known = rows["launch"] != 0
             self._names.describe(styles, launches["name"], known)
             if self._codes:
-                styles["code"][known] = self._codes.of(
-                    launches["name"][known], launches["code"][known]
-                )
+                names = launches["name"][known]
+                codes = launches["code"][known]
+                styles["code"][known] = self._codes.of(names, codes)
         self._styles = np.append(self._styles, styles)
         self._rows.resize(len(self), refcheck=False)
         for f in self._rows.dtype.names or ():
@@ -375,17 +377,12 @@ class StyleIndex:
             known = rows["launch"] != 0
         if self._origins:
             nodes = self._origins.of(self._process, self.table.name, rows)
-            styles["path"], creation = (
-                self._origins.path_of[nodes],
-                self._origins.creations[0][nodes],
-            )
-        styles["family"], new = self._family_keys.ids(
-            [*columns, known, creation, frames]
-        )
-        for row, number, frame in zip(
-            rows[new], creation[new].tolist(), frames[new].tolist(), strict=True
-        ):
-            self._add_family(row, number, frame)
+            styles["path"] = self._origins.path_of[nodes]
+            creation = self._origins.creations[0][nodes]
+        columns += [known, creation, frames]
+        styles["family"], new = self._family_keys.ids(columns)
+        for number in new.tolist():
+            self._add_family(rows[number], int(creation[number]), int(frames[number]))
 
     def _encode_events(
         self,
@@ -404,11 +401,8 @@ class StyleIndex:
             "iid": np.arange(first + 1, len(self) + 1),
         }
         if launches is not None:
-            columns |= {
-                name: launches[name]
-                for dimension in _DIMENSIONS.values()
-                for name in dimension.values()
-            }
+            for dimension in _DIMENSIONS.values():
+                columns |= {name: launches[name] for name in dimension.values()}
             columns["launch"] = rows["launch"]
         encode_pieces(self.events, self._event.bind(columns), len(rows))
 
@@ -417,11 +411,10 @@ class StyleIndex:
         if not number or not self._origins:
             return {}
         path, thread, call = self._origins.creations[1][number]
-        text = self._origins.text(path)
-        return {
-            "created_in": text,
-            "created_by": f"{call or 'a call'}, thread {thread}" if thread else None,
-        }
+        creator = None
+        if thread:
+            creator = f"{call or 'a call'}, thread {thread}"
+        return {"created_in": self._origins.text(path), "created_by": creator}
 
     def _launched(self, frame: int) -> dict[str, int | str | None]:
         """The argument of the Python frame of a launch."""
@@ -437,40 +430,36 @@ class StyleIndex:
             **self._created(creation),
             **self._launched(frame),
         }
-        encoded = proto.encode(
-            "InternedComputeKernel", {"args": refs.compute_args(arguments)}
-        )
-        self._argument_pieces.add(encoded)
+        args = {"args": refs.compute_args(arguments)}
+        self._argument_pieces.add(proto.encode("InternedComputeKernel", args))
         self._kernel_pieces.add(proto.encode("InternedComputeKernel", family.kernel))
-        name = 0 if self.table.launched else refs.name("event_names", family.name)
+        name = 0
+        if not self.table.launched:
+            name = refs.name("event_names", family.name)
         self._family_names = np.append(self._family_names, np.uint32(name))
         self._refs.append(refs)
 
     def _event_template(self) -> Template:
+        stage = self._descriptors.devices.stage(self.table.stage)
         event: dict[str, Any] = {
             "hw_queue_iid": FromColumn("queue"),
-            "stage_iid": self.common.add(
-                self._descriptors.devices.stage(self.table.stage)
-            ),
+            "stage_iid": self.common.add(stage),
             "gpu_id": FromColumn("gpu", omit=0),  # 0 is the default
             "context": FromColumn("context"),
             "name_iid": FromColumn("name"),
             "kernel_iid": FromColumn("iid"),
         }
         if self.table.launched:
-            launch = {
-                name: {axis: FromColumn(c) for axis, c in dim.items()}
-                for name, dim in _DIMENSIONS.items()
-            }
+            launch = {}
+            for name, fields in _DIMENSIONS.items():
+                launch[name] = {axis: FromColumn(fields[axis]) for axis in fields}
             event["launch"] = When("launch", launch)
         return Template("GpuRenderStageEvent", event)
 
     def _kernel_template(self) -> Template:
         def argument(name: str, kind: str, column: str = "") -> dict[str, Any]:
-            return {
-                "name_iid": self.common.name("compute_arg_names", name),
-                kind: FromColumn(column or name),
-            }
+            name_iid = self.common.name("compute_arg_names", name)
+            return {"name_iid": name_iid, kind: FromColumn(column or name)}
 
         kernel: dict[str, Any] = {"iid": FromColumn("iid")}
         if self.table.launched:
@@ -481,16 +470,12 @@ class StyleIndex:
         args.append(Piece("family", "arguments"))
         if self._codes:
             args.append(When("code", argument("code_hash", "string_value_iid", "code")))
-        args += [
-            When(name, argument(name, "uint_value"), unless=ABSENT)
-            for name in self.table.counts
-        ]
-        args += [
-            When(
-                "occupancy_limit_blocks", argument(name, "double_value"), unless=ABSENT
-            )
-            for name in self.table.ratios
-        ]
+        for name in self.table.counts:
+            number = argument(name, "uint_value")
+            args.append(When(name, number, unless=ABSENT))
+        for name in self.table.ratios:
+            ratio = argument(name, "double_value")
+            args.append(When("occupancy_limit_blocks", ratio, unless=ABSENT))
         kernel["args"] = args
         packet = {
             "sequence": SegmentPiece("prefixes"),

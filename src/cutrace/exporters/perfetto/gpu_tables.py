@@ -25,13 +25,24 @@ from .descriptors import Descriptors
 QUEUE_FIELDS = ("device", "context", "stream")
 GRAPH_FIELDS = ("graph", "graph_node")
 COPY_FIELDS = (
-    "kind", "source_memory", "destination_memory", "flags", "source_device", "destination_device", "peer_context",
-)  # fmt: skip
+    "kind",
+    "source_memory",
+    "destination_memory",
+    "flags",
+    "source_device",
+    "destination_device",
+    "peer_context",
+)
 FILL_FIELDS = ("value", "memory", "flags")
 #: Fields of the launch configuration that become text in a trace, besides the name and the code.
 TEXT_FIELDS = (
-    "launch_type", "cluster_x", "cluster_y", "cluster_z", "cache_executed", "cache_requested",
-)  # fmt: skip
+    "launch_type",
+    "cluster_x",
+    "cluster_y",
+    "cluster_z",
+    "cache_executed",
+    "cache_requested",
+)
 ABSENT = (1 << 64) - 1  # in a column: the style has no such number
 
 
@@ -215,16 +226,34 @@ def _present(values: np.ndarray, where: np.ndarray) -> np.ndarray:
 
 TABLES = (
     GpuTable(
-        "kernels", "Kernel", kernel_family, number_fields=("launch",), launch_fields=TEXT_FIELDS,
-        counts=(*SIZES, *LAUNCH_COUNTS, *OCCUPANCY_COUNTS), ratios=tuple(OCCUPANCY_RATIOS), numbers=kernel_numbers,
+        "kernels",
+        "Kernel",
+        kernel_family,
+        number_fields=("launch",),
+        launch_fields=TEXT_FIELDS,
+        counts=(*SIZES, *LAUNCH_COUNTS, *OCCUPANCY_COUNTS),
+        ratios=tuple(OCCUPANCY_RATIOS),
+        numbers=kernel_numbers,
     ),
     GpuTable(
-        "memcpys", "Memcpy", memcpy_family, COPY_FIELDS, GRAPH_FIELDS, counts=GRAPH_FIELDS, numbers=graph_numbers,
+        "memcpys",
+        "Memcpy",
+        memcpy_family,
+        COPY_FIELDS,
+        GRAPH_FIELDS,
+        counts=GRAPH_FIELDS,
+        numbers=graph_numbers,
         arguments=("bytes", "bandwidth"),
     ),
     GpuTable(
-        "memsets", "Memset", memset_family, FILL_FIELDS, GRAPH_FIELDS, counts=GRAPH_FIELDS, numbers=graph_numbers,
+        "memsets",
+        "Memset",
+        memset_family,
+        FILL_FIELDS,
+        GRAPH_FIELDS,
+        counts=GRAPH_FIELDS,
+        numbers=graph_numbers,
         arguments=("bytes",),
     ),
     GpuTable("graph_launches", "CUDA graph", graph_family, ("graph",)),
-)  # fmt: skip
+)

@@ -167,12 +167,12 @@ def _numbers(row: np.void, *names: str) -> dict[str, int]:
 
 
 def _texts(trace: Trace, row: np.void, *names: str) -> list[str]:
-    return [trace.strings[int(row[name])] for name in names]
+    return [trace.strings[row[name]] for name in names]
 
 
 def _api_call(trace: Trace, row: np.void) -> EventStyle:
     function = trace.functions[int(row["function"])]
-    name = trace.strings[int(function["name"])] if row["function"] else "(unknown call)"
+    name = trace.strings[function["name"]] if row["function"] else "(unknown call)"
     category = {1: "cuda_driver", 2: "cuda_runtime"}.get(
         int(function["domain"]), "cuda"
     )
@@ -182,7 +182,7 @@ def _api_call(trace: Trace, row: np.void) -> EventStyle:
 
 
 def _nvtx(trace: Trace, row: np.void) -> EventStyle:
-    domain = trace.strings[int(row["domain"])]
+    domain = trace.strings[row["domain"]]
     categories: tuple[str, ...] = (f"nvtx.{domain}",) if domain else ("nvtx",)
     category = int(row["category"])
     if category:
@@ -200,7 +200,7 @@ def _nvtx(trace: Trace, row: np.void) -> EventStyle:
         "category_name": category_name,
         "color": f"#{int(row['color']):08X}" if row["color"] else None,
     }
-    return EventStyle(trace.strings[int(row["name"])], categories, arguments)
+    return EventStyle(trace.strings[row["name"]], categories, arguments)
 
 
 def _nvtx_mark(trace: Trace, row: np.void) -> EventStyle:
@@ -433,9 +433,14 @@ _RANGE = HostTable(
 )
 _CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
 _SLICE = HostTable(
-    "host_slices", THREAD, ("thread",), ("name", "category", "kind"),
-    _source_event("other", HOST_SLICE_KINDS), ("external",), text=True,
-)  # fmt: skip
+    "host_slices",
+    THREAD,
+    ("thread",),
+    ("name", "category", "kind"),
+    _source_event("other", HOST_SLICE_KINDS),
+    ("external",),
+    text=True,
+)
 _INSTANT = HostTable(
     "instants",
     THREAD,
@@ -446,39 +451,92 @@ _INSTANT = HostTable(
 )
 
 TABLES: tuple[HostTable, ...] = (
-    HostTable("api_calls", THREAD, ("thread",), ("function",), _api_call, ("correlation",), submits=True),
-    replace(_RANGE, select=lambda r: r["kind"] == 0),
-    replace(_CROSSING, track=_domain_track, track_fields=("domain",), select=lambda r: r["kind"] != 0),
-    HostTable("nvtx_marks", THREAD, ("thread",), (*_NVTX_FIELDS, "source"), _nvtx_mark, payload=True, text=True),
     HostTable(
-        "synchronizations", named("synchronization, context {}", "Waits for the GPU, on the host and between streams"),
-        ("context",), ("type", "context", "status", "flags"), _synchronization,
+        "api_calls",
+        THREAD,
+        ("thread",),
+        ("function",),
+        _api_call,
+        ("correlation",),
+        submits=True,
+    ),
+    replace(_RANGE, select=lambda r: r["kind"] == 0),
+    replace(
+        _CROSSING,
+        track=_domain_track,
+        track_fields=("domain",),
+        select=lambda r: r["kind"] != 0,
+    ),
+    HostTable(
+        "nvtx_marks",
+        THREAD,
+        ("thread",),
+        (*_NVTX_FIELDS, "source"),
+        _nvtx_mark,
+        payload=True,
+        text=True,
+    ),
+    HostTable(
+        "synchronizations",
+        named(
+            "synchronization, context {}",
+            "Waits for the GPU, on the host and between streams",
+        ),
+        ("context",),
+        ("type", "context", "status", "flags"),
+        _synchronization,
         ("correlation", "stream", "event", "event_record"),
     ),
     HostTable(
-        "overheads", of_thread("overhead", "Time in CUPTI and the driver, e.g. to load kernels and to record"),
-        ("thread",), ("kind",), _overhead, ("correlation",),
+        "overheads",
+        of_thread(
+            "overhead",
+            "Time in CUPTI and the driver, e.g. to load kernels and to record",
+        ),
+        ("thread",),
+        ("kind",),
+        _overhead,
+        ("correlation",),
     ),
     HostTable(
-        "jit", of_thread("JIT"), ("thread",), ("operation", "entry", "device", "cache_path"),
-        _jit, ("correlation", "cache_size"),
+        "jit",
+        of_thread("JIT"),
+        ("thread",),
+        ("operation", "entry", "device", "cache_path"),
+        _jit,
+        ("correlation", "cache_size"),
     ),
     HostTable(
-        "unified_memory", named("unified memory"), (), ("kind", "source_device", "destination_device", "flags"),
-        _unified_memory, ("value", "address", "stream"),
+        "unified_memory",
+        named("unified memory"),
+        (),
+        ("kind", "source_device", "destination_device", "flags"),
+        _unified_memory,
+        ("value", "address", "stream"),
     ),
     HostTable(
-        "allocations", named("memory, device {}", "Allocations and releases"), ("device",),
+        "allocations",
+        named("memory, device {}", "Allocations and releases"),
+        ("device",),
         ("operation", "memory", "device", "context", "flags", "pool_type", "source"),
-        _allocation, ("bytes", "address", "correlation", "stream", "pool", "pool_used"),
+        _allocation,
+        ("bytes", "address", "correlation", "stream", "pool", "pool_used"),
     ),
     HostTable(
-        "memory_pools", named("memory pools, device {}"), ("device",), ("operation", "pool_type", "device"),
-        _memory_pool, ("address", "size", "used", "release_threshold", "minimum", "correlation"),
+        "memory_pools",
+        named("memory pools, device {}"),
+        ("device",),
+        ("operation", "pool_type", "device"),
+        _memory_pool,
+        ("address", "size", "used", "release_threshold", "minimum", "correlation"),
     ),
     HostTable(
-        "environment", named("environment, device {}"), ("device",), ("kind", "device", "flags"),
-        _environment, ("values",),
+        "environment",
+        named("environment, device {}"),
+        ("device",),
+        ("kind", "device", "flags"),
+        _environment,
+        ("values",),
     ),
     _reading(1, "SM clock", "Hz", 0, 16, 1e6),
     _reading(1, "memory clock", "Hz", 16, 16, 1e6),
@@ -487,41 +545,81 @@ TABLES: tuple[HostTable, ...] = (
     _reading(3, "power limit", "W", 32, 32, 1e-3),
     _reading(4, "fan", "%", 0, 32),
     HostTable(
-        PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), _NVTX_FIELDS,
-        _projected, ("thread",), strings={"adopted": ("", "", "all", "some")}, payload=True, text=True,
+        PROJECTED.name,
+        _projection_track,
+        ("device", "context", "stream", "domain"),
+        _NVTX_FIELDS,
+        _projected,
+        ("thread",),
+        strings={"adopted": ("", "", "all", "some")},
+        payload=True,
+        text=True,
         derived=PROJECTED,
     ),
     HostTable(
-        REPLAYED.name, _replay_track, ("device", "context", "stream"), ("range",), _replayed, derived=REPLAYED,
+        REPLAYED.name,
+        _replay_track,
+        ("device", "context", "stream"),
+        ("range",),
+        _replayed,
+        derived=REPLAYED,
     ),
     HostTable(
-        COUNTED.name, _counted_track, ("counter",), kind="counter", value=lambda rows: rows["value"], derived=COUNTED
+        COUNTED.name,
+        _counted_track,
+        ("counter",),
+        kind="counter",
+        value=lambda rows: rows["value"],
+        derived=COUNTED,
     ),
     replace(_SLICE, select=lambda r: r["track"] == 0),
     replace(
-        _SLICE, track=_named_track, track_fields=("track",), arguments=("external", "thread"),
+        _SLICE,
+        track=_named_track,
+        track_fields=("track",),
+        arguments=("external", "thread"),
         select=lambda r: r["track"] != 0,
     ),
     replace(_INSTANT, select=lambda r: (r["track"] == 0) & (r["scope"] == 0)),
     replace(
-        _INSTANT, track=_named_track, track_fields=("track",), arguments=("thread",), select=lambda r: r["track"] != 0
+        _INSTANT,
+        track=_named_track,
+        track_fields=("track",),
+        arguments=("thread",),
+        select=lambda r: r["track"] != 0,
     ),
     replace(
-        _INSTANT, track=_moments_track, track_fields=("scope",), arguments=("thread",),
+        _INSTANT,
+        track=_moments_track,
+        track_fields=("scope",),
+        arguments=("thread",),
         select=lambda r: (r["track"] == 0) & (r["scope"] != 0),
     ),
     HostTable(
-        "counters", _counter_track, ("name", "series", "category", "unit", "thread", "device"), kind="counter",
+        "counters",
+        _counter_track,
+        ("name", "series", "category", "unit", "thread", "device"),
+        kind="counter",
         value=lambda rows: rows["value"],
     ),
     HostTable(
-        "gpu_slices", _gpu_slice_track, ("device", "context", "stream"), ("name", "category", "kind"),
-        _source_event("gpu_slice", {1: "gpu_user_annotation", 2: "nvtx"}), ("correlation",), text=True,
+        "gpu_slices",
+        _gpu_slice_track,
+        ("device", "context", "stream"),
+        ("name", "category", "kind"),
+        _source_event("gpu_slice", {1: "gpu_user_annotation", 2: "nvtx"}),
+        ("correlation",),
+        text=True,
     ),
     HostTable(
-        "flows", THREAD, ("thread",), ("name", "category"), _source_event("flow", name="flow"), kind="flow",
+        "flows",
+        THREAD,
+        ("thread",),
+        ("name", "category"),
+        _source_event("flow", name="flow"),
+        kind="flow",
     ),
-)  # fmt: skip
+)
 
 #: Slices that never ended have separate tracks: on other tracks, the ends of other slices would end them.
 OPEN_TABLES = (

@@ -69,9 +69,13 @@ def write_kernel_metrics(
                 "gpu_id": gpu,
             }
             sequence.packet(
-                {"timestamp": moment, "timestamp_clock_id": BOOTTIME, "sequence_flags": NEEDS_STATE,
-                 "gpu_counter_event": event}
-            )  # fmt: skip
+                {
+                    "timestamp": moment,
+                    "timestamp_clock_id": BOOTTIME,
+                    "sequence_flags": NEEDS_STATE,
+                    "gpu_counter_event": event,
+                }
+            )
 
 
 class RangeMetrics:
@@ -127,11 +131,15 @@ def _first_of(rows: np.ndarray) -> np.ndarray:
 
 
 def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
-    counted, divided = UNITS.get(trace.strings[int(row["unit"])], (None, None))
+    counted, divided = UNITS.get(trace.strings[row["unit"]], (None, None))
     return {
-        "counter_id": counter, "name": trace.strings[int(row["name"])], "numerator_units": counted,
-        "denominator_units": divided, "groups": _COMPUTE, "value_direction": _FORWARDS,
-    }  # fmt: skip
+        "counter_id": counter,
+        "name": trace.strings[row["name"]],
+        "numerator_units": counted,
+        "denominator_units": divided,
+        "groups": _COMPUTE,
+        "value_direction": _FORWARDS,
+    }
 
 
 def _moments(

@@ -84,12 +84,15 @@ class SampleWriter:
         return _Gpu(sequence, iid, gpu, first["name"].tolist())
 
     def _spec(self, number: int, row: np.void) -> dict[str, Any]:
-        name = self._strings[int(row["name"])]
-        counted, divided = UNITS.get(self._strings[int(row["unit"])], (None, None))
+        name = self._strings[row["name"]]
+        counted, divided = UNITS.get(self._strings[row["unit"]], (None, None))
         return {
-            "counter_id": number, "name": name, "description": self._descriptions.get(name), "numerator_units": counted,
+            "counter_id": number,
+            "name": name,
+            "description": self._descriptions.get(name),
+            "numerator_units": counted,
             "denominator_units": divided,
-        }  # fmt: skip
+        }
 
     def _write(self, gpu: _Gpu, rows: np.ndarray) -> None:
         times, moment = np.unique(rows["time"], return_inverse=True)

@@ -56,7 +56,8 @@ class CounterSet:
         # By number, the number of the counter in the trace, and the last returned value.
         self._tracks: dict[int, int] = {}
         self._last: dict[int, float] = {}
-        self.levels = Levels(*span, BITS, EXACT if changes <= EXACT else 0)
+        exact = EXACT if changes <= EXACT else 0
+        self.levels = Levels(*span, BITS, exact)
 
     def numbers(self, count: int) -> np.ndarray:
         """By number, the counter of :attr:`levels` (2**32 - 1 for none), for at least ``count`` numbers."""
@@ -69,22 +70,23 @@ class CounterSet:
         """The values before ``until`` (ns), after all changes before it, that no earlier call returned: rows of
         :data:`COUNTED` in rising time. ``names`` are by number."""
         parts = [np.zeros(0, COUNTED.dtype)]
-        for number, name in enumerate(
-            names[: min(len(self._numbers), Levels.MOST)] if until > self._until else ()
-        ):
+        if until <= self._until:
+            return parts[0]
+        most = min(len(self._numbers), Levels.MOST)
+        for number, name in enumerate(names[:most]):
             times, values = self._values(number, until)
             if not len(times):
                 continue
             if number not in self._tracks:
                 self._tracks[number] = len(self._descriptors.counters)
                 self._descriptors.counters.append({"name": name, **self._text})
-            parts.append(np.empty(len(times), COUNTED.dtype))
-            parts[-1]["time"], parts[-1]["value"] = times, values
-            parts[-1]["counter"], parts[-1]["process"] = (
-                self._tracks[number],
-                self._process,
-            )
-        self._until = max(self._until, until)
+            part = np.empty(len(times), COUNTED.dtype)
+            part["time"] = times
+            part["value"] = values
+            part["counter"] = self._tracks[number]
+            part["process"] = self._process
+            parts.append(part)
+        self._until = until
         rows = np.concatenate(parts)
         return rows[np.argsort(rows["time"], kind="stable")]
 
@@ -98,9 +100,11 @@ class CounterSet:
             return times[chosen], means[chosen]
         # The value of a part is known when the part is over. A part that two windows share begins with the second one.
         begin, end = np.maximum(np.searchsorted(times, window, "right") - 1, 0)
-        chosen = slice(begin, len(times) if until == _NEVER else end)
-        times = np.maximum(times[chosen], window[0])
-        values = (highest if self._peaks else means)[chosen]
+        if until == _NEVER:
+            end = len(times)
+        values = highest if self._peaks else means
+        values = values[begin:end]
+        times = np.maximum(times[begin:end], window[0])
         if not len(values):
             return times, values
         # A value holds until the next one.
@@ -164,26 +168,26 @@ class MemoryCounters:
         self._counters = CounterSet(
             descriptors, process, span, description, "bytes", peaks=True, changes=count
         )
-        self._held: dict[
-            tuple[int, int], int
-        ] = {}  # the number of each device and kind
+        # The number of each device and kind.
+        self._held: dict[tuple[int, int], int] = {}
 
     def add(self, rows: np.ndarray, kinds: np.ndarray, first: np.ndarray) -> None:
         """Add rows of ``allocations``. ``kinds`` numbers kinds of rows, which have one device, kind of memory and
         operation each, and ``first`` has a row of each."""
-        keys = [
-            tuple(row.tolist())
-            for row in rows[["device", "memory", "operation"]][first]
-        ]
-        held = [
-            self._held.setdefault((device, memory), len(self._held))
-            for device, memory, _ in keys
-        ]
-        factors = np.array(
-            [_FACTORS.get(operation, 0) for *_, operation in keys], np.int64
-        )
+        held = []
+        factors = []
+        fields = rows[["device", "memory", "operation"]]
+        for device, memory, operation in fields[first].tolist():
+            held.append(self._held.setdefault((device, memory), len(self._held)))
+            factors.append(_FACTORS.get(operation, 0))
         counters = self._counters.numbers(len(self._held))[held]
-        self._counters.levels.add(kinds, counters, factors, rows["time"], rows["bytes"])
+        self._counters.levels.add(
+            kinds,
+            counters,
+            np.array(factors, np.int64),
+            rows["time"],
+            rows["bytes"],
+        )
 
     def rows(self, until: int) -> np.ndarray:
         """The values before ``until`` (ns) that no earlier call returned, as rows of :data:`COUNTED`."""
