@@ -189,6 +189,10 @@ def test_an_unknown_table_is_an_error_that_lists_the_tables(tmp_path):
         trace.table("kernel")
 
 
+def test_every_table_is_an_attribute():
+    assert not [name for name in TABLES if not hasattr(cutrace.trace.Trace, name)]
+
+
 def test_a_capture_without_rows_is_an_empty_trace(tmp_path):
     with Writer(tmp_path / "a.bin"):
         pass

@@ -64,16 +64,22 @@ def lead(snapshots: np.ndarray) -> Lead | None:
     drift = 0.0
     level = median
     rest = away
-    if len(np.unique(boottime)) >= _FEWEST and away > _CLEARLY * max(
-        reading, _LEAST_READING
-    ):
+    differs = away > _CLEARLY * max(reading, _LEAST_READING)
+    if differs and len(np.unique(boottime)) >= _FEWEST:
         slope, base = np.polyfit(time, above, 1)
-        left = float(np.abs(above - (base + slope * time)).max())
+        line = base + slope * time
+        left = float(np.abs(above - line).max())
         if abs(slope) <= _STEEPEST and left <= (1 - _EXPLAINED) * away:
             drift = float(slope)
             level = float(base)
             rest = left
-    return Lead(first + round(level), at, drift, round(rest + reading), rest > STEP)
+    return Lead(
+        ns=first + round(level),
+        at=at,
+        drift=drift,
+        error=round(rest + reading),
+        stepped=rest > STEP,
+    )
 
 
 @dataclass(frozen=True)
@@ -96,17 +102,19 @@ class Alignment:
         signed = times.astype(np.int64)
         shift: np.ndarray | int = self.offset
         if self.drift:
-            shift = self.offset + np.rint(
-                (signed - self.at).astype(np.float64) * self.drift
-            ).astype(np.int64)
-        return np.where(known, (signed + shift).astype(np.uint64), times)
+            since = (signed - self.at).astype(np.float64)
+            drifted = np.rint(since * self.drift)
+            shift = self.offset + drifted.astype(np.int64)
+        moved = (signed + shift).astype(np.uint64)
+        return np.where(known, moved, times)
 
     def moved_rows(self, rows: np.ndarray) -> np.ndarray:
         """Rows of any table with their times on the other clock; the same array where nothing changes."""
-        names = [name for name in TIMES if name in (rows.dtype.names or ())]
-        return changed(
-            rows, {name: self.moved(rows[name]) for name in names} if self.moves else {}
-        )
+        if not self.moves:
+            return rows
+        fields = rows.dtype.names or ()
+        times = {name: self.moved(rows[name]) for name in TIMES if name in fields}
+        return changed(rows, times)
 
     @property
     def moves(self) -> bool:
@@ -115,20 +123,22 @@ class Alignment:
 
     def moment(self, time: int) -> int:
         """One time on the other clock."""
-        return time + self.offset + round((time - self.at) * self.drift)
+        drifted = round((time - self.at) * self.drift)
+        return time + self.offset + drifted
 
 
 def aligned(own: Lead, reference: Lead) -> Alignment:
     """The alignment of one machine's BOOTTIME with the reference's, by way of the wall clock."""
     apart = own.at + own.ns - reference.at - reference.ns
-    correction = round(-reference.drift * apart / (1 + reference.drift))
-    drift = (own.drift - reference.drift) / (1 + reference.drift)
+    rate = 1 + reference.drift
+    correction = round(-reference.drift * apart / rate)
+    drift = (own.drift - reference.drift) / rate
     return Alignment(
-        own.ns - reference.ns + correction,
-        drift,
-        own.at,
-        own.error + reference.error,
-        own.stepped,
+        offset=own.ns - reference.ns + correction,
+        drift=drift,
+        at=own.at,
+        error=own.error + reference.error,
+        stepped=own.stepped,
     )
 
 
@@ -143,13 +153,15 @@ def alignments(
     """
     leads = {boot: lead(rows) for boot, rows in snapshots.items()}
     reference = next(iter(leads))
-    aligned_boots = _toward(reference, leads, begins)
-    if any(aligned_boots[boot].moment(first) <= 0 for boot, first in begins.items()):
-        booted = {boot: known.ns for boot, known in leads.items() if known is not None}
-        if booted:
-            reference = min(booted, key=lambda boot: booted[boot])
-            aligned_boots = _toward(reference, leads, begins)
-    return reference, aligned_boots
+    by_boot = _toward(reference, leads, begins)
+    moments = [by_boot[boot].moment(first) for boot, first in begins.items()]
+    if min(moments, default=1) > 0:
+        return reference, by_boot
+    booted = {boot: known.ns for boot, known in leads.items() if known is not None}
+    if booted:
+        reference = min(booted, key=lambda boot: booted[boot])
+        by_boot = _toward(reference, leads, begins)
+    return reference, by_boot
 
 
 def _toward(
@@ -166,6 +178,8 @@ def _toward(
             if abs(alignment.offset) < _FARTHEST:
                 return alignment
         offset = begins.get(reference, 0) - begins.get(boot, 0)
-        return Alignment(offset if abs(offset) < _FARTHEST else 0, error=None)
+        if abs(offset) >= _FARTHEST:
+            offset = 0
+        return Alignment(offset, error=None)
 
     return {boot: one(boot) for boot in leads}

@@ -53,12 +53,13 @@ def column(field: Field) -> Any:
         kind = pa.int64()
     else:
         kind = pa.from_numpy_dtype(np.dtype(TYPES[field.type][1]))
-    metadata = {
-        key: text for key, text in (("unit", field.unit), ("doc", field.doc)) if text
-    }
-    return pa.field(
-        field.name, kind, nullable=field.type == "string", metadata=metadata
-    )
+    metadata = {}
+    if field.unit:
+        metadata["unit"] = field.unit
+    if field.doc:
+        metadata["doc"] = field.doc
+    can_be_null = field.type == "string"
+    return pa.field(field.name, kind, nullable=can_be_null, metadata=metadata)
 
 
 def array(
@@ -73,26 +74,33 @@ def array(
     values = np.ascontiguousarray(rows[field.name])
     if field.type == "string":
         ids, inverse = np.unique(values, return_inverse=True)
-        return dictionary(
-            [readable(strings[i]) for i in ids.tolist()], inverse, ids == 0
-        )
+        texts = [readable(strings[number]) for number in ids.tolist()]
+        return dictionary(texts, inverse, ids == 0)
     if field.type == "bytes16":
-        return pa.FixedSizeBinaryArray.from_buffers(
-            column.type, len(values), [None, pa.py_buffer(values.tobytes())]
-        )
-    return pa.array(values.view(np.int64) if pa.types.is_int64(column.type) else values)
+        buffers = [None, pa.py_buffer(values.tobytes())]
+        return pa.FixedSizeBinaryArray.from_buffers(column.type, len(values), buffers)
+    if pa.types.is_int64(column.type):
+        values = values.view(np.int64)
+    return pa.array(values)
 
 
 def dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> Any:
     """A dictionary array from indices into ``texts``, which may repeat a text. ``nothing`` marks the texts that are
     null."""
     pa = pyarrow()
-    codes: dict[str, int] = {}
-    code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
-    mask = nothing[indices] if nothing.any() else None
-    return pa.DictionaryArray.from_arrays(
-        pa.array(code[indices], mask=mask), pa.array(list(codes), pa.string())
-    )
+    known: dict[str, int] = {}
+    codes = [known.setdefault(text, len(known)) for text in texts]
+    coded = np.array(codes, np.int32)[indices]
+    mask = None
+    if nothing.any():
+        mask = nothing[indices]
+    values = pa.array(list(known), pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(coded, mask=mask), values)
+
+
+def _extra(name: str, kind: Any, doc: str, **metadata: str) -> Any:
+    """A column beside those of the fields, as a field of an Arrow schema."""
+    return pyarrow().field(name, kind, metadata={**metadata, "doc": doc})
 
 
 def schema(name: str) -> Any:
@@ -107,22 +115,11 @@ def schema(name: str) -> Any:
         if referred:
             fields += [each for each in schema(referred) if each.name not in NOT_SHOWN]
         if field.name == "end":
-            fields.append(
-                pa.field(
-                    "duration",
-                    pa.int64(),
-                    metadata={"unit": "ns", "doc": "end less start"},
-                )
-            )
+            fields.append(_extra("duration", pa.int64(), "end less start", unit="ns"))
     if name in NODE_FIELDS:
+        text = pa.dictionary(pa.int32(), pa.string())
         doc = "names of the NVTX ranges around the creation of the graph node"
-        fields.append(
-            pa.field(
-                "created_in",
-                pa.dictionary(pa.int32(), pa.string()),
-                metadata={"doc": doc},
-            )
-        )
+        fields.append(_extra("created_in", text, doc))
     if name == "nvtx_ranges":
         fields += _nccl_fields()
     return pa.schema(fields, {"cutrace.table": name})
@@ -135,22 +132,18 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
     rows = trace.table(name)
     columns = []
     layout = TABLES[name]
+    readable = demangle if name == "launches" else str
     for field in layout.fields:
         if layout.shows(field):
-            columns.append(
-                array(
-                    trace.strings,
-                    field,
-                    column(field),
-                    rows,
-                    demangle if name == "launches" else str,
-                )
-            )
+            described = column(field)
+            columns.append(array(trace.strings, field, described, rows, readable))
         referred = layout.referred(field)
         if referred:
-            columns += _columns_of(table(trace, referred), rows[field.name], indexed)
+            other = table(trace, referred)
+            columns += _columns_of(other, rows[field.name], indexed)
         if field.name == "end":
-            columns.append(pa.array((rows["end"] - rows["start"]).view(np.int64)))
+            durations = rows["end"] - rows["start"]
+            columns.append(pa.array(durations.view(np.int64)))
     if name in NODE_FIELDS:
         columns.append(_created_in(trace, name, rows))
     if name == "nvtx_ranges":
@@ -162,10 +155,12 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
 
 def _created_in(trace: Trace, name: str, rows: np.ndarray) -> Any:
     """The paths of the ranges in which the graph nodes of rows were created; null outside of graphs."""
-    if not trace.origins:
-        return dictionary([""], np.zeros(len(rows), np.uint32), np.ones(1, bool))
-    path = trace.origins.path_of[trace.origins.of_rows(name, rows)]
-    texts = [trace.origins.text(number) for number in range(len(trace.origins.paths))]
+    origins = trace.origins
+    if not origins:
+        nothing = np.ones(1, bool)
+        return dictionary([""], np.zeros(len(rows), np.uint32), nothing)
+    path = origins.path_of[origins.of_rows(name, rows)]
+    texts = list(map(origins.text, range(len(origins.paths))))
     return dictionary(texts, path, np.arange(len(texts)) == OUTSIDE)
 
 
@@ -173,26 +168,13 @@ def _nccl_fields() -> list[Any]:
     """The columns of what is known about calls of NCCL."""
     pa = pyarrow()
     text = pa.dictionary(pa.int32(), pa.string())
+    number = pa.int64()
     return [
-        pa.field(
-            "communicator",
-            pa.uint64(),
-            metadata={"doc": "communicator of a call of NCCL"},
-        ),
-        pa.field(
-            "rank",
-            pa.int64(),
-            metadata={"doc": "rank of the caller in the communicator"},
-        ),
-        pa.field(
-            "bytes",
-            pa.int64(),
-            metadata={"unit": "bytes", "doc": "message size of a call of NCCL"},
-        ),
-        pa.field("root", pa.int64(), metadata={"doc": "root of a collective"}),
-        pa.field(
-            "reduction", text, metadata={"doc": "reduction operation of a collective"}
-        ),
+        _extra("communicator", pa.uint64(), "communicator of a call of NCCL"),
+        _extra("rank", number, "rank of the caller in the communicator"),
+        _extra("bytes", number, "message size of a call of NCCL", unit="bytes"),
+        _extra("root", number, "root of a collective"),
+        _extra("reduction", text, "reduction operation of a collective"),
     ]
 
 
@@ -200,13 +182,13 @@ def _nccl_columns(trace: Trace, rows: np.ndarray) -> list[Any]:
     pa = pyarrow()
     numbers = trace.nccl.of_rows(rows)
     columns = []
-    for field, values in zip(
-        _nccl_fields(), zip(*trace.nccl.calls, strict=True), strict=True
-    ):
+    values_of_fields = zip(*trace.nccl.calls, strict=True)
+    for field, values in zip(_nccl_fields(), values_of_fields, strict=True):
         if pa.types.is_dictionary(field.type):
             columns.append(_texts(list(values), numbers))
         else:
-            columns.append(pa.array(values, field.type).take(pa.array(numbers)))
+            of_calls = pa.array(values, field.type)
+            columns.append(of_calls.take(pa.array(numbers)))
     return columns
 
 
@@ -218,27 +200,25 @@ def _texts(values: list[str | None], indices: np.ndarray) -> Any:
 
 def payloads(trace: Trace, name: str) -> Any:
     """The result of :meth:`cutrace.Trace.payloads`."""
-    if "arguments" not in {
-        field.name for field in TABLES[name].fields
-    } or not name.startswith("nvtx_"):
+    if "arguments" not in TABLES[name].offsets or not name.startswith("nvtx_"):
         raise CutraceError(f"{name} has no payloads: give nvtx_ranges or nvtx_marks")
     pa = pyarrow()
     texts = trace.table(name)["arguments"]
     chosen = texts != 0
     found = table(trace, name).filter(pa.array(chosen))
     replaced = {"arguments", *NcclCall._fields}
-    found = found.drop_columns(
-        [column for column in found.column_names if column in replaced]
-    )
+    found = found.drop_columns(replaced.intersection(found.column_names))
     ids, row_text = np.unique(texts[chosen], return_inverse=True)
-    payload_of = [
-        _flat(payload_fields(trace.strings[number])) for number in ids.tolist()
-    ]
-    for field in dict.fromkeys(field for payload in payload_of for field in payload):
+    payload_of = []
+    fields: dict[str, None] = {}
+    for number in ids.tolist():
+        payload = _flat(payload_fields(trace.strings[number]))
+        payload_of.append(payload)
+        fields |= dict.fromkeys(payload)
+    for field in fields:
+        column_name = _unused(_text(field), found.column_names)
         values = [payload.get(field) for payload in payload_of]
-        found = found.append_column(
-            _unused(_text(field), found.column_names), _payload_column(values, row_text)
-        )
+        found = found.append_column(column_name, _payload_column(values, row_text))
     return found
 
 
@@ -248,7 +228,9 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     for name, value in fields.items():
         inner = _flat(value) if isinstance(value, dict) else {"": value}
         for suffix, member in inner.items():
-            whole = f"{name}.{suffix}" if suffix else name
+            whole = name
+            if suffix:
+                whole += f".{suffix}"
             while whole in flat:
                 whole += "'"  # a field outside of the object has this name
             flat[whole] = member
@@ -272,11 +254,11 @@ def _payload_column(values: list[Any], indices: np.ndarray) -> Any:
     if any(isinstance(value, float) for value in values):
         values = list(map(_finite_or_float, values))
     kind = _number_type([value for value in values if value is not None])
+    if kind is None:
+        return _texts(list(map(_payload_text, values)), indices)
     if kind == pa.float64():
         values = list(map(_float, values))
-    if kind is not None:
-        return pa.array(values, kind).take(pa.array(indices))
-    return _texts([_payload_text(value) for value in values], indices)
+    return pa.array(values, kind).take(pa.array(indices))
 
 
 def _finite_or_float(value: Any) -> Any:
@@ -326,13 +308,15 @@ def _columns_of(other: Any, ids: np.ndarray, indexed: bool) -> list[Any]:
     """The columns of the rows of another table with these ids."""
     pa = pyarrow()
     shown = other.drop_columns(NOT_SHOWN.intersection(other.schema.names))
-    if indexed:
-        indices = pa.array(ids.astype(np.int32))
-        return [
-            pa.DictionaryArray.from_arrays(indices, _values(column))
-            for column in shown.columns
-        ]
-    return [column.combine_chunks() for column in shown.take(pa.array(ids)).columns]
+    if not indexed:
+        taken = shown.take(pa.array(ids))
+        return [column.combine_chunks() for column in taken.columns]
+    indices = pa.array(ids.astype(np.int32))
+    columns = []
+    for column in shown.columns:
+        values = _values(column)
+        columns.append(pa.DictionaryArray.from_arrays(indices, values))
+    return columns
 
 
 def _values(column: Any) -> Any:
@@ -361,11 +345,13 @@ def processes(trace: Trace) -> Any:
     types = {
         "process": pa.uint16(),
         "pid": pa.int64(),
+        "name": pa.string(),
+        "host": pa.string(),
+        "boot_id": pa.string(),
         "command": pa.list_(pa.string()),
+        "description": pa.string(),
     }
-    names = ("process", "pid", "name", "host", "boot_id", "command", "description")
-    schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    return pa.Table.from_pylist(rows, schema)
+    return pa.Table.from_pylist(rows, pa.schema(types))
 
 
 def _text(text: str) -> str:

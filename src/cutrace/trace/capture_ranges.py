@@ -22,16 +22,21 @@ def sentences(processes: Sequence[Process], end: int) -> Iterator[str]:
         if process.capture_range:
             of_ranges.setdefault(process.capture_range, []).append(process)
     for name, those in of_ranges.items():
-        windows = [window for process in those for window in process.windows]
+        windows = 0
+        recorded = 0
+        total = 0
+        for process in those:
+            windows += len(process.windows)
+            recorded += len(process.windows) > 0
+            for window in process.windows:
+                total += max((window.end or end) - window.start, 0)
         if not windows:
             yield f"the capture range {name!r} never opened: nothing was recorded"
             continue
-        total = sum(max((window.end or end) - window.start, 0) for window in windows)
-        where = ""
+        what = count_of(windows, "window")
         if len(processes) != 1:
-            recorded = [process for process in those if process.windows]
-            where = f" of {count_of(len(recorded), 'process')}"
-        what = f"{count_of(len(windows), 'window')}{where}, {format_duration(total)} in all"
+            what += f" of {count_of(recorded, 'process')}"
+        what += f", {format_duration(total)} in all"
         yield f"only the capture range {name!r} was recorded ({what}): nothing is known about the time outside"
 
 
@@ -44,14 +49,16 @@ def unrecorded(processes: Iterable[Process]) -> list[Interval]:
             return []
         for window in process.windows:
             # An open window lasts until its process was killed, and the process has no later one.
-            end = max(window.read, window.end) if window.end else _UNKNOWN
+            end = _UNKNOWN
+            if window.end:
+                end = max(window.read, window.end)
             recorded.append((window.start, end))
+    if not recorded:
+        return []
+    recorded.sort()
     gaps = []
-    last = _UNKNOWN
-    for number, (start, end) in enumerate(sorted(recorded)):
-        if number == 0:
-            last = end
-            continue
+    last = recorded[0][1]
+    for start, end in recorded:
         if last < start:
             gaps.append((last, start))
         last = max(last, end)
@@ -60,7 +67,11 @@ def unrecorded(processes: Iterable[Process]) -> list[Interval]:
 
 def time_within(intervals: Iterable[Interval], start: int, end: int) -> int:
     """The time (ns) of intervals between ``start`` and ``end``."""
-    return sum(max(min(last, end) - max(first, start), 0) for first, last in intervals)
+    total = 0
+    for first, last in intervals:
+        inside = min(last, end) - max(first, start)
+        total += max(inside, 0)
+    return total
 
 
 # Later than all times.

@@ -109,7 +109,7 @@ class KernelCodes:
         found: defaultdict[str, _Found] = defaultdict(_Found)
         for process, launch in self._launches():
             row = self._trace.launches[launch]
-            mangled = self._trace.strings[int(row["name"])]
+            mangled = self._trace.strings[row["name"]]
             found[name_of(mangled)].add(
                 int(row["code"]), self.candidates(process, mangled)
             )

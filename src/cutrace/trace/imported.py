@@ -50,19 +50,22 @@ class Imported:
     @property
     def lost(self) -> int:
         """The number of events that could not be used."""
-        return sum(
-            tally.count for account in self.accounts for tally in account.lost.values()
-        )
+        lost = 0
+        for account in self.accounts:
+            lost += sum(tally.count for tally in account.lost.values())
+        return lost
 
     def leftovers(self) -> Iterator[str]:
         """One sentence for each kind of events that was left out."""
         for account in self.accounts:
             for why, tally in account.left.items():
+                sentence = f"{tally.count:,} {account.what}"
                 if tally.duration_ns:
-                    duration = f" ({format_duration(tally.duration_ns)})"
-                else:
-                    duration = ""
-                yield f"{tally.count:,} {account.what}{duration} left out{f': {why}' if why else ''}"
+                    sentence += f" ({format_duration(tally.duration_ns)})"
+                sentence += " left out"
+                if why:
+                    sentence += f": {why}"
+                yield sentence
 
 
 def imported(process: int, info: dict[str, Any]) -> Imported | None:
@@ -75,10 +78,10 @@ def imported(process: int, info: dict[str, Any]) -> Imported | None:
         if isinstance(tallies, dict):
             accounts.append(_account(what, tallies))
     return Imported(
-        str(entry.get("format", "")),
-        str(entry.get("source", "")),
-        process,
-        tuple(accounts),
+        format=str(entry.get("format", "")),
+        source=str(entry.get("source", "")),
+        process=process,
+        accounts=tuple(accounts),
     )
 
 
@@ -89,10 +92,12 @@ def _entries(value: object) -> list[tuple[str, Any]]:
 
 
 def _account(what: str, entry: dict[str, Any]) -> Account:
-    left = {why: _tally(tally) for why, tally in _entries(entry.get("left"))}
-    lost = {why: _tally(tally) for why, tally in _entries(entry.get("lost"))}
     return Account(
-        what, _tally(entry.get("seen")), _tally(entry.get("kept")), left, lost
+        what,
+        seen=_tally(entry.get("seen")),
+        kept=_tally(entry.get("kept")),
+        left={why: _tally(tally) for why, tally in _entries(entry.get("left"))},
+        lost={why: _tally(tally) for why, tally in _entries(entry.get("lost"))},
     )
 
 

@@ -62,9 +62,15 @@ class NewestCalls:
             how = np.full(len(thread), OWN, np.uint8)
         else:
             owner, how = self._ranges.owners(thread, calls["start"])
-        ids = calls["correlation"]
-        functions = calls["function"]
-        self.kept.add(ids, calls["start"], thread, calls["end"], functions, owner, how)
+        self.kept.add(
+            calls["correlation"],
+            calls["start"],
+            thread,
+            calls["end"],
+            calls["function"],
+            owner,
+            how,
+        )
         return owner, how
 
     def find(self, correlations: np.ndarray) -> LaunchCalls:
@@ -171,10 +177,11 @@ class Launches:
 
     def ids(self, rows_of: Iterable[tuple[Any, np.ndarray]]) -> ProcessIds:
         """The ids of the known calls of some work, or of some calls: pairs of a process and rows."""
-        return ProcessIds(
-            (process, distinct(rows["correlation"][rows["correlation"] != 0]))
-            for process, rows in rows_of
-        )
+        pairs = []
+        for process, rows in rows_of:
+            ids = rows["correlation"]
+            pairs.append((process, distinct(ids[ids != 0])))
+        return ProcessIds(pairs)
 
     def divided(
         self, inside: Callable[[OwnedCalls], np.ndarray], by: RangesBy | None
@@ -191,9 +198,8 @@ class Launches:
         ids_away = self.ids(away)
         both = ids_here.keys[_among(ids_away.keys, ids_here.keys)]
         if len(both):
-            ids_here.keys = np.setdiff1d(
-                ids_here.keys, _outermost_is_away(self._owned(by), inside, both)
-            )
+            started_away = _outermost_is_away(self._owned(by), inside, both)
+            ids_here.keys = np.setdiff1d(ids_here.keys, started_away)
         return ids_here, ids_away
 
     def _owned(self, by: RangesBy | None) -> Iterator[OwnedCalls]:
@@ -203,11 +209,13 @@ class Launches:
         for process, infos in enumerate(infos_of):
             ranges = None
             if by:
-                of_ranges = [i for t in RANGE_TABLES for i in infos.get(t, ())]
+                of_ranges: list[BlockInfo] = []
+                for table in RANGE_TABLES:
+                    of_ranges += infos.get(table, ())
                 ranges = BlockRanges(trace.block, of_ranges, by)
             calls = infos.get("api_calls", ())
             for info in sorted(calls, key=lambda info: info.first_time):
-                rows = trace.block(info)[0]
+                rows, _ = trace.block(info)
                 if ranges:
                     owner, how = ranges.owners_of(rows)
                 else:
@@ -224,12 +232,14 @@ def _outermost_is_away(
     """Those of some keys whose outermost call is not inside."""
     first: dict[int, tuple[int, bool]] = {}
     for calls in owned:
-        mine = _keys(calls.process, calls.rows["correlation"])
-        at = np.isin(mine, keys)
-        times = calls.rows["start"][at].tolist()
-        places = zip(times, inside(calls)[at].tolist(), strict=True)
-        for key, place in zip(mine[at].tolist(), places, strict=True):
-            first[key] = min(first.get(key, place), place)
+        all_keys = _keys(calls.process, calls.rows["correlation"])
+        wanted = np.isin(all_keys, keys)
+        times = calls.rows["start"][wanted].tolist()
+        places = inside(calls)[wanted].tolist()
+        wanted_keys = all_keys[wanted].tolist()
+        for key, time, here in zip(wanted_keys, times, places, strict=True):
+            call = (time, here)
+            first[key] = min(first.get(key, call), call)
     away = [key for key, (_, here) in first.items() if not here]
     return np.array(away, np.uint64)
 
@@ -248,10 +258,11 @@ class OutermostLaunches:
         if not len(self._ids) or not len(rows):
             return np.full(len(rows), -1, np.int64)
         keys = _keys(rows["process"], rows["correlation"])
-        place = np.minimum(np.searchsorted(self._ids, keys), len(self._ids) - 1)
-        known = (self._ids[place] == keys) & (rows["correlation"] != 0)
-        call: np.ndarray = np.where(known, self._at[place], -1)
-        return call
+        place = np.searchsorted(self._ids, keys)
+        place = np.minimum(place, len(self._ids) - 1)
+        known = self._ids[place] == keys
+        known &= rows["correlation"] != 0
+        return np.where(known, self._at[place], -1)
 
 
 def _outermost(trace: Trace) -> np.ndarray:
@@ -291,9 +302,9 @@ class LaunchTimes:
             for number, at in zip(numbers, by_value(threads, numbers), strict=True):
                 of_threads.setdefault(number, []).append(starts[at])
         #: By thread, the times of its launches, ascending; those of unknown threads under None.
-        self._of: dict[int | None, np.ndarray] = {
-            thread: _sorted(times, np.int64) for thread, times in of_threads.items()
-        }
+        self._of: dict[int | None, np.ndarray] = {}
+        for thread, times in of_threads.items():
+            self._of[thread] = _sorted(times, np.int64)
         if of_any:
             self._of[None] = _sorted(of_any, np.int64)
 
@@ -311,7 +322,8 @@ class LaunchTimes:
             else:
                 mine = (threads == thread) | (threads == 0)
             first = np.searchsorted(times, starts[mine], "left")
-            mask[mine] |= first < np.searchsorted(times, ends[mine], "left")
+            behind = np.searchsorted(times, ends[mine], "left")
+            mask[mine] |= first < behind
         return mask
 
 
@@ -334,7 +346,9 @@ def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _sorted(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
-    whole = np.concatenate(parts) if parts else np.zeros(0, dtype)
+    if not parts:
+        return np.zeros(0, dtype)
+    whole = np.concatenate(parts)
     if not (whole[1:] >= whole[:-1]).all():
         whole.sort()
     return whole

@@ -29,7 +29,13 @@ NO_RANGE = "(no range)"
 
 #: An API call, and the nodes that were created in it, as a span of indices.
 _CREATING = np.dtype(
-    [(name, np.int64) for name in ("start", "end", "function", "first", "last")]
+    [
+        ("start", np.int64),
+        ("end", np.int64),
+        ("function", np.int64),
+        ("first", np.int64),
+        ("last", np.int64),
+    ]
 )
 
 
@@ -55,26 +61,23 @@ class Origins:
         rows = trace.graph_nodes
         rows = rows[np.lexsort((rows["graph_node"], rows["process"]))]
         # A damaged file may repeat a node.
-        again = (rows["process"][1:] == rows["process"][:-1]) & (
-            rows["graph_node"][1:] == rows["graph_node"][:-1]
-        )
-        self._rows = rows[~np.append(False, again)]
-        self.created = np.append(
-            [0, 0], np.minimum(self._rows["created"], LATEST).astype(np.int64)
-        )
-        self._edges = np.searchsorted(
-            self._rows["process"], np.arange(len(trace.processes) + 1)
-        )
-        texts, numbers = np.unique(self._rows["ranges"], return_inverse=True)
+        again = rows["process"][1:] == rows["process"][:-1]
+        again &= rows["graph_node"][1:] == rows["graph_node"][:-1]
+        rows = rows[~np.append(False, again)]
+        self._rows = rows
+        created = np.minimum(rows["created"], LATEST).astype(np.int64)
+        self.created = np.append([0, 0], created)
+        processes = np.arange(len(trace.processes) + 1)
+        self._edges = np.searchsorted(rows["process"], processes)
+        texts, numbers = np.unique(rows["ranges"], return_inverse=True)
         known: dict[tuple[str, ...], int] = {}
-        of_text = [
-            known.setdefault(_names(trace.strings[text]), len(known) + 2)
-            for text in texts.tolist()
-        ]
+        path_of_text = np.zeros(len(texts), np.uint32)
+        for at, text in enumerate(texts.tolist()):
+            path = _names(trace.strings[text])
+            path_of_text[at] = known.setdefault(path, len(known) + 2)
         self.paths: tuple[tuple[str, ...], ...] = ((), (), *known)
-        self.path_of = np.append(
-            [OUTSIDE, UNRECORDED], np.array(of_text, np.int64)[numbers]
-        ).astype(np.uint32)
+        outside = np.array([OUTSIDE, UNRECORDED], np.uint32)
+        self.path_of = np.append(outside, path_of_text[numbers])
         self._of_launches: dict[int, np.ndarray] = {}
 
     def nodes(self, process: int, ids: np.ndarray) -> np.ndarray:
@@ -82,15 +85,16 @@ class Origins:
         begin, end = self._edges[process : process + 2].tolist()
         known = np.append(self._rows["graph_node"][begin:end], np.uint64(0))
         at = np.searchsorted(known[:-1], ids)
-        numbers = np.where(known[at] == ids, at + begin + 2, UNRECORDED)
-        return np.where(ids == 0, OUTSIDE, numbers).astype(np.uint32)
+        is_known = known[at] == ids
+        numbers = np.where(is_known, at + begin + 2, UNRECORDED)
+        numbers[ids == 0] = OUTSIDE
+        return numbers.astype(np.uint32)
 
     def of_launches(self, process: int) -> np.ndarray:
         """The number of the node of each launch configuration of the trace, as a kernel of this process."""
         if process not in self._of_launches:
-            self._of_launches[process] = self.nodes(
-                process, self._trace.launches["graph_node"]
-            )
+            ids = self._trace.launches["graph_node"]
+            self._of_launches[process] = self.nodes(process, ids)
         return self._of_launches[process]
 
     def of(self, process: int, table: str, rows: Any) -> np.ndarray:
@@ -115,10 +119,10 @@ class Origins:
     def text(self, path: int) -> str:
         """The names of a path with slashes between, or a text in brackets if there are none; "" for
         :data:`OUTSIDE`."""
-        if path <= UNRECORDED:
-            if path == UNRECORDED:
-                return NOT_RECORDED
+        if path == OUTSIDE:
             return ""
+        if path == UNRECORDED:
+            return NOT_RECORDED
         return "/".join(self.paths[path]) or NO_RANGE
 
     @cached_property
@@ -126,36 +130,40 @@ class Origins:
         """The beginnings of paths: their number by path and depth, 0 beyond the end of the path; and by number the name
         of their last range."""
         known: dict[tuple[str, ...], int] = {}
-        numbers = np.zeros((len(self.paths), max(map(len, self.paths))), np.uint32)
+        deepest = max(map(len, self.paths))
+        numbers = np.zeros((len(self.paths), deepest), np.uint32)
+        last_names = [""]
         for path, names in enumerate(self.paths):
-            for depth in range(len(names)):
-                numbers[path, depth] = known.setdefault(
-                    names[: depth + 1], len(known) + 1
-                )
-        return numbers, ["", *(names[-1] for names in known)]
+            for depth, name in enumerate(names):
+                beginning = names[: depth + 1]
+                if beginning not in known:
+                    known[beginning] = len(last_names)
+                    last_names.append(name)
+                numbers[path, depth] = known[beginning]
+        return numbers, last_names
 
     @cached_property
     def creations(self) -> tuple[np.ndarray, list[Creation]]:
         """The number of the creation of each node, and the distinct creations by number. Reads the API calls of the
         time in which nodes were created."""
-        functions = np.concatenate(
-            [[0, 0], *(self._functions(p) for p in range(len(self._edges) - 1))]
-        )
-        columns = np.stack(
-            [self.path_of, np.append([0, 0], self._rows["thread"]), functions], axis=1
-        )
-        distinct, numbers = np.unique(columns, axis=0, return_inverse=True)
+        processes = range(len(self._edges) - 1)
+        functions = [np.zeros(2, np.int64)]
+        functions.extend(map(self._functions, processes))
+        threads = np.append([0, 0], self._rows["thread"])
+        columns = [self.path_of, threads, np.concatenate(functions)]
+        rows = np.stack(columns, axis=1)
+        distinct, numbers = np.unique(rows, axis=0, return_inverse=True)
         names = self._trace.strings.take(self._trace.functions["name"])
-        creations = [
-            Creation(path, thread, str(names[function]))
-            for path, thread, function in distinct.tolist()
-        ]
+        creations = []
+        for path, thread, function in distinct.tolist():
+            creations.append(Creation(path, thread, str(names[function])))
         return numbers.reshape(-1).astype(np.uint32), creations
 
     def _functions(self, process: int) -> np.ndarray:
         """The API function (an id) that created each node of a process, 0 if unknown. Of nested calls it is the
         outermost."""
-        rows = self._rows[self._edges[process] : self._edges[process + 1]]
+        start, end = self._edges[process : process + 2].tolist()
+        rows = self._rows[start:end]
         functions = np.zeros(len(rows), np.int64)
         if not len(rows):
             return functions
@@ -165,34 +173,33 @@ class Origins:
         # An outer call begins before those in it, or ends after them. It is assigned last, so that it stays.
         calls = calls[np.lexsort((calls["end"], -calls["start"]))]
         created = order[spanned(calls["first"], calls["last"])]
-        functions[created] = np.repeat(
-            calls["function"], calls["last"] - calls["first"]
-        )
+        counts = calls["last"] - calls["first"]
+        functions[created] = np.repeat(calls["function"], counts)
         return functions
 
     def _creating_calls(self, process: int, nodes: np.ndarray) -> np.ndarray:
         """The API calls in which nodes were created (:data:`_CREATING`). ``nodes`` are sorted by thread and time."""
         created = nodes["created"]
+        start = int(created.min())
+        end = int(created.max()) + 1
         threads, begins = np.unique(nodes["thread"], return_index=True)
         ends = np.append(begins[1:], len(nodes))
         found = [np.zeros(0, _CREATING)]
-        for info in self._trace.block_infos(
-            "api_calls", int(created.min()), int(created.max()) + 1
-        ):
+        for info in self._trace.block_infos("api_calls", start, end):
             if info.process != process:
                 continue
-            calls = self._trace.block(info)[0]
+            calls, _ = self._trace.block(info)
             for thread, begin, end in zip(threads, begins, ends, strict=True):
                 mine = calls[calls["thread"] == thread]
                 times = created[begin:end]
                 creating = np.zeros(len(mine), _CREATING)
                 for field in ("start", "end", "function"):
                     creating[field] = mine[field]
-                creating["first"] = begin + np.searchsorted(
-                    times, mine["start"], "left"
-                )
-                creating["last"] = begin + np.searchsorted(times, mine["end"], "right")
-                found.append(creating[creating["first"] < creating["last"]])
+                first = np.searchsorted(times, mine["start"], "left")
+                last = np.searchsorted(times, mine["end"], "right")
+                creating["first"] = begin + first
+                creating["last"] = begin + last
+                found.append(creating[first < last])
         return np.concatenate(found)
 
 

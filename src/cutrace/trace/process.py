@@ -66,15 +66,13 @@ class Process:
     @property
     def rank(self) -> int | None:
         """Its rank in its job, None if the file does not say."""
-        numbers = (
-            int(text)
-            for text in self._variables(RANK_VARIABLES)
-            if text.isascii() and text.isdigit()
-        )
-        rank: int | None = (
-            self.info["rank"] if "rank" in self.info else next(numbers, None)
-        )
-        return rank
+        if "rank" in self.info:
+            rank: int = self.info["rank"]
+            return rank
+        for value in self._variables(RANK_VARIABLES):
+            if value.isascii() and value.isdigit():
+                return int(value)
+        return None
 
     @property
     def job(self) -> str:
@@ -82,9 +80,11 @@ class Process:
         return next(filter(None, self._variables(JOB_VARIABLES)), "")
 
     def _variables(self, names: tuple[str, ...]) -> Iterator[str]:
-        values = self.info.get("environment", {})
-        found = (values.get(name) for name in names)
-        return (value for value in found if isinstance(value, str))
+        environment = self.info.get("environment", {})
+        for name in names:
+            value = environment.get(name)
+            if isinstance(value, str):
+                yield value
 
     @property
     def complete(self) -> bool:
@@ -94,8 +94,9 @@ class Process:
     @property
     def capture_range(self) -> str:
         """What opened its windows: ``profiler`` or ``nvtx:NAME``. "" when all of the process was recorded."""
-        given = self.info.get("options", {}).get("capture_range", "")
-        asked = given if isinstance(given, str) and given != "none" else ""
+        asked = self.info.get("options", {}).get("capture_range", "")
+        if not isinstance(asked, str) or asked == "none":
+            asked = ""
         return str(self.info.get("capture_range", asked))
 
     @property
@@ -130,14 +131,13 @@ def describe(
     """A process from its description in the file, as the reader gives it: any key may be missing. ``clock`` is the boot
     that the times of the trace count from."""
     words = tuple(info.get("command", ()))
-    name = PurePath(words[0] if words else info.get("executable", "")).name
-    if name.startswith("python") and len(words) > 1:
+    program = words[0] if words else info.get("executable", "")
+    name = PurePath(program).name
+    if name.startswith("python") and "-c" not in words:
         # The script or module names the process; options of python do not.
-        script = next((w for w in words[1:] if not w.startswith("-")), "")
-        if script and "-c" not in words:
-            name = f"{name} {PurePath(script).name}"
-        else:
-            name = name
+        arguments = [word for word in words[1:] if not word.startswith("-")]
+        if arguments and arguments[0]:
+            name = f"{name} {PurePath(arguments[0]).name}"
     return Process(
         index=index,
         pid=pid,

@@ -20,11 +20,12 @@ TIMES = ("start", "end", "time", "created", "boottime")
 def joined(table: TableLayout, parts: list[np.ndarray]) -> np.ndarray:
     """The rows of many blocks as one array. A single array is not copied."""
     parts = [rows for rows in parts if len(rows)]
-    if len(parts) < 2:
-        if parts:
-            return parts[0]
+    if not parts:
         return np.empty(0, table.dtype)
-    return np.concatenate([_plain(rows) for rows in parts]).view(table.dtype)
+    if len(parts) == 1:
+        return parts[0]
+    whole = np.concatenate(list(map(_plain, parts)))
+    return whole.view(table.dtype)
 
 
 def copied(rows: np.ndarray) -> np.ndarray:
@@ -45,9 +46,11 @@ def changed(rows: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
 def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """A copy of the rows that a mask, or an array of indices, selects."""
     plain = _plain(rows)
-    kept: np.ndarray = (
-        plain[mask] if mask.dtype == bool else plain.take(mask)
-    )  # faster than indexing
+    kept: np.ndarray
+    if mask.dtype == bool:
+        kept = plain[mask]
+    else:
+        kept = plain.take(mask)  # faster than indexing
     return kept.view(rows.dtype)
 
 
@@ -76,9 +79,9 @@ def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
     """A mask of the rows of a table that begin and never end."""
     if name not in OPEN_TABLES:
         return np.zeros(len(rows), bool)
-    begun: np.ndarray = (
-        (rows["end"] == 0) & (rows["start"] > 0) & (rows["start"] <= LATEST)
-    )
+    start = rows["start"]
+    begun: np.ndarray = (start > 0) & (start <= LATEST)
+    begun &= rows["end"] == 0
     return begun
 
 
@@ -89,7 +92,8 @@ def with_open(name: str, known: np.ndarray, unknown: np.ndarray) -> np.ndarray:
     if not len(still_open):
         return known
     lasting = changed(still_open, {"end": LATEST})
-    return np.concatenate([_plain(known), _plain(lasting)]).view(known.dtype)
+    whole = np.concatenate([_plain(known), _plain(lasting)])
+    return whole.view(known.dtype)
 
 
 def apart(
@@ -121,9 +125,11 @@ def distinct(values: np.ndarray) -> np.ndarray:
 def spanned(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """The indices from ``first`` up to, but not including, ``last`` of each span, one span after another."""
     sizes = last - first
+    places = np.cumsum(sizes) - sizes
     # How far each span is from its place in the result.
-    shifts = first - np.append(0, np.cumsum(sizes)[:-1])
-    indices: np.ndarray = np.arange(int(sizes.sum())) + np.repeat(shifts, sizes)
+    shifts = first - places
+    indices = np.arange(int(sizes.sum()))
+    indices += np.repeat(shifts, sizes)
     return indices
 
 
@@ -139,10 +145,7 @@ def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
         values = values.astype(np.uint16)  # NumPy sorts 16-bit integers much faster
     order = np.argsort(values, kind="stable")
     ordered = values.take(order)
-    begins, ends = (
-        np.searchsorted(ordered, np.asarray(wanted), side) for side in ("left", "right")
-    )
-    return [
-        order[begin:end]
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
-    ]
+    numbers = np.asarray(wanted)
+    begins = np.searchsorted(ordered, numbers, "left").tolist()
+    ends = np.searchsorted(ordered, numbers, "right").tolist()
+    return [order[begin:end] for begin, end in zip(begins, ends, strict=True)]

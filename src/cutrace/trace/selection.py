@@ -34,9 +34,22 @@ from .trace import Trace
 
 #: Facts about processes and their devices: every selection includes these rows.
 FACTS = frozenset(
-    ("devices", "contexts", "streams", "threads", "resource_names", "nvtx_categories", "modules", "device_functions",
-     "graph_nodes", "clocks", "losses", "instruction_metrics", "kernel_codes")
-)  # fmt: skip
+    (
+        "devices",
+        "contexts",
+        "streams",
+        "threads",
+        "resource_names",
+        "nvtx_categories",
+        "modules",
+        "device_functions",
+        "graph_nodes",
+        "clocks",
+        "losses",
+        "instruction_metrics",
+        "kernel_codes",
+    )
+)
 #: Tables whose rows are written only when other rows refer to them.
 INTERNED = frozenset(REFERRED.values())
 #: Tables without times: a row is selected with the call or the work of its correlation id.
@@ -108,7 +121,8 @@ class Selection:
 
 def refuse_empty(trace: Trace) -> NoReturn:
     """Raise the error for a selection without rows. Tables of facts and the marks around tests are not counted."""
-    span = f"{format_duration(trace.end - trace.start)}, from {trace.start} to {trace.end} ns"
+    duration = format_duration(trace.end - trace.start)
+    span = f"{duration}, from {trace.start} to {trace.end} ns"
     raise CutraceError(
         f"nothing is selected: no row meets all conditions, and the trace spans {span}. Change them."
     )
@@ -146,15 +160,12 @@ class SelectedRows:
     def blocks(self) -> list[BlockInfo]:
         """The blocks that can have selected rows, in the order of the file."""
         tables = self._selection.tables
-        wanted = [
-            t
-            for t in TABLES
-            if t in FACTS or (t not in INTERNED and (tables is None or t in tables))
-        ]
-        return sorted(
-            (info for table in wanted for info in self._infos(table)),
-            key=lambda info: info.offset,
-        )
+        blocks: list[BlockInfo] = []
+        for table in TABLES:
+            selected = tables is None or table in tables
+            if table in FACTS or (selected and table not in INTERNED):
+                blocks += self._infos(table)
+        return sorted(blocks, key=lambda info: info.offset)
 
     def block(self, info: BlockInfo) -> np.ndarray:
         """The selected rows of one of :attr:`blocks`, those with unknown times last. The array is a read-only view of
@@ -179,11 +190,11 @@ class SelectedRows:
         start = s.start
         end = s.end
         if table in FACTS or table in _FOLLOWING:
-            start = end = None
+            start = None
+            end = None
         elif table in OPEN_TABLES:
-            start = (
-                None  # a row that never ended reaches beyond the last time of its block
-            )
+            # A row that never ended reaches beyond the last time of its block.
+            start = None
         infos = self._trace.block_infos(table, start, end)
         if s.processes is None:
             return infos
@@ -200,10 +211,8 @@ class SelectedRows:
     def _first(self) -> list[int]:
         """For each process, the index of the first one with the same identity."""
         known: dict[object, int] = {}
-        return [
-            known.setdefault(process.identity, process.index)
-            for process in self._trace.processes
-        ]
+        processes = self._trace.processes
+        return [known.setdefault(p.identity, p.index) for p in processes]
 
     def _selected(
         self, table: str, process: int, rows: np.ndarray, timed: bool
@@ -272,9 +281,9 @@ class SelectedRows:
             own[:] = False  # without a known call, work is in no range
         if "correlation" not in TABLES[table].offsets:
             return own
-        inside, outside = (
-            calls.has(process, rows["correlation"]) for calls in self._calls
-        )
+        calls_inside, calls_outside = self._calls
+        inside = calls_inside.has(process, rows["correlation"])
+        outside = calls_outside.has(process, rows["correlation"])
         mask: np.ndarray = inside | (own & ~outside)
         if self._selection.created is not None:
             if table == "api_calls":
@@ -300,10 +309,8 @@ class SelectedRows:
             for table in NODE_FIELDS:
                 for info in self._infos(table):
                     for rows in self._trace.block(info):
-                        yield (
-                            info.process,
-                            rows[self._created(table, info.process, rows)],
-                        )
+                        created = self._created(table, info.process, rows)
+                        yield info.process, rows[created]
 
         return Launches(self._trace).ids(parts())
 
@@ -313,31 +320,26 @@ class SelectedRows:
         wanted = self._selection.tables
         nodes: defaultdict[int, list[np.ndarray]] = defaultdict(list)
         for table, field_name in NODE_FIELDS.items():
-            if wanted is None or table in wanted:
-                for process, rows in self._rows((table,)):
-                    if field_name == "launch":
-                        ids = self._trace.launches["graph_node"]
-                    else:
-                        ids = None
-                    nodes[process].append(
-                        np.unique(
-                            rows[field_name] if ids is None else ids[rows[field_name]]
-                        )
-                    )
+            if wanted is not None and table not in wanted:
+                continue
+            for process, rows in self._rows((table,)):
+                ids = rows[field_name]
+                if field_name == "launch":
+                    ids = self._trace.launches["graph_node"][ids]
+                nodes[process].append(np.unique(ids))
         found: defaultdict[int, np.ndarray] = defaultdict(
             lambda: np.zeros(0, np.uint64)
         )
-        return found | {
-            process: np.concatenate(parts) for process, parts in nodes.items()
-        }
+        for process, parts in nodes.items():
+            found[process] = np.concatenate(parts)
+        return found
 
     @cached_property
     def _stretches(self) -> _Stretches:
         # An empty range contains nothing, but touches what is around it.
         stretches = self._selection.stretches or ()
-        return _Stretches(
-            tuple(replace(s, end=max(s.end, s.start + 1)) for s in stretches)
-        )
+        lasting = [replace(s, end=max(s.end, s.start + 1)) for s in stretches]
+        return _Stretches(tuple(lasting))
 
     @cached_property
     def _calls(self) -> tuple[ProcessIds, ProcessIds]:
@@ -375,16 +377,16 @@ class SelectedRows:
         mask: np.ndarray = np.ones(len(rows), bool)
         if s.kernels is not None and table == "pc_samples":
             mask &= np.isin(rows["function"], self._trace.launches["name"][s.kernels])
+        elif s.kernels is not None and "launch" in fields:
+            mask &= s.kernels[rows["launch"]]
         elif s.kernels is not None:
-            mask &= s.kernels[rows["launch"]] if "launch" in fields else False
+            mask[:] = False
         if s.devices is not None:
             mask &= self._on_device(table, process, rows)
-        if s.streams is not None:
-            mask &= (
-                self._streams.has(process, rows["stream"])
-                if "stream" in fields
-                else False
-            )
+        if s.streams is not None and "stream" in fields:
+            mask &= self._streams.has(process, rows["stream"])
+        elif s.streams is not None:
+            mask[:] = False
         return mask
 
     def _on_device(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:

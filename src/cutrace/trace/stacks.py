@@ -77,7 +77,8 @@ class PythonStacks:
         for block in blocks:
             if block.first <= last and first <= block.last:
                 known, stacks = self._rows(block.number)
-                at = np.maximum(np.searchsorted(known, correlations, "right") - 1, 0)
+                at = np.searchsorted(known, correlations, "right") - 1
+                at = np.maximum(at, 0)
                 here = known[at] == correlations
                 found[here] = stacks[at[here]]
         return found
@@ -109,14 +110,11 @@ class PythonStacks:
     @cached_property
     def alike(self) -> np.ndarray:
         """For each stack the id of the first one that has equal frames, in any process."""
-        frames = self._trace.frames
+        frames = self._trace.frames[["file", "function", "line"]]
+        _, numbers = np.unique(frames, return_inverse=True)
+        numbers = numbers.reshape(-1)  # the empty frame is the smallest one
         rows = self._trace.stacks.copy()
-        _, numbers = np.unique(
-            frames[["file", "function", "line"]], return_inverse=True
-        )
-        rows["frame"] = numbers.reshape(-1)[
-            rows["frame"]
-        ]  # the empty frame is the smallest one
+        rows["frame"] = numbers[rows["frame"]]
         return join(rows)
 
     @cached_property
@@ -128,11 +126,11 @@ class PythonStacks:
         """The frame of an id."""
         if number not in self._frames:
             row = self._trace.frames[number]
-            file, function = (
-                self._trace.strings[int(row[name])] for name in ("file", "function")
-            )
             self._frames[number] = PythonFrame(
-                file, function, int(row["line"]), self.place(number)
+                file=self._trace.strings[row["file"]],
+                function=self._trace.strings[row["function"]],
+                line=int(row["line"]),
+                place=self.place(number),
             )
         return self._frames[number]
 
@@ -148,11 +146,13 @@ class PythonStacks:
         if not frame:
             return "(unknown)"
         row = self._trace.frames[frame]
-        file = self._short_files.get(int(row["file"]), "(unknown file)")
+        place = self._short_files.get(int(row["file"]), "(unknown file)")
         line = int(row["line"])
-        where = f"{file}:{line}" if line else file
-        function = self._trace.strings[int(row["function"])]
-        place = f"{where} in {function}" if function else where
+        if line:
+            place += f":{line}"
+        function = self._trace.strings[row["function"]]
+        if function:
+            place += f" in {function}"
         if len(place) <= _LONGEST_PLACE:
             return place
         return f"{place[: _LONGEST_PLACE - 3]}..."
@@ -163,7 +163,9 @@ class PythonStacks:
         frames = self.frames(stack)[::-1]
         places = [self.place(frame) for frame in frames[:most]]
         left = len(frames) - len(places)
-        return " < ".join([*places, f"({left} more)"] if left else places)
+        if left:
+            places.append(f"({left} more)")
+        return " < ".join(places)
 
     @cached_property
     def _short_files(self) -> dict[int, str]:
@@ -171,7 +173,7 @@ class PythonStacks:
         files = np.unique(self._trace.frames["file"]).tolist()
         names = {file: self._trace.strings[file] for file in files if file}
         short = short_files(names.values())
-        return {file: short[name] for file, name in names.items()}
+        return {file: short[names[file]] for file in names}
 
 
 def short_files(files: Iterable[str]) -> dict[str, str]:
@@ -196,9 +198,11 @@ def _sorted_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The correlation ids, ascending, and the stacks of the rows of a block."""
     rows, _ = trace.block(infos[number])
-    rows = rows[(rows["correlation"] != 0) & (rows["stack"] != 0)]
-    order = np.argsort(rows["correlation"], kind="stable")
-    return rows["correlation"][order], rows["stack"][order]
+    known = (rows["correlation"] != 0) & (rows["stack"] != 0)
+    correlations = rows["correlation"][known]
+    stacks = rows["stack"][known]
+    order = np.argsort(correlations, kind="stable")
+    return correlations[order], stacks[order]
 
 
 def join(rows: np.ndarray) -> np.ndarray:
@@ -207,19 +211,20 @@ def join(rows: np.ndarray) -> np.ndarray:
     parents = rows["parent"].astype(np.int64)
     frames = rows["frame"].astype(np.int64)
     first = np.arange(len(rows))
-    parents[_in_cycles(parents) & (parents >= first)] = (
-        0  # each cycle has such a parent
-    )
+    # Each cycle has a parent that is not before its stack.
+    ends_cycle = _in_cycles(parents) & (parents >= first)
+    parents[ends_cycle] = 0
     known = _with_callers(parents, frames != 0, np.logical_or)
     parents[~known[parents]] = 0
     rows["parent"] = parents
     depths = _with_callers(parents, known.astype(np.int64), np.add)
     first[~known] = 0
     order = np.argsort(depths, kind="stable")
-    levels = np.split(order, np.flatnonzero(np.diff(depths[order])) + 1)
-    for level in levels[1:]:  # callers first
+    starts = np.flatnonzero(np.diff(depths[order])) + 1
+    for level in np.split(order, starts)[1:]:  # callers first
+        callers = first[parents[level]]
         _, at, inverse = np.unique(
-            first[parents[level]] << 32 | frames[level],
+            callers << 32 | frames[level],
             return_index=True,
             return_inverse=True,
         )

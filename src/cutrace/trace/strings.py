@@ -19,7 +19,8 @@ class StringTable:
         """The id of a text; adds the text if it is new."""
         known = self._ids.get(text)
         if known is None:
-            known = self._ids[text] = len(self._texts)
+            known = len(self._texts)
+            self._ids[text] = known
             self._texts.append(text)
         return known
 

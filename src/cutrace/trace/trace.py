@@ -97,13 +97,47 @@ class Trace:
     Rows are in the order of the file, not of time. Read a table that does not fit in memory with :meth:`blocks`.
     """
 
-    (
-        kernels, memcpys, memsets, api_calls, nvtx_ranges, nvtx_marks, synchronizations, cuda_events, allocations,
-        memory_pools, overheads, graph_launches, external_correlations, unified_memory, jit, environment,
-        host_slices, instants, counters, kernel_metrics, pc_samples, instruction_metrics, call_stacks, kernel_codes,
-        gpu_slices, flows, launches, functions, devices, contexts, streams, threads, resource_names, nvtx_categories,
-        modules, device_functions, graph_nodes, frames, stacks, clocks, losses,
-    ) = (_TableAttribute() for _ in TABLES)  # fmt: skip
+    kernels = _TableAttribute()
+    memcpys = _TableAttribute()
+    memsets = _TableAttribute()
+    api_calls = _TableAttribute()
+    nvtx_ranges = _TableAttribute()
+    nvtx_marks = _TableAttribute()
+    synchronizations = _TableAttribute()
+    cuda_events = _TableAttribute()
+    allocations = _TableAttribute()
+    memory_pools = _TableAttribute()
+    overheads = _TableAttribute()
+    graph_launches = _TableAttribute()
+    external_correlations = _TableAttribute()
+    unified_memory = _TableAttribute()
+    jit = _TableAttribute()
+    environment = _TableAttribute()
+    host_slices = _TableAttribute()
+    instants = _TableAttribute()
+    counters = _TableAttribute()
+    kernel_metrics = _TableAttribute()
+    pc_samples = _TableAttribute()
+    instruction_metrics = _TableAttribute()
+    call_stacks = _TableAttribute()
+    kernel_codes = _TableAttribute()
+    gpu_slices = _TableAttribute()
+    flows = _TableAttribute()
+    launches = _TableAttribute()
+    functions = _TableAttribute()
+    devices = _TableAttribute()
+    contexts = _TableAttribute()
+    streams = _TableAttribute()
+    threads = _TableAttribute()
+    resource_names = _TableAttribute()
+    nvtx_categories = _TableAttribute()
+    modules = _TableAttribute()
+    device_functions = _TableAttribute()
+    graph_nodes = _TableAttribute()
+    frames = _TableAttribute()
+    stacks = _TableAttribute()
+    clocks = _TableAttribute()
+    losses = _TableAttribute()
 
     def __init__(
         self,
@@ -148,19 +182,16 @@ class Trace:
         self._check(name)
         if name not in self._unknown:
             indices = self._indices(name)
-            parts = [
-                self._split(index)[1]
-                for index in indices[self._set_apart[indices] != 0].tolist()
-            ]
+            indices = indices[self._set_apart[indices] != 0]
+            parts = [self._split(index)[1] for index in indices.tolist()]
             self._unknown[name] = joined(TABLES[name], parts)
         return self._unknown[name]
 
     def count(self, name: str) -> int:
         """The number of rows of a table, unknown times included. Reads no rows."""
         self._check(name)
-        return int(
-            self._reader.headers["rows"][self._indices(name)].sum(dtype=np.int64)
-        )
+        rows = self._reader.headers["rows"][self._indices(name)]
+        return int(rows.sum(dtype=np.int64))
 
     # Tables for other packages
 
@@ -215,11 +246,13 @@ class Trace:
         infos = [self._reader.block(i) for i in indices.tolist()]
         if not self._moves:
             return infos
-        times = (each[indices].clip(0).tolist() for each in self._block_times)
-        return [
-            replace(i, first_time=a, last_time=b)
-            for i, a, b in zip(infos, *times, strict=True)
-        ]
+        first, last = self._block_times
+        firsts = first[indices].clip(0).tolist()
+        lasts = last[indices].clip(0).tolist()
+        moved = []
+        for info, first_time, last_time in zip(infos, firsts, lasts, strict=True):
+            moved.append(replace(info, first_time=first_time, last_time=last_time))
+        return moved
 
     def infos_by_process(
         self, names: Iterable[str]
@@ -245,19 +278,22 @@ class Trace:
     @cached_property
     def processes(self) -> tuple[Process, ...]:
         """The processes of the capture, in the order of the file."""
-        infos = zip(self._reader.processes, self._reader.recordings, strict=True)
-        return tuple(
-            describe(p, pid, info, self._alignments[p], self.clock)
-            for p, (info, (_, pid)) in enumerate(infos)
-        )
+        processes = []
+        for index, info in enumerate(self._reader.processes):
+            _, pid = self._reader.recordings[index]
+            alignment = self._alignments[index]
+            processes.append(describe(index, pid, info, alignment, self.clock))
+        return tuple(processes)
 
     @cached_property
     def imports(self) -> tuple[Imported, ...]:
         """The imported files of the trace, with the accounts of their events; empty for a capture."""
-        files = (
-            imported(index, info) for index, info in enumerate(self._reader.processes)
-        )
-        return tuple(file for file in files if file)
+        files = []
+        for index, info in enumerate(self._reader.processes):
+            file = imported(index, info)
+            if file:
+                files.append(file)
+        return tuple(files)
 
     @cached_property
     def strings(self) -> StringTable:
@@ -267,12 +303,10 @@ class Trace:
     @cached_property
     def category_names(self) -> dict[tuple[int, int, int], int]:
         """The last name (an id of :attr:`strings`) of each NVTX category, by process, domain and category."""
-        rows = self.nvtx_categories
+        rows = self.nvtx_categories[["process", "domain", "category", "name"]]
         return {
-            (p, d, c): name
-            for p, d, c, name in rows[
-                ["process", "domain", "category", "name"]
-            ].tolist()
+            (process, domain, category): name
+            for process, domain, category, name in rows.tolist()
         }
 
     @cached_property
@@ -319,20 +353,19 @@ class Trace:
         """What is missing or uncertain. Counting rows without known times reads each block of a timed table once."""
         unknown = {}
         for name, table in TABLES.items():
-            count = self._count_unknown(name) if table.start_field else 0
-            if count:
-                unknown[name] = count
+            if table.start_field:
+                unknown[name] = self._count_unknown(name)
+        unknown = {name: rows for name, rows in unknown.items() if rows}
         lasting = {}
         for name in OPEN_TABLES:
             if unknown.get(name):
                 lasting[name] = int(never_ended(name, self.unknown(name)).sum())
+        incomplete = [p.index for p in self.processes if not p.complete]
         return Quality(
             unknown=unknown,
             losses=self.named_losses,
             damage=self._reader.damage,
-            incomplete=tuple(
-                process.index for process in self.processes if not process.complete
-            ),
+            incomplete=tuple(incomplete),
             notes=self.notes,
             never_ended=lasting,
         )
@@ -340,10 +373,11 @@ class Trace:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """The sentences of the collector about its processes, each once, and those on capture ranges."""
-        notes = [note for p in self.processes for note in p.info.get("notes", ())]
-        return tuple(
-            dict.fromkeys([*notes, *capture_ranges.sentences(self.processes, self.end)])
-        )
+        notes: list[str] = []
+        for process in self.processes:
+            notes += process.info.get("notes", ())
+        notes += capture_ranges.sentences(self.processes, self.end)
+        return tuple(dict.fromkeys(notes))
 
     def unrecorded(self, process: int | None = None) -> list[tuple[int, int]]:
         """The times (start and end, ns) between the windows of a capture range in which a process, or none of them, was
@@ -416,7 +450,8 @@ class Trace:
             rows = self.count(table)
             if rows:
                 parts.append(count_of(rows, noun))
-        return printable(f"{', '.join(map(str, self._sources))}: {', '.join(parts)}")
+        sources = ", ".join(map(str, self._sources))
+        return printable(f"{sources}: {', '.join(parts)}")
 
     # How it is made
 
@@ -432,18 +467,16 @@ class Trace:
     def _within(self, name: str, start: int | None, end: int | None) -> np.ndarray:
         self._check(name)
         indices = self._indices(name)
-        if (
-            (start is None and end is None)
-            or not len(indices)
-            or TABLES[name].start_field is None
-        ):
+        if start is None and end is None:
             return indices
-        first, last = (times[indices] for times in self._block_times)
+        if not len(indices) or TABLES[name].start_field is None:
+            return indices
+        first, last = self._block_times
         inside = np.ones(len(indices), bool)
         if start is not None:
-            inside &= last >= start
+            inside &= last[indices] >= start
         if end is not None:
-            inside &= first < end
+            inside &= first[indices] < end
         return indices[inside]
 
     def _read(self, name: str) -> None:
@@ -451,7 +484,8 @@ class Trace:
         table = TABLES[name]
         indices = self._indices(name)
         if not len(indices):
-            self._tables[name] = self._unknown[name] = np.empty(0, table.dtype)
+            self._tables[name] = np.empty(0, table.dtype)
+            self._unknown[name] = np.empty(0, table.dtype)
             return
         rows, sizes = self._gather(table, indices)
         unknown = unknown_times(table, rows)
@@ -476,32 +510,29 @@ class Trace:
             return self._resolve(table, rows, processes[0]), sizes
         if not rows.flags.writeable:
             rows = copied(rows)
-        for process, at in zip(
-            processes, by_value(np.repeat(owners, sizes), processes), strict=True
-        ):
+        rows_by_process = by_value(np.repeat(owners, sizes), processes)
+        for process, at in zip(processes, rows_by_process, strict=True):
             rows[at] = self._resolve(table, rows[at], process)
         return rows, sizes
 
     def _named(self, rows: np.ndarray) -> Iterator[Loss]:
-        keys, inverse = np.unique(
-            rows[["reason", "detail", "process"]], return_inverse=True
-        )
+        keys = rows[["reason", "detail", "process"]]
+        keys, inverse = np.unique(keys, return_inverse=True)
         counts = np.zeros(len(keys), np.uint64)
         np.add.at(counts, inverse, rows["count"])
-        for (reason, detail, process), count in zip(
-            keys.tolist(), counts.tolist(), strict=True
-        ):
-            name, meaning = LOSS_REASONS.get(
-                reason, (f"reason {reason}", "records lost for a reason unknown here")
-            )
-            yield Loss(name, meaning, count, self.strings[detail], process)
+        for number, (reason, detail, process) in enumerate(keys.tolist()):
+            name = f"reason {reason}"
+            meaning = "records lost for a reason unknown here"
+            if reason in LOSS_REASONS:
+                name, meaning = LOSS_REASONS[reason]
+            lost = int(counts[number])
+            yield Loss(name, meaning, lost, self.strings[detail], process)
 
     def _split(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """The rows of a block with known times, and the other rows."""
         table = self._reader.table(index)
-        rows = self._resolve(
-            table, self._reader.read(index), int(self._reader.process_of[index])
-        )
+        process = int(self._reader.process_of[index])
+        rows = self._resolve(table, self._reader.read(index), process)
         parts = apart(rows, unknown_times(table, rows))
         self._set_apart[index] = len(parts[1])
         return parts
@@ -521,21 +552,19 @@ class Trace:
         if "process" in table.offsets and (process or exceeds(rows["process"], 0)):
             changes["process"] = process
         for f in table.fields:
-            of_itself = (
-                REFERRED.get(f.type) == table.name
-            )  # resolved when the whole table is known
-            if f.type in REFERENCES and f.name != "id" and not of_itself:
-                ids = rows[f.name]
-                resolver = self._map(f.type, process)
-                if not resolver.keeps(ids):
-                    changes[f.name] = resolver.apply(ids)
+            if f.type not in REFERENCES or f.name == "id":
+                continue
+            if REFERRED.get(f.type) == table.name:
+                continue  # resolved when the whole table is known
+            ids = rows[f.name]
+            resolver = self._map(f.type, process)
+            if not resolver.keeps(ids):
+                changes[f.name] = resolver.apply(ids)
         alignment = self._alignments[process]
         if alignment.moves:
-            changes |= {
-                name: alignment.moved(rows[name])
-                for name in TIMES
-                if name in table.offsets
-            }
+            for name in TIMES:
+                if name in table.offsets:
+                    changes[name] = alignment.moved(rows[name])
         return changed(rows, changes)
 
     def _map(self, kind: str, process: int) -> IdMap:
@@ -554,7 +583,7 @@ class Trace:
             for number, text in strings or ():
                 local[process].append(number)
                 to[process].append(table.add(text))
-        return table, [IdMap.build(a, b) for a, b in zip(local, to, strict=True)]
+        return table, list(map(IdMap.build, local, to))
 
     def _referred(self, name: str) -> _Interned:
         if name not in self._interned:
@@ -566,19 +595,17 @@ class Trace:
         table = TABLES[name]
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
-        rows = joined(
-            table, [np.zeros(1, table.dtype), read]
-        )  # row 0 means "unknown"; a copy
+        # A copy, in which row 0 means "unknown".
+        rows = joined(table, [np.zeros(1, table.dtype), read])
         del read  # the rows can be many
         local = rows["id"].copy()
         rows["id"] = 0
         owners = np.repeat(self._reader.process_of[indices], sizes)
-        by_process = [
-            at + 1 for at in by_value(owners, range(len(self._reader.processes)))
-        ]
+        processes = range(len(self._reader.processes))
+        by_process = [at + 1 for at in by_value(owners, processes)]
         if name == "stacks":
-            places = [IdMap.build(local[at], at) for at in by_process]
-            for at, place in zip(by_process, places, strict=True):
+            for at in by_process:
+                place = IdMap.build(local[at], at)
                 rows["parent"][at] = place.apply(rows["parent"][at])
             first = stacks.join(rows)
         else:
@@ -586,34 +613,39 @@ class Trace:
         # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
         kept = first == np.arange(len(rows))
         to = (np.cumsum(kept) - 1)[first]
-        unique = rows if kept.all() else chosen(rows, kept)
+        unique = rows
+        if not kept.all():
+            unique = chosen(rows, kept)
         unique["id"] = np.arange(len(unique))
         if name == "stacks":
             unique["parent"] = to[unique["parent"]]
         unique.flags.writeable = False
-        return _Interned(unique, [IdMap.build(local[at], to[at]) for at in by_process])
+        maps = [IdMap.build(local[at], to[at]) for at in by_process]
+        return _Interned(unique, maps)
 
     @cached_property
     def _clocks(self) -> tuple[str, list[Alignment]]:
         """The boot that times count from, and the alignment of each process with it."""
         reader = self._reader
         boots = [clock_of(info) for info in reader.processes]
-        if len(set(boots)) <= 1:
-            return boots[0] if boots else "", [Alignment()] * len(boots)
+        if not boots:
+            return "", []
+        if len(set(boots)) == 1:
+            return boots[0], [Alignment()] * len(boots)
         snapshots: dict[str, list[np.ndarray]] = {boot: [] for boot in boots}
         for index in self._indices("clocks").tolist():
-            snapshots[boots[int(reader.process_of[index])]].append(reader.read(index))
+            boot = boots[int(reader.process_of[index])]
+            snapshots[boot].append(reader.read(index))
         timed = self._timed & (reader.headers["first_time"] > 0)
+        owners = reader.process_of[timed].tolist()
+        first_times = reader.headers["first_time"][timed].tolist()
         begins: dict[str, int] = {}
-        for process, first in zip(
-            reader.process_of[timed].tolist(),
-            reader.headers["first_time"][timed].tolist(),
-            strict=True,
-        ):
-            begins[boots[process]] = min(begins.get(boots[process], first), first)
-        rows = {
-            boot: joined(TABLES["clocks"], parts) for boot, parts in snapshots.items()
-        }
+        for process, first in zip(owners, first_times, strict=True):
+            boot = boots[process]
+            begins[boot] = min(begins.get(boot, first), first)
+        rows = {}
+        for boot, parts in snapshots.items():
+            rows[boot] = joined(TABLES["clocks"], parts)
         clock, by_boot = alignments(rows, begins)
         return clock, [by_boot[boot] for boot in boots]
 
@@ -633,38 +665,36 @@ class Trace:
     @cached_property
     def _timed(self) -> np.ndarray:
         """A mask of the blocks that hold rows with times."""
-        return np.isin(
-            self._reader.headers["kind"],
-            [t.number for t in TABLES.values() if t.start_field],
-        )
+        timed_kinds = [table.number for table in TABLES.values() if table.start_field]
+        return np.isin(self._reader.headers["kind"], timed_kinds)
 
     @cached_property
     def _block_times(self) -> tuple[np.ndarray, np.ndarray]:
         """The first and last time of each block, as signed integers, clipped to ``LATEST``."""
-        headers = self._reader.headers
-        process_of = self._reader.process_of
-        both = [
-            np.minimum(headers[name], LATEST) for name in ("first_time", "last_time")
-        ]
+        first = self._times_of_blocks("first_time")
+        return first, self._times_of_blocks("last_time")
+
+    def _times_of_blocks(self, header: str) -> np.ndarray:
+        times: np.ndarray = np.minimum(self._reader.headers[header], LATEST)
         if self._moves:
-            of_process = by_value(process_of, range(len(self._alignments)))
-            for times in both:
-                known = times < LATEST >> np.uint64(
-                    1
-                )  # later times could overflow when moved
-                for alignment, at in zip(self._alignments, of_process, strict=True):
-                    times[at] = np.where(known[at], alignment.moved(times[at]), LATEST)
-        first, last = (times.view(np.int64) for times in both)
-        return first, last
+            # Later times could overflow when moved.
+            known = times < LATEST >> np.uint64(1)
+            processes = range(len(self._alignments))
+            of_process = by_value(self._reader.process_of, processes)
+            for alignment, at in zip(self._alignments, of_process, strict=True):
+                moved = alignment.moved(times[at])
+                times[at] = np.where(known[at], moved, LATEST)
+        return times.view(np.int64)
 
     @cached_property
     def _span(self) -> tuple[int, int]:
         chosen = self._timed & (self._reader.headers["first_time"] > 0)
         if not chosen.any():
             return 0, 0
-        first, last = (times[chosen] for times in self._block_times)
-        start = max(int(first.min()), 0)
-        return start, max(int(last.max()), start)
+        first, last = self._block_times
+        start = max(int(first[chosen].min()), 0)
+        end = max(int(last[chosen].max()), start)
+        return start, end
 
 
 def _first_equal(table: TableLayout, rows: np.ndarray) -> np.ndarray:
@@ -677,7 +707,8 @@ def _first_equal(table: TableLayout, rows: np.ndarray) -> np.ndarray:
     if _all_differ(rows):
         return np.arange(len(rows))
     words = as_words(rows)
-    numbers, first = Keys(words.shape[1]).ids(list(words.T))
+    columns = list(words.T)
+    numbers, first = Keys(len(columns)).ids(columns)
     same: np.ndarray = first[numbers]
     return same
 
@@ -688,7 +719,8 @@ def _all_differ(rows: np.ndarray) -> bool:
         return False
     data = rows.tobytes()
     size = rows.dtype.itemsize
-    return len({data[at : at + size] for at in range(0, len(data), size)}) == len(rows)
+    distinct = {data[at : at + size] for at in range(0, len(data), size)}
+    return len(distinct) == len(rows)
 
 
 def load(

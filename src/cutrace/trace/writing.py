@@ -47,11 +47,9 @@ def write(
     infos: list[list[BlockInfo]] = [[] for _ in trace.processes]
     for info in part.blocks:
         infos[info.process].append(info)
-    wanted = [
-        p
-        for p in trace.processes
-        if selection.processes is None or p.index in selection.processes
-    ]
+    wanted = list(trace.processes)
+    if selection.processes is not None:
+        wanted = [p for p in wanted if p.index in selection.processes]
     total = sum(len(infos[p.index]) for p in wanted)
     done = 0
     events = 0
@@ -85,15 +83,16 @@ def write(
 
 def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
     """The process description in the new capture: the old one and the notes."""
-    info = {
-        key: value
-        for key, value in process.info.items()
-        if key not in ("format", "tables")
-    }
+    info = dict(process.info)
+    info.pop("format", None)
+    info.pop("tables", None)
     if process.windows:
         info["windows"] = process.times_of_windows
+    info["pid"] = process.pid
     merged = [*info.get("notes", ()), *notes]
-    return info | {"pid": process.pid} | ({"notes": merged} if merged else {})
+    if merged:
+        info["notes"] = merged
+    return info
 
 
 class _ProcessWriter:
@@ -102,14 +101,9 @@ class _ProcessWriter:
     def __init__(self, trace: Trace, writer: Writer) -> None:
         self._trace = trace
         self._writer = writer
-        self._strings = NewIds(
-            lambda ids: [writer.string(trace.strings.bytes(i)) for i in ids.tolist()]
-        )
-        self._ids = {
-            kind: NewIds(partial(self._intern, table))
-            for kind, table in REFERRED.items()
-        }
-        self._ids["string"] = self._strings
+        self._ids = {"string": NewIds(self._intern_strings)}
+        for kind, table in REFERRED.items():
+            self._ids[kind] = NewIds(partial(self._intern, table))
 
     def rows(self, table: TableLayout, rows: np.ndarray) -> None:
         """Write rows of the trace."""
@@ -117,7 +111,8 @@ class _ProcessWriter:
             return
         if table.name == "call_stacks":
             self._write_stacks(rows["stack"])
-        self._writer.rows(table.name, changed(rows, self._changes(table, rows)))
+        changes = self._changes(table, rows)
+        self._writer.rows(table.name, changed(rows, changes))
 
     def _write_stacks(self, stacks: np.ndarray) -> None:
         """Write stacks and their callers, each caller first."""
@@ -129,17 +124,20 @@ class _ProcessWriter:
         changes: dict[str, np.ndarray] = {}
         for f in table.fields:
             if f.type in self._ids and f.name != "id":
-                changes[f.name] = self._ids[f.type][rows[f.name]]
+                values = self._ids[f.type][rows[f.name]]
             elif f.name == "process":
-                changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
-        return {
-            name: values
-            for name, values in changes.items()
-            if not np.array_equal(rows[name], values)
-        }
+                values = np.zeros(len(rows), rows.dtype[f.name])
+            else:
+                continue
+            if not np.array_equal(rows[f.name], values):
+                changes[f.name] = values
+        return changes
+
+    def _intern_strings(self, ids: np.ndarray) -> list[int]:
+        strings = self._trace.strings
+        return [self._writer.string(strings.bytes(number)) for number in ids.tolist()]
 
     def _intern(self, table: str, ids: np.ndarray) -> np.ndarray:
         rows = self._trace.table(table)[ids]
-        return self._writer.intern(
-            table, changed(rows, {**self._changes(TABLES[table], rows), "id": 0})
-        )
+        changes = self._changes(TABLES[table], rows)
+        return self._writer.intern(table, changed(rows, {**changes, "id": 0}))
