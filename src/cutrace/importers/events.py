@@ -80,9 +80,13 @@ class Flag(IntFlag):
 
 #: Wanted keys of all events.
 EVENT_KEYS = (
-    Key("id"), Key("id", Want.JSON, "id text"), Key("id2", Want.JSON), Key("s", Want.TEXT), Key("bp", Want.TEXT),
+    Key("id"),
+    Key("id", Want.JSON, "id text"),
+    Key("id2", Want.JSON),
+    Key("s", Want.TEXT),
+    Key("bp", Want.TEXT),
     Key(OWN, Want.JSON, "own"),
-)  # fmt: skip
+)
 
 
 _DENSE = (

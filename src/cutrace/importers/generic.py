@@ -27,10 +27,13 @@ RULES = (
 
 #: Keys that the groups do not use.
 _UNUSED = {
-    "slices": ("id", "id text", "id2", "s", "bp"), "instants": ("id", "id text", "id2", "bp"),
-    "counters": ("s", "bp"), "flows": ("s", "id2"), "nested": ("id", "id text", "id2", "s", "bp"),
+    "slices": ("id", "id text", "id2", "s", "bp"),
+    "instants": ("id", "id text", "id2", "bp"),
+    "counters": ("s", "bp"),
+    "flows": ("s", "id2"),
+    "nested": ("id", "id text", "id2", "s", "bp"),
     "asynchronous": ("s", "bp"),
-}  # fmt: skip
+}
 #: Begins and ends of both kinds of asynchronous slices.
 _ASYNC_BEGINS = b"bS"
 _ASYNC_ENDS = b"eF"
@@ -40,10 +43,16 @@ MOST_METADATA = 1000
 
 _OPEN = np.dtype(
     [
-        ("time", "u8"), ("process", "i8"), ("thread", "u4"), ("name", "u4"), ("category", "u4"), ("arguments", "u4"),
-        ("id", "u4"), ("phase", "u1"),
+        ("time", "u8"),
+        ("process", "i8"),
+        ("thread", "u4"),
+        ("name", "u4"),
+        ("category", "u4"),
+        ("arguments", "u4"),
+        ("id", "u4"),
+        ("phase", "u1"),
     ]
-)  # fmt: skip
+)
 
 
 class Metadata(NamedTuple):
@@ -102,9 +111,18 @@ class Generic:
         kept, start, end, outcome = self._timeline.spans(events)
         process, thread = self._timeline.threads(kept.threads)
         self._timeline.add(
-            "host_slices", process, start=start, end=end, name=kept.names, category=kept.categories, thread=thread,
-            arguments=kept.arguments, kind=kind, external=kept.integers("External id"), flags=end == 0,
-        )  # fmt: skip
+            "host_slices",
+            process,
+            start=start,
+            end=end,
+            name=kept.names,
+            category=kept.categories,
+            thread=thread,
+            arguments=kept.arguments,
+            kind=kind,
+            external=kept.integers("External id"),
+            flags=end == 0,
+        )
         return outcome
 
     def _instants(self, events: Events) -> np.ndarray:
@@ -112,10 +130,17 @@ class Generic:
         kept, time, outcome = self._timeline.starts(events)
         process, thread = self._timeline.threads(kept.threads)
         self._timeline.add(
-            "instants", process, time=time, thread=thread, name=kept.names, category=kept.categories,
+            "instants",
+            process,
+            time=time,
+            thread=thread,
+            name=kept.names,
+            category=kept.categories,
             arguments=self._with_phase(kept.arguments, kept.phases, ord("i")),
-            scope=self._timeline.by_text(kept.ids("s"), lambda scope: {"g": 2, "p": 1}.get(scope, 0)),
-        )  # fmt: skip
+            scope=self._timeline.by_text(
+                kept.ids("s"), lambda scope: {"g": 2, "p": 1}.get(scope, 0)
+            ),
+        )
         return outcome
 
     def _counters(self, events: Events) -> np.ndarray:
@@ -130,9 +155,15 @@ class Generic:
         outcome[np.flatnonzero(outcome == Outcome.KEPT)[~valued]] = Outcome.NO_VALUES
         process, _ = self._timeline.threads(kept.threads[at])
         rows = rows_of(
-            "counters", len(at), time=time[at], value=values, series=series, name=self._counter_names(kept)[at],
-            category=kept.categories[at], device=0xFFFF,
-        )  # fmt: skip
+            "counters",
+            len(at),
+            time=time[at],
+            value=values,
+            series=series,
+            name=self._counter_names(kept)[at],
+            category=kept.categories[at],
+            device=0xFFFF,
+        )
         self._set_own(rows, kept.ids("own")[at])
         self._timeline.put("counters", process, rows)
         self._timeline.leave_arguments(kept.select(valued))
@@ -172,10 +203,17 @@ class Generic:
         kept, time, outcome = self._timeline.starts(events)
         process, thread = self._timeline.threads(kept.threads)
         self._timeline.add(
-            "flows", process, time=time, thread=thread, phase=kept.phases, name=kept.names, category=kept.categories,
-            id=kept.integers("id"), text=self._unquoted(kept.ids("id text")),
+            "flows",
+            process,
+            time=time,
+            thread=thread,
+            phase=kept.phases,
+            name=kept.names,
+            category=kept.categories,
+            id=kept.integers("id"),
+            text=self._unquoted(kept.ids("id text")),
             flags=self._timeline.by_text(kept.ids("bp"), lambda text: text == "e"),
-        )  # fmt: skip
+        )
         self._timeline.leave_arguments(kept)
         return outcome
 
@@ -214,10 +252,14 @@ class Generic:
         rows = rows[begins | ends]
         begins = begins[begins | ends]
         self._timeline.add(
-            "instants", moments["process"], track=moments["id"],
-            arguments=self._with_phase(moments["arguments"], moments["phase"], ord("n")),
+            "instants",
+            moments["process"],
+            track=moments["id"],
+            arguments=self._with_phase(
+                moments["arguments"], moments["phase"], ord("n")
+            ),
             **{name: moments[name] for name in ("time", "name", "category", "thread")},
-        )  # fmt: skip
+        )
         self._timeline.account(
             moments["phase"], moments["category"], np.zeros(len(moments), np.uint8)
         )
@@ -227,9 +269,12 @@ class Generic:
             rows["id"], lambda text: text.startswith('{"local"'), bool
         )
         keys = [
-            rows["category"], rows["id"], np.where(older, rows["name"], 0), older,
+            rows["category"],
+            rows["id"],
+            np.where(older, rows["name"], 0),
+            older,
             np.where(local, rows["process"], -1),
-        ]  # fmt: skip
+        ]
         self._slices_of(rows, keys, begins, kind=_ASYNCHRONOUS)
 
     def _slices_of(
@@ -248,11 +293,16 @@ class Generic:
             first["arguments"], first["phase"], ord("b" if asynchronous else "B")
         )
         self._timeline.add(
-            "host_slices", first["process"], start=first["time"], end=np.where(ended, last["time"], 0), kind=kind,
-            flags=np.where(ended, 2, 3), track=first["id"] if asynchronous else 0,
+            "host_slices",
+            first["process"],
+            start=first["time"],
+            end=np.where(ended, last["time"], 0),
+            kind=kind,
+            flags=np.where(ended, 2, 3),
+            track=first["id"] if asynchronous else 0,
             arguments=self._with_end(arguments, np.where(ended, last["arguments"], 0)),
             **{name: first[name] for name in ("name", "category", "thread")},
-        )  # fmt: skip
+        )
         for name in ("name", "category", "thread", "process"):
             other = (
                 ended

@@ -68,45 +68,94 @@ def _rules(
 #: The groups of Kineto's events. Old releases capitalised categories.
 RULES = (
     *_rules(
-        "kernels", "X", "kernel", "Kernel", left=(*_DERIVED, *_OF_KERNELS),
+        "kernels",
+        "X",
+        "kernel",
+        "Kernel",
+        left=(*_DERIVED, *_OF_KERNELS),
         arguments=(
-            *_WHERE, *_GRAPH, *keys(*_SIZES, "priority"), *keys("grid", "block", want=Want.JSON),
+            *_WHERE,
+            *_GRAPH,
+            *keys(*_SIZES, "priority"),
+            *keys("grid", "block", want=Want.JSON),
         ),
     ),
     *_rules(
-        "memcpys", "X", "gpu_memcpy", "Memcpy", left=(*_DERIVED, *_OF_COPIES),
+        "memcpys",
+        "X",
+        "gpu_memcpy",
+        "Memcpy",
+        left=(*_DERIVED, *_OF_COPIES),
         arguments=(
-            *_WHERE, *_GRAPH, Key("bytes"),
-            *keys("fromDevice", "inDevice", "toDevice", "fromContext", "inContext", "toContext"),
+            *_WHERE,
+            *_GRAPH,
+            Key("bytes"),
+            *keys(
+                "fromDevice",
+                "inDevice",
+                "toDevice",
+                "fromContext",
+                "inContext",
+                "toContext",
+            ),
         ),
     ),
     *_rules(
-        "memsets", "X", "gpu_memset", "Memset", left=(*_DERIVED, *_OF_COPIES),
+        "memsets",
+        "X",
+        "gpu_memset",
+        "Memset",
+        left=(*_DERIVED, *_OF_COPIES),
         arguments=(*_WHERE, *_GRAPH, Key("bytes")),
     ),
     *_rules("runtime", "X", "cuda_runtime", "Runtime", left=_DERIVED, arguments=_CALL),
     *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=_CALL),
     *_rules(
-        "synchronizations", "X", "cuda_sync", left=_DERIVED,
+        "synchronizations",
+        "X",
+        "cuda_sync",
+        left=_DERIVED,
         # The name has the kind too.
         arguments=(*_WHERE, *_WAIT, Key("cuda_sync_kind", Want.JSON)),
     ),
-    *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, Key("event_id"))),
+    *_rules(
+        "cuda_events",
+        "X",
+        "cuda_event",
+        left=_DERIVED,
+        arguments=(*_WHERE, Key("event_id")),
+    ),
     *_rules("overheads", "X", "overhead", left=_DERIVED, arguments=keys("correlation")),
     *_rules("graphs", "X", "graph_launch", left=_DERIVED, arguments=(*_WHERE, *_GRAPH)),
     *_rules(
-        "annotations", "X", "gpu_user_annotation", "gpu_slice", left=_DERIVED,
+        "annotations",
+        "X",
+        "gpu_user_annotation",
+        "gpu_slice",
+        left=_DERIVED,
         arguments=keys("device", "context", "stream", "correlation"),
     ),
     *_rules("operators", "X", "cpu_op", "Operator", left=_DERIVED, arguments=_EXTERNAL),
     *_rules("user", "X", "user_annotation", left=_DERIVED, arguments=_EXTERNAL),
-    *_rules("python", "X", "python_function", left=(*_DERIVED, *_OF_PYTHON), arguments=_EXTERNAL),
+    *_rules(
+        "python",
+        "X",
+        "python_function",
+        left=(*_DERIVED, *_OF_PYTHON),
+        arguments=_EXTERNAL,
+    ),
     Rule(
-        "memory", "i", "cpu_instant_event", "[memory]",
-        (*keys(*_TOTALS, "Device Id", "Device Type"), *keys(*_DERIVED, "finished", want=Want.NOTHING)),
+        "memory",
+        "i",
+        "cpu_instant_event",
+        "[memory]",
+        (
+            *keys(*_TOTALS, "Device Id", "Device Type"),
+            *keys(*_DERIVED, "finished", want=Want.NOTHING),
+        ),
     ),
     *_rules("arrows", "stf", "ac2g", "async_cpu_to_gpu", "async_gpu"),
-)  # fmt: skip
+)
 
 _GROUPS = frozenset(rule.group for rule in RULES)
 #: Groups of GPU work, and the tables of their rows.
@@ -370,9 +419,14 @@ class Kineto(Generic):
     ) -> None:
         """Write each recording of a CUDA event once, with the correlation id of its call as its number."""
         self._timeline.add_once(
-            "cuda_events", home, event=event, event_record=record, correlation=_u32(record), stream=stream,
+            "cuda_events",
+            home,
+            event=event,
+            event_record=record,
+            correlation=_u32(record),
+            stream=stream,
             context=context,
-        )  # fmt: skip
+        )
 
     def _homes(self, events: Events) -> np.ndarray:
         """The process of each GPU event: the profiled one, unless the file names the process of a GPU."""
@@ -439,9 +493,12 @@ class Kineto(Generic):
         correlation = events.integers("correlation")
         given = events.present("External id") & (correlation > 0)
         self._timeline.add_once(
-            "external_correlations", process[given], external=external[given], correlation=_u32(correlation[given]),
+            "external_correlations",
+            process[given],
+            external=external[given],
+            correlation=_u32(correlation[given]),
             kind=EXTERNAL_KIND,
-        )  # fmt: skip
+        )
 
     def _overheads(self, events: Events) -> np.ndarray:
         events, start, end, outcome = self._timeline.spans(events)
@@ -464,9 +521,15 @@ class Kineto(Generic):
         )
         self._timeline.put("overheads", process[known], rows[known])
         slices = rows_of(
-            "host_slices", len(events), start=start, end=end, name=events.names, category=events.categories,
-            arguments=events.arguments, thread=thread,
-        )  # fmt: skip
+            "host_slices",
+            len(events),
+            start=start,
+            end=end,
+            name=events.names,
+            category=events.categories,
+            arguments=events.arguments,
+            thread=thread,
+        )
         self._timeline.put("host_slices", process[~known], slices[~known])
         self._timeline.leave_arguments(events.select(known))
         return outcome
@@ -488,9 +551,14 @@ class Kineto(Generic):
         for name in _TOTALS:
             given = events.present(name)
             self._timeline.add(
-                "counters", process[given], time=time[given], value=events.integers(name)[given], device=device[given],
-                name=self._timeline.text(name), unit=self._timeline.text("bytes"),
-            )  # fmt: skip
+                "counters",
+                process[given],
+                time=time[given],
+                value=events.integers(name)[given],
+                device=device[given],
+                name=self._timeline.text(name),
+                unit=self._timeline.text("bytes"),
+            )
         return outcome
 
     # The end

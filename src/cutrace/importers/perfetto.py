@@ -23,15 +23,33 @@ from .timeline import ImportTimeline
 
 #: The contents of fields of TracePacket that are left out.
 _HOLDS = {
-    1: "ftrace events", 2: "process trees", 5: "events of old Chrome", 7: "system statistics", 9: "process statistics",
-    33: "configurations of the tracing service", 34: "ftrace statistics", 35: "statistics of the tracing service",
-    37: "heap profiles", 39: "log messages", 45: "system information", 51: "Chrome metadata",
-    52: "GPU counters", 66: "samples of stacks", 69: "events of the tracing service",
-}  # fmt: skip
+    1: "ftrace events",
+    2: "process trees",
+    5: "events of old Chrome",
+    7: "system statistics",
+    9: "process statistics",
+    33: "configurations of the tracing service",
+    34: "ftrace statistics",
+    35: "statistics of the tracing service",
+    37: "heap profiles",
+    39: "log messages",
+    45: "system information",
+    51: "Chrome metadata",
+    52: "GPU counters",
+    66: "samples of stacks",
+    69: "events of the tracing service",
+}
 _PHASES = {
-    "B": "slices", "E": "slices", "X": "slices", "i": "instants", "C": "counter values", "s": "flows", "t": "flows",
-    "f": "flows", "M": "names of tracks",
-}  # fmt: skip
+    "B": "slices",
+    "E": "slices",
+    "X": "slices",
+    "i": "instants",
+    "C": "counter values",
+    "s": "flows",
+    "t": "flows",
+    "f": "flows",
+    "M": "names of tracks",
+}
 _CATEGORIES = {
     "kernel": "kernels",
     "gpu_slice": "GPU slices",

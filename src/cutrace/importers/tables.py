@@ -32,8 +32,12 @@ _EMPTY: dict[Kind, object] = {
 }
 _DTYPES: dict[Kind, type] = {"integer": np.int64, "real": np.float64}
 _TYPES: dict[Kind, tuple[type, ...]] = {
-    "integer": (int,), "real": (float, int), "text": (str,), "bytes": (bytes,), "uuid": (str, bytes),
-}  # fmt: skip
+    "integer": (int,),
+    "real": (float, int),
+    "text": (str,),
+    "bytes": (bytes,),
+    "uuid": (str, bytes),
+}
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,10 @@ class ReadColumn:
     @classmethod
     def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> ReadColumn:
         return cls(
-            np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)),
-            np.ones(rows, bool),
-            np.zeros(rows, bool),
-            missing,
+            values=np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)),
+            null=np.ones(rows, bool),
+            wrong=np.zeros(rows, bool),
+            missing=missing,
         )
 
     @classmethod
@@ -82,10 +86,9 @@ class ReadColumn:
         """The columns of consecutive rows as one."""
         if len(parts) == 1:
             return parts[0]
-        values, null, wrong = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("values", "null", "wrong")
-        )
+        values = np.concatenate([part.values for part in parts])
+        null = np.concatenate([part.null for part in parts])
+        wrong = np.concatenate([part.wrong for part in parts])
         return cls(values, null, wrong, all(part.missing for part in parts))
 
     @property
@@ -117,19 +120,23 @@ class ColumnBatch:
     def select(self, chosen: np.ndarray) -> ColumnBatch:
         """The rows at ``chosen``, a mask or indices."""
         columns = {name: column.select(chosen) for name, column in self.columns.items()}
-        return ColumnBatch(
-            int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen),
-            columns,
-        )
+        rows = len(chosen)
+        if chosen.dtype == bool:
+            rows = int(np.count_nonzero(chosen))
+        return ColumnBatch(rows, columns)
 
     def apart(
         self, values: np.ndarray
     ) -> Iterator[tuple[int, ColumnBatch, np.ndarray]]:
         """The rows of each value, and their indices. ``values`` has one value a row, usually the same."""
-        same = bool((values == values[:1]).all())
-        for value in (values[:1] if same else np.unique(values)).tolist():
+        if not len(values):
+            return
+        if (values == values[:1]).all():
+            yield values[:1].tolist()[0], self, np.arange(len(values))
+            return
+        for value in np.unique(values).tolist():
             chosen = np.flatnonzero(values == value)
-            yield value, self if same else self.select(chosen), chosen
+            yield value, self.select(chosen), chosen
 
 
 class Tables(ABC):
@@ -158,18 +165,13 @@ class Tables(ABC):
 
     def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[ColumnBatch]:
         """The rows of a table in the order of the file. A column that the table lacks has no values."""
-        present = {
-            name: kind
-            for name, kind in columns.items()
-            if name in self.names.get(table, ())
-        }
+        names = self.names.get(table, ())
+        present = {name: kind for name, kind in columns.items() if name in names}
         for rows, read in self._batches(table, present):
-            absent = {
-                name: ReadColumn.absent(rows, kind)
-                for name, kind in columns.items()
-                if name not in read
-            }
-            yield ColumnBatch(rows, read | absent)
+            for name, kind in columns.items():
+                if name not in read:
+                    read[name] = ReadColumn.absent(rows, kind)
+            yield ColumnBatch(rows, read)
 
     @abstractmethod
     def _batches(
@@ -200,9 +202,10 @@ def rows(
     if table not in tables.names:
         return
     for batch in tables.batches(table, columns):
-        known = {name: batch.known(name).tolist() for name in columns}
-        values = {name: batch[name].tolist() for name in columns}
-        for i in range(batch.rows):
-            yield {
-                name: values[name][i] if known[name][i] else None for name in columns
-            }
+        values: dict[str, list[object]] = {}
+        for name in columns:
+            of_column = batch[name].astype(object)
+            of_column[~batch.known(name)] = None
+            values[name] = of_column.tolist()
+        for number in range(batch.rows):
+            yield {name: values[name][number] for name in columns}

@@ -46,9 +46,8 @@ class SqliteTables(Tables):
 
         for name in self.listed:
             with self.reading(name):
-                columns = self._connection.execute(
-                    f"PRAGMA table_info({_quoted(name)})"
-                ).fetchall()
+                query = f"PRAGMA table_info({_quoted(name)})"
+                columns = self._connection.execute(query).fetchall()
                 self.names[name] = tuple(str(column[1]) for column in columns)
 
     def _listed(self) -> list[str]:
@@ -58,8 +57,8 @@ class SqliteTables(Tables):
             "SELECT name FROM sqlite_master WHERE type = 'table'"
         )
         try:
-            while row := cursor.fetchone():
-                names.append(str(row[0]))
+            for (name,) in cursor:
+                names.append(str(name))
         except sqlite3.Error as error:
             if not names:
                 raise
@@ -67,21 +66,17 @@ class SqliteTables(Tables):
         return [name for name in names if not name.startswith("sqlite_")]
 
     def count(self, table: str) -> int | None:
+        query = f"SELECT count(*) FROM {_quoted(table)}"
         with self.reading(table):
-            return int(
-                self._connection.execute(
-                    f"SELECT count(*) FROM {_quoted(table)}"
-                ).fetchone()[0]
-            )
+            (count,) = self._connection.execute(query).fetchone()
+            return int(count)
         return None
 
     def least(self, table: str, column: str, floor: int) -> int | None:
         name = _quoted(column)
+        query = f"SELECT min({name}) FROM {_quoted(table)} WHERE {name} >= ? AND typeof({name}) = 'integer'"
         with self.reading(table):
-            least = self._connection.execute(
-                f"SELECT min({name}) FROM {_quoted(table)} WHERE {name} >= ? AND typeof({name}) = 'integer'",
-                (floor,),
-            ).fetchone()[0]
+            (least,) = self._connection.execute(query, (floor,)).fetchone()
             if least is None:
                 return None
             return int(least)
@@ -90,13 +85,10 @@ class SqliteTables(Tables):
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
         if not columns:
             return {}
-        sums = ", ".join(
-            f"count(nullif(nullif({c}, 0), ''))" for c in map(_quoted, columns)
-        )
+        sums = [f"count(nullif(nullif({_quoted(c)}, 0), ''))" for c in columns]
+        query = f"SELECT {', '.join(sums)} FROM {_quoted(table)}"
         with self.reading(table):
-            counts = self._connection.execute(
-                f"SELECT {sums} FROM {_quoted(table)}"
-            ).fetchone()
+            counts = self._connection.execute(query).fetchone()
             return dict(zip(columns, map(int, counts), strict=True))
         return {}
 
@@ -104,9 +96,8 @@ class SqliteTables(Tables):
         self, table: str, columns: Mapping[str, Kind]
     ) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
         # With no column to read, select NULL, because the number of rows still counts.
-        query = (
-            f"SELECT {', '.join(map(_quoted, columns)) or 'NULL'} FROM {_quoted(table)}"
-        )
+        selected = ", ".join(map(_quoted, columns)) or "NULL"
+        query = f"SELECT {selected} FROM {_quoted(table)}"
         size = 0
         parts: dict[str, list[ReadColumn]] = {name: [] for name in columns}
         for rows in self._rows(table, query):
@@ -114,14 +105,11 @@ class SqliteTables(Tables):
             for values, (name, kind) in zip(zip(*rows), columns.items()):  # noqa: B905
                 parts[name].append(_column(values, kind))
             if size >= BATCH:
-                yield (
-                    size,
-                    {name: ReadColumn.joined(some) for name, some in parts.items()},
-                )
+                yield size, _joined(parts)
                 size = 0
                 parts = {name: [] for name in columns}
         if size:
-            yield size, {name: ReadColumn.joined(some) for name, some in parts.items()}
+            yield size, _joined(parts)
 
     def _rows(self, table: str, query: str) -> Iterator[list[tuple[object, ...]]]:
         """The results of a query, some rows at a time."""
@@ -154,6 +142,10 @@ def tables_of(path: Path) -> set[str]:
         return set()
 
 
+def _joined(parts: Mapping[str, Sequence[ReadColumn]]) -> dict[str, ReadColumn]:
+    return {name: ReadColumn.joined(some) for name, some in parts.items()}
+
+
 def _quoted(name: object) -> str:
     return '"' + str(name).replace('"', '""') + '"'
 
@@ -175,9 +167,9 @@ def _column(values: tuple[object, ...], kind: Kind) -> ReadColumn:
             return ReadColumn.absent(len(values), kind, missing=False)
         array = np.array(values)
         if array.dtype == np.int64:
-            return ReadColumn.of(
-                array if kind == "integer" else array.astype(np.float64)
-            )
+            if kind == "real":
+                array = array.astype(np.float64)
+            return ReadColumn.of(array)
         if array.dtype == np.float64 and kind == "real":
             return ReadColumn.of(array)
     return ReadColumn.mixed(values, kind)
