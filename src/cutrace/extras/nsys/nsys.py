@@ -14,12 +14,12 @@ import numpy as np
 
 from ...importers.base import WITHOUT_CAPTURE, Import, SourceFile
 from ...importers.row_builder import Strings, Texts
-from ...importers.tables import ColumnBatch, Kind, rows
+from ...importers.tables import rows
 from ...importers.tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from ...importers.tables_sqlite import MAGIC, SqliteTables, tables_of
 from ...runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
-from .reading import Reading, Target, value_or
+from .reading import BatchOfTarget, Kinds, Reading, Target, value_or
 from .schema import THREAD_BITS, THREADS
 
 # Every export has one of these tables, and no other database has.
@@ -112,9 +112,7 @@ class NsysReading(Reading):
         nsys_target.finish(self)
         self.finish("has no usable event. Export it again, with all tables.")
 
-    def batches(
-        self, name: str, columns: dict[str, Kind]
-    ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
+    def batches(self, name: str, columns: Kinds) -> Iterator[BatchOfTarget]:
         owner = "globalPid"
         if "globalTid" in self.tables.names[name]:
             owner = "globalTid"
@@ -163,7 +161,7 @@ class NsysReading(Reading):
     def processes(self) -> dict[int, tuple[int, str]]:
         """Process id and name by the serialized id of the process."""
         processes: dict[int, tuple[int, str]] = {}
-        columns: dict[str, Kind] = {
+        columns: Kinds = {
             "globalPid": "integer",
             "pid": "integer",
             "name": "text",

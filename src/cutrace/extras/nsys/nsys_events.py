@@ -16,10 +16,10 @@ import numpy as np
 from ..._native import Keys
 from ...importers.base import value_of
 from ...importers.row_builder import Rows, arguments
-from ...importers.tables import ColumnBatch, Kind, rows
+from ...importers.tables import ColumnBatch, rows
 from . import schema as nsys
 from .nsys_target import device_ordinals
-from .reading import Fill, Mapping, Target, map_distinct, value_or
+from .reading import Fill, Kinds, Mapping, Target, map_distinct, value_or
 from .schema import NOTHING, SqlColumn, declare
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def _metrics(table: str, category: str) -> Fill:
 
 def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object], str]:
     """The names of metrics by type and metric, and by None and metric for types without names."""
-    columns: dict[str, Kind] = {
+    columns: Kinds = {
         "typeId": "integer",
         "metricId": "integer",
         "metricName": "text",
@@ -315,7 +315,7 @@ def _network(reading: NsysReading, target: Target, made: Rows) -> None:
     writer = target.writer
     made.rows["category"] = writer.string("network")
     made.rows["device"] = 0xFFFF
-    columns: dict[str, Kind] = {
+    columns: Kinds = {
         "metricsListId": "integer",
         "metricsIdx": "integer",
         "name": "text",
@@ -345,7 +345,7 @@ def _diagnostics(reading: NsysReading, target: Target, made: Rows) -> None:
 def _generic(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     writer = target.writer
-    columns: dict[str, Kind] = {"typeId": "integer", "nameId": "integer"}
+    columns: Kinds = {"typeId": "integer", "nameId": "integer"}
     names: dict[object, str] = {}
     for row in rows(reading.tables, "GENERIC_EVENT_TYPES", columns):
         number = row["nameId"]

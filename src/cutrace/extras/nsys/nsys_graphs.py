@@ -9,15 +9,16 @@ import numpy as np
 
 from ...importers.base import rows_of
 from ...importers.row_builder import find
-from ...importers.tables import Kind, Tables
+from ...importers.tables import Tables
 from . import schema as nsys
+from .reading import Kinds
 
 if TYPE_CHECKING:
     from .nsys import NsysReading
 
 _TABLE = "CUDA_GRAPH_NODE_EVENTS"
 # Without the column of the originals, copies would have the ranges around the instantiation of their graph.
-_COLUMNS: dict[str, Kind] = dict.fromkeys(
+_COLUMNS: Kinds = dict.fromkeys(
     ("globalTid", "graphNodeId", "start", "originalGraphNodeId"), "integer"
 )
 

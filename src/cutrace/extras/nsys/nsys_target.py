@@ -9,10 +9,10 @@ import numpy as np
 
 from ...importers.base import rows_of
 from ...importers.row_builder import Rows
-from ...importers.tables import ColumnBatch, Kind, Tables, rows
+from ...importers.tables import ColumnBatch, Tables, rows
 from ...runbin import Writer
 from . import schema as nsys
-from .reading import Target, convert, kinds
+from .reading import Kinds, Target, convert, kinds
 from .schema import SqlTable
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def finish(reading: NsysReading) -> None:
 def device_ordinals(tables: Tables) -> dict[int, int]:
     """The CUDA ordinal of each GPU by nsys's number."""
     ordinals: dict[int, int] = {}
-    columns: dict[str, Kind] = {"id": "integer", "cuDevice": "integer"}
+    columns: Kinds = {"id": "integer", "cuDevice": "integer"}
     for row in rows(tables, nsys.DEVICES.name, columns):
         match row:
             case {"id": int(number), "cuDevice": int(ordinal)} if 0 <= ordinal < 0xFFFF:
@@ -189,7 +189,7 @@ def _devices(reading: NsysReading) -> None:
 def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
     """The CUDA ordinals that a process gives to its visible GPUs, by process id and nsys's number."""
     ordinals: dict[int, dict[int, int]] = {}
-    columns: dict[str, Kind] = {
+    columns: Kinds = {
         "gpuId": "integer",
         "cudaId": "integer",
         "pid": "integer",

@@ -15,12 +15,12 @@ import numpy as np
 
 from ...importers.base import Import, SourceFile, rows_of
 from ...importers.row_builder import Strings, find
-from ...importers.tables import ColumnBatch, Kind, Tables, rows
+from ...importers.tables import Tables, rows
 from ...importers.tables_sqlite import MAGIC, SqliteTables, tables_of
 from ...runbin import TABLES
 from . import nvprof_markers
 from .nvprof_records import MAPPINGS, REDUNDANT, ROW, WHY, ids
-from .reading import Reading, Target
+from .reading import BatchOfTarget, Kinds, Reading, Target
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _THREADS = 0xFFFFFFFF
@@ -135,9 +135,7 @@ class NvprofReading(Reading):
         at = find(known, correlations)
         return np.where(at >= 0, starts[at], 0)
 
-    def batches(
-        self, name: str, columns: dict[str, Kind]
-    ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
+    def batches(self, name: str, columns: Kinds) -> Iterator[BatchOfTarget]:
         owner = ""
         for column in ("cuProcessId", "processId"):
             if column in self.tables.names[name]:
@@ -163,7 +161,7 @@ class NvprofReading(Reading):
     def _named(self) -> list[tuple[int, int, int, str]]:
         """Names of NVTX: kind of object, the first two numbers of its id, name. The second number of a stream has its
         context in the upper half."""
-        columns: dict[str, Kind] = {
+        columns: Kinds = {
             "objectKind": "integer",
             "objectId": "bytes",
             "name": "integer",

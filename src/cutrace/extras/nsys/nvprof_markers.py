@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...importers.row_builder import Rows, find
-from ...importers.tables import ColumnBatch, Kind, ReadColumn
+from ...importers.tables import ColumnBatch, ReadColumn
 from .nsys_nvtx import depths
 from .nvprof_records import ids, packed
+from .reading import Kinds
 
 if TYPE_CHECKING:
     from .nvprof import NvprofReading
@@ -24,7 +25,7 @@ _COLOR = 2  # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB
 
 # nvtxPayloadType_t by CUpti_MetricValueKind.
 _PAYLOADS = {0: 3, 1: 1, 4: 2}
-_COLUMNS: dict[str, Kind] = {
+_COLUMNS: Kinds = {
     "flags": "integer",
     "timestamp": "integer",
     "id": "integer",
@@ -33,7 +34,7 @@ _COLUMNS: dict[str, Kind] = {
     "name": "integer",
     "domain": "integer",
 }
-_DATA: dict[str, Kind] = {
+_DATA: Kinds = {
     "flags": "integer",
     "id": "integer",
     "payloadKind": "integer",
@@ -177,7 +178,7 @@ def _with_bits(batch: ColumnBatch) -> None:
 def _whole(
     reading: NvprofReading,
     name: str,
-    columns: dict[str, Kind],
+    columns: Kinds,
     shrink: Callable[[ColumnBatch], None],
 ) -> ColumnBatch:
     """All rows of a table, as numbers; no rows when the file does not have it."""

@@ -26,7 +26,12 @@ from .schema import NOTHING, SqlColumn, SqlTable
 #: Sets the undeclared fields after the declared ones, given the reading, the process and the rows.
 Fill = Callable[[Any, "Target", Rows], None]
 
-_KINDS: dict[str, Kind] = {
+#: The kinds of columns by their names.
+Kinds = dict[str, Kind]
+#: Rows of a table that belong to one process, and their indices in the table.
+BatchOfTarget = tuple["Target", ColumnBatch, np.ndarray]
+
+_KINDS: Kinds = {
     "text": "text",
     "uuid": "uuid",
     "real": "real",
@@ -34,7 +39,7 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-def kinds(table: SqlTable) -> dict[str, Kind]:
+def kinds(table: SqlTable) -> Kinds:
     """The columns of a table that are read, and their kinds."""
     return {
         c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used
@@ -89,9 +94,7 @@ class Reading(ABC):
         return 0
 
     @abstractmethod
-    def batches(
-        self, name: str, columns: dict[str, Kind]
-    ) -> Iterator[tuple[Target, ColumnBatch, np.ndarray]]:
+    def batches(self, name: str, columns: Kinds) -> Iterator[BatchOfTarget]:
         """The rows of a table by process, and their indices in the table. Rows that damage hides are counted as
         lost."""
 
@@ -99,7 +102,7 @@ class Reading(ABC):
         """The thread ids of the file's ids."""
         return ids
 
-    def listed(self, name: str, columns: dict[str, Kind]) -> Iterator[ColumnBatch]:
+    def listed(self, name: str, columns: Kinds) -> Iterator[ColumnBatch]:
         """The rows of a table of any process. No rows when there is no such table."""
         if name in self.tables.names:
             yield from self.tables.batches(name, columns)
@@ -170,7 +173,7 @@ class Mapping:
     apart: Callable[[ColumnBatch], np.ndarray] | None = None
 
     @property
-    def columns(self) -> dict[str, Kind]:
+    def columns(self) -> Kinds:
         columns = kinds(self.table)
         if self.other:
             columns |= self.other.columns

@@ -34,6 +34,7 @@ _RENUMBERED = 0x800000
 
 # The values of a column: an array, or any object for each row.
 Values = np.ndarray | Iterable[object]
+_Columns = dict[str, Values]
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -348,7 +349,7 @@ def _or_null(values: np.ndarray) -> Iterable[object]:
 # Columns that are computed from fields
 
 
-def _kernels(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _kernels(database: Database, rows: np.ndarray) -> _Columns:
     launches = database.trace.launches
     launch = rows["launch"]
     full, short = database.kernel_names
@@ -361,7 +362,7 @@ def _kernels(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-def _copies(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _copies(database: Database, rows: np.ndarray) -> _Columns:
     peer = rows["kind"] == 10
     return {
         "srcContextId": rows["context"],
@@ -369,7 +370,7 @@ def _copies(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-def _migrations(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _migrations(database: Database, rows: np.ndarray) -> _Columns:
     source = rows["source_device"]
     destination = rows["destination_device"]
     return {
@@ -381,7 +382,7 @@ def _migrations(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-def _calls(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _calls(database: Database, rows: np.ndarray) -> _Columns:
     functions = database.trace.functions[rows["function"]]
     return {
         "eventClass": np.where(functions["domain"] == 1, 1, 0),
@@ -389,9 +390,9 @@ def _calls(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-def _events(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _events(database: Database, rows: np.ndarray) -> _Columns:
     """The common columns of marks and ranges."""
-    columns: dict[str, Values] = {"domainId": rows["domain"]}
+    columns: _Columns = {"domainId": rows["domain"]}
     for kind, (column, dtype) in nsys.PAYLOADS.items():
         known = rows["payload_type"] == kind
         if known.any():
@@ -404,16 +405,16 @@ def _events(database: Database, rows: np.ndarray) -> dict[str, Values]:
     return columns
 
 
-def _ranges(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _ranges(database: Database, rows: np.ndarray) -> _Columns:
     types = np.where(rows["kind"] == 1, nsys.NVTX_START_END, nsys.NVTX_PUSH_POP)
     return _events(database, rows) | {"eventType": types}
 
 
-def _marks(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _marks(database: Database, rows: np.ndarray) -> _Columns:
     return _events(database, rows) | {"eventType": repeat(nsys.NVTX_MARK, len(rows))}
 
 
-def _categories(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _categories(database: Database, rows: np.ndarray) -> _Columns:
     return {
         "start": repeat(database.trace.start, len(rows)),
         "eventType": repeat(nsys.NVTX_CATEGORY, len(rows)),
@@ -422,7 +423,7 @@ def _categories(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-def _allocations(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _allocations(database: Database, rows: np.ndarray) -> _Columns:
     imported = rows["pool_type"] == 2
     pool = rows["pool"]
     return {
@@ -432,7 +433,7 @@ def _allocations(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-def _overheads(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _overheads(database: Database, rows: np.ndarray) -> _Columns:
     types = nsys.overhead_types(rows["kind"].astype(np.int64))
     labels = nsys.ENUMS["ENUM_CUPTI_OVERHEAD_TYPE"]
     names = []
@@ -446,14 +447,14 @@ def _overheads(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-def _devices(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _devices(database: Database, rows: np.ndarray) -> _Columns:
     return {
         "vmId": database.process_ids(rows) >> 48 << 48,
         "id": database.gpu_ids(rows),
     }
 
 
-def _id_parts(database: Database, rows: np.ndarray) -> dict[str, Values]:
+def _id_parts(database: Database, rows: np.ndarray) -> _Columns:
     keys = database.process_ids(rows)
     return {
         "hwId": keys >> 56 & 0xFF,
@@ -462,7 +463,7 @@ def _id_parts(database: Database, rows: np.ndarray) -> dict[str, Values]:
     }
 
 
-_MORE: dict[SqlTable, Callable[[Database, np.ndarray], dict[str, Values]]] = {
+_MORE: dict[SqlTable, Callable[[Database, np.ndarray], _Columns]] = {
     nsys.KERNELS: _kernels,
     nsys.MEMCPYS: _copies,
     nsys.MIGRATIONS: _migrations,
