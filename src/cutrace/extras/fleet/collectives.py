@@ -15,10 +15,20 @@ from typing import Any
 import numpy as np
 
 from ...analysis.gpu import communicates
-from ...analysis.tables import Cell, Column, Table, columns_of
+from ...analysis.tables import Column, Table, columns_of
 from ...trace.arrow import pyarrow
 from ...units import count_of, format_duration
-from .model import Bars, BatchOptions, BatchReport, Part, Picture, RankTrace, Result
+from .model import (
+    Bars,
+    BatchOptions,
+    BatchReport,
+    Part,
+    Picture,
+    RankTrace,
+    Result,
+    Row,
+    share_of,
+)
 from .stragglers import OUTSTANDING, robust_scores
 from .timeline import by_job
 
@@ -50,6 +60,8 @@ _CALL_COLUMNS = columns_of(
 
 #: The begins and the ends (ns) of the calls of each collective, by name.
 _Calls = dict[str, tuple[np.ndarray, np.ndarray]]
+#: The index of a part, and the numbers, begins and ends of its calls.
+_CallsOfPart = tuple[int, np.ndarray, np.ndarray, np.ndarray]
 
 
 def calls(rank: RankTrace, options: BatchOptions) -> Any:
@@ -87,10 +99,10 @@ def _is_collective(kernel: str) -> bool:
 
 
 def _read(part: Part) -> _Calls:
-    table = part.table()
-    names = table["collective"].to_numpy()
-    start = table["start_ns"].to_numpy()
-    end = table["end_ns"].to_numpy()
+    columns = part.columns()
+    names = columns["collective"]
+    start = columns["start_ns"]
+    end = columns["end_ns"]
     if not len(names):
         return {}
     changes = np.flatnonzero(names[1:] != names[:-1]) + 1
@@ -159,7 +171,7 @@ class _Job:
             )
         return shifts
 
-    def each(self) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    def each(self) -> Iterator[_CallsOfPart]:
         """Yield of each part its index, and the numbers, begins and ends of its calls."""
         for index, part in enumerate(self.parts):
             shifts = self.shifts[index]
@@ -229,9 +241,9 @@ def _median(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
-    by_name: list[tuple[Cell, ...]] = []
-    by_rank: list[tuple[Cell, ...]] = []
-    by_call: list[tuple[Cell, ...]] = []
+    by_name: list[Row] = []
+    by_rank: list[Row] = []
+    by_call: list[Row] = []
     sentences: list[str] = []
     for job_name, of_job in by_job(parts):
         job = _Job.of(of_job)
@@ -259,9 +271,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     return Result(tables, sentences, pictures)
 
 
-def _largest(
-    columns: Sequence[Column], name: str
-) -> Callable[[tuple[Cell, ...]], float]:
+def _largest(columns: Sequence[Column], name: str) -> Callable[[Row], float]:
     """The key that sorts rows by a column, descending."""
     at = [column.name for column in columns].index(name)
     return lambda row: -float(row[at] or 0)
@@ -350,22 +360,14 @@ def _arrivals(job: _Job, clocks: _Clocks) -> _Arrivals:
     return arrivals
 
 
-def _on_one_clock(
-    job: _Job, clocks: _Clocks
-) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+def _on_one_clock(job: _Job, clocks: _Clocks) -> Iterator[_CallsOfPart]:
     """The calls of each part (:meth:`_Job.each`), without the error of its clock."""
     ahead = clocks.ahead.astype(np.int64)
     for part, calls, start, end in job.each():
         yield part, calls, start - ahead[part], end - ahead[part]
 
 
-def _share(waits: int, time: int) -> float | None:
-    if not time:
-        return None
-    return waits / time
-
-
-def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
+def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[Row]:
     """The rows of :data:`_COLUMNS`."""
     edges = [*job.first.values(), job.total]
     for name, (first, end) in zip(job.first, pairwise(edges), strict=True):
@@ -381,7 +383,7 @@ def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]
         yield (
             waits,
             time,
-            _share(waits, time),
+            share_of(waits, time),
             len(here),
             int(a.ranks[here].max()),
             float(spread.mean()),
@@ -393,7 +395,7 @@ def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]
         )
 
 
-def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
+def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[Row]:
     """The rows of :data:`_RANK_COLUMNS`."""
     for index, part in enumerate(job.parts):
         waits = int(a.rank_waits[index])
@@ -405,7 +407,7 @@ def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[tuple[Cell, ...
             part.label,
             waits,
             time,
-            _share(waits, time),
+            share_of(waits, time),
             int(a.rank_calls[index]),
             int(a.rank_last[index]),
             int(a.caused[index]),
@@ -415,7 +417,7 @@ def _ranks(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[tuple[Cell, ...
         )
 
 
-def _longest(job: _Job, a: _Arrivals) -> Iterator[tuple[Cell, ...]]:
+def _longest(job: _Job, a: _Arrivals) -> Iterator[Row]:
     """The rows of :data:`_CALL_COLUMNS`."""
     begin = int(a.earliest[a.ranks > 0].min())
     for number in np.argsort(-a.waits, kind="stable")[:_CALLS].tolist():
@@ -479,7 +481,7 @@ def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
         yield f"clock {format_duration(abs(ahead))} {way} those of others, by the ends of collectives"
 
 
-def _pictures(by_rank: Sequence[tuple[Cell, ...]]) -> Iterator[Picture]:
+def _pictures(by_rank: Sequence[Row]) -> Iterator[Picture]:
     if not by_rank:
         return
     labels = [str(row[0]) for row in by_rank]

@@ -14,10 +14,19 @@ import numpy as np
 from ..._native import BusyParts
 from ...analysis.statistics.gpus import GPUS
 from ...analysis.sweep import Groups
-from ...analysis.tables import Cell, Table, columns_of
+from ...analysis.tables import Table, columns_of
 from ...trace.arrow import pyarrow
 from ...trace.quality import GPU_WORK
-from .model import BatchOptions, BatchReport, Part, RankTrace, Result
+from .model import (
+    BatchOptions,
+    BatchReport,
+    Part,
+    Picture,
+    RankTrace,
+    Result,
+    Row,
+    share_of,
+)
 from .stragglers import stragglers
 from .time_sums import TimeSums, binned, histogram
 from .timeline import Steps, by_job, heat_map
@@ -32,55 +41,56 @@ def _busy_by_time(rank: RankTrace, options: BatchOptions) -> Any:
         devices = Groups()
         times = BusyParts(0, steps.width * steps.count - 1, steps.count)
         for batch in sweep:
-            begin, end = (
-                rank.moved(time) - steps.start
-                for time in (batch.work.start, batch.work.end)
-            )
-            times.add(devices.of(batch.work.device), begin, end)
-        for (device,), of_process in zip(
-            devices.values, times.busy().reshape(-1, steps.count), strict=True
-        ):
+            work = batch.work
+            begin = rank.moved(work.start) - steps.start
+            end = rank.moved(work.end) - steps.start
+            times.add(devices.of(work.device), begin, end)
+        by_device = times.busy().reshape(-1, steps.count)
+        for (device,), of_process in zip(devices.values, by_device, strict=True):
             busy[device] = busy.get(device, 0) + of_process
     parts = [np.zeros((4, 0), np.int64)]
-    for device in sorted(busy):
-        used = np.flatnonzero(busy[device])
-        span = slice(used[0], used[-1] + 1) if len(used) else slice(0)
-        parts.append(
-            np.stack(
-                np.broadcast_arrays(
-                    device, steps.begins[span], steps.width, busy[device][span]
-                )
-            )
-        )
-    columns = zip(
-        ("device", "at_ns", "step_ns", "busy_ns"),
-        np.concatenate(parts, axis=1),
-        strict=True,
+    for device, of_device in sorted(busy.items()):
+        used = np.flatnonzero(of_device)
+        if not len(used):
+            continue
+        first = used[0]
+        end = used[-1] + 1
+        rows = np.zeros((4, end - first), np.int64)
+        rows[0] = device
+        rows[1] = steps.begins[first:end]
+        rows[2] = steps.width
+        rows[3] = of_device[first:end]
+        parts.append(rows)
+    devices, times, widths, used = np.concatenate(parts, axis=1)
+    return pyarrow("batch").table(
+        {"device": devices, "at_ns": times, "step_ns": widths, "busy_ns": used}
     )
-    return pyarrow("batch").table(dict(columns))
 
 
 def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
     rows: list[tuple[float, int, int, str]] = []
-    pictures = []
+    pictures: list[Picture] = []
     for job, of_job in by_job(parts):
         cells = []
         names = []
         for part in of_job:
-            device, at, step, busy = (
-                column.to_numpy() for column in part.table().columns
-            )
-            for number in np.unique(device).tolist():
-                own = device == number
+            columns = part.columns()
+            at = columns["at_ns"]
+            step = columns["step_ns"]
+            busy = columns["busy_ns"]
+            for number in np.unique(columns["device"]).tolist():
+                own = columns["device"] == number
                 cells.append((at[own], busy[own], step[own]))
-                names.append(f"{part.label} GPU {number}")
+                name = f"{part.label} GPU {number}"
+                names.append(name)
                 spent = int(busy[own].sum())
                 span = int(step[own].sum())
-                rows.append((spent / span, spent, span, names[-1]))
+                rows.append((spent / span, spent, span, name))
         picture = heat_map(f"Busy GPUs, job {job}", "1", names, cells)
         if picture:
             pictures.append(picture)
     rows.sort(key=lambda row: row[0])
+    shares = {name: share for share, *_, name in rows}
     table = Table(
         "utilization",
         "Busy time of GPUs",
@@ -88,13 +98,7 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
         rows,
     )
     sentence = "{rank}: busy {value:.1%} of the time, the median GPU {median:.1%}"
-    return Result(
-        [table],
-        stragglers(
-            [row[-1] for row in rows], [row[0] for row in rows], sentence, low=True
-        ),
-        list(pictures),
-    )
+    return Result([table], stragglers(shares, sentence, low=True), pictures)
 
 
 # Idle time by length and rank
@@ -109,10 +113,9 @@ def _gap_lengths(rank: RankTrace, options: BatchOptions) -> Any:
             for device in np.unique(work.device).tolist():
                 of_device = work.device == device
                 start = work.start[of_device]
-                end = work.end[of_device]
-                before = np.maximum.accumulate(
-                    np.append(ends.get(device, start[0]), end)
-                )
+                latest = ends.get(device, start[0])
+                end = np.append(latest, work.end[of_device])
+                before = np.maximum.accumulate(end)
                 ends[device] = int(before[-1])
                 gaps = start - before[:-1]
                 gaps = gaps[gaps > 0]
@@ -123,65 +126,62 @@ def _gap_lengths(rank: RankTrace, options: BatchOptions) -> Any:
 def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
     lengths = TimeSums("at_least_ns")
     rows = []
+    idle = {}
     for part in parts:
         table = part.table()
         own = TimeSums("device")
         lengths.add_table(table)
         own.add_table(table)
         for use in own.table().to_pylist():
-            count = use["count"]
-            total = use["total_ns"]
-            rows.append(
-                (
-                    total,
-                    count,
-                    total / count,
-                    use["max_ns"],
-                    f"{part.label} GPU {use['device']}",
-                )
-            )
+            gpu = f"{part.label} GPU {use['device']}"
+            idle[gpu] = use["total_ns"]
+            rows.append((*_sums(use), gpu))
+    rows.sort(key=lambda row: -row[0])
     bins = lengths.table().to_pylist()
-    whole = sum(row["total_ns"] for row in bins) or 1
-    # Eight bins make a power of two.
-    powers: dict[int, list[Any]] = {}
-    for row in bins:
-        powers.setdefault(1 << (row["at_least_ns"].bit_length() - 1), []).append(row)
-    by_length = []
-    for least, some in powers.items():
-        total, count = (
-            sum(row[name] for row in some) for name in ("total_ns", "count")
-        )
-        by_length.append(
-            (
-                least,
-                total / whole,
-                total,
-                count,
-                total / count,
-                max(row["max_ns"] for row in some),
-            )
-        )
+    by_length = _by_power_of_two(bins)
+    pictures: list[Picture] = []
+    if bins:
+        pictures.append(histogram("Idle times", bins))
     sentence = "{rank}: idle {ratio:.2f} times as long as the median GPU"
-    by_rank = sorted(rows, key=lambda row: -row[0])
     sums = "total: ns, count, mean: ns, max: ns"
-    return Result(
-        [
-            Table(
-                "gaps",
-                "Idle times by length",
-                columns_of(f"at least: ns, share: 1, {sums}"),
-                by_length,
-            ),
-            Table(
-                "gaps_by_rank",
-                "Idle times by rank",
-                columns_of(f"{sums}, GPU: text"),
-                by_rank,
-            ),
-        ],
-        stragglers([str(row[-1]) for row in rows], [row[0] for row in rows], sentence),
-        [histogram("Idle times", bins)] if bins else [],
-    )
+    tables = [
+        Table(
+            "gaps",
+            "Idle times by length",
+            columns_of(f"at least: ns, share: 1, {sums}"),
+            by_length,
+        ),
+        Table(
+            "gaps_by_rank",
+            "Idle times by rank",
+            columns_of(f"{sums}, GPU: text"),
+            rows,
+        ),
+    ]
+    return Result(tables, stragglers(idle, sentence), pictures)
+
+
+def _sums(use: dict[str, Any]) -> tuple[int, int, float, int]:
+    """Total, count, mean and maximum of a row of :class:`TimeSums`."""
+    total = use["total_ns"]
+    count = use["count"]
+    return total, count, total / count, use["max_ns"]
+
+
+def _by_power_of_two(bins: Sequence[dict[str, Any]]) -> list[Row]:
+    """The rows of the table of idle times by length. Eight bins make a power of two."""
+    powers: dict[int, dict[str, int]] = {}
+    for row in bins:
+        least = 1 << (row["at_least_ns"].bit_length() - 1)
+        power = powers.setdefault(least, {"total_ns": 0, "count": 0, "max_ns": 0})
+        power["total_ns"] += row["total_ns"]
+        power["count"] += row["count"]
+        power["max_ns"] = max(power["max_ns"], row["max_ns"])
+    whole = sum(power["total_ns"] for power in powers.values()) or 1
+    rows: list[Row] = []
+    for least, power in powers.items():
+        rows.append((least, power["total_ns"] / whole, *_sums(power)))
+    return rows
 
 
 # Communication and copies behind computation
@@ -210,37 +210,32 @@ def _overlap_times(rank: RankTrace, options: BatchOptions) -> Any:
         )
         before = times.get(use.device, np.zeros(len(_TIMES), np.int64))
         times[use.device] = before + np.array(own)
-    devices = sorted(times)
-    columns = (
-        np.array([times[device] for device in devices], np.int64)
-        .reshape(-1, len(_TIMES))
-        .T
-    )
-    named = {f"{name}_ns": column for name, column in zip(_TIMES, columns, strict=True)}
-    return pyarrow("batch").table({"device": np.array(devices, np.int64)} | named)
+    devices = np.array(sorted(times), np.int64)
+    columns = {"device": devices}
+    for at, name in enumerate(_TIMES):
+        of_devices = [times[device][at] for device in devices.tolist()]
+        columns[f"{name}_ns"] = np.array(of_devices, np.int64)
+    return pyarrow("batch").table(columns)
 
 
 def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     exposed = {}
     for part in parts:
-        for device, busy, compute, communication, hidden, copies, hidden_copies in zip(
-            *(column.to_pylist() for column in part.table().columns), strict=True
-        ):
-            shares = (
-                hidden / communication if communication else None,
-                hidden_copies / copies if copies else None,
-            )
-            label = f"{part.label} GPU {device}"
+        for use in part.table().to_pylist():
+            communication = use["communication_ns"]
+            hidden = use["hidden_communication_ns"]
+            copies = use["copies_ns"]
+            label = f"{part.label} GPU {use['device']}"
             rows.append(
                 (
-                    busy,
-                    compute,
+                    use["busy_ns"],
+                    use["compute_ns"],
                     communication,
-                    shares[0],
+                    share_of(hidden, communication),
                     communication - hidden,
                     copies,
-                    shares[1],
+                    share_of(use["hidden_copies_ns"], copies),
                     label,
                 )
             )
@@ -254,7 +249,7 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
         "overlap", "Communication and copies behind computation", columns, rows
     )
     sentence = "{rank}: communication that no computation hides takes {ratio:.2f} times as long as on the median GPU"
-    return Result([table], stragglers(list(exposed), list(exposed.values()), sentence))
+    return Result([table], stragglers(exposed, sentence))
 
 
 UTILIZATION = BatchReport(

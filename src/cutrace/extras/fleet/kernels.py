@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from ...analysis.tables import Table, columns_of
 from .model import BatchOptions, BatchReport, Part, RankTrace, Result
 from .stragglers import stragglers
 from .time_sums import TimeSums, binned, histogram
+
+#: Count, total, minimum and maximum (ns) by kernel.
+_Uses = dict[str, tuple[int, int, int, int]]
 
 # Kernels with a picture.
 _DRAWN = 6
@@ -26,12 +30,12 @@ def times(rank: RankTrace, options: BatchOptions) -> Any:
     return sums.table(kernel=rank.context.kernels.names)
 
 
-def by_name(table: Any) -> dict[str, tuple[int, int, int, int]]:
+def by_name(table: Any) -> _Uses:
     """Return count, total, minimum and maximum (ns) of each kernel of a part."""
     sums = TimeSums("kernel")
     sums.add_table(table)
-    name, *values = (column.to_pylist() for column in sums.table().columns)
-    return dict(zip(name, zip(*values, strict=True), strict=True))
+    names, *values = (column.to_pylist() for column in sums.table().columns)
+    return dict(zip(names, zip(*values, strict=True), strict=True))
 
 
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
@@ -43,16 +47,20 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         of_parts.append(by_name(table))
     added = bins.table()
     whole = by_name(added)
-    rows_of_bins = added.to_pylist()
-    total = sum(use[1] for use in whole.values()) or 1
+    # The mean time and the rank of each kernel where it takes longest; the first of several equally slow ones.
+    slowest: dict[str, tuple[float, str]] = {}
+    ranks = Counter[str]()
+    for use, part in zip(of_parts, parts, strict=True):
+        for name, (count, spent, _, _) in use.items():
+            ranks[name] += 1
+            mean = spent / count
+            if name not in slowest or mean > slowest[name][0]:
+                slowest[name] = mean, part.label
+    total = sum(spent for _, spent, _, _ in whole.values()) or 1
     order = sorted(whole, key=lambda name: (-whole[name][1], name))
     rows = []
     for name in order:
         count, spent, least, most = whole[name]
-        means = [(use[name][1] / use[name][0], part.label) for use, part in zip(of_parts, parts, strict=True)
-                 if name in use]  # fmt: skip
-        # The first of several equally slow ones.
-        mean, slowest = max(means, key=lambda pair: pair[0])
         rows.append(
             (
                 spent / total,
@@ -61,9 +69,8 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                 spent / count,
                 least,
                 most,
-                len(means),
-                mean,
-                slowest,
+                ranks[name],
+                *slowest[name],
                 name,
             )
         )
@@ -74,17 +81,19 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     sentence = (
         "{rank}: its kernels take {ratio:.2f} times as long as those of the median rank"
     )
+    labels = [part.label for part in parts]
+    slow = dict(zip(labels, slowness(of_parts), strict=True))
+    bins_by_kernel: dict[str, list[dict[str, int]]] = {}
+    for row in added.to_pylist():
+        bins_by_kernel.setdefault(row["kernel"], []).append(row)
     return Result(
         [Table("kernels", "Kernels of all ranks", columns, rows)],
-        stragglers([part.label for part in parts], slowness(of_parts), sentence),
-        [
-            histogram(name, (row for row in rows_of_bins if row["kernel"] == name))
-            for name in order[:_DRAWN]
-        ],
+        stragglers(slow, sentence),
+        [histogram(name, bins_by_kernel[name]) for name in order[:_DRAWN]],
     )
 
 
-def slowness(of_parts: Sequence[dict[str, tuple[int, int, int, int]]]) -> list[float]:
+def slowness(of_parts: Sequence[_Uses]) -> list[float]:
     """Return for each part the time of its kernels, divided by the time that they take with the median duration of all
     parts. Communication kernels are left out, because fast ranks wait in them for slow ones; so are kernels of less
     than half of the parts."""
@@ -92,21 +101,22 @@ def slowness(of_parts: Sequence[dict[str, tuple[int, int, int, int]]]) -> list[f
     for uses in of_parts:
         for name, (count, total, *_) in uses.items():
             means.setdefault(name, []).append(total / count)
-    medians = {
-        name: float(np.median(own))
-        for name, own in means.items()
-        if 2 * len(own) >= len(of_parts) and not communicates(name)
-    }
+    medians = {}
+    for name, own in means.items():
+        if 2 * len(own) >= len(of_parts) and not communicates(name):
+            medians[name] = float(np.median(own))
     slow = []
     for uses in of_parts:
-        usual = sum(
-            use[0] * medians[name] for name, use in uses.items() if name in medians
-        )
-        slow.append(
-            sum(use[1] for name, use in uses.items() if name in medians) / usual
-            if usual
-            else 1.0
-        )
+        spent = 0
+        usual = 0.0
+        for name, (count, total, *_) in uses.items():
+            if name in medians:
+                spent += total
+                usual += count * medians[name]
+        if usual:
+            slow.append(spent / usual)
+        else:
+            slow.append(1.0)
     return slow
 
 

@@ -13,12 +13,15 @@ import numpy as np
 from ...analysis.collection import Collected, Grouping, StatsCollection, collect
 from ...analysis.context import DEFAULTS, CollectorContext
 from ...analysis.sweep import Sweep
-from ...analysis.tables import Table, Unit
+from ...analysis.tables import Cell, Table, Unit
 from ...errors import CutraceError
 from ...trace import Trace
 from ...trace.alignment import Alignment, lead
 from ...trace.arrow import package
 from ...units import printable
+
+#: A row of a table.
+Row = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,25 @@ class Part:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
         parquet = package("pyarrow.parquet", "parquet", "batch")
         try:
-            with self.path.open(
-                "rb"
-            ) as file:  # Arrow opens no names that are not UTF-8.
+            # Arrow opens no names that are not UTF-8.
+            with self.path.open("rb") as file:
                 # A thread of Arrow that lets go of a Python file while Python exits aborts the process.
-                return parquet.ParquetFile(file, pre_buffer=False).read(
-                    use_threads=False
-                )
+                reader = parquet.ParquetFile(file, pre_buffer=False)
+                return reader.read(use_threads=False)
         except FileNotFoundError:
             raise removed(self.path) from None
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns of :meth:`table`, as arrays of numbers or of str."""
+        table = self.table()
+        return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def share_of(amount: float, whole: float) -> float | None:
+    """The share of an amount in the whole; None if the whole is 0."""
+    if whole:
+        return amount / whole
+    return None
 
 
 def removed(path: Path) -> CutraceError:

@@ -33,35 +33,26 @@ _Bar = tuple[float, float, float, float, str, str]
 
 def html(result: Result, about: str) -> str:
     """The page of a report. ``about`` says what it was made from."""
-    sentences = "".join(
-        f"<li>{escaped(sentence)}</li>" for sentence in result.sentences
-    )
-    pictures = [
-        _picture(number, picture) for number, picture in enumerate(result.pictures)
-    ]
-    tables = [
-        section(
-            made.title,
-            figures(
-                made, _ROWS, "and {:,} more: cutrace batch prints all with --limit 0"
-            ),
-        )
-        for made in result.tables
-    ]
-    heats = (
-        (number, picture)
-        for number, picture in enumerate(result.pictures)
-        if isinstance(picture, HeatMap)
-    )
+    sentences = ""
+    for sentence in result.sentences:
+        sentences += f"<li>{escaped(sentence)}</li>"
+    parts = [f"<ul class=sentences>{sentences}</ul>"]
+    heats = []
+    for number, picture in enumerate(result.pictures):
+        parts.append(_picture(number, picture))
+        if isinstance(picture, HeatMap):
+            heats.append(data_script(f"heat{number}", _cells(picture)))
+    more = "and {:,} more: cutrace batch prints all with --limit 0"
+    for table in result.tables:
+        rows = figures(table, _ROWS, more)
+        parts.append(section(table.title, rows))
     return page(
         "batch",
         result.tables[0].title,
         folder=_FOLDER,
         about=escaped(about),
-        main="\n".join([f"<ul class=sentences>{sentences}</ul>", *pictures, *tables]),
-        data="\n".join(
-            data_script(f"heat{number}", _cells(picture)) for number, picture in heats
-        ),
+        main="\n".join(parts),
+        data="\n".join(heats),
     )
 
 
@@ -84,32 +75,23 @@ def _histogram(picture: Histogram) -> str:
     """Counts by time, on a logarithmic axis."""
     if not picture.begins:
         return "<p class=note>nothing</p>"
-    edges = [
-        [math.log2(time + 1) for time in times]
-        for times in (picture.begins, picture.ends)
-    ]
-    first = edges[0][0]
-    last = edges[1][-1]
+    first = math.log2(picture.begins[0] + 1)
+    last = math.log2(picture.ends[-1] + 1)
     most = max(picture.counts)
-    bars = (
-        (
-            begin - first,
-            most - count,
-            end - begin,
-            count,
-            f"{duration(a)} to {duration(b)}: {count:,}",
-            "s0",
-        )
-        for begin, end, a, b, count in zip(
-            *edges, picture.begins, picture.ends, picture.counts, strict=True
-        )
-    )
-    axis = (
+    bars: list[_Bar] = []
+    for begin, end, count in zip(
+        picture.begins, picture.ends, picture.counts, strict=True
+    ):
+        left = math.log2(begin + 1)
+        right = math.log2(end + 1)
+        text = f"{duration(begin)} to {duration(end)}: {count:,}"
+        bars.append((left - first, most - count, right - left, count, text, "s0"))
+    axis = _axis(
         duration(picture.begins[0]),
         f"{most:,} in the highest bin",
         duration(picture.ends[-1]),
     )
-    return _chart(last - first, most, bars) + _axis(*axis)
+    return _chart(last - first, most, bars) + axis
 
 
 def _bars(picture: Bars) -> str:
@@ -123,64 +105,69 @@ def _bars(picture: Bars) -> str:
     height = most - least or 1.0
     legend = ""
     if len(picture.series) > 1:
-        names = (
-            f"<span class=s{at % 4}>{escaped(name)}</span>"
-            for at, name in enumerate(picture.series)
-        )
+        names = []
+        for at, name in enumerate(picture.series):
+            names.append(f"<span class=s{at % 4}>{escaped(name)}</span>")
         legend = f"<p class=legend>{' '.join(names)}</p>"
-    stacks = [
-        list(_stack(label, picture, values[:, at], column, least, most))
-        for at, label in enumerate(picture.labels)
-    ]
-    if len(stacks) <= _LISTED:
-        rows = "".join(
-            f"<li><span class=name>{escaped(label)}</span><span>{cell(float(values[:, at].sum()), column)}</span>"
-            f"{_chart(height, 1, ((x, 0, wide, 1, text, style) for x, wide, text, style in stack))}</li>"
-            for at, (label, stack) in enumerate(
-                zip(picture.labels, stacks, strict=True)
+    lists = len(picture.labels) <= _LISTED
+    rows = ""
+    bars: list[_Bar] = []
+    for at, label in enumerate(picture.labels):
+        stack = list(_stack(label, picture, values[:, at], column, -least))
+        if lists:
+            total = cell(float(values[:, at].sum()), column)
+            lying = [(x, 0, size, 1, text, style) for x, size, text, style in stack]
+            rows += (
+                f"<li><span class=name>{escaped(label)}</span><span>{total}</span>"
+                f"{_chart(height, 1, lying)}</li>"
             )
-        )
+        else:
+            for below, size, text, style in stack:
+                bars.append((at, height - below - size, 1, size, text, style))
+    if lists:
         return f"{legend}<ul class=bars>{rows}</ul>"
-    columns = (
-        (at, height - above - high, 1, high, text, style)
-        for at, stack in enumerate(stacks)
-        for above, high, text, style in stack
+    axis = _axis(
+        picture.labels[0],
+        f"up to {cell(most, column)}",
+        picture.labels[-1],
     )
-    axis = picture.labels[0], f"up to {cell(most, column)}", picture.labels[-1]
-    return legend + _chart(len(stacks), height, columns) + _axis(*axis)
+    return legend + _chart(len(picture.labels), height, bars) + axis
 
 
 def _stack(
-    label: str,
-    picture: Bars,
-    values: np.ndarray,
-    column: Column,
-    least: float,
-    most: float,
+    label: str, picture: Bars, values: np.ndarray, column: Column, zero: float
 ) -> Iterator[tuple[float, float, str, str]]:
-    """Yield begin and length of the bars of a label (from ``least``), with their text and style."""
-    below = above = -least
+    """Yield begin and length of the bars of a label, with their text and style. Positive bars go up from ``zero``,
+    negative ones down."""
+    above = zero
+    below = zero
     for at, (name, value) in enumerate(
         zip(picture.series, values.tolist(), strict=True)
     ):
-        begin = above if value >= 0 else below + value
+        if value >= 0:
+            begin = above
+            above += value
+        else:
+            below += value
+            begin = below
         text = f"{label}, {name}: {cell(value, column)}"
         yield begin, abs(value), text, f"s{at % 4}"
-        above, below = (above + value, below) if value >= 0 else (above, below + value)
 
 
 def _heat(number: int, picture: HeatMap) -> str:
     rows, columns = picture.values.shape
-    seconds = duration(picture.step * columns)
-    ends = f"{picture.labels[0]} to {picture.labels[-1]}, from the top" if rows else ""
-    low, high = (
-        cell(edge, Column("", picture.unit)) for edge in _range(picture.values)
-    )
+    column = Column("", picture.unit)
+    low, high = _range(picture.values)
+    ranks = ""
+    if rows:
+        ranks = f"{picture.labels[0]} to {picture.labels[-1]}, from the top"
+    steps = f"{duration(picture.step * columns)} in steps of {duration(picture.step)}"
     return (
         f'<canvas width="{columns}" height="{rows}" data-heat="heat{number}" role="img" '
         f'aria-label="{escaped(picture.title)}"></canvas>'
-        f"{_axis(ends, '', f'{seconds} in steps of {duration(picture.step)}')}"
-        f"<p class=scale><span>{low}</span><span class=ramp></span><span>{high}</span> <output></output></p>"
+        f"{_axis(ranks, '', steps)}"
+        f"<p class=scale><span>{cell(low, column)}</span><span class=ramp></span><span>{cell(high, column)}</span> "
+        "<output></output></p>"
     )
 
 
@@ -195,18 +182,18 @@ def _cells(picture: HeatMap) -> dict[str, object]:
     """A heat map as JSON values; the cells are bytes in base64, row by row."""
     low, high = _range(picture.values)
     scaled = (picture.values - low) / ((high - low) or 1.0) * _LEVELS
-    levels = np.where(
-        np.isfinite(scaled), np.rint(np.nan_to_num(scaled)), _LEVELS + 1
-    ).astype(np.uint8)
-    texts = [
-        cell(low + (high - low) * level / _LEVELS, Column("", picture.unit))
-        for level in range(_LEVELS + 1)
-    ]
+    known = np.isfinite(scaled)
+    levels = np.full(scaled.shape, _LEVELS + 1, np.uint8)
+    levels[known] = np.rint(scaled[known])
+    column = Column("", picture.unit)
+    texts = []
+    for level in range(_LEVELS + 1):
+        value = low + (high - low) * level / _LEVELS
+        texts.append(cell(value, column))
+    _, steps = scaled.shape
     return {
         "labels": list(picture.labels),
-        "times": [
-            duration(picture.step * column) for column in range(picture.values.shape[1])
-        ],
+        "times": [duration(picture.step * step) for step in range(steps)],
         "texts": texts,
         "cells": base64.b64encode(levels.tobytes()).decode(),
     }
@@ -216,13 +203,18 @@ def _chart(width: float, height: float, bars: Iterable[_Bar]) -> str:
     """Bars in a box of this size. It is drawn as 1,000 by 1,000, because browsers limit coordinates."""
     across = _SIDE / width
     down = _SIDE / height
-    content = "".join(
-        f'<rect class="{style}" x="{x * across:.6g}" y="{y * down:.6g}" width="{wide * across:.6g}" '
-        f'height="{high * down:.6g}"><title>{escaped(text)}</title></rect>'
-        for x, y, wide, high, text, style in bars
+    drawn = []
+    for x, y, wide, high, text, style in bars:
+        place = f'x="{x * across:.6g}" y="{y * down:.6g}"'
+        extent = f'width="{wide * across:.6g}" height="{high * down:.6g}"'
+        title = f"<title>{escaped(text)}</title>"
+        drawn.append(f'<rect class="{style}" {place} {extent}>{title}</rect>')
+    return (
+        f'<svg viewBox="0 0 {_SIDE} {_SIDE}" preserveAspectRatio="none" role="img">'
+        f"{''.join(drawn)}</svg>"
     )
-    return f'<svg viewBox="0 0 {_SIDE} {_SIDE}" preserveAspectRatio="none" role="img">{content}</svg>'
 
 
 def _axis(left: str, middle: str, right: str) -> str:
-    return f"<p class=axis>{''.join(f'<span>{escaped(text)}</span>' for text in (left, middle, right))}</p>"
+    spans = [f"<span>{escaped(text)}</span>" for text in (left, middle, right)]
+    return f"<p class=axis>{''.join(spans)}</p>"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from ...trace.arrow import package
 from ...trace.quality import GPU_WORK, Quality
 from ...units import printable
 from .model import BatchOptions, BatchReport, Part, RankTrace, removed, short
+
+#: What a part says of its origin.
+About = dict[str, Any]
 
 _METADATA = b"cutrace.batch"
 _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -44,14 +47,12 @@ class Task:
     stamp: tuple[int, int]
     clock: Clock = "align"
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> About:
         """What a part of this file must say of its origin to be used again."""
-        about = {
+        return {
             "report": self.report.name,
             "source": self.source,
             "stamp": list(self.stamp),
-        }
-        return about | {
             "cutrace": version("cutrace"),
             "name": self.options.name,
             "given_job": self.job,
@@ -79,33 +80,23 @@ def map_file(task: Task) -> Mapped:
     """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
     try:
         with load(task.source, clock=task.clock) as trace:
-            ranks = [
-                (job, number, RankTrace(trace, processes))
-                for job, number, processes in _ranks(trace, task)
-            ]
-            tables = []
-            for job, number, rank in ranks:
-                kept = Alignment(error=None)
-                clock = kept if task.clock == "keep" else rank.clock
+            ranks = []
+            for job, number, processes in _ranks(trace, task):
+                rank = RankTrace(trace, processes)
                 table = task.report.map(rank, task.options)
-                tables.append((job, number, clock, table))
+                clock = rank.clock
+                if task.clock == "keep":
+                    clock = Alignment(error=None)
+                about: About = {"job": job, "rank": number, "clock": asdict(clock)}
+                ranks.append((about, table))
             # Damage inside of blocks is known once they are read.
             damage = tuple(Quality({}, (), trace.damage, (), ()).sentences())
-            about = task.identity() | {"parts": len(tables), "damage": damage}
-            return Mapped(
-                tuple(
-                    (
-                        job,
-                        rank,
-                        _parquet(
-                            table,
-                            about | {"job": job, "rank": rank, "clock": asdict(clock)},
-                        ),
-                    )
-                    for job, rank, clock, table in tables
-                ),
-                damage,
-            )
+            of_file = task.identity() | {"parts": len(ranks), "damage": damage}
+            parts = []
+            for about, table in ranks:
+                content = _parquet(table, of_file | about)
+                parts.append((about["job"], about["rank"], content))
+            return Mapped(tuple(parts), damage)
     except (CutraceError, OSError) as error:
         return Mapped(damage=(str(error),))
 
@@ -114,49 +105,60 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
     """Return job, rank and processes of each rank in a trace."""
     path = Path(task.source)
     folder = printable(path.parent.name) or "0"
-    named = _RANK.search(path.name)
-    own = int(named[1]) if named else task.number
-    work = [
-        process
-        for process, infos in enumerate(trace.infos_by_process(GPU_WORK))
-        if infos
-    ]
-    # Processes of one file that do not tell their ranks are numbered by GPU; one alone is the rank of its file.
-    devices = dict(sorted(trace.contexts[["process", "device"]].tolist(), reverse=True))
-    unknown = [process for process in work if trace.processes[process].rank is None]
-    unknown.sort(
-        key=lambda process: (devices.get(process, 0), trace.processes[process].pid)
-    )
-    if len(unknown) == 1:
-        numbers = {unknown[0]: own}
-    else:
-        numbers = {process: index for index, process in enumerate(unknown)}
+    numbers = _numbers(trace, task)
     groups: dict[tuple[str, int], list[int]] = {}
+    without_work = []
     for process in trace.processes:
-        rank = process.rank if process.rank is not None else numbers.get(process.index)
-        if rank is not None:
-            groups.setdefault((task.job or process.job or folder, rank), []).append(
-                process.index
-            )
-    without_work = [
-        p.index for p in trace.processes if p.rank is None and p.index not in numbers
-    ]
+        rank = process.rank
+        if rank is None:
+            rank = numbers.get(process.index)
+        if rank is None:
+            without_work.append(process.index)
+            continue
+        job = task.job or process.job or folder
+        groups.setdefault((job, rank), []).append(process.index)
     if not groups:
-        groups[task.job or folder, own] = []
+        groups[task.job or folder, _number_of_file(task)] = []
     # What a process without GPU work and without a rank did, such as a launcher, counts for the first rank.
     first = min(groups)
     groups[first] = sorted([*groups[first], *without_work])
-    return [
-        (job, rank, tuple(processes))
-        for (job, rank), processes in sorted(groups.items())
-    ]
+    ranks = []
+    for (job, rank), processes in sorted(groups.items()):
+        ranks.append((job, rank, tuple(processes)))
+    return ranks
 
 
-def _parquet(table: Any, about: dict[str, Any]) -> bytes:
+def _numbers(trace: Trace, task: Task) -> dict[int, int]:
+    """The numbers of processes with GPU work that do not tell their ranks, by process. They are numbered by GPU; one
+    alone is the rank of its file."""
+    # The first device of each process.
+    devices = dict(sorted(trace.contexts[["process", "device"]].tolist(), reverse=True))
+    unknown = []
+    for process, infos in enumerate(trace.infos_by_process(GPU_WORK)):
+        if infos and trace.processes[process].rank is None:
+            unknown.append(process)
+    if len(unknown) == 1:
+        return {unknown[0]: _number_of_file(task)}
+    unknown.sort(
+        key=lambda process: (devices.get(process, 0), trace.processes[process].pid)
+    )
+    return {process: number for number, process in enumerate(unknown)}
+
+
+def _number_of_file(task: Task) -> int:
+    """The rank in the name of a file, or its index among the files."""
+    named = _RANK.search(Path(task.source).name)
+    if named:
+        return int(named[1])
+    return task.number
+
+
+def _parquet(table: Any, about: About) -> bytes:
     pa = package("pyarrow", "parquet", "batch")
     parquet = package("pyarrow.parquet", "parquet", "batch")
     sink = pa.BufferOutputStream()
-    metadata = (table.schema.metadata or {}) | {_METADATA: json.dumps(about).encode()}
+    metadata = table.schema.metadata or {}
+    metadata = metadata | {_METADATA: json.dumps(about).encode()}
     parquet.write_table(
         table.replace_schema_metadata(metadata),
         sink,
@@ -172,40 +174,33 @@ class PartFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._about = {
-            path: about
-            for path in sorted(folder.glob("job=*/rank=*/*.parquet"))
-            if (about := _read(path))
-        }
+        self._about: dict[Path, About] = {}
+        for path in sorted(folder.glob("job=*/rank=*/*.parquet")):
+            about = _read(path)
+            if about:
+                self._about[path] = about
 
-    def done(self, identity: dict[str, Any]) -> tuple[str, ...] | None:
+    def done(self, identity: About) -> tuple[str, ...] | None:
         """Return the damage of a file that was mapped before, None if all of its parts are not there."""
-        own = [
-            about for about in self._about.values() if identity.items() <= about.items()
-        ]
+        wanted = identity.items()
+        own = [about for about in self._about.values() if wanted <= about.items()]
         if own and len(own) == own[0]["parts"]:
             return tuple(own[0]["damage"])
         return None
 
     def add(self, task: Task, mapped: Mapped) -> None:
         """Replace the parts of a file. Raises :class:`CutraceError` if they cannot be written."""
-        self._remove(
-            [
-                path
-                for path, about in self._about.items()
-                if about["source"] == task.source
-            ]
-        )
-        stem = f"{printable(Path(task.source).name.partition('.')[0][:80])}-{crc32(os.fsencode(task.source)):08x}"
+        for path, about in list(self._about.items()):
+            if about["source"] == task.source:
+                self._remove(path)
+        stem, _, _ = Path(task.source).name.partition(".")
+        checksum = crc32(os.fsencode(task.source))
+        name = f"{printable(stem[:80])}-{checksum:08x}.parquet"
         for job, rank, content in mapped.parts:
-            path = (
-                self._folder
-                / f"job={quote(job, safe='')}"
-                / f"rank={rank}"
-                / f"{stem}.parquet"
-            )
+            folder = self._folder / f"job={quote(job, safe='')}" / f"rank={rank}"
+            path = folder / name
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise unwritable(path, error) from None
             with replacing(path) as temporary:
@@ -217,45 +212,37 @@ class PartFolder:
 
     def keep(self, sources: set[str]) -> None:
         """Remove the parts of other sources."""
-        self._remove(
-            [
-                path
-                for path, about in self._about.items()
-                if about["source"] not in sources
-            ]
-        )
+        for path, about in list(self._about.items()):
+            if about["source"] not in sources:
+                self._remove(path)
 
     def parts(self) -> list[Part]:
         """Return all parts, in the order of job, rank and source."""
-        parts = sorted(
-            (about["job"], about["rank"], about["source"], str(path), about["clock"])
-            for path, about in self._about.items()
-        )
-        labels = _labels([(job, rank, source) for job, rank, source, *_ in parts])
-        return [
-            Part(Path(path), label, job, rank, source, Alignment(**clock))
-            for label, (job, rank, source, path, clock) in zip(
-                labels, parts, strict=True
-            )
-        ]
+        found = []
+        for path, about in self._about.items():
+            clock = Alignment(**about["clock"])
+            part = Part(path, "", about["job"], about["rank"], about["source"], clock)
+            found.append(part)
+        found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
+        return _labeled(found)
 
-    def _remove(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            del self._about[path]
-            path.unlink(missing_ok=True)
-            # Folders with other parts stay.
-            with suppress(OSError):
-                path.parent.rmdir()
-                path.parent.parent.rmdir()
+    def _remove(self, path: Path) -> None:
+        del self._about[path]
+        path.unlink(missing_ok=True)
+        # Folders with other parts stay.
+        with suppress(OSError):
+            path.parent.rmdir()
+            path.parent.parent.rmdir()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> About:
     """Return what a part says of its origin; {} for other files, and for parts that are damaged."""
     pa = package("pyarrow", "parquet", "batch")
     parquet = package("pyarrow.parquet", "parquet", "batch")
     try:
         with path.open("rb") as file:
-            about = json.loads((parquet.read_schema(file).metadata or {})[_METADATA])
+            metadata = parquet.read_schema(file).metadata or {}
+            about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
     if isinstance(about, dict):
@@ -263,12 +250,18 @@ def _read(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _labels(ranks: Sequence[tuple[str, int, str]]) -> Iterator[str]:
-    """Yield a name for each rank: with its job if there are several, and its file if that does not suffice."""
-    jobs = len({job for job, *_ in ranks})
-    numbers = [(job, rank) for job, rank, _ in ranks]
-    several = len(set(numbers)) < len(numbers)
-    sources = list(dict.fromkeys(source for *_, source in ranks))
+def _labeled(parts: Sequence[Part]) -> list[Part]:
+    """The parts with names: with their job if there are several, and their file if that does not suffice."""
+    several_jobs = len({part.job for part in parts}) > 1
+    ranks = {(part.job, part.rank) for part in parts}
+    sources = list(dict.fromkeys(part.source for part in parts))
     files = dict(zip(sources, short(sources), strict=True))
-    for job, rank, source in ranks:
-        yield f"{f'{job} ' if jobs > 1 else ''}rank {rank}{f' ({files[source]})' if several else ''}"
+    labeled = []
+    for part in parts:
+        label = f"rank {part.rank}"
+        if several_jobs:
+            label = f"{part.job} {label}"
+        if len(ranks) < len(parts):
+            label += f" ({files[part.source]})"
+        labeled.append(replace(part, label=label))
+    return labeled

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...analysis.gpu import communicates
 from ...analysis.statistics.kernels import KERNELS
-from ...analysis.tables import Cell, Table, columns_of
+from ...analysis.tables import Table, columns_of
 from ...errors import CutraceError
 from ...trace.arrow import pyarrow
 from .model import (
@@ -26,6 +26,8 @@ from .model import (
     Picture,
     RankTrace,
     Result,
+    Row,
+    share_of,
     short,
 )
 from .stragglers import OUTSTANDING, robust_scores
@@ -89,29 +91,27 @@ class _Runs:
 
     @classmethod
     def of(cls, parts: Sequence[Part], by_job: bool) -> _Runs:
-        runs: dict[str, dict[_Key, tuple[int, int]]] = {}
+        runs: dict[str, list[tuple[_Key, int, int]]] = {}
         for part in parts:
-            run = runs.setdefault(part.job if by_job else part.source, {})
-            table = part.table()
-            columns = (
-                table[name].to_pylist()
-                for name in ("kind", "name", "count", "total_ns")
-            )
-            for kind, name, count, total in zip(*columns, strict=True):
-                before = run.get((kind, name), (0, 0))
-                run[kind, name] = before[0] + count, before[1] + total
-        keys = sorted({key for run in runs.values() for key in run})
-        amounts = np.array(
-            [[run.get(key, (0, 0)) for run in runs.values()] for key in keys], np.int64
-        )
-        amounts = amounts.reshape(len(keys), len(runs), 2)
-        labels = list(runs) if by_job else short(list(runs))
-        return cls(
-            labels,
-            {key: row for row, key in enumerate(keys)},
-            amounts[..., 0],
-            amounts[..., 1],
-        )
+            if by_job:
+                run = runs.setdefault(part.job, [])
+            else:
+                run = runs.setdefault(part.source, [])
+            for row in part.table().to_pylist():
+                key = (row["kind"], row["name"])
+                run.append((key, row["count"], row["total_ns"]))
+        labels = list(runs)
+        if not by_job:
+            labels = short(labels)
+        used = {key for run in runs.values() for key, _, _ in run}
+        keys = {key: row for row, key in enumerate(sorted(used))}
+        counts = np.zeros((len(keys), len(runs)), np.int64)
+        totals = np.zeros((len(keys), len(runs)), np.int64)
+        for column, run in enumerate(runs.values()):
+            for key, count, total in run:
+                counts[keys[key], column] += count
+                totals[keys[key], column] += total
+        return cls(labels, keys, counts, totals)
 
     def means(self, key: _Key) -> np.ndarray:
         """The mean time (ns) in each run that has the kernel or range."""
@@ -119,8 +119,8 @@ class _Runs:
         if row is None:
             return np.zeros(0)
         count = self.counts[row]
-        total = self.totals[row]
-        means: np.ndarray = total[count > 0] / count[count > 0]
+        used = count > 0
+        means: np.ndarray = self.totals[row][used] / count[used]
         return means
 
     def sums(self, key: _Key) -> tuple[int, int]:
@@ -170,20 +170,23 @@ class _Change:
         chance does not reach."""
         if min(len(self.old), len(self.new)) < _FEWEST or communicates(self.name):
             return False
-        return self.size > max(score * self.deviation, float(np.log1p(_CHANGE)))
+        by_chance = score * self.deviation
+        return self.size > max(by_chance, float(np.log1p(_CHANGE)))
 
     @property
     def sentence(self) -> str:
-        word = "slower" if self.ratio > 1 else "faster"
-        factor = max(self.ratio, 1 / self.ratio)
-        least, most = sorted(max(end, 1 / end) for end in (self.low, self.high))
+        word = "faster"
+        if self.ratio > 1:
+            word = "slower"
+        factor = _factor(self.ratio)
+        least, most = sorted([_factor(self.low), _factor(self.high)])
         return (
             f"{self.kind} {self.name}: {factor:.3f} times {word} than in the baseline "
             f"(95 %: {least:.3f} to {most:.3f})"
         )
 
     @property
-    def row(self) -> tuple[Cell, ...]:
+    def row(self) -> Row:
         """The row of :data:`_REGRESSION_COLUMNS`."""
         return (
             self.ratio,
@@ -196,6 +199,11 @@ class _Change:
             self.kind,
             self.name,
         )
+
+
+def _factor(ratio: float) -> float:
+    """A ratio or its inverse, whichever is larger."""
+    return max(ratio, 1 / ratio)
 
 
 def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
@@ -212,19 +220,15 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
 
     changes = _changes(before, after)
     # So many comparisons would give some wrong sentences with the intervals of the table.
-    score = NormalDist().inv_cdf(1 - _MISSED / 2 / max(len(changes), 1))
+    missed = _MISSED / max(len(changes), 1)
+    score = NormalDist().inv_cdf(1 - missed / 2)
     clear = [change for change in changes if change.is_clear(score)]
     clear.sort(key=lambda change: (-change.size, change.sentence))
     changes.sort(key=lambda change: (-change.size, change.name))
 
-    tables = [
-        Table(
-            "regressions",
-            "Times compared with the baseline",
-            _REGRESSION_COLUMNS,
-            [change.row for change in changes],
-        )
-    ]
+    rows = [change.row for change in changes]
+    title = "Times compared with the baseline"
+    tables = [Table("regressions", title, _REGRESSION_COLUMNS, rows)]
     only = [*_only(before, after, "baseline"), *_only(after, before, "others")]
     if only:
         tables.append(Table("only", "In one set only", _ONLY_COLUMNS, only))
@@ -249,7 +253,7 @@ def _changes(before: _Runs, after: _Runs) -> list[_Change]:
     return changes
 
 
-def _only(runs: _Runs, others: _Runs, word: str) -> list[tuple[Cell, ...]]:
+def _only(runs: _Runs, others: _Runs, word: str) -> list[Row]:
     """The rows of :data:`_ONLY_COLUMNS` of what the other set does not have."""
     missing = [key for key in runs.keys if key not in others.keys]
     return [(*runs.sums(key), word, *key) for key in missing]
@@ -259,77 +263,114 @@ def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float,
     """Return the ratio of the means of two sets of runs, the ends of its 95 % interval, and the standard deviation of
     its logarithm, by resampling the runs of both sets. The same numbers give the same result."""
     random = np.random.default_rng(_SEED)
-    # Runs of equal weights, drawn with replacement, as counts.
-    drawn = [
-        random.multinomial(len(means), np.full(len(means), 1 / len(means)), _RESAMPLED)
-        @ means
-        / len(means)
-        for means in (before, after)
-    ]
-    logs = np.log(drawn[1] / drawn[0])
-    low, high = np.exp(np.quantile(logs, (_MISSED / 2, 1 - _MISSED / 2))).tolist()
+    means_before = _resampled_means(random, before)
+    means_after = _resampled_means(random, after)
+    logs = np.log(means_after / means_before)
+    ends = np.quantile(logs, (_MISSED / 2, 1 - _MISSED / 2))
+    low, high = np.exp(ends).tolist()
     return float(after.mean() / before.mean()), low, high, float(logs.std())
 
 
 # Each run and all others
 
 
+def _resampled_means(random: np.random.Generator, times: np.ndarray) -> np.ndarray:
+    """The means of runs of equal weights that are drawn with replacement, :data:`_RESAMPLED` times."""
+    runs = len(times)
+    drawn = random.multinomial(runs, np.full(runs, 1 / runs), _RESAMPLED)
+    means: np.ndarray = drawn @ times / runs
+    return means
+
+
 def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
     runs = _Runs.of(parts, by_job=False)
-    rows: list[tuple[Cell, ...]] = []
-    of_run: dict[str, list[tuple[float, str]]] = {}
-    for (kind, name), totals in zip(runs.keys, runs.totals, strict=True):
-        median = float(np.median(totals))
-        scores = robust_scores(totals.tolist())
-        far = (np.abs(scores) > OUTSTANDING) & (
-            np.abs(totals - median) > _AWAY * median
-        )
-        for run in np.flatnonzero(far).tolist() if len(runs.labels) >= _MANY else ():
-            label = runs.labels[run]
-            total = int(totals[run])
-            score = float(scores[run])
-            rows.append((
-                *(total - median, total, median, total / median if median else None),
-                *(score if np.isfinite(score) else None, label, kind, name),
-            ))  # fmt: skip
-            if not communicates(name):
-                if median:
-                    times = f"{total / median:.2f} times the median"
-                else:
-                    times = "and nothing in most runs"
-                of_run.setdefault(label, []).append(
-                    (abs(total - median), f"{kind} {name} takes {times}")
-                )
-    rows.sort(key=lambda row: (-abs(float(row[0] or 0)), str(row[5]), str(row[7])))
+    outliers = list(_far_from_median(runs))
+    outliers.sort(key=lambda one: (-abs(one.difference), one.run, one.name))
     columns = columns_of(
         "difference: change, total: ns, median: ns, ratio: number, score: number spare, run: text, "
         "kind: text, name: text"
     )
-    sentences = list(_run_sentences(of_run))
-    kernels = np.array(
-        [kind == "kernel" and not communicates(name) for kind, name in runs.keys], bool
-    )
-    sums = runs.totals[kernels].sum(axis=0).tolist()
-    picture = Bars(
-        "Time of kernels by run, without communication",
-        "ns",
-        runs.labels,
-        {"total": sums},
-    )
-    return Result(
-        [Table("outliers", "Runs far from the median", columns, rows[:_ROWS])],
-        sentences,
-        [picture],
-    )
+    rows = [one.row for one in outliers[:_ROWS]]
+    table = Table("outliers", "Runs far from the median", columns, rows)
+    computing = []
+    for row, (kind, name) in enumerate(runs.keys):
+        if kind == "kernel" and not communicates(name):
+            computing.append(row)
+    sums = runs.totals[computing].sum(axis=0).tolist()
+    title = "Time of kernels by run, without communication"
+    picture = Bars(title, "ns", runs.labels, {"total": sums})
+    return Result([table], list(_run_sentences(outliers)), [picture])
 
 
-def _run_sentences(of_run: dict[str, list[tuple[float, str]]]) -> Iterator[str]:
+@dataclass(frozen=True)
+class _Outlier:
+    """The time (ns) of a kernel or range in a run that is far from its ``median`` in all runs, with its score."""
+
+    run: str
+    kind: str
+    name: str
+    total: int
+    median: float
+    score: float
+
+    @property
+    def difference(self) -> float:
+        return self.total - self.median
+
+    @property
+    def row(self) -> Row:
+        """The row of the table of outliers."""
+        score = None
+        if np.isfinite(self.score):
+            score = self.score
+        return (
+            self.difference,
+            self.total,
+            self.median,
+            share_of(self.total, self.median),
+            score,
+            self.run,
+            self.kind,
+            self.name,
+        )
+
+    @property
+    def sentence(self) -> str:
+        times = "and nothing in most runs"
+        if self.median:
+            times = f"{self.total / self.median:.2f} times the median"
+        return f"{self.kind} {self.name} takes {times}"
+
+
+def _far_from_median(runs: _Runs) -> Iterator[_Outlier]:
+    if len(runs.labels) < _MANY:
+        return
+    for (kind, name), totals in zip(runs.keys, runs.totals, strict=True):
+        median = float(np.median(totals))
+        scores = robust_scores(totals.tolist())
+        away = np.abs(totals - median) > _AWAY * median
+        far = away & (np.abs(scores) > OUTSTANDING)
+        for run in np.flatnonzero(far).tolist():
+            total = int(totals[run])
+            score = float(scores[run])
+            yield _Outlier(runs.labels[run], kind, name, total, median, score)
+
+
+def _run_sentences(outliers: Sequence[_Outlier]) -> Iterator[str]:
     """A sentence for each run: what differs most, and how much else."""
+    of_run: dict[str, list[tuple[float, str]]] = {}
+    for one in outliers:
+        if not communicates(one.name):
+            sizes = of_run.setdefault(one.run, [])
+            sizes.append((abs(one.difference), one.sentence))
     for label, changes in sorted(
         of_run.items(), key=lambda item: (-max(item[1])[0], item[0])
     ):
-        more = f", and {len(changes) - 1:,} more" if len(changes) > 1 else ""
-        yield f"{label}: {max(changes)[1]}{more}"
+        _, sentence = max(changes)
+        more = ""
+        if len(changes) > 1:
+            more = f", and {len(changes) - 1:,} more"
+        yield f"{label}: {sentence}{more}"
 
 
 REGRESSIONS = BatchReport(

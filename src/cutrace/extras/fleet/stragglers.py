@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,23 +24,29 @@ def robust_scores(values: Sequence[float]) -> np.ndarray:
 
 
 def stragglers(
-    labels: Sequence[str], values: Sequence[float], sentence: str, *, low: bool = False
+    values: Mapping[str, float], sentence: str, *, low: bool = False
 ) -> list[str]:
     """Return a sentence for each rank whose number is far above the median, the largest first; or far below it, with
-    ``low``. ``sentence`` formats the ``rank``, its ``value``, the ``median`` and the ``ratio`` of the two."""
-    median = float(np.median(values)) if len(values) >= _FEWEST else 0.0
+    ``low``. ``values`` are numbers by name of the rank. ``sentence`` formats the ``rank``, its ``value``, the
+    ``median`` and the ``ratio`` of the two."""
+    if len(values) < _FEWEST:
+        return []
+    numbers = list(values.values())
+    median = float(np.median(numbers))
     if median <= 0:
         return []
     sign = -1 if low else 1
-    outstanding = [
-        (value, label)
-        for label, value, score in zip(
-            labels, values, robust_scores(values).tolist(), strict=True
+    outstanding = []
+    for label, score in zip(values, robust_scores(numbers).tolist(), strict=True):
+        excess = sign * (values[label] - median)
+        if sign * score > OUTSTANDING and excess > _SHARE * median:
+            outstanding.append(label)
+    outstanding.sort(key=lambda label: sign * values[label], reverse=True)
+    sentences = []
+    for label in outstanding:
+        value = values[label]
+        ratio = value / median
+        sentences.append(
+            sentence.format(rank=label, value=value, median=median, ratio=ratio)
         )
-        if sign * score > OUTSTANDING and sign * (value - median) > _SHARE * median
-    ]
-    outstanding.sort(key=lambda one: -sign * one[0])
-    return [
-        sentence.format(rank=label, value=value, median=median, ratio=value / median)
-        for value, label in outstanding
-    ]
+    return sentences

@@ -32,20 +32,16 @@ class TimeSums:
 
     def add(self, times: np.ndarray, *keys: np.ndarray | int) -> None:
         """Add a time (ns) for each row, with its keys."""
-        columns = dict(
-            zip(
-                self._keys,
-                (np.broadcast_to(key, len(times)).astype(np.int64) for key in keys),
-                strict=True,
-            )
-        )
-        ones = np.ones(len(times), np.int64)
-        values = dict(
-            zip(
-                VALUES, (ones, *([times.astype(np.int64, copy=False)] * 3)), strict=True
-            )
-        )
-        self.add_table(pyarrow("batch").table(columns | values))
+        times = times.astype(np.int64, copy=False)
+        columns = {
+            "count": np.ones(len(times), np.int64),
+            "total_ns": times,
+            "min_ns": times,
+            "max_ns": times,
+        }
+        for name, key in zip(self._keys, keys, strict=True):
+            columns[name] = np.broadcast_to(key, len(times)).astype(np.int64)
+        self.add_table(pyarrow("batch").table(columns))
 
     def add_table(self, table: Any) -> None:
         """Add the table of other sums; further columns are left out."""
@@ -68,28 +64,31 @@ class TimeSums:
 
     def _added(self) -> Any:
         pa = pyarrow("batch")
-        groups = pa.concat_tables(self._waiting).group_by(
-            list(self._keys), use_threads=False
-        )
+        rows = pa.concat_tables(self._waiting)
+        groups = rows.group_by(list(self._keys), use_threads=False)
         added = groups.aggregate(list(VALUES.items()))
-        return added.rename_columns(
-            {f"{name}_{how}": name for name, how in VALUES.items()}
-        ).select([*self._keys, *VALUES])
+        names = {f"{name}_{how}": name for name, how in VALUES.items()}
+        return added.rename_columns(names).select([*self._keys, *VALUES])
 
 
 def binned(times: np.ndarray) -> np.ndarray:
     """Return the begin (ns) of the bin of each time. Bins are the same in all captures: eight from each power of two to
     the next one, and one for each number below 16."""
-    bits = np.frexp(np.minimum(times, (1 << 53) - 1).astype(np.float64))[1].astype(
-        np.int64
-    )
-    shift = np.maximum(bits - 1 - _PARTS, 0)
+    exact = np.minimum(times, (1 << 53) - 1).astype(np.float64)
+    _, bits = np.frexp(exact)
+    shift = np.maximum(bits.astype(np.int64) - 1 - _PARTS, 0)
     begins: np.ndarray = times >> shift << shift
     return begins
 
 
 def histogram(title: str, bins: Iterable[dict[str, int]]) -> Histogram:
     """Return the picture of rows with ``at_least_ns`` and ``count``."""
-    counts = {row["at_least_ns"]: row["count"] for row in bins}
-    ends = [begin + (1 << max(begin.bit_length() - 1 - _PARTS, 0)) for begin in counts]
-    return Histogram(title, list(counts), ends, list(counts.values()))
+    begins = []
+    ends = []
+    counts = []
+    for row in bins:
+        begin = row["at_least_ns"]
+        begins.append(begin)
+        ends.append(begin + (1 << max(begin.bit_length() - 1 - _PARTS, 0)))
+        counts.append(row["count"])
+    return Histogram(title, begins, ends, counts)

@@ -30,12 +30,14 @@ class Steps:
         width = 1
         while (last // width) - (first // width) >= most:
             width *= 2
-        return cls(first // width * width, width, last // width - first // width + 1)
+        before = first // width
+        return cls(before * width, width, last // width - before + 1)
 
     @classmethod
     def of(cls, rank: RankTrace) -> Steps:
-        first, last = rank.moved(np.array([rank.trace.start, rank.trace.end])).tolist()
-        return cls.covering(min(first, last), max(first, last), _STEPS)
+        ends = np.array([rank.trace.start, rank.trace.end])
+        first, last = sorted(rank.moved(ends).tolist())
+        return cls.covering(first, last, _STEPS)
 
     @property
     def begins(self) -> np.ndarray:
@@ -44,10 +46,9 @@ class Steps:
 
     def of_times(self, times: np.ndarray) -> np.ndarray:
         """Return the index of the step of each time (ns on the wall clock)."""
-        index: np.ndarray = np.clip(
-            (times - self.start) // self.width, 0, self.count - 1
-        )
-        return index
+        index = (times - self.start) // self.width
+        inside: np.ndarray = np.clip(index, 0, self.count - 1)
+        return inside
 
 
 def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
@@ -70,7 +71,8 @@ def heat_map(
     values = np.full((len(labels), steps.count), np.nan)
     for row, (at, above, below) in zip(values, cells, strict=True):
         index = steps.of_times(at)
-        sums = np.bincount(index, below, steps.count)
-        some = sums > 0
-        row[some] = np.bincount(index, above, steps.count)[some] / sums[some]
+        dividends = np.bincount(index, above, steps.count)
+        divisors = np.bincount(index, below, steps.count)
+        some = divisors > 0
+        row[some] = dividends[some] / divisors[some]
     return HeatMap(title, unit, list(labels), steps.start, steps.width, values)
