@@ -21,10 +21,7 @@ STACK = "stack"
 LAUNCHED_AT = "launched at"
 
 #: CUPTI's numbers by Kineto's names, as in "Memcpy HtoD (Pinned -> Device)".
-MEMCPY_KINDS = {
-    label if number else "<unknown>": number
-    for number, label in labels.MEMCPY_KINDS.items()
-}
+MEMCPY_KINDS = {label: kind for kind, label in labels.MEMCPY_KINDS.items() if kind}
 MEMORY_KINDS = {titled(label): number for number, label in labels.MEMORY_KINDS.items()}
 SYNCHRONIZATIONS = {
     titled(label) + " Sync" * (label != "stream wait event"): number

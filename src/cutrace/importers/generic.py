@@ -81,12 +81,11 @@ class Generic:
     def take(self, events: Events) -> None:
         """Write rows of the events of one group."""
         self._timeline.leave_columns(events, "key", *_UNUSED.get(events.group, ()))
-        convert = getattr(
-            self,
-            f"_{events.group}",
-            lambda rest: np.full(len(rest), Outcome.PHASE, np.uint8),
-        )
-        outcome = convert(events)  # None for events that are accounted for elsewhere
+        convert = getattr(self, f"_{events.group}", None)
+        if convert is None:
+            outcome = np.full(len(events), Outcome.PHASE, np.uint8)
+        else:
+            outcome = convert(events)  # None if they are accounted for elsewhere
         if outcome is not None:
             self._timeline.account_events(events, outcome)
 
@@ -95,12 +94,8 @@ class Generic:
         become rows are removed."""
         if self._begun:
             rows = np.concatenate(self._begun)
-            self._slices_of(
-                rows,
-                [rows["process"], rows["thread"]],
-                rows["phase"] == ord("B"),
-                kind=0,
-            )
+            keys = [rows["process"], rows["thread"]]
+            self._slices_of(rows, keys, rows["phase"] == ord("B"), kind=0)
         if self._async:
             self._finish_async(np.concatenate(self._async))
 
@@ -229,16 +224,13 @@ class Generic:
         """Keep begins and ends until they are matched. They are accounted for then."""
         kept, time, outcome = self._timeline.starts(events)
         rows = np.zeros(len(kept), _OPEN)
-        rows["time"], (rows["process"], rows["thread"]) = (
-            time,
-            self._timeline.threads(kept.threads),
-        )
-        rows["name"], rows["category"] = kept.names, kept.categories
-        rows["arguments"], rows["phase"], rows["id"] = (
-            kept.arguments,
-            kept.phases,
-            self._ids(kept),
-        )
+        rows["time"] = time
+        rows["process"], rows["thread"] = self._timeline.threads(kept.threads)
+        rows["name"] = kept.names
+        rows["category"] = kept.categories
+        rows["arguments"] = kept.arguments
+        rows["phase"] = kept.phases
+        rows["id"] = self._ids(kept)
         waiting.append(rows)
         lost = outcome != Outcome.KEPT
         self._timeline.account(
@@ -248,21 +240,10 @@ class Generic:
     def _finish_async(self, rows: np.ndarray) -> None:
         begins = np.isin(rows["phase"], list(_ASYNC_BEGINS))
         ends = np.isin(rows["phase"], list(_ASYNC_ENDS))
-        moments = rows[~begins & ~ends]
-        rows = rows[begins | ends]
-        begins = begins[begins | ends]
-        self._timeline.add(
-            "instants",
-            moments["process"],
-            track=moments["id"],
-            arguments=self._with_phase(
-                moments["arguments"], moments["phase"], ord("n")
-            ),
-            **{name: moments[name] for name in ("time", "name", "category", "thread")},
-        )
-        self._timeline.account(
-            moments["phase"], moments["category"], np.zeros(len(moments), np.uint8)
-        )
+        of_slices = begins | ends
+        self._moments(rows[~of_slices])
+        rows = rows[of_slices]
+        begins = begins[of_slices]
         # The older kind matches the name too. An id is global unless it is a local id of a process.
         older = np.isin(rows["phase"], list(b"SF"))
         local = self._timeline.by_text(
@@ -277,40 +258,60 @@ class Generic:
         ]
         self._slices_of(rows, keys, begins, kind=_ASYNCHRONOUS)
 
+    def _moments(self, rows: np.ndarray) -> None:
+        """Write moments of asynchronous tracks as instants."""
+        arguments = self._with_phase(rows["arguments"], rows["phase"], ord("n"))
+        self._timeline.add(
+            "instants",
+            rows["process"],
+            time=rows["time"],
+            thread=rows["thread"],
+            name=rows["name"],
+            category=rows["category"],
+            track=rows["id"],
+            arguments=arguments,
+        )
+        kept = np.full(len(rows), Outcome.KEPT, np.uint8)
+        self._timeline.account(rows["phase"], rows["category"], kept)
+
     def _slices_of(
         self, rows: np.ndarray, keys: list[np.ndarray], begins: np.ndarray, kind: int
     ) -> None:
         """Write slices of begins and ends. Events match only if they are equal in the columns ``keys``."""
-        numbers, _ = Keys(len(keys)).ids(
-            [np.ascontiguousarray(column, np.int64) for column in keys]
-        )
+        columns = [np.ascontiguousarray(column, np.int64) for column in keys]
+        numbers, _ = Keys(len(keys)).ids(columns)
         starts, ends, without = match_begin_end(numbers, rows["time"], begins)
         first = rows[starts]
         last = rows[np.maximum(ends, 0)]
         ended = ends >= 0
-        asynchronous = kind == _ASYNCHRONOUS
-        arguments = self._with_phase(
-            first["arguments"], first["phase"], ord("b" if asynchronous else "B")
-        )
+        if kind == _ASYNCHRONOUS:
+            usual_phase = ord("b")
+            track = first["id"]
+        else:
+            usual_phase = ord("B")
+            track = np.zeros(len(first), np.uint32)
+        arguments = self._with_phase(first["arguments"], first["phase"], usual_phase)
+        of_end = np.where(ended, last["arguments"], 0)
         self._timeline.add(
             "host_slices",
             first["process"],
             start=first["time"],
             end=np.where(ended, last["time"], 0),
+            name=first["name"],
+            category=first["category"],
+            thread=first["thread"],
             kind=kind,
             flags=np.where(ended, 2, 3),
-            track=first["id"] if asynchronous else 0,
-            arguments=self._with_end(arguments, np.where(ended, last["arguments"], 0)),
-            **{name: first[name] for name in ("name", "category", "thread")},
+            track=track,
+            arguments=self._with_end(arguments, of_end),
         )
         for name in ("name", "category", "thread", "process"):
-            other = (
-                ended
-                & (last[name] != first[name])
-                & ((last[name] != 0) | (name in ("thread", "process")))
-            )
+            other = ended & (last[name] != first[name])
+            if name in ("name", "category"):
+                other &= last[name] != 0  # an end need not repeat them
+            count = int(np.count_nonzero(other))
             self._timeline.out.left(
-                f"{name} of ends", int(other.sum()), why="not that of the begin"
+                f"{name} of ends", count, why="not that of the begin"
             )
         outcome = np.zeros(len(rows), np.uint8)
         outcome[without] = Outcome.NO_BEGIN
@@ -319,20 +320,16 @@ class Generic:
     # Metadata
 
     def _metadata(self, events: Events) -> None:
-        known = self._timeline.reader.threads
-        threads = [known[i] for i in events.threads.tolist()]
-        names = (
-            name.decode("utf-8", "replace")
-            for name in self._timeline.reader.texts(events.names)
-        )
-        columns = (
-            names,
-            self._timeline.reader.texts(events.arguments),
-            events.categories.tolist(),
-        )
-        self.metadata += (
-            Metadata(*ids, *more) for ids, *more in zip(threads, *columns, strict=True)
-        )
+        reader = self._timeline.reader
+        threads = events.threads.tolist()
+        names = reader.texts(events.names)
+        arguments = reader.texts(events.arguments)
+        categories = events.categories.tolist()
+        columns = zip(threads, names, arguments, categories, strict=True)
+        for thread, name, text, category in columns:
+            pid, tid = reader.threads[thread]
+            decoded = name.decode("utf-8", "replace")
+            self.metadata.append(Metadata(pid, tid, decoded, text, category))
 
     def finish_metadata(self) -> None:
         """Write names and other metadata of processes and threads from :attr:`metadata`."""
@@ -342,18 +339,10 @@ class Generic:
         for event in self.metadata:
             values = object_of(event.arguments)
             process = self._timeline.process_index(event.pid)
-            text = values.get("name")
-            if (
-                event.name == "process_name"
-                and isinstance(text, str)
-                and len(values) == 1
-            ):
+            text = values.get("name") if len(values) == 1 else None
+            if event.name == "process_name" and isinstance(text, str):
                 processes[process] = text
-            elif (
-                event.name == "thread_name"
-                and isinstance(text, str)
-                and len(values) == 1
-            ):
+            elif event.name == "thread_name" and isinstance(text, str):
                 thread = self._timeline.thread_number(process, event.tid)
                 names.append((process, thread, self._timeline.text(text)))
             elif len(kept.setdefault(process, [])) < MOST_METADATA:
@@ -379,12 +368,10 @@ class Generic:
         out = self._unquoted(events.ids("id text"))
         given = events.present("id")
         if given.any():
-            numbers, inverse = np.unique(
-                events.integers("id")[given], return_inverse=True
-            )
-            out[given] = np.array(
-                [self._timeline.text(str(n)) for n in numbers.tolist()], np.uint32
-            )[inverse]
+            numbers = events.integers("id")[given]
+            numbers, inverse = np.unique(numbers, return_inverse=True)
+            texts = [self._timeline.text(str(number)) for number in numbers.tolist()]
+            out[given] = np.array(texts, np.uint32)[inverse]
         scoped = events.ids("id2")
         out[scoped > 0] = scoped[scoped > 0]
         return out
@@ -393,8 +380,11 @@ class Generic:
         """JSON strings as texts; other JSON stays."""
 
         def unquoted(text: str) -> int:
-            value = value_of(text) if text.startswith('"') else None
-            return self._timeline.text(value if isinstance(value, str) else text)
+            if text.startswith('"'):
+                value = value_of(text)
+                if isinstance(value, str):
+                    return self._timeline.text(value)
+            return self._timeline.text(text)
 
         return self._timeline.by_text(texts, unquoted, np.uint32)
 
@@ -422,7 +412,9 @@ class Generic:
         """Arguments (an id) with more under :data:`WRAP`."""
         values = object_of(self._timeline.one_text(arguments))
         wrap = values.get(WRAP)
-        values[WRAP] = (wrap if isinstance(wrap, dict) else {}) | more
+        if isinstance(wrap, dict):
+            more = wrap | more
+        values[WRAP] = more
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     def _combined(
@@ -430,14 +422,13 @@ class Generic:
     ) -> np.ndarray:
         """Texts (ids) combined with the entries of ``more`` that are not 0. Each combination is computed once."""
         which = np.flatnonzero(more)
-        pairs = texts[which].astype(np.uint64) << np.uint64(32) | more[which].astype(
-            np.uint64
-        )
+        pairs = texts[which].astype(np.uint64) << np.uint64(32)
+        pairs |= more[which].astype(np.uint64)
         unique, inverse = np.unique(pairs, return_inverse=True)
-        combined = [
-            self._timeline.text(combine(pair >> 32, pair & 0xFFFFFFFF))
-            for pair in unique.tolist()
-        ]
+        combined = []
+        for pair in unique.tolist():
+            text = combine(pair >> 32, pair & 0xFFFFFFFF)
+            combined.append(self._timeline.text(text))
         out: np.ndarray = texts.copy()
         out[which] = np.array(combined, np.uint32)[inverse]
         return out

@@ -237,17 +237,19 @@ class Kineto(Generic):
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
         if self._host is None:
             # Edited files have operators of other processes, too.
-            callers = [events.threads for events in batch if events.group in _CALLS]
-            threads = callers or [
-                events.threads for events in batch if events.group in _OF_HOST
-            ]
-            indices = (
-                np.unique(np.concatenate(threads)).tolist() if threads else []
-            )  # in the order of the file
-            pids = (self._timeline.reader.threads[i][0] for i in indices)
-            self._host = next(
-                (pid for pid in pids if isinstance(pid, int) and pid >= 0), None
-            )
+            threads = [events.threads for events in batch if events.group in _CALLS]
+            if not threads:
+                threads = [e.threads for e in batch if e.group in _OF_HOST]
+            if threads:
+                self._host = self._first_process(np.concatenate(threads))
+
+    def _first_process(self, threads: np.ndarray) -> int | None:
+        """The process id of the first of some threads, in the order of the file, that has a number as process id."""
+        for index in np.unique(threads).tolist():
+            pid, _ = self._timeline.reader.threads[index]
+            if isinstance(pid, int) and pid >= 0:
+                return pid
+        return None
 
     def take(self, events: Events) -> None:
         group = events.group
@@ -277,34 +279,31 @@ class Kineto(Generic):
             return outcome
         table = _GPU_GROUPS[group]
         # "stream 7" is 7; an id without a number is 0.
-        pid, tid = self._by_thread(events, lambda *ids: [_number(id_) for id_ in ids])
+        pid, tid = self._by_thread(events, lambda *ids: list(map(_number, ids)))
         home = self._homes(events)
+        device = _u16(_given(events, "device", pid))
+        context = _u16(events.integers("context"))
         values = {
-            "device": _u16(
-                np.where(events.present("device"), events.integers("device"), pid)
-            ),
-            "context": _u16(events.integers("context")),
-            "stream": _u32(
-                np.where(events.present("stream"), events.integers("stream"), tid)
-            ),
+            "device": device,
+            "context": context,
+            "stream": _u32(_given(events, "stream", tid)),
             "correlation": _u32(events.integers("correlation")),
             "graph_node": events.integers("graph node id"),
             "graph": _u32(events.integers("graph id")),
             "start": start,
             "end": end,
         }
-        known = {
-            name: column
-            for name, column in values.items()
-            if name in TABLES[table].offsets
-        }
+        fields = TABLES[table].offsets
+        known = {name: values[name] for name in values if name in fields}
         rows = rows_of(table, len(events), **known)
         self._write_externals(events, home)
-        there = (values["context"] > 0) & (values["device"] != _MOST)
-        device = values["device"][there]
-        context = values["context"][there]
+        there = (context > 0) & (device != _MOST)
         self._timeline.add_once(
-            "contexts", home[there], device=device, context=context, compute_api=1
+            "contexts",
+            home[there],
+            device=device[there],
+            context=context[there],
+            compute_api=1,
         )
         if group != "graphs":
             getattr(self, f"_{group}")(events, home, rows)
@@ -322,21 +321,21 @@ class Kineto(Generic):
             "graph": events.integers("graph id"),
         }
         for name in ("grid", "block"):
-            sizes = self._triples(events.ids(name)).T
-            fields |= {
-                f"{name}_{axis}": size for axis, size in zip("xyz", sizes, strict=True)
-            }
+            x, y, z = self._triples(events.ids(name)).T
+            fields |= {f"{name}_x": x, f"{name}_y": y, f"{name}_z": z}
         numbers, first = self._timeline.distinct("launches", home, *fields.values())
         rows["launch"] = numbers + 1
         new = {name: column[first] for name, column in fields.items()}
-        launches = rows_of(
-            "launches", len(first), id=numbers[first] + 1, carveout=255, **new
-        )
+        new["id"] = numbers[first] + 1
+        launches = rows_of("launches", len(first), carveout=255, **new)
         self._timeline.put("launches", home[first], launches)
         given = events.present("priority")
-        where = {name: rows[name][given] for name in ("context", "stream")}
         self._timeline.add_once(
-            "streams", home[given], **where, priority=events.integers("priority")[given]
+            "streams",
+            home[given],
+            context=rows["context"][given],
+            stream=rows["stream"][given],
+            priority=events.integers("priority")[given],
         )
 
     def _memcpys(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
@@ -344,35 +343,28 @@ class Kineto(Generic):
         named = self._timeline.by_text(events.names, _copy_named, object)
         kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
         rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
-        without = sum(name is None for name in named)
+        without = int(np.count_nonzero(named == None))  # noqa: E711 (of each)
         self._timeline.out.left(
             "names of copies", without, why="without a known kind of copy"
         )
         peer = events.present("inDevice")
-        for name, column in (("device", "inDevice"), ("context", "inContext")):
-            rows[name] = np.where(peer, _u16(events.integers(column)), rows[name])
-        for name, column in (
-            ("source_device", "fromDevice"),
-            ("destination_device", "toDevice"),
-        ):
-            rows[name] = np.where(
-                events.present(column), _u16(events.integers(column)), rows["device"]
-            )
-        source, own, destination = (
-            events.integers(f"{which}Context") for which in ("from", "in", "to")
-        )
-        rows["peer_context"] = np.where(
-            peer, _u16(np.where(source == own, destination, source)), 0
-        )
+        own = events.integers("inContext")
+        rows["device"] = _u16(_given(events, "inDevice", rows["device"]))
+        rows["context"] = np.where(peer, _u16(own), rows["context"])
+        rows["source_device"] = _u16(_given(events, "fromDevice", rows["device"]))
+        rows["destination_device"] = _u16(_given(events, "toDevice", rows["device"]))
+        source = events.integers("fromContext")
+        destination = events.integers("toContext")
+        other = np.where(source == own, destination, source)
+        rows["peer_context"] = np.where(peer, _u16(other), 0)
 
     def _memsets(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         rows["bytes"] = np.maximum(events.integers("bytes"), 0)
         memory = self._timeline.by_text(events.names, _fill_named)
         rows["memory"] = np.maximum(memory, 0)
+        without = int(np.count_nonzero(memory < 0))
         self._timeline.out.left(
-            "names of memory fills",
-            int((memory < 0).sum()),
-            why="without a known kind of memory",
+            "names of memory fills", without, why="without a known kind of memory"
         )
 
     def _synchronizations(
@@ -382,19 +374,18 @@ class Kineto(Generic):
             events.names, lambda name: SYNCHRONIZATIONS.get(name, 0)
         )
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
-        rows["event"], rows["event_record"] = (
-            _u32(events.integers("wait_on_cuda_event_id")),
-            record,
-        )
+        rows["event"] = _u32(events.integers("wait_on_cuda_event_id"))
+        rows["event_record"] = record
         # Only the wait names the stream and the call that recorded its event.
+        stream = _u32(events.integers("wait_on_stream"))
         known = record > 0
-        columns = (
-            rows["event"],
-            record,
-            _u32(events.integers("wait_on_stream")),
-            rows["context"],
+        self._write_recorded(
+            home[known],
+            rows["event"][known],
+            record[known],
+            stream[known],
+            rows["context"][known],
         )
-        self._write_recorded(home[known], *(column[known] for column in columns))
 
     def _cuda_events(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         self._annotations(events, home, rows, kind=0)
@@ -406,8 +397,10 @@ class Kineto(Generic):
     def _annotations(
         self, events: Events, home: np.ndarray, rows: np.ndarray, kind: int = 1
     ) -> None:
-        rows["name"], rows["category"] = events.names, events.categories
-        rows["arguments"], rows["kind"] = events.arguments, kind
+        rows["name"] = events.names
+        rows["category"] = events.categories
+        rows["arguments"] = events.arguments
+        rows["kind"] = kind
 
     def _write_recorded(
         self,
@@ -567,9 +560,10 @@ class Kineto(Generic):
         super().finish(others)
         self._leave_metadata()
         writer = self._timeline.writer(self._home)
-        versions = ("cuda_driver_version", "cuda_runtime_version", "cupti_version")
-        known = [name for name in versions if isinstance(others.get(name), int)]
-        info = {name.removeprefix("cuda_"): others.pop(name) for name in known}
+        info = {}
+        for name in ("cuda_driver_version", "cuda_runtime_version", "cupti_version"):
+            if isinstance(others.get(name), int):
+                info[name.removeprefix("cuda_")] = others.pop(name)
         distributed = others.get("distributedInfo")
         if isinstance(distributed, dict) and isinstance(distributed.get("rank"), int):
             info["rank"] = distributed["rank"]
@@ -581,9 +575,7 @@ class Kineto(Generic):
         """Leave out the names of devices and streams: a capture has no processes for them."""
         kept = []
         for event in self.metadata:
-            of_host = self._timeline.known_process(event.pid) or (
-                event.pid == self._host and self._host is not None
-            )
+            of_host = event.pid == self._host or self._timeline.known_process(event.pid)
             if of_host or not isinstance(event.pid, int):
                 kept.append(event)
             else:
@@ -602,21 +594,22 @@ class Kineto(Generic):
             name = self._timeline.text(str(device.get("name", "")))
             row = rows_of("devices", 1, device=device["id"], name=name)
             for name, value in device.items():
-                if not self._set_property(
-                    row, _PROPERTIES.get(name, ""), value
-                ) and name not in ("id", "name"):
+                known = self._set_property(row, _PROPERTIES.get(name, ""), value)
+                if not known and name not in ("id", "name"):
                     self._timeline.out.left(f"device property {name}", 1)
             if row["warp_size"][0]:
-                row["max_warps_per_multiprocessor"] = (
-                    row["max_threads_per_multiprocessor"] // row["warp_size"]
-                )
+                threads = row["max_threads_per_multiprocessor"]
+                row["max_warps_per_multiprocessor"] = threads // row["warp_size"]
             rows.append(row)
-        owners = (gpu.process for gpu in (self._gpus or {}).values() if gpu.device)
-        homes = {self._home, *map(self._timeline.process_index, owners)}
-        for home in sorted(homes) if rows else ():
-            self._timeline.put(
-                "devices", np.full(len(rows), home, np.int64), np.concatenate(rows)
-            )
+        homes = {self._home}
+        for gpu in (self._gpus or {}).values():
+            if gpu.device:
+                homes.add(self._timeline.process_index(gpu.process))
+        if not rows:
+            return
+        for home in sorted(homes):
+            of_rows = np.full(len(rows), home, np.int64)
+            self._timeline.put("devices", of_rows, np.concatenate(rows))
 
     def _set_property(self, row: np.ndarray, field: str, value: Any) -> bool:
         """Set a field of a device; False when there is no such field, or the value does not fit."""
@@ -627,14 +620,15 @@ class Kineto(Generic):
 
     def _clocks(self, others: dict[str, Any]) -> None:
         """Write the wall clock, which the file gives as the wall-clock time at which its own clock was 0."""
-        base = others.get("baseTimeNanoseconds")
         first = self._timeline.first
-        epoch = first - self._timeline.offset > 10**18
-        if not first or not (isinstance(base, int) or epoch):
+        if not first:
             return
-        realtime = (
-            first - self._timeline.offset + (base if isinstance(base, int) else 0)
-        )
+        realtime = first - self._timeline.offset
+        base = others.get("baseTimeNanoseconds")
+        if isinstance(base, int):
+            realtime += base
+        elif realtime <= 10**18:
+            return  # not a time since 1970
         if 0 < realtime < 2**63:
             row = rows_of("clocks", 1, boottime=first, realtime=realtime)
             for process in range(self._timeline.process_count):
@@ -644,42 +638,40 @@ class Kineto(Generic):
 
     @property
     def _home(self) -> int:
-        return self._timeline.process_index(self._host if self._host is not None else 0)
+        return self._timeline.process_index(self._host or 0)
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
         def triple(text: str) -> list[int]:
             value: Any = value_of(text)
-            good = (
-                isinstance(value, list)
-                and len(value) == 3
-                and all(_fits(v, "u4") for v in value)
-            )
-            if good:
-                numbers: list[int] = value
-                return numbers
+            if not isinstance(value, list) or len(value) != 3:
+                return [0, 0, 0]
+            if all(_fits(number, "u4") for number in value):
+                return value
             return [0, 0, 0]
 
-        return np.array(
-            [*self._timeline.by_text(texts, triple, object)], np.int64
-        ).reshape(-1, 3)
+        triples = self._timeline.by_text(texts, triple, object)
+        return np.array(triples.tolist(), np.int64).reshape(-1, 3)
+
+
+def _given(events: Events, argument: str, others: np.ndarray) -> np.ndarray:
+    """The numbers of an argument; those of ``others`` for events without it."""
+    return np.where(events.present(argument), events.integers(argument), others)
 
 
 def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
     """The process ids that stand for GPUs, from cutrace's own top-level value."""
     gpus = object_of(own or b"").get("gpus")
-    out = {}
-    for gpu in gpus if isinstance(gpus, list) else ():
-        if (
-            isinstance(gpu, dict)
-            and isinstance(gpu.get("pid"), int)
-            and isinstance(gpu.get("process"), int | str)
-        ):
-            process = gpu["process"]
-            if isinstance(process, str):
-                pid = process.encode("utf-8", "replace")
-            else:
-                pid = process
-            out[gpu["pid"]] = GpuOwner(pid, "device" in gpu)
+    out: dict[int, GpuOwner] = {}
+    if not isinstance(gpus, list):
+        return out
+    for gpu in gpus:
+        if not isinstance(gpu, dict) or not isinstance(gpu.get("pid"), int):
+            continue
+        process = gpu.get("process")
+        if isinstance(process, str):
+            process = process.encode("utf-8", "replace")
+        if isinstance(process, int | bytes):
+            out[gpu["pid"]] = GpuOwner(process, "device" in gpu)
     return out
 
 

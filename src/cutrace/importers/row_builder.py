@@ -61,23 +61,18 @@ class Rows:
         if target.kind == "f" or target == values.dtype:
             self.rows[name] = values
             return
-        limits = np.iinfo(target)
-        least, most = (
-            (0, 0) if not len(values) else (int(values.min()), int(values.max()))
-        )
         if target == np.uint64:
             if name == "bytes":
                 self.reject(values < 0, "bytes out of range")
             # SQL has no unsigned numbers: large addresses are negative.
             self.rows[name] = values.astype(np.uint64)
             return
-        if least < int(limits.min) or most > int(limits.max):
+        limits = np.iinfo(target)
+        outside = (values < limits.min) | (values > limits.max)
+        if outside.any():
             # A missing number is -1 or 0xffffffff, in fields of any size.
-            none = (values == -1) | (values == _NONE)
-            self.reject(
-                ~none & ((values < limits.min) | (values > limits.max)),
-                f"{name} out of range",
-            )
+            outside &= (values != -1) & (values != _NONE)
+            self.reject(outside, f"{name} out of range")
         self.rows[name] = values.astype(target)
 
     def check(self, *columns: str) -> None:
@@ -94,12 +89,14 @@ class Rows:
 
     def moment(self, column: str, name: str = "time", until: str = "") -> None:
         """Set the time of an instant. ``until`` is a column with an end, used only for the account."""
-        self.need(column, *([until] if until else []))
+        self.need(column)
+        if until:
+            self.need(until)
         self.rows[name] = self._time(column)
         if until:
             starts = self.batch[column]
             ends = self.batch[until]
-            usable = (self._reason == 0) & (ends >= starts)
+            usable = self.usable & (ends >= starts)
             self._durations[usable] = (ends - starts)[usable]
 
     def span(
@@ -135,11 +132,8 @@ class Rows:
         if "end" in TABLES[self.table].offsets:
             starts = self.rows["start"].astype(np.int64)
             ends = self.rows["end"].astype(np.int64)
-            durations = np.where(
-                (ends >= starts) & ((starts > 0) | self.usable & (starts == 0)),
-                ends - starts,
-                0,
-            )
+            known = (starts > 0) | (self.usable & (starts == 0))
+            durations = np.where(known & (ends >= starts), ends - starts, 0)
         good = self.usable
         out.kept(what, int(np.count_nonzero(good)), _sum(durations[good]))
         for i, why in enumerate(self._reasons):
@@ -153,11 +147,13 @@ class Rows:
     def _time(self, column: str, where: np.ndarray | None = None) -> np.ndarray:
         values = self.batch[column]
         outside = (values < -self.offset) | (values > _LAST - self.offset)
-        self.reject(
-            outside if where is None else outside & where, f"{column} out of range"
-        )
+        rejected = outside
+        if where is not None:
+            rejected = outside & where
+        self.reject(rejected, f"{column} out of range")
         unknown = outside | self.batch.columns[column].null
-        return np.where(unknown, 0, values + np.int64(self.offset)).astype(np.uint64)
+        times = values + np.int64(self.offset)
+        return np.where(unknown, 0, times).astype(np.uint64)
 
 
 def _sum(values: np.ndarray) -> int:
@@ -181,9 +177,8 @@ def find(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if not len(numbers):
         return np.full(len(wanted), -1)
     order = np.argsort(numbers, kind="stable")
-    at = order[
-        np.minimum(np.searchsorted(numbers, wanted, sorter=order), len(order) - 1)
-    ]
+    place = np.searchsorted(numbers, wanted, sorter=order)
+    at = order[np.minimum(place, len(order) - 1)]
     return np.where(numbers[at] == wanted, at, -1)
 
 
@@ -197,13 +192,12 @@ class Strings:
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         which, inverse = np.unique(ids, return_inverse=True)
-        for number in which.tolist():
+        string_ids = np.zeros(len(which), np.int64)
+        for at, number in enumerate(which.tolist()):
             if number not in self._ids:
                 self._ids[number] = self._writer.string(self._texts[number])
-        string_ids: np.ndarray = np.array(
-            [self._ids[number] for number in which.tolist()], np.int64
-        )[inverse]
-        return string_ids
+            string_ids[at] = self._ids[number]
+        return string_ids[inverse]
 
 
 def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
@@ -222,13 +216,10 @@ def arguments(
     names = list(values)
     for i, row in enumerate(zip(*values.values(), strict=True)):
         if row not in known:
-            given = {
-                name: value
-                for name, value in zip(names, row, strict=True)
-                if value is not None
-            }
-            known[row] = (
-                writer.string(json.dumps(given, ensure_ascii=False)) if given else 0
-            )
+            values_of = zip(names, row, strict=True)
+            given = {name: value for name, value in values_of if value is not None}
+            known[row] = 0
+            if given:
+                known[row] = writer.string(json.dumps(given, ensure_ascii=False))
         ids[i] = known[row]
     return ids

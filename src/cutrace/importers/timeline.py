@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,9 +70,8 @@ def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
     low = np.zeros(count, np.int64)
     np.add.at(high, groups, values >> 32)
     np.add.at(low, groups, values & 0xFFFFFFFF)
-    return [
-        (h << 32) + rest for h, rest in zip(high.tolist(), low.tolist(), strict=True)
-    ]
+    halves = zip(high.tolist(), low.tolist(), strict=True)
+    return [(upper << 32) + lower for upper, lower in halves]
 
 
 def match_begin_end(
@@ -84,9 +84,8 @@ def match_begin_end(
     ends without a begin. The indices have no particular order.
     """
     order = np.lexsort((times, keys))
-    depth = np.cumsum(
-        np.where(begins[order], 1, -1)
-    )  # earlier keys shift all depths of a key equally
+    steps = np.where(begins[order], 1, -1)
+    depth = np.cumsum(steps)  # earlier keys shift all depths of a key equally
     keys = keys[order]
     level = np.where(begins[order], depth, depth + 1)
     # Within one level of one key, begins and ends alternate: an end that does not follow a begin is the first.
@@ -94,13 +93,13 @@ def match_begin_end(
     order = order[nested]
     keys = keys[nested]
     level = level[nested]
-    first = np.append(True, (keys[1:] != keys[:-1]) | (level[1:] != level[:-1]))[
-        : len(order)
-    ]
+    first = np.ones(len(order), bool)
+    first[1:] = keys[1:] != keys[:-1]
+    first[1:] |= level[1:] != level[:-1]
     is_begin = begins[order]
     starts = np.flatnonzero(is_begin)
-    ends = np.append(np.where(first, -1, order), -1)[starts + 1]
-    return order[starts], ends, order[first & ~is_begin]
+    following = np.append(np.where(first, -1, order), -1)
+    return order[starts], following[starts + 1], order[first & ~is_begin]
 
 
 @dataclass
@@ -141,10 +140,11 @@ class ImportTimeline:
         after the first :data:`MOST_PROCESSES` share one process, with a thread for each of their threads."""
         if pid in self._index_of:
             return self._index_of[pid]
+        made_up = FIRST_MADE_UP + len(self._processes)
         if len(self._processes) >= MOST_PROCESSES:
             if self._shared is None:
                 self._shared = self._begin_process(
-                    FIRST_MADE_UP + len(self._processes), "other processes", None
+                    made_up, "other processes", source_pid=None
                 )
                 self.out.note(
                     f"The file has more than {MOST_PROCESSES} processes: the others are shown as one."
@@ -153,23 +153,19 @@ class ImportTimeline:
         if isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP:
             index = self._begin_process(pid, "")
         else:
-            name = readable(pid) if isinstance(pid, bytes) else ""
-            index = self._begin_process(
-                FIRST_MADE_UP + len(self._processes), name, readable(pid)
-            )
+            source_pid = readable(pid)
+            name = source_pid if isinstance(pid, bytes) else ""
+            index = self._begin_process(made_up, name, source_pid=source_pid)
         self._index_of[pid] = index
         return index
 
-    def _begin_process(self, number: int, name: str, *source_pid: Any) -> int:
+    def _begin_process(self, number: int, name: str, **info: Any) -> int:
         index = len(self._processes)
-        info = {"source_pid": source_pid[0]} if source_pid else {}
         key = ("timeline", index)
         writer = self.out.process(
             key, pid=number, name=name, time_offset_ns=self.offset, **info
         )
-        texts = NewIds(
-            lambda ids: [writer.string(text) for text in self.reader.texts(ids)]
-        )
+        texts = NewIds(lambda ids: list(map(writer.string, self.reader.texts(ids))))
         self._processes.append(_Process(writer, texts))
         return index
 
@@ -188,9 +184,7 @@ class ImportTimeline:
         """The thread id in the capture: the file's id if it is a valid number, else an assigned one. In the shared
         process, ``pid`` is part of the thread's id."""
         if process == self._shared:
-            tid = b"%s/%s" % tuple(
-                i if isinstance(i, bytes) else str(i).encode() for i in (pid, tid)
-            )
+            tid = _as_bytes(pid) + b"/" + _as_bytes(tid)
         if isinstance(tid, int) and 0 <= tid < FIRST_MADE_UP:
             return tid
         made_up = self._processes[process].made_up
@@ -206,22 +200,23 @@ class ImportTimeline:
     def _learn_threads(self, indices: np.ndarray) -> None:
         known = self.reader.threads
         more = len(known) - len(self._thread_id)
-        self._thread_process = np.append(
-            self._thread_process, np.full(more, -1, np.int64)
-        )
+        unknown = np.full(more, -1, np.int64)
+        self._thread_process = np.append(self._thread_process, unknown)
         self._thread_id = np.append(self._thread_id, np.zeros(more, np.uint32))
-        for index in indices[self._thread_process[indices] < 0].tolist():
+        new = indices[self._thread_process[indices] < 0]
+        for index in new.tolist():
             pid, tid = known[index]
-            process = self._thread_process[index] = self.process_index(pid)
+            process = self.process_index(pid)
+            self._thread_process[index] = process
             self._thread_id[index] = self.thread_number(process, tid, pid)
 
     # Texts
 
     def text(self, text: bytes | str) -> int:
         """The id of any text, which need not be in the file; 0 for an empty one."""
-        return self.reader.scanner.text_id(
-            text.encode("utf-8", "replace") if isinstance(text, str) else text
-        )
+        if isinstance(text, str):
+            text = text.encode("utf-8", "replace")
+        return self.reader.scanner.text_id(text)
 
     def by_text(
         self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64
@@ -245,32 +240,31 @@ class ImportTimeline:
 
     def begin(self, batch: Iterable[Events]) -> None:
         """Determine the offset of times from the first events of the file."""
-        if self._offset is None:
-            timed = [
-                e.times[((e.flags & Flag.TIME) > 0) & (e.times > _ABSURD)]
-                for e in batch
-            ]
-            first = min(
-                (int(times.min()) for times in timed if len(times)), default=None
-            )
-            if first is not None:
-                if first >= _EARLIEST:
-                    shift = 0
-                else:
-                    shift = (1 - min(first, 0) // _SHIFT) * _SHIFT
-                self._offset = shift
-                self.first = first + shift
+        if self._offset is not None:
+            return
+        times = [np.zeros(0, np.int64)]
+        for events in batch:
+            timed = (events.flags & Flag.TIME) > 0
+            times.append(events.times[timed & (events.times > _ABSURD)])
+        known = np.concatenate(times)
+        if not len(known):
+            return
+        first = int(known.min())
+        self._offset = 0
+        if first < _EARLIEST:
+            self._offset = (1 - min(first, 0) // _SHIFT) * _SHIFT
+        self.first = first + self._offset
 
     def starts(self, events: Events) -> tuple[Events, np.ndarray, np.ndarray]:
         """The events with a usable time, their times as row times, and the outcomes of all events."""
         outcome = np.zeros(len(events), np.uint8)
-        outcome[
-            (events.times < 1 - self.offset) | (events.times > _LATEST - self.offset)
-        ] = Outcome.RANGE
+        outcome[events.times < 1 - self.offset] = Outcome.RANGE
+        outcome[events.times > _LATEST - self.offset] = Outcome.RANGE
         outcome[(events.flags & Flag.TIME) == 0] = Outcome.NO_TIME
         outcome[(events.flags & Flag.BAD_TIME) > 0] = Outcome.BAD_TIME
         kept = events.select(outcome == Outcome.KEPT)
-        return kept, (kept.times + np.int64(self.offset)).astype(np.uint64), outcome
+        start = kept.times + np.int64(self.offset)
+        return kept, start.astype(np.uint64), outcome
 
     def spans(
         self, events: Events
@@ -286,7 +280,8 @@ class ImportTimeline:
         of_kept[durations < 0] = Outcome.NEGATIVE
         outcome[outcome == Outcome.KEPT] = of_kept
         good = of_kept == Outcome.KEPT
-        end = np.where(timed, start + durations.astype(np.uint64), 0).astype(np.uint64)
+        end = start + durations.astype(np.uint64)
+        end[~timed] = 0
         return kept.select(good), start[good], end[good], outcome
 
     # Rows
@@ -299,16 +294,12 @@ class ImportTimeline:
         """:meth:`add` for combinations of a process and fields that were not added before."""
         if not len(processes):
             return
-        columns = {
-            name: np.broadcast_to(values, processes.shape)
-            for name, values in fields.items()
-        }
+        columns = {}
+        for name, values in fields.items():
+            columns[name] = np.broadcast_to(values, processes.shape)
         _, first = self.distinct(table, processes, *columns.values())
-        self.add(
-            table,
-            processes[first],
-            **{name: values[first] for name, values in columns.items()},
-        )
+        new = {name: values[first] for name, values in columns.items()}
+        self.add(table, processes[first], **new)
 
     def distinct(
         self, table: str, *columns: np.ndarray
@@ -328,9 +319,8 @@ class ImportTimeline:
             processes = processes[order]
             rows = rows[order]
         cuts = np.flatnonzero(processes[1:] != processes[:-1]) + 1
-        for begin, end in zip(
-            [0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True
-        ):
+        edges = [0, *cuts.tolist(), len(rows)]
+        for begin, end in pairwise(edges):
             part = rows[begin:end]
             process = self._processes[int(processes[begin])]
             for name in texts:
@@ -350,17 +340,16 @@ class ImportTimeline:
         if not len(phases):
             return
         durations = np.broadcast_to(np.int64(durations), phases.shape)
-        key = (
-            phases.astype(np.uint64) << np.uint64(40)
-            | categories.astype(np.uint64) << np.uint64(8)
-            | outcomes.astype(np.uint64)
-        )
+        key = phases.astype(np.uint64) << np.uint64(40)
+        key |= categories.astype(np.uint64) << np.uint64(8)
+        key |= outcomes.astype(np.uint64)
         which, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
         totals = sums(durations, inverse, len(which))
-        for kind, count, duration in zip(
-            which.tolist(), counts.tolist(), totals, strict=True
-        ):
-            self.count(kind >> 40, kind >> 8 & 0xFFFFFFFF, kind & 0xFF, count, duration)
+        sums_of = zip(which.tolist(), counts.tolist(), totals, strict=True)
+        for kind, count, duration in sums_of:
+            phase = kind >> 40
+            category = kind >> 8 & 0xFFFFFFFF
+            self.count(phase, category, kind & 0xFF, count, duration)
 
     def count(
         self, phase: int, category: int, outcome: int, count: int = 1, duration: int = 0
@@ -379,9 +368,7 @@ class ImportTimeline:
         """Count the other arguments of these events as left out."""
         arguments = events.arguments[events.arguments > 0]
         if len(arguments):
-            known = self._leftovers.setdefault(
-                self.kind(int(events.phases[0]), int(events.categories[0])), Counter()
-            )
+            known = self._leftovers.setdefault(self._kind_of(events), Counter())
             ids, counts = np.unique(arguments, return_counts=True)
             known.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
 
@@ -390,12 +377,16 @@ class ImportTimeline:
         for column in columns:
             count = events.count(column)
             if count:
-                kind = self.kind(int(events.phases[0]), int(events.categories[0]))
-                self.out.left(f"{noun} {column.removesuffix(' text')} of {kind}", count)
+                name = column.removesuffix(" text")
+                self.out.left(f"{noun} {name} of {self._kind_of(events)}", count)
 
     def kind(self, phase: int, category: int) -> str:
         """The name in the account of events of a phase and category (an id)."""
         return self._label(chr(phase), self.one_text(category))
+
+    def _kind_of(self, events: Events) -> str:
+        """The kind of events of one phase and category."""
+        return self.kind(int(events.phases[0]), int(events.categories[0]))
 
     # The end
 
@@ -409,35 +400,35 @@ class ImportTimeline:
             )
         for what, texts in self._leftovers.items():
             names: Counter[str] = Counter()
-            for text, count in zip(
-                self.reader.texts(np.array(list(texts))), texts.values(), strict=True
-            ):
+            arguments = self.reader.texts(np.array(list(texts)))
+            for text, count in zip(arguments, texts.values(), strict=True):
                 names.update(dict.fromkeys(object_of(text), count))
             for name, count in names.items():
                 self.out.left(f"argument {name} of {what}", count)
         for process in self._processes:
             if process.made_up:
-                process.writer.process(
-                    {
-                        "source_threads": {
-                            str(n): readable(t) for t, n in process.made_up.items()
-                        }
-                    }
-                )
-                named = {
-                    thread: tid
-                    for tid, thread in process.made_up.items()
-                    if tid is not None
-                }
-                texts_of = (
-                    tid if isinstance(tid, bytes) else str(tid).encode()
-                    for tid in named.values()
-                )
-                names_of = [process.writer.string(text) for text in texts_of]
-                rows = rows_of(
-                    "threads", len(named), thread=list(named), name=names_of, source=1
-                )
-                process.writer.rows("threads", rows)
+                _write_made_up(process)
+
+
+def _write_made_up(process: _Process) -> None:
+    """Write the ids of threads that have assigned ids, and these ids as their names."""
+    source_threads = {}
+    threads = []
+    names = []
+    for tid, thread in process.made_up.items():
+        source_threads[str(thread)] = readable(tid)
+        if tid is not None:
+            threads.append(thread)
+            names.append(process.writer.string(_as_bytes(tid)))
+    process.writer.process({"source_threads": source_threads})
+    rows = rows_of("threads", len(threads), thread=threads, name=names, source=1)
+    process.writer.rows("threads", rows)
+
+
+def _as_bytes(id_: int | bytes | None) -> bytes:
+    if isinstance(id_, bytes):
+        return id_
+    return str(id_).encode()
 
 
 def readable(id_: Any) -> Any:
