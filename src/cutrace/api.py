@@ -73,9 +73,9 @@ class Report(Table):
         """Return all rows as a ``pyarrow.Table``. Columns have the names of JSON and CSV, with units: ``total_ns``."""
         pa = arrow.pyarrow()
         rows = list(self.rows)
-        by_column = zip(*rows, strict=True) if rows else [()] * len(self.columns)
-        columns = [pa.array(values) for values in by_column]
-        return pa.table(columns, [key(column) for column in self.columns])
+        by_column = list(zip(*rows, strict=True)) or [()] * len(self.columns)
+        names = list(map(key, self.columns))
+        return pa.table(list(map(pa.array, by_column)), names)
 
     def df(self) -> pandas.DataFrame:
         """Return the rows of :meth:`arrow` as a ``pandas.DataFrame``."""
@@ -167,10 +167,16 @@ def stats(
     with opened(source) as trace:
         results = []
         for table in reports.tables(trace, wanted, options):
-            rows = listing(trace, table.name) if table.listing else list(table.rows)
+            rows: Iterable[tuple[Cell, ...]]
+            if table.listing:
+                rows = listing(trace, table.name)
+            else:
+                rows = list(table.rows)
             results.append(Report(**vars(table) | {"rows": rows}))
     if sort is not None:
-        known = dict.fromkeys(column.name for one in results for column in one.columns)
+        known: dict[str, None] = {}
+        for one in results:
+            known |= dict.fromkeys(column.name for column in one.columns)
         if results and sort not in known:
             among = f"there are {', '.join(known)}"
             raise CutraceError(
@@ -218,10 +224,8 @@ class Diff:
 
     def reports(self, *, everything: bool = False) -> list[Report]:
         """Return a report for each section with differences; with ``everything`` also for equal sections."""
-        return [
-            Report(**vars(table))
-            for table in difference_tables(self.comparison, everything=everything)
-        ]
+        tables = difference_tables(self.comparison, everything=everything)
+        return [Report(**vars(table)) for table in tables]
 
     def __str__(self) -> str:
         return "\n\n".join([*map(str, self.reports()), self.verdict])
@@ -229,12 +233,8 @@ class Diff:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return "".join(
-            [
-                *(report._repr_html_() for report in self.reports()),
-                f"<p>{self.verdict}</p>",
-            ]
-        )
+        page = "".join(report._repr_html_() for report in self.reports())
+        return f"{page}<p>{self.verdict}</p>"
 
 
 def diff(
@@ -308,9 +308,12 @@ def open(
 
     patience = parse_duration(timeout)
     with _for_perfetto(source, say, clock) as path, Server(path, port=port) as server:
-        say(f"opening {server.link}" if browser else server.link)
-        if browser and not webbrowser.open_new_tab(server.link):
-            say("no browser could be started: open the link yourself")
+        if not browser:
+            say(server.link)
+        else:
+            say(f"opening {server.link}")
+            if not webbrowser.open_new_tab(server.link):
+                say("no browser could be started: open the link yourself")
         if port != PORT:
             say(
                 f"the page fetches from port {port} only while its flag 'Relax Content Security Policy for "
@@ -334,9 +337,10 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
     Raises :class:`CutraceError` when the package is not installed, or the program cannot be had or started.
     """
     engine = arrow.package("perfetto.trace_processor", "perfetto", "trace_processor()")
-    config = engine.TraceProcessorConfig(
-        bin_path=None if shell is None else str(Path(shell))
-    )
+    program = None
+    if shell is not None:
+        program = str(Path(shell))
+    config = engine.TraceProcessorConfig(bin_path=program)
     with _for_perfetto(source, lambda sentence: None) as path, path.open("rb") as file:
         try:
             made: TraceProcessor = engine.TraceProcessor(trace=file, config=config)

@@ -32,42 +32,29 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     duckdb = arrow.package("duckdb", "sql", "SQL")
     pa = arrow.package("pyarrow", "sql", "SQL")
     with scratch() as folder:
-        limits = {
+        config = {
             "enable_external_access": "false",
             "python_enable_replacements": "false",
+            "temp_directory": str(folder),
+            "lock_configuration": "true",
         }
-        connection = duckdb.connect(
-            config={
-                **limits,
-                "temp_directory": str(folder),
-                "lock_configuration": "true",
-            }
-        )
+        connection = duckdb.connect(config=config)
         try:
             # A query cannot name more than its words, so the other tables can stay empty.
             words = _words(query)
-            for name in TABLES:
-                read = not words.isdisjoint({name, *_ANY_TABLE})
-                connection.register(
-                    name,
-                    arrow.table(trace, name, indexed=True)
-                    if read
-                    else arrow.schema(name).empty_table(),
-                )
-            for name, table in _PAYLOADS.items():
-                read = not words.isdisjoint({name, *_ANY_TABLE})
-                connection.register(
-                    name,
-                    arrow.payloads(trace, table)
-                    if read
-                    else arrow.schema(table).empty_table(),
-                )
+            for name in (*TABLES, *_PAYLOADS):
+                if words.isdisjoint({name, *_ANY_TABLE}):
+                    table = arrow.schema(_PAYLOADS.get(name, name)).empty_table()
+                elif name in _PAYLOADS:
+                    table = arrow.payloads(trace, _PAYLOADS[name])
+                else:
+                    table = arrow.table(trace, name, indexed=True)
+                connection.register(name, table)
             connection.register("processes", arrow.processes(trace))
             _check(duckdb, connection.extract_statements(query))
             result = pa.RecordBatchReader.from_stream(connection.sql(query))
-            schema = pa.schema(
-                list(map(_field, _distinct(result.schema.names), result.schema.types))
-            )
+            names = _distinct(result.schema.names)
+            schema = pa.schema(list(map(_field, names, result.schema.types)))
             yield schema, (_cast(batch, schema) for batch in result)
         except (duckdb.Error, pa.ArrowException) as error:
             raise CutraceError(_sentence(str(error), query)) from None
@@ -94,7 +81,8 @@ def _distinct(names: list[str]) -> Iterator[str]:
         number = 1
         distinct = name
         while distinct.lower() in known:
-            number, distinct = number + 1, f"{name}_{number + 1}"
+            number += 1
+            distinct = f"{name}_{number}"
         known.add(distinct.lower())
         yield distinct
 
@@ -102,7 +90,9 @@ def _distinct(names: list[str]) -> Iterator[str]:
 def _field(name: str, kind: Any) -> Any:
     """The field of a result. Sums of integers have 128 bits in DuckDB, which Arrow has as a decimal number."""
     pa = arrow.pyarrow()
-    return pa.field(name, pa.int64() if kind == pa.decimal128(38, 0) else kind)
+    if kind == pa.decimal128(38, 0):
+        kind = pa.int64()
+    return pa.field(name, kind)
 
 
 def _cast(batch: Any, schema: Any) -> Any:
@@ -125,19 +115,19 @@ def _words(query: str) -> set[str]:
 def _sentence(text: str, query: str) -> str:
     """The message of DuckDB without its drawing of the query, and the names that the query can use."""
     message = " ".join(text.partition("\n\nLINE ")[0].split())
-    named = [name for name in TABLES if name in _words(query)]
-    columns = {name: arrow.schema(name).names for name in named}
-    word = re.search(r'at or near "(\w+)"', message)
-    if word and any(word[1].lower() in names for names in columns.values()):
-        return f'{message}. It is a word of SQL: as a column it needs quotes, "{word[1].lower()}".'
+    words = _words(query)
+    columns = {name: arrow.schema(name).names for name in TABLES if name in words}
+    near = re.search(r'at or near "(\w+)"', message)
+    if near:
+        word = near[1].lower()
+        if any(word in names for names in columns.values()):
+            return f'{message}. It is a word of SQL: as a column it needs quotes, "{word}".'
     if not message.endswith(("!", "?", ".")):
         message += "."
     if "Table with name" in message:
-        return (
-            f"{message} The tables are processes, {', '.join([*TABLES, *_PAYLOADS])}."
-        )
-    if re.search("(Referenced|have a) column", message):
-        return " ".join(
-            [message, *(f"{name} has {', '.join(columns[name])}." for name in named)]
-        )
+        tables = ", ".join([*TABLES, *_PAYLOADS])
+        message += f" The tables are processes, {tables}."
+    elif re.search("(Referenced|have a) column", message):
+        for name, names in columns.items():
+            message += f" {name} has {', '.join(names)}."
     return message
