@@ -34,25 +34,25 @@ class Blocks:
         self.file = file
         self._progress = progress
         self.unknown = dict.fromkeys(TABLES, 0)
-        infos = [
-            info
-            for name in (*GPU_TABLES, *HOST_TABLES, PC_SAMPLES)
-            for info in trace.block_infos(name)
-        ]
+        infos: list[BlockInfo] = []
+        for name in (*GPU_TABLES, *HOST_TABLES, PC_SAMPLES):
+            infos += trace.block_infos(name)
         self._total = sum(info.rows for info in infos)
         self._done = 0
         self._block: Callable[[BlockInfo], tuple[Any, np.ndarray]] = trace.block
         self._read: set[int] = set()  # offsets of blocks
         self.still_open: Spool  # set for each group of processes
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
-        for info in sorted(infos, key=lambda info: info.first_time):
-            self._blocks.setdefault((info.table or "", info.process), []).append(info)
+        for info in _in_time(infos):
+            key = (info.table or "", info.process)
+            self._blocks.setdefault(key, []).append(info)
 
     def of(self, process: int, *tables: str) -> list[BlockInfo]:
         """The blocks of some tables of a process, table by table, in rising time."""
-        return [
-            info for table in tables for info in self._blocks.get((table, process), [])
-        ]
+        infos: list[BlockInfo] = []
+        for table in tables:
+            infos += self._blocks.get((table, process), ())
+        return infos
 
     def rows(self, process: int) -> int:
         """The number of rows of a process that become events."""
@@ -60,9 +60,7 @@ class Blocks:
 
     def ahead(self, infos: Iterable[BlockInfo]) -> ReadBlock:
         """A function that returns the rows of blocks; the threads of the file read these ahead in rising time."""
-        return self.file.read_ahead(
-            self.trace.block, sorted(infos, key=lambda info: info.first_time)
-        )
+        return self.file.read_ahead(self.trace.block, _in_time(infos))
 
     def read_ahead(
         self,
@@ -76,9 +74,7 @@ class Blocks:
             rows, unknown = self.trace.block(info)
             return prepare(info, rows), unknown
 
-        self._block = self.file.read_ahead(
-            block, sorted(infos, key=lambda info: info.first_time)
-        )
+        self._block = self.file.read_ahead(block, _in_time(infos))
 
     def read(self, info: BlockInfo) -> Any:  # what `prepare` returns
         """The rows of a block with known times, prepared. Counts the block at the first call."""
@@ -94,3 +90,7 @@ class Blocks:
         if self._progress:
             self._progress(self._done, self._total)
         return rows
+
+
+def _in_time(infos: Iterable[BlockInfo]) -> list[BlockInfo]:
+    return sorted(infos, key=lambda info: info.first_time)

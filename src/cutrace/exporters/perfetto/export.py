@@ -8,7 +8,7 @@ window reads rows, indexes their styles, derives columns and encodes events.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,7 @@ from .descriptors import Descriptors, write_header, write_missing
 from .flows import Flows
 from .gpu_events import GpuBlock, GpuEvents, GpuPart, GpuRows, Lists
 from .gpu_styles import KernelNames, KeyIndex, Queues, StyleIndex
-from .host_tables import COUNTED, HostTracks, Spool, SpoolBlock
+from .host_tables import COUNTED, HostTracks, Spool
 from .host_writer import HostColumns, HostWriter
 from .kernel_metrics import RangeMetrics, write_kernel_metrics
 from .packets import Output, wrapper
@@ -114,7 +114,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     for group in groups([blocks.rows(process) for process in range(len(uuids))]):
         columns: dict[int, HostColumns] = {}
         memory: dict[int, MemoryCounters] = {}
-        pending: list[BlockInfo | SpoolBlock] = []
+        pending: list[BlockInfo] = []
         with Spool() as derived_rows, Spool() as blocks.still_open:
             for process in group:
                 submissions = Submissions(free_id, min(blocks.rows(process), NEAR_IDS))
@@ -129,35 +129,35 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                     spool,
                     request.ranges,
                 )
-                waits = derived.waits.of_calls() if derived else None
+                waits = None
                 if derived:
-                    count = sum(info.rows for info in blocks.of(process, "allocations"))
+                    waits = derived.waits.of_calls()
                     shares += derived.launches.kept.shares()
+                    count = sum(info.rows for info in blocks.of(process, "allocations"))
                     memory[process] = MemoryCounters(
                         descriptors, process, (trace.start, trace.end), count
                     )
-                    moved.update(
-                        {
-                            _UNSOUGHT: derived.waits.dropped,
-                            _UNLOOKED: derived.projection.dropped,
-                        }
-                    )
-                shared = (annotations, with_text, range_metrics)
+                    moved[_UNSOUGHT] += derived.waits.dropped
+                    moved[_UNLOOKED] += derived.projection.dropped
                 columns[process] = HostColumns(
-                    *shared, flows, submissions, waits, stacks
+                    annotations,
+                    with_text,
+                    range_metrics,
+                    flows,
+                    submissions,
+                    waits,
+                    stacks,
                 )
-                pending += _write_samples(process, blocks, output, descriptors)
+                of_process = _write_samples(process, blocks, output, descriptors)
+                pending += of_process
                 free_id = submissions.end
-            host = HostWriter(
-                blocks, columns, memory, HostTracks(output, descriptors, uuids), output
-            )
-            blocks.read_ahead(
-                [block for block in pending if isinstance(block, BlockInfo)],
-                host.prepare,
-            )
+            tracks = HostTracks(output, descriptors, uuids)
+            host = HostWriter(blocks, columns, memory, tracks, output)
+            blocks.read_ahead(pending, host.prepare)
             host.write(host_tables.TABLES, [*pending, *derived_rows.blocks])
             host.write(host_tables.OPEN_TABLES, blocks.still_open.blocks)
-        moved.update({_SPILLED: host.spilled, _DETACHED: host.detached})
+        moved[_SPILLED] += host.spilled
+        moved[_DETACHED] += host.detached
     write_kernel_metrics(trace, output, descriptors)
     covered = None
     if trace.count("nvtx_ranges"):
@@ -180,17 +180,13 @@ def _write_work(
     """Write the GPU work of a process. With a spool, derive data from it, put projected ranges and counters into the
     spool, and return the rest."""
     queues = Queues(descriptors, process)
-    indices = [
-        StyleIndex(table, descriptors, process, output, queues, names)
-        for table in gpu_tables.TABLES
-    ]
-    events = {
-        index.table.name: GpuEvents(index, output, submissions) for index in indices
-    }
+    events = {}
+    for table in gpu_tables.TABLES:
+        index = StyleIndex(table, descriptors, process, output, queues, names)
+        events[table.name] = GpuEvents(index, output, submissions)
     with output.file.thread(_WINDOWS_AHEAD) as thread:
-        counters = WorkCounters(
-            descriptors, process, queues, (blocks.trace.start, blocks.trace.end)
-        )
+        span = (blocks.trace.start, blocks.trace.end)
+        counters = WorkCounters(descriptors, process, queues, span)
         derived = None
         if derived_rows:
             derived = DerivedWork(
@@ -203,9 +199,9 @@ def _write_work(
         _write_gpu(process, blocks, output, events, derived)
         thread.wait()
     if derived and derived_rows:
-        for rows in counters.rows(
-            [descriptors.devices.queue_name(process, *key) for key in queues.keys]
-        ):
+        queue_name = descriptors.devices.queue_name
+        queue_names = [queue_name(process, *key) for key in queues.keys]
+        for rows in counters.rows(queue_names):
             for begin in range(0, len(rows), _SPOOLED):
                 derived_rows.add(COUNTED, rows[begin : begin + _SPOOLED])
     return derived
@@ -213,7 +209,7 @@ def _write_work(
 
 def _write_samples(
     process: int, blocks: Blocks, output: Output, descriptors: Descriptors
-) -> list[BlockInfo | SpoolBlock]:
+) -> list[BlockInfo]:
     """Write the samples of a process. Returns the blocks of its other host tables."""
     tables = HOST_TABLES
     blocks.read_ahead(blocks.of(process, PC_SAMPLES), lambda _, rows: rows)
@@ -223,7 +219,7 @@ def _write_samples(
         tables = tuple(name for name in tables if name != "counters")
     pc_samples = PcSampleWriter(blocks.trace, output, descriptors, process)
     pc_samples.write(map(blocks.read, blocks.of(process, PC_SAMPLES)))
-    return list(blocks.of(process, *tables))
+    return blocks.of(process, *tables)
 
 
 def groups(rows: Sequence[int]) -> list[list[int]]:
@@ -244,9 +240,8 @@ def _texts(trace: Trace) -> tuple[frozenset[str], list[int]]:
     """The tables whose rows have arguments in JSON, and the string ids of these."""
     used = np.zeros(len(trace.strings), bool)
     tables = set()
-    for name in dict.fromkeys(
-        table.name for table in host_tables.TABLES if table.text and not table.derived
-    ):
+    recorded = [table for table in host_tables.TABLES if not table.derived]
+    for name in {table.name for table in recorded if table.text}:
         for info in trace.block_infos(name):
             for rows in trace.block(info):
                 used[rows[TEXT]] = True
@@ -277,14 +272,14 @@ class DerivedWork:
         trace = blocks.trace
         self._counters = counters
         self._thread = thread
+        calls = blocks.of(process, "api_calls")
         # Without NVTX ranges nothing is projected.
+        ranges: list[BlockInfo] = []
         if blocks.of(process, "nvtx_ranges"):
             ranges = blocks.of(process, *RANGE_TABLES)
-        else:
-            ranges = []
-        read = blocks.ahead([*blocks.of(process, "api_calls"), *ranges])
+        read = blocks.ahead([*calls, *ranges])
         ranges_ahead = RangesAhead(read, ranges, by)
-        self.launches = LaunchIndex(read, blocks.of(process, "api_calls"), ranges_ahead)
+        self.launches = LaunchIndex(read, calls, ranges_ahead)
         self.projection = RangesOnStreams(
             ranges_ahead, self.launches, queues, projected
         )
@@ -357,18 +352,16 @@ def _write_gpu(
             order.release()
         else:
             order.advance(until)
-        for moment, calls in (
-            derived.launches.steps(until) if derived else [(NEVER, [])]
-        ):
-            parts = [
-                block.before(moment)
-                for block in live
-                if block.written < len(block.rows)
-            ]
+        steps: Iterable[tuple[int, list[BlockInfo]]] = [(NEVER, [])]
+        if derived:
+            steps = derived.launches.steps(until)
+        for moment, calls in steps:
+            unwritten = [block for block in live if block.written < len(block.rows)]
+            parts = [block.before(moment) for block in unwritten]
             parts = [part for part in parts if len(part)]
-            waits: Sequence[Lists | None] = (
-                derived.window(moment, calls, parts) if derived else [None] * len(parts)
-            )
+            waits: Sequence[Lists | None] = [None] * len(parts)
+            if derived:
+                waits = derived.window(moment, calls, parts)
             for part, waited in zip(parts, waits, strict=True):
                 events[part.block.index.table.name].write(part, waited)
             del parts  # to release their blocks

@@ -18,11 +18,7 @@ from ..host_tables import PROJECTED, Spool
 from .launches import LaunchIndex, RangesAhead
 
 _RANGE = TABLES["nvtx_ranges"]
-_KEPT = tuple(
-    name
-    for name in PROJECTED.offsets
-    if name in _RANGE.offsets and name not in ("start", "end")
-)
+_KEPT = (PROJECTED.offsets.keys() & _RANGE.offsets.keys()) - {"start", "end"}
 
 #: The number of noted calls that starts a search for their ranges, and of ranges that starts a search for finished
 #: ones.
@@ -104,27 +100,25 @@ class RangesOnStreams:
                 # Ended ranges without a kept call get no more work.
                 ended = ~over & (self._ranges["end"] < until)
                 over[ended] = ~self._launches.any_in(
-                    *(self._ranges[f][ended] for f in ("thread", "start", "end"))
+                    self._ranges["thread"][ended],
+                    self._ranges["start"][ended],
+                    self._ranges["end"][ended],
                 )
             self._pass_on(over)
             self._limit = 2 * (len(self._ranges) + len(self._seen[0])) + MANY_RANGES
 
     def _index(self) -> None:
         """Sort the ranges of each thread by their begin."""
-        threads, starts, ends = (
-            np.ascontiguousarray(self._ranges[f]) for f in ("thread", "start", "end")
-        )
+        threads = np.ascontiguousarray(self._ranges["thread"])
+        starts = np.ascontiguousarray(self._ranges["start"])
+        ends = np.ascontiguousarray(self._ranges["end"])
         order = np.lexsort((starts, threads))
         distinct, begins = np.unique(threads[order], return_index=True)
-        for thread, rows in zip(
-            distinct.tolist(), np.split(order, begins[1:]), strict=False
-        ):
-            self._threads[thread] = (
-                rows,
-                starts[rows],
-                ends[rows],
-                np.maximum.accumulate(ends[rows]),
-            )
+        rows_of = np.split(order, begins[1:])
+        for thread, rows in zip(distinct.tolist(), rows_of, strict=False):
+            ends_of = ends[rows]
+            reach = np.maximum.accumulate(ends_of)
+            self._threads[thread] = (rows, starts[rows], ends_of, reach)
 
     def _look(self) -> None:
         """Find the ranges of the noted work."""
@@ -140,33 +134,25 @@ class RangesOnStreams:
                 end = end[order]
             rows, starts, ends, reach = self._threads[thread]
             # The ranges that can contain these launches: earlier ranges end before the first launch.
-            near = slice(
-                np.searchsorted(reach, launched[0]),
-                np.searchsorted(starts, launched[-1], "right"),
-            )
+            near_begin = int(np.searchsorted(reach, launched[0]))
+            near_end = int(np.searchsorted(starts, launched[-1], "right"))
+            near = slice(near_begin, near_end)
             self._may_look += _LOOKS * len(launched)
-            self._may_look -= int(near.stop - near.start)
+            self._may_look -= near_end - near_begin
             if self._may_look < 0:
-                self.dropped += int(near.stop - near.start)
+                self.dropped += near_end - near_begin
                 continue
-            edges = (
-                np.searchsorted(launched, starts[near]),
-                np.searchsorted(launched, ends[near]),
-            )
-            some = edges[1] > edges[0]
+            begins = np.searchsorted(launched, starts[near])
+            stops = np.searchsorted(launched, ends[near])
+            some = stops > begins
             if some.any():
-                ranges = rows[near][some]
-                begins = edges[0][some]
-                stops = edges[1][some]
-                first = _extremes(np.minimum, start, begins, stops)
-                last = _extremes(np.maximum, end, begins, stops)
-                seen = np.empty(len(ranges), _SEEN)
-                seen["range"], seen["queue"], seen["start"], seen["end"] = (
-                    ranges,
-                    queue,
-                    first,
-                    last,
-                )
+                begins = begins[some]
+                stops = stops[some]
+                seen = np.empty(len(begins), _SEEN)
+                seen["range"] = rows[near][some]
+                seen["queue"] = queue
+                seen["start"] = _extremes(np.minimum, start, begins, stops)
+                seen["end"] = _extremes(np.maximum, end, begins, stops)
                 seen["work"] = ADOPTED_WORK if adopted else OWN_WORK
                 self._seen.append(seen)
 
@@ -177,25 +163,28 @@ class RangesOnStreams:
         chosen = seen[ready]
         kept = seen[~ready]
         # Ranges with the same work are nested as on the host: by start, then the longer first.
-        ends, starts = (
-            self._ranges[field][chosen["range"]] for field in ("end", "start")
-        )
-        chosen = chosen[
-            np.lexsort(
-                (_LATEST - ends, starts, _LATEST - chosen["end"], chosen["start"])
+        starts = self._ranges["start"][chosen["range"]]
+        ends = self._ranges["end"][chosen["range"]]
+        order = np.lexsort(
+            (
+                _LATEST - ends,
+                starts,
+                _LATEST - chosen["end"],
+                chosen["start"],
             )
-        ]
+        )
+        chosen = chosen[order]
         rows = np.zeros(len(chosen), PROJECTED.dtype)
         rows["adopted"] = chosen["work"]
         ranges = self._ranges.view(_BYTES).take(chosen["range"]).view(_RANGE.dtype)
         for name in _KEPT:
             rows[name] = ranges[name]
-        rows["start"], rows["end"] = chosen["start"], chosen["end"]
-        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32).take(
-            chosen["queue"], axis=0
-        )
-        for i, name in enumerate(QUEUE_FIELDS):
-            rows[name] = keys[:, i]
+        rows["start"] = chosen["start"]
+        rows["end"] = chosen["end"]
+        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32)
+        keys = keys.take(chosen["queue"], axis=0)
+        for column, name in enumerate(QUEUE_FIELDS):
+            rows[name] = keys[:, column]
         self._spool.add(PROJECTED, rows)
         kept["range"] = (np.cumsum(~done) - 1)[kept["range"]]
         self._seen = [kept]
@@ -211,10 +200,8 @@ def _extremes(
     if int(lengths.sum()) < 16 * (len(values) + len(lengths)):
         # With one more value, a stop may equal the number of values.
         edges = np.stack([begins, stops], axis=1).reshape(-1)
-        extremes: np.ndarray = choose.reduceat(np.append(values, values[-1]), edges)[
-            ::2
-        ]
-        return extremes
+        extremes = choose.reduceat(np.append(values, values[-1]), edges)
+        return np.asarray(extremes[::2])
     # Long intervals: cover each by two that overlap, whose length is the largest power of two that fits.
     powers = np.frexp(lengths)[1] - 1
     out = np.empty(len(lengths), values.dtype)
@@ -237,9 +224,7 @@ def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
     seen = seen[order]
     at = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
     merged = seen[at]
-    merged["start"], merged["end"] = (
-        np.minimum.reduceat(seen["start"], at),
-        np.maximum.reduceat(seen["end"], at),
-    )
+    merged["start"] = np.minimum.reduceat(seen["start"], at)
+    merged["end"] = np.maximum.reduceat(seen["end"], at)
     merged["work"] = np.bitwise_or.reduceat(seen["work"], at)
     return merged

@@ -21,7 +21,7 @@ import numpy as np
 
 from ....runbin.layout import TABLES
 from ....trace import Trace
-from ....trace.rows import distinct, spanned
+from ....trace.rows import by_value, distinct, spanned
 from ..gpu_events import GpuPart, Lists
 from ..gpu_styles import KeyIndex
 
@@ -44,21 +44,20 @@ class _Last:
         self.asked = asked
         self._work = np.zeros(len(asked), np.uint32)
         self._ids = np.zeros(len(asked), np.uint64)
-        self._filled = (
-            0  # entries below this index include the work of all entries before them
-        )
+        # Entries below this index include the work of all entries before them.
+        self._filled = 0
 
     def note(self, work: np.ndarray, ids: np.ndarray) -> None:
         """Add work by ascending correlation id, and the ids of its events."""
         begin = int(np.searchsorted(self.asked, work[0], "right"))
-        end = min(
-            int(np.searchsorted(self.asked, work[-1], "right")) + 1, len(self.asked)
-        )
-        if begin >= end:
+        end = int(np.searchsorted(self.asked, work[-1], "right")) + 1
+        asked = self.asked[begin:end]
+        if not len(asked):
             return
-        at = np.searchsorted(work, self.asked[begin:end]) - 1
-        later = work[at] >= self._work[begin:end]
-        self._work[begin:end][later] = work[at][later]
+        at = np.searchsorted(work, asked) - 1
+        newest = work[at]
+        later = newest >= self._work[begin:end]
+        self._work[begin:end][later] = newest[later]
         self._ids[begin:end][later] = ids[at][later]
         self._filled = min(self._filled, begin)
 
@@ -75,8 +74,10 @@ class _Last:
             return
         work = self._work[begin:end]
         best = np.maximum.accumulate(work)
-        at = np.maximum.accumulate(np.where(work == best, np.arange(len(work)), 0))
-        self._ids[begin:end], self._work[begin:end] = self._ids[begin:end][at], best
+        has_best = np.where(work == best, np.arange(len(work)), 0)
+        at = np.maximum.accumulate(has_best)
+        self._ids[begin:end] = self._ids[begin:end][at]
+        self._work[begin:end] = best
         self._filled = max(self._filled, end)
 
 
@@ -95,19 +96,18 @@ _WAIT = np.dtype(
 def _grouped(waits: np.ndarray, field: str) -> dict[int, np.ndarray]:
     """The waits by the value of a field, in their order."""
     order = np.argsort(waits[field], kind="stable")
-    values, starts = np.unique(waits[field][order], return_index=True)
-    groups = np.split(order, starts[1:])
-    return {
-        value: waits[group]
-        for value, group in zip(values.tolist(), groups, strict=False)
-    }
+    waits = waits[order]
+    values, starts = np.unique(waits[field], return_index=True)
+    groups = np.split(waits, starts[1:])
+    return dict(zip(values.tolist(), groups, strict=False))
 
 
 def _stream_waits(syncs: np.ndarray) -> np.ndarray:
     """The waits of the host for all work of a stream."""
     mine = syncs[syncs["type"] == _STREAM]
     waits = np.zeros(len(mine), _WAIT)
-    waits["by"] = waits["below"] = mine["correlation"]
+    waits["by"] = mine["correlation"]
+    waits["below"] = mine["correlation"]
     waits["stream"] = _key(mine["context"], mine["stream"])
     return waits
 
@@ -116,10 +116,12 @@ def _event_waits(syncs: np.ndarray, records: np.ndarray, kind: int) -> np.ndarra
     """The waits for events whose recording is known: those of the host, or of streams, as ``kind`` says."""
     mine = syncs[syncs["type"] == kind]
     row = _recorded(mine, records)
-    mine = mine[row >= 0]
-    recorded = records[row[row >= 0]]
+    known = row >= 0
+    mine = mine[known]
+    recorded = records[row[known]]
     waits = np.zeros(len(mine), _WAIT)
-    waits["by"], waits["below"] = mine["correlation"], recorded["correlation"]
+    waits["by"] = mine["correlation"]
+    waits["below"] = recorded["correlation"]
     waits["stream"] = _key(recorded["context"], recorded["stream"])
     if kind == _STREAM_EVENT:
         waits["waiter"] = _key(mine["context"], mine["stream"])
@@ -131,7 +133,8 @@ def _context_waits(syncs: np.ndarray) -> dict[int, np.ndarray]:
     mine = syncs[syncs["type"] == _CONTEXT]
     calls = {}
     for context in distinct(mine["context"]).tolist():
-        calls[context] = np.sort(mine["correlation"][mine["context"] == context])
+        of_context = mine[mine["context"] == context]
+        calls[context] = np.sort(of_context["correlation"])
     return calls
 
 
@@ -143,7 +146,8 @@ class _Waiting:
     done: int = 0
 
     def __post_init__(self) -> None:
-        self.waits = self.waits[np.argsort(self.waits["by"], kind="stable")]
+        order = np.argsort(self.waits["by"], kind="stable")
+        self.waits = self.waits[order]
         self.by = self.waits["by"].copy()
 
 
@@ -164,15 +168,14 @@ class Waits:
     def __init__(self, trace: Trace, process: int, queues: KeyIndex) -> None:
         self._queues = queues
         self.dropped = 0
-        syncs, records = (
-            _rows(trace, table, process)
-            for table in ("synchronizations", "cuda_events")
-        )
+        syncs = _rows(trace, "synchronizations", process)
+        records = _rows(trace, "cuda_events", process)
         if len(syncs) + len(records) > MOST:
             self.dropped = len(syncs)
             syncs = syncs[:0]
             records = records[:0]
-        host = np.append(_stream_waits(syncs), _event_waits(syncs, records, _EVENT))
+        for_events = _event_waits(syncs, records, _EVENT)
+        host = np.append(_stream_waits(syncs), for_events)
         device = _event_waits(syncs, records, _STREAM_EVENT)
         #: By context, the calls that wait for all its streams.
         self._whole = _context_waits(syncs)
@@ -180,10 +183,8 @@ class Waits:
         self._host = _grouped(host, "stream")
         self._awaited = _grouped(np.append(device, host), "stream")
         #: By stream, its waits for other streams.
-        self._waiting = {
-            stream: _Waiting(waits)
-            for stream, waits in _grouped(device, "waiter").items()
-        }
+        by_waiter = _grouped(device, "waiter")
+        self._waiting = {stream: _Waiting(by_waiter[stream]) for stream in by_waiter}
         self._last: dict[int, _Last] = {}
         self._wholes = 0
         #: Streams whose waits for the whole context are dropped.
@@ -198,10 +199,9 @@ class Waits:
         out: list[Lists | None] = [None] * len(parts)
         if not self._active:
             return out
-        resolved = [
-            self._resolve(self._waiting[stream], works)
-            for stream, works in self._note(parts, queues).items()
-        ]
+        resolved = []
+        for stream, works in self._note(parts, queues).items():
+            resolved.append(self._resolve(self._waiting[stream], works))
         if not resolved:
             return out
         part_of, rows, ids = map(np.concatenate, zip(*resolved, strict=True))
@@ -254,17 +254,17 @@ class Waits:
 
     def _last_of(self, stream: int) -> _Last:
         if stream not in self._last:
-            waits = self._awaited.get(stream)
-            whole = self._of_context(stream)
-            if self._wholes + len(whole) > MOST:
+            asked = self._of_context(stream)
+            if self._wholes + len(asked) > MOST:
                 # A wait for a context costs one entry for each of its streams, and a capture can have many of both.
-                self.dropped += len(whole)
+                self.dropped += len(asked)
                 self._partial.add(stream)
-                whole = whole[:0]
-            self._wholes += len(whole)
-            self._last[stream] = _Last(
-                distinct(whole if waits is None else np.append(whole, waits["below"]))
-            )
+                asked = asked[:0]
+            self._wholes += len(asked)
+            waits = self._awaited.get(stream)
+            if waits is not None:
+                asked = np.append(asked, waits["below"])
+            self._last[stream] = _Last(distinct(asked))
         return self._last[stream]
 
     def _resolve(
@@ -273,22 +273,26 @@ class Waits:
         """The waits of work in this window: the part and row of the work, and the event id that it waited for."""
         work = np.concatenate([w.work for w in works])
         rows = np.concatenate([w.rows for w in works])
-        parts = np.repeat([w.part for w in works], [len(w.work) for w in works])
+        sizes = [len(w.work) for w in works]
+        parts = np.repeat([w.part for w in works], sizes)
         if len(works) > 1:
             order = np.argsort(work, kind="stable")
             work = work[order]
             rows = rows[order]
             parts = parts[order]
-        end = max(int(np.searchsorted(waiting.by, work[-1])), waiting.done)
+        end = int(np.searchsorted(waiting.by, work[-1]))
+        end = max(end, waiting.done)
         waits = waiting.waits[waiting.done : end]
         waiting.done = end
         at = np.searchsorted(work, waits["by"], "right")
         ids = np.zeros(len(waits), np.uint64)
         for stream in distinct(waits["stream"]).tolist():
             mine = waits["stream"] == stream
-            ids[mine] = self._last_of(stream).below(waits["below"][mine])
+            last = self._last_of(stream)
+            ids[mine] = last.below(waits["below"][mine])
         known = ids > 0
-        return parts[at[known]], rows[at[known]], ids[known]
+        at = at[known]
+        return parts[at], rows[at], ids[known]
 
 
 def _lists(rows: np.ndarray, ids: np.ndarray, count: int) -> Lists:
@@ -296,9 +300,12 @@ def _lists(rows: np.ndarray, ids: np.ndarray, count: int) -> Lists:
     order = np.lexsort((ids, rows))
     rows = rows[order]
     ids = ids[order]
-    new = np.append(True, (rows[1:] != rows[:-1]) | (ids[1:] != ids[:-1]))
+    new = np.ones(len(rows), bool)
+    new[1:] = rows[1:] != rows[:-1]
+    new[1:] |= ids[1:] != ids[:-1]
     counts = np.bincount(rows[new], minlength=count)
-    return np.append(0, np.cumsum(counts)).astype(np.uint32), ids[new]
+    offsets = np.append(0, np.cumsum(counts))
+    return offsets.astype(np.uint32), ids[new]
 
 
 class CallWaits:
@@ -314,26 +321,15 @@ class CallWaits:
         """The event ids that each call waited for; None if no call waited."""
         if not len(self._calls) or not len(correlations):
             return None
-        begin, end = np.searchsorted(
-            self._calls, [correlations.min(), correlations.max() + np.int64(1)]
-        )
+        begin = int(np.searchsorted(self._calls, correlations.min(), "left"))
+        end = int(np.searchsorted(self._calls, correlations.max(), "right"))
         if begin == end:
             return None
-        calls = self._calls[begin:end]
-        first = calls[0]
-        size = int(calls[-1] - calls[0]) + 1
-        if size < 16 * len(correlations):
-            index = np.full(
-                size + 1, -1, np.int32
-            )  # the last entry is for ids out of range
-            index[calls - first] = np.arange(len(calls))
-            at = index[np.minimum(correlations - first, np.uint32(size))]
-        else:
-            at = np.minimum(np.searchsorted(calls, correlations), len(calls) - 1)
-            at = np.where(calls[at] == correlations, at, -1)
+        at = _places(self._calls[begin:end], correlations)
         rows = np.flatnonzero(at >= 0)
-        starts = self._offsets[begin + at[rows]]
-        stops = self._offsets[begin + at[rows] + 1]
+        waiting = begin + at[rows]
+        starts = self._offsets[waiting]
+        stops = self._offsets[waiting + 1]
         counts = np.zeros(len(correlations), np.int64)
         counts[rows] = stops - starts
         offsets = np.append(0, np.cumsum(counts))
@@ -341,18 +337,25 @@ class CallWaits:
         return offsets.astype(np.uint32), self._ids[spanned(starts, stops)]
 
 
+def _places(calls: np.ndarray, correlations: np.ndarray) -> np.ndarray:
+    """For each of some ids the index of the call (ascending) with this id, -1 for none."""
+    first = calls[0]
+    size = int(calls[-1] - first) + 1
+    if size < 16 * len(correlations):
+        # The last entry is for ids out of range.
+        index = np.full(size + 1, -1, np.int32)
+        index[calls - first] = np.arange(len(calls))
+        within = np.minimum(correlations - first, np.uint32(size))
+        return np.asarray(index[within])
+    at = np.searchsorted(calls, correlations)
+    at = np.minimum(at, len(calls) - 1)
+    return np.where(calls[at] == correlations, at, -1)
+
+
 def _each(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Each distinct value, with its indices."""
-    distinct = np.flatnonzero(np.bincount(values)).tolist()
-    if len(distinct) < 8:
-        yield from ((value, np.flatnonzero(values == value)) for value in distinct)
-        return
-    order = np.argsort(values, kind="stable")
-    yield from zip(
-        distinct,
-        np.split(order, np.flatnonzero(np.diff(values[order])) + 1),
-        strict=True,
-    )
+    numbers = np.flatnonzero(np.bincount(values)).tolist()
+    return zip(numbers, by_value(values, numbers), strict=True)
 
 
 def _work(
@@ -371,12 +374,13 @@ def _work(
 
 def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
     """The rows of a table for a process that have a correlation id, with the fields in :data:`_LOOKED_AT`."""
-    names = [f for f in _LOOKED_AT if f in TABLES[table].offsets]
-    dtype = np.dtype([(f, TABLES[table].dtype[f]) for f in names])
+    layout = TABLES[table]
+    names = [field for field in _LOOKED_AT if field in layout.offsets]
+    dtype = np.dtype([(name, layout.dtype[name]) for name in names])
     parts = [np.zeros(0, dtype)]
     for info in trace.block_infos(table):
         if info.process == process and sum(map(len, parts)) <= MOST:
-            rows = trace.block(info)[0]
+            rows, _ = trace.block(info)
             part = np.empty(len(rows), dtype)
             for name in names:
                 part[name] = rows[name]
@@ -391,13 +395,13 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
 def _recorded(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
     """For each wait for an event, the row in ``records`` that it waits for, -1 if it is not known."""
     row = np.full(len(syncs), -1)
+    if not len(records):
+        return row
     named = syncs["event_record"] > 0
-    for which, find in (
-        (np.flatnonzero(named), _named),
-        (np.flatnonzero(~named), _newest),
-    ):
-        if len(which) and len(records):
-            row[which] = find(syncs[which], records)
+    if named.any():
+        row[named] = _named(syncs[named], records)
+    if not named.all():
+        row[~named] = _newest(syncs[~named], records)
     return row
 
 
@@ -405,38 +409,33 @@ def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Return, for each wait, the row in ``records`` with its event and ``event_record``, or -1."""
     events, of = np.unique(_event(records), return_inverse=True)
     numbers, rank = np.unique(records["event_record"], return_inverse=True)
-    keys = rank.astype(np.uint64) << np.uint64(32) | of.astype(np.uint64)
+    keys = _key(rank, of.astype(np.uint64))
     order = np.argsort(keys, kind="stable")
-    event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
-    number = np.minimum(
-        np.searchsorted(numbers, syncs["event_record"]), len(numbers) - 1
-    )
-    wanted = number.astype(np.uint64) << np.uint64(32) | event.astype(np.uint64)
-    place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-    row = order[place]
-    same = (_event(records[row]) == _event(syncs)) & (
-        records["event_record"][row] == syncs["event_record"]
-    )
+    event = _nearest(events, _event(syncs))
+    number = _nearest(numbers, syncs["event_record"])
+    wanted = _key(number, event.astype(np.uint64))
+    row = order[_nearest(keys[order], wanted)]
+    same = _event(records[row]) == _event(syncs)
+    same &= records["event_record"][row] == syncs["event_record"]
     return np.where(same, row, -1)
 
 
 def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Return, for each wait, the row in ``records`` of the latest earlier recording of its event, or -1."""
     events, of = np.unique(_event(records), return_inverse=True)
-    event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
-    high = np.uint64(32)
-    keys = of.astype(np.uint64) << high | records["correlation"]
+    event = _nearest(events, _event(syncs))
+    keys = _key(of, records["correlation"])
     order = np.argsort(keys, kind="stable")
-    place = (
-        np.searchsorted(
-            keys[order], event.astype(np.uint64) << high | syncs["correlation"]
-        )
-        - 1
-    )
+    place = np.searchsorted(keys[order], _key(event, syncs["correlation"])) - 1
     row = order[np.maximum(place, 0)]
-    return np.where(
-        (events[event] == _event(syncs)) & (place >= 0) & (of[row] == event), row, -1
-    )
+    known = (place >= 0) & (of[row] == event)
+    known &= events[event] == _event(syncs)
+    return np.where(known, row, -1)
+
+
+def _nearest(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each wanted number the index of the first of the values (ascending) that is not less, or of the last one."""
+    return np.minimum(np.searchsorted(values, wanted), len(values) - 1)
 
 
 def _event(rows: np.ndarray) -> np.ndarray:
