@@ -43,9 +43,8 @@ VERBS = {
 
 
 def _own_verbs() -> list[Verb]:
-    core = [
-        Verb(name, line, f"{__name__}.{name}:{name}") for name, line in VERBS.items()
-    ]
+    lines = VERBS.items()
+    core = [Verb(name, line, f"{__name__}.{name}:{name}") for name, line in lines]
     return [*core, *plugins.of_extras("cutrace_verbs")]
 
 
@@ -113,11 +112,10 @@ def main(arguments: list[str] | None = None) -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # Python sets a closed stream to None
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
-    for number in (
-        getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
-    ):
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
         # An exception lets half-written files be removed. A signal that the caller ignores (nohup) stays ignored.
-        if signal.getsignal(number) is signal.SIG_DFL:
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
     sys.exit(_status(arguments))
 
@@ -128,34 +126,30 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def _status(arguments: list[str] | None) -> int:
     # click.echo() removes colours unless the output is a terminal; these remove them on a terminal too.
+    color = None
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         color = False
-    else:
-        color = None
 
     def complain(message: object, *_: object, **__: object) -> int:
-        click.echo(
-            f"{click.style('cutrace:', fg='red')} {shown(str(message))}",
-            err=True,
-            color=color,
-        )
+        head = click.style("cutrace:", fg="red")
+        click.echo(f"{head} {shown(str(message))}", err=True, color=color)
         return 2
 
     with warnings.catch_warnings():
         warnings.showwarning = complain  # type: ignore[assignment]
         try:
-            return (
-                cli.main(
-                    arguments, prog_name="cutrace", standalone_mode=False, color=color
-                )
-                or 0
+            status: int | None = cli.main(
+                arguments, prog_name="cutrace", standalone_mode=False, color=color
             )
+            return status or 0
         except click.UsageError as error:
-            path = error.ctx.command_path if error.ctx else "cutrace"
             message = error.format_message()
-            return complain(
-                f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`."
-            )
+            if not message.endswith((".", "?")):
+                message += "."
+            path = "cutrace"
+            if error.ctx:
+                path = error.ctx.command_path
+            return complain(f"{message} See `{path} --help`.")
         except click.ClickException as error:
             return complain(error.format_message())
         except (CutraceError, MemoryError, ImportError, OSError) as error:
@@ -181,4 +175,7 @@ def _sentence(error: Exception) -> str:
         raise error
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
         return str(no_room(error.strerror))
-    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    sentence = error.strerror or text
+    if error.filename:
+        sentence += f": {error.filename}"
+    return sentence

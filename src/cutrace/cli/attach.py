@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import time
 from collections.abc import Collection
@@ -48,8 +47,12 @@ def attach(
     The process goes on afterwards, and can be recorded again. Options that are not given are those of `cutrace arm`.
     The time of --for counts from the first recorded call that gives the GPU work.
     """
-    seconds = None if duration is None else length_of(duration)
-    interval = None if every is None else parse_duration(every) / 1e9
+    seconds = None
+    if duration is not None:
+        seconds = length_of(duration)
+    interval = None
+    if every is not None:
+        interval = parse_duration(every) / 1e9
     if interval is not None and seconds is None:
         raise CutraceError(
             "--every repeats a recording of a certain length: give that length with --for, e.g. --for 2s"
@@ -145,8 +148,10 @@ class _Recorder:
         if recording.trouble:
             say(recording.trouble)
         if recording.output is None:
-            advice = "" if recording.trouble else ": run `cutrace ps`"
-            raise CutraceError(f"nothing was recorded of process {self._pid}{advice}")
+            sentence = f"nothing was recorded of process {self._pid}"
+            if not recording.trouble:
+                sentence += ": run `cutrace ps`"
+            raise CutraceError(sentence)
         self._files += 1
         summarize(recording, recording.output)
 
@@ -159,17 +164,11 @@ class _Recorder:
 
 def _dump(attachment: Attachment) -> None:
     """Write a dump to the first free name of ``run-1.bin``, ``run-2.bin``, ..."""
-    path = attachment.path.with_suffix(".bin")
-    name = next(
-        name
-        for n in itertools.count(1)
-        if not (name := path.with_name(f"{path.stem}-{n}{path.suffix}")).exists()
-    )
+    name = free_output(attachment.path.with_suffix(".bin"))
     try:
-        say(
-            f"{name} holds the newest rows"
-            if attachment.dump(name)
-            else "there is nothing to dump yet"
-        )
+        if attachment.dump(name):
+            say(f"{name} holds the newest rows")
+        else:
+            say("there is nothing to dump yet")
     except CutraceError as error:
         say(str(error))

@@ -96,31 +96,35 @@ def check(
     """
     from .. import golden as gold
 
-    shares = gold.parse_tolerance(tolerance)
-    ignored = gold.parse_ignore(ignore)
     rules = gold.Rules(
-        gold.parse_gate(gate), shares, ignored, gold.parse_own(own), strict, strict
+        gate=gold.parse_gate(gate),
+        tolerance=gold.parse_tolerance(tolerance),
+        ignore=gold.parse_ignore(ignore),
+        own=gold.parse_own(own),
+        fail_less=strict,
+        strict=strict,
     )
     golden = gold.read(golden_file)
-    known = {
-        gold.joined(golden.path, name): entry for name, entry in golden.tests.items()
-    }
+    known = {}
+    environments: set[str] = set()
+    counted: set[str] = set()
+    for name, entry in golden.tests.items():
+        known[gold.joined(golden.path, name)] = entry
+        environments.update(entry)
+        counted.update(gold.counters_in(entry))
     if test is not None and test not in known:
         raise CutraceError(
             f"{golden_file} has no test {printable(test)}: it has {_some(known)}"
         )
-    if environment and not any(environment in entry for entry in known.values()):
-        seen = (
-            ", ".join(sorted({name for entry in known.values() for name in entry}))
-            or "none"
-        )
+    if environment and environment not in environments:
+        seen = ", ".join(sorted(environments)) or "none"
         raise CutraceError(
             f"{golden_file} knows no environment {environment}: it knows {seen}"
         )
-    default = test or (next(iter(known)) if len(known) == 1 else None)
-    counters = sorted(
-        {name for entry in known.values() for name in gold.counters_in(entry)}
-    )
+    default = test
+    if len(known) == 1:
+        default = test or next(iter(known))
+    counters = sorted(counted)
     if counters:
         rules = replace(rules, ignore=(*rules.ignore, *counters))
     if counters and form == "text":
@@ -134,9 +138,10 @@ def check(
             raise CutraceError(
                 f"{golden_file} has no test {printable(nodeid)}: it has {_some(known)}"
             )
-        chosen = environment or gold.environment(
-            runs[0], gold.variant(variant, runs[0].facts)
-        )
+        chosen = environment
+        if not chosen:
+            first = runs[0]
+            chosen = gold.environment(first, gold.variant(variant, first.facts))
         comparison = gold.compare(known[nodeid], runs, environment=chosen, rules=rules)
         if form == "text":
             _print(gold.split(nodeid)[1], comparison, chosen, len(runs))
@@ -162,14 +167,14 @@ def measured_runs(
     names: dict[str, None] = {}
     for source in sources:
         with opened([source]) as trace:
-            marked = {window.name: None for window in windows(trace)}
-            names |= marked
-            unmarked = test or default
-            if not marked and unmarked is None:
-                raise CutraceError(f"{source} marks no test: name it with --test")
-            for window in windows(trace) or (
-                replace(whole(trace), name=unmarked or ""),
-            ):
+            marked = windows(trace)
+            names.update(dict.fromkeys(window.name for window in marked))
+            if not marked:
+                name = test or default
+                if name is None:
+                    raise CutraceError(f"{source} marks no test: name it with --test")
+                marked = (replace(whole(trace), name=name),)
+            for window in marked:
                 if test in (None, window.name):
                     runs.setdefault(window.name, []).append(measure(trace, window))
     if not runs:
@@ -190,7 +195,9 @@ def _verdict(comparison: Comparison) -> str:
         return "failed"
     if comparison.unconfirmed:
         return "not confirmed"
-    return "not verified" if comparison.unverified else "passed"
+    if comparison.unverified:
+        return "not verified"
+    return "passed"
 
 
 def _object(
@@ -214,16 +221,15 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     from ..golden import Verdict
     from ..reports.text import styled, table_lines
 
-    many = f", {count_of(runs, 'run')}" if runs > 1 else ""
-    click.secho(
-        f"cutrace: {printable(name)}  on {printable(environment) or 'no GPU'}{many}",
-        bold=True,
-    )
+    title = f"cutrace: {printable(name)}  on {printable(environment) or 'no GPU'}"
+    if runs > 1:
+        title += f", {count_of(runs, 'run')}"
+    click.secho(title, bold=True)
     for sentence in (*comparison.problems, *comparison.notes):
         click.echo(f"  {printable(sentence)}")
     # Equal metrics are only counted; a difference gets a line even if it is not gated.
     different = [row for row in comparison.rows if row.verdict is not Verdict.SAME]
-    for line, style in table_lines(different) if different else ():
+    for line, style in table_lines(different):
         click.echo(styled((f"  {line}", style)))
     same = len(comparison.rows) - len(different)
     verdict = _verdict(comparison)

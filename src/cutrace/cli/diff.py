@@ -78,12 +78,12 @@ def diff(
 
     def style(table: Table, row: tuple[Cell, ...]) -> str:
         column = table.place("differs")
-        differs = str(row[column] or "").split(", ") if column is not None else []
-        if failing & set(differs):
-            return "bad"
-        if any(differs):
+        if column is None or not row[column]:
+            return ""
+        differs = str(row[column]).split(", ")
+        if failing.isdisjoint(differs):
             return "warn"
-        return ""
+        return "bad"
 
     tables = comparison.reports(everything=everything)
     about: dict[str, Any] = {"a": str(a), "b": str(b), "failed": comparison.failed}

@@ -38,24 +38,19 @@ def _print(checks: tuple[Check, ...], able: bool) -> None:
     column = max(len(check.name) for check in checks)
     # Wrapped here: a terminal gets an indented column, a file whole lines.
     room = max((terminal_width() or sys.maxsize) - column - 11, 40)
+    fold = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False)
+    what = "Nothing can be recorded here"
     for check in checks:
-        wrap = textwrap.TextWrapper(
-            room, break_long_words=False, break_on_hyphens=False
-        ).wrap
-        texts = [
-            *wrap(check.finding),
-            *(wrap(f"-> {check.advice}") if check.advice else ()),
-        ]
+        first, *others = fold.wrap(check.finding)
+        if check.advice:
+            others += fold.wrap(f"-> {check.advice}")
         mark = click.style(f"{check.status:7}", fg=_COLOURS[check.status])
-        click.echo(f"{mark}  {check.name:{column}}  {texts[0]}")
-        for text in texts[1:]:
+        click.echo(f"{mark}  {check.name:{column}}  {first}")
+        for text in others:
             click.echo(f"{'':{column + 9}}  {text}")
-    nvtx = any(check.name == "NVTX" and check.status == "ok" for check in checks)
+        if check.name == "NVTX" and check.status == "ok":
+            what = "GPU work cannot be recorded here, NVTX can"
     if able:
         click.echo("GPU work can be recorded here.")
     else:
-        if nvtx:
-            what = "GPU work cannot be recorded here, NVTX can"
-        else:
-            what = "Nothing can be recorded here"
         click.echo(f"{what}. Captures can be converted and inspected anywhere.")

@@ -199,8 +199,10 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool, form: str) 
     delete(result.stale, root)
     if form == "json":
         _put_stale(result)
+    elif result.stale:
+        click.echo(f"{many} deleted")
     else:
-        click.echo(f"{many} deleted" if result.stale else "no golden value is stale")
+        click.echo("no golden value is stale")
     if result.damaged:
         return 2
     return 0
@@ -294,12 +296,14 @@ def _checked(root: Path, tests: Path, collected: str | None, form: str) -> Stale
         raise CutraceError(
             f"cannot read the list of tests {collected}: {reason}"
         ) from None
-    result = gold.check(
-        root, tests, None if listed is None else gold.collected_ids(listed)
-    )
+    ids = None
+    if listed is not None:
+        ids = gold.collected_ids(listed)
+    result = gold.check(root, tests, ids)
     say(*result.damaged)
-    for one in result.stale if form == "text" else ():
-        click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
+    if form == "text":
+        for one in result.stale:
+            click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
     return result
 
 
@@ -311,12 +315,11 @@ def _print(difference: Difference) -> None:
         return
     name = click.style(printable(difference.nodeid), bold=True)
     notes = difference.notes
-    click.echo(
-        f"{name} {notes[0]}"
-        if not difference.environments and len(notes) == 1
-        else name
-    )
-    for note in notes if difference.environments or len(notes) > 1 else ():
+    if len(notes) == 1 and not difference.environments:
+        click.echo(f"{name} {notes[0]}")
+        return
+    click.echo(name)
+    for note in notes:
         click.echo(f"  {printable(note)}")
     for environment, rows in difference.environments.items():
         for line, style in table_lines(rows, head=(environment, "old", "new", "")):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..analysis.tables import Table
     from ..loading import Clock
     from ..trace import Process, Trace
-    from ..trace.codes import KernelCodes
+    from ..trace.codes import CodesOfKernel, KernelCodes
 
 
 @click.command()
@@ -47,88 +47,89 @@ def _object(
     summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
 ) -> dict[str, Any]:
     quality = summary.quality
-    return {
-        "captures": [str(source) for source in sources],
+    losses = [
+        {
+            "reason": loss.reason,
+            "count": loss.count,
+            "detail": loss.detail,
+            "process": loss.process,
+        }
+        for loss in quality.losses
+    ]
+    damage = [
+        {
+            "offset": one.offset,
+            "bytes": one.size,
+            "rows": one.rows,
+            "reason": one.reason,
+        }
+        for one in quality.damage
+    ]
+    gpus = list(map(asdict, summary.gpus))
+    for gpu in gpus:
+        gpu["utilization"] = round(gpu["utilization"], 6)
+    early_starts = summary.early_starts.items()
+    processes = map(_process_object, summary.processes, summary.process_counts)
+    shown = {
+        "captures": list(map(str, sources)),
         "bytes": size,
         "start_ns": summary.start,
         "end_ns": summary.end,
         "span_ns": summary.span,
-        "processes": [
-            {
-                "pid": p.pid,
-                "name": p.name,
-                "host": p.host,
-                "command": list(p.command),
-                "complete": p.complete,
-                **(
-                    {"dumped_because": list(p.dumped_because)}
-                    if p.dumped_because
-                    else {}
-                ),
-                **_windows(p),
-                **{key: p.info.get(key) for key in _VERSIONS},
-                **{
-                    key: p.info[key]
-                    for key in ("sampled", "sample_interval")
-                    if key in p.info
-                },
-                "rows": rows,
-            }
-            for p, rows in zip(summary.processes, summary.process_counts, strict=True)
-        ],
-        "gpus": [
-            {
-                name: round(value, 6) if name == "utilization" else value
-                for name, value in asdict(gpu).items()
-            }
-            for gpu in summary.gpus
-        ],
+        "processes": list(processes),
+        "gpus": gpus,
         "rows": summary.counts,
         "lossless": quality.lossless,
-        "losses": [
-            {
-                "reason": x.reason,
-                "count": x.count,
-                "detail": x.detail,
-                "process": x.process,
-            }
-            for x in quality.losses
-        ],
+        "losses": losses,
         "unknown_times": quality.unknown,
-        "damage": [
-            {"offset": d.offset, "bytes": d.size, "rows": d.rows, "reason": d.reason}
-            for d in quality.damage
-        ],
-        "early_starts": {
-            table: asdict(early) for table, early in summary.early_starts.items()
-        },
-        **({"codes": _code_object(trace.codes)} if trace.codes else {}),
-        "notes": [*quality.notes, *not_annotated(trace)],
-        "imports": [asdict(file) for file in trace.imports],
+        "damage": damage,
+        "early_starts": {table: asdict(early) for table, early in early_starts},
     }
+    if trace.codes:
+        by_kernel = trace.codes.by_kernel.items()
+        shown["codes"] = {name: _code_object(kernel) for name, kernel in by_kernel}
+    shown["notes"] = [*quality.notes, *not_annotated(trace)]
+    shown["imports"] = list(map(asdict, trace.imports))
+    return shown
 
 
-def _code_object(codes: KernelCodes) -> dict[str, Any]:
+def _process_object(process: Process, rows: dict[str, int]) -> dict[str, Any]:
+    info = process.info
+    shown: dict[str, Any] = {
+        "pid": process.pid,
+        "name": process.name,
+        "host": process.host,
+        "command": process.command,
+        "complete": process.complete,
+    }
+    if process.dumped_because:
+        shown["dumped_because"] = process.dumped_because
+    if process.capture_range:
+        shown["capture_range"] = process.capture_range
+        shown["windows"] = [
+            {
+                "start_ns": window.start,
+                "end_ns": window.end,
+            }
+            for window in process.windows
+        ]
+    for key in _VERSIONS:
+        shown[key] = info.get(key)
+    for key in ("sampled", "sample_interval"):
+        if key in info:
+            shown[key] = info[key]
+    shown["rows"] = rows
+    return shown
+
+
+def _code_object(kernel: CodesOfKernel) -> dict[str, Any]:
+    codes = sorted(kernel.codes)
+    candidates = sorted(kernel.candidates)
     return {
-        name: {
-            "codes": [
-                {**asdict(code), "hash": code.text} for code in sorted(kernel.codes)
-            ],
-            "candidates": [code.text for code in sorted(kernel.candidates)],
-            "unknown": kernel.unknown,
-        }
-        for name, kernel in codes.by_kernel.items()
+        "codes": [{**asdict(code), "hash": code.text} for code in codes],
+        "candidates": [code.text for code in candidates],
+        "unknown": kernel.unknown,
     }
-
-
-def _windows(process: Process) -> dict[str, Any]:
-    """What a process with a capture range recorded."""
-    if not process.capture_range:
-        return {}
-    windows = [
-        {"start_ns": window.start, "end_ns": window.end} for window in process.windows
-    ]
-    return {"capture_range": process.capture_range, "windows": windows}
 
 
 _SHORT_UUID = len("GPU-01234567")
@@ -145,104 +146,97 @@ def _print(
     summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
 ) -> None:
     """Print the page for people. Outside a terminal, lines are not shortened."""
+    title = f"{len(sources)} captures"
     if len(sources) == 1:
         title = options.shown(str(sources[0]))
-    else:
-        title = f"{len(sources)} captures"
     span = f"{format_size(size)}, {format_duration(summary.span)}{_when(trace)}"
-    reasons = [
-        f"Dumped because: {printable(reason)}\n"
-        for p in summary.processes
-        for reason in p.dumped_because
-    ]
-    put(
-        [
-            f"{click.style(printable(title), bold=True)}  {span}\n\n",
-            *reasons,
-            "\n" * bool(reasons),
-        ]
-    )
+    put([f"{click.style(printable(title), bold=True)}  {span}\n\n"])
+    reasons: list[str] = []
+    for process in summary.processes:
+        reasons += process.dumped_because
+    if reasons:
+        put(f"Dumped because: {printable(reason)}\n" for reason in reasons)
+        put(["\n"])
     put_tables("cutrace info", _tables(summary), "table")
     if summary.counts.get("call_stacks"):
         put([f"\n{_stacks(summary)}\n"])
     if trace.codes:
         put([f"\n{_codes(trace.codes)}\n"])
+    put(["\n"])
     sentences = [*summary.quality.sentences(), *not_annotated(trace), *_early(summary)]
-    put(
-        [
-            "\n",
-            *(
-                f"{click.style('!', fg='yellow')} {printable(sentence)}\n"
-                for sentence in sentences
-            ),
-        ]
-    )
+    mark = click.style("!", fg="yellow")
+    put(f"{mark} {printable(sentence)}\n" for sentence in sentences)
     if not sentences:
         put(["Nothing is known to be missing.\n"])
-    leftovers = (
-        f"{file.source}: {line}" for file in trace.imports for line in file.leftovers()
-    )
-    put(f"{click.style(printable(line), dim=True)}\n" for line in leftovers)
+    for file in trace.imports:
+        for leftover in file.leftovers():
+            line = printable(f"{file.source}: {leftover}")
+            put([f"{click.style(line, dim=True)}\n"])
 
 
 def _tables(summary: Summary) -> list[Table]:
     from ..analysis.tables import Table, columns_of
     from ..collect.cuda import cupti_version_text, version_text
 
-    processes = [
-        (p.name, p.host, _version(p, "driver_version", version_text), _version(p, "cupti_version", cupti_version_text),
-         str(p.pid), rows.get("kernels", 0), rows.get("api_calls", 0),
-         rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0))
-        for p, rows in zip(summary.processes, summary.process_counts, strict=True)
-    ]  # fmt: skip
-    # The start of the UUID distinguishes GPUs; JSON has all of it.
-    gpus = [
-        (
-            g.name,
-            g.uuid[:_SHORT_UUID],
-            g.kernels,
-            g.kernel_ns,
-            g.compute_ns,
-            g.busy_ns,
-            g.utilization,
+    processes = []
+    for process, rows in zip(summary.processes, summary.process_counts, strict=True):
+        row = (
+            process.name,
+            process.host,
+            _version(process, "driver_version", version_text),
+            _version(process, "cupti_version", cupti_version_text),
+            str(process.pid),
+            rows.get("kernels", 0),
+            rows.get("api_calls", 0),
+            rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0),
         )
-        for g in summary.gpus
-    ]
+        processes.append(row)
     of_process = "process: text, host: text, driver: text, CUPTI: text, pid: text, kernels, API calls, NVTX"
+    tables = [Table("processes", "Processes", columns_of(of_process), processes)]
+    gpus = []
+    for gpu in summary.gpus:
+        gpu_row = (
+            gpu.name,
+            gpu.uuid[:_SHORT_UUID],
+            gpu.kernels,
+            gpu.kernel_ns,
+            gpu.compute_ns,
+            gpu.busy_ns,
+            gpu.utilization,
+        )
+        gpus.append(gpu_row)
     of_gpu = "GPU: text, UUID: text, kernels, kernel time: ns, compute: ns, busy: ns, utilisation: 1"
-    tables = [
-        Table("processes", "Processes", columns_of(of_process), processes),
-        Table("gpus", "GPUs", columns_of(of_gpu), gpus),
-        Table(
-            "rows",
-            "Rows",
-            columns_of("table: text, rows"),
-            list(summary.counts.items()),
-        ),
-    ]
+    if gpus:
+        tables.append(Table("gpus", "GPUs", columns_of(of_gpu), gpus))
+    counts = list(summary.counts.items())
+    tables.append(Table("rows", "Rows", columns_of("table: text, rows"), counts))
     tables += _samples(summary.processes)
-    return [table for table in tables if table.rows or table.name != "gpus"]
+    return tables
 
 
 def _stacks(summary: Summary) -> str:
     """Return a line about the Python stacks of calls."""
-    stacks, calls = (
-        summary.counts.get(table, 0) for table in ("call_stacks", "api_calls")
-    )
+    stacks = summary.counts.get("call_stacks", 0)
+    calls = summary.counts.get("api_calls", 0)
     return f"Python stacks: {stacks:,} of {count_of(calls, 'API call')}; `cutrace stats --report stack_sum` sums them"
 
 
 def _codes(codes: KernelCodes) -> str:
     """Return a line about the machine code of kernels."""
     kernels = codes.by_kernel.values()
-    hashes = {code.hash for kernel in kernels for code in kernel.codes}
-    several = sum(len(kernel.codes) > 1 for kernel in kernels)
-    unknown = sum(kernel.unknown for kernel in kernels)
-    parts = [
-        f"{count_of(len(hashes), 'code')} of {count_of(len(kernels), 'kernel name')}"
-    ]
-    parts += [f"{several:,} with several codes"] if several else []
-    parts += [f"{unknown:,} with launches whose code is not known"] if unknown else []
+    hashes: set[int] = set()
+    several = 0
+    unknown = 0
+    for kernel in kernels:
+        hashes.update(code.hash for code in kernel.codes)
+        several += len(kernel.codes) > 1
+        unknown += kernel.unknown
+    names = count_of(len(kernels), "kernel name")
+    parts = [f"{count_of(len(hashes), 'code')} of {names}"]
+    if several:
+        parts.append(f"{several:,} with several codes")
+    if unknown:
+        parts.append(f"{unknown:,} with launches whose code is not known")
     return f"Machine code: {', '.join(parts)}"
 
 
@@ -256,12 +250,8 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
         if isinstance(sampled, dict) and isinstance(interval, int):
             title = f"Hardware counters, every {format_duration(interval)}"
             columns = columns_of("counter: text, description: text")
-            yield Table(
-                "sampled",
-                title,
-                columns,
-                [(name, str(meaning)) for name, meaning in sampled.items()],
-            )
+            rows = [(name, str(meaning)) for name, meaning in sampled.items()]
+            yield Table("sampled", title, columns, rows)
 
 
 def _when(trace: Trace) -> str:
@@ -269,10 +259,9 @@ def _when(trace: Trace) -> str:
     clocks = trace.clocks
     if not len(clocks):
         return ""
-    realtime = (
-        int(clocks[0]["realtime"]) - int(clocks[0]["boottime"]) + trace.start
-    ) / 1e9
-    return datetime.fromtimestamp(realtime).strftime(", recorded %Y-%m-%d %H:%M:%S")
+    booted = int(clocks[0]["realtime"]) - int(clocks[0]["boottime"])
+    begin = datetime.fromtimestamp((booted + trace.start) / 1e9)
+    return begin.strftime(", recorded %Y-%m-%d %H:%M:%S")
 
 
 def _version(process: Process, key: str, text: Callable[[int], str]) -> str:
@@ -282,10 +271,11 @@ def _version(process: Process, key: str, text: Callable[[int], str]) -> str:
     return "-"
 
 
-def _early(summary: Summary) -> list[str]:
-    return [
-        f"{e.count:,} of {e.checked:,} {table} seem to start before their launch, "
-        f"by {format_duration(e.largest_ns)} at most: the GPU's clock is known no better than that"
-        for table, e in summary.early_starts.items()
-        if e.count
-    ]
+def _early(summary: Summary) -> Iterator[str]:
+    """Sentences on work that seems to start before its launch."""
+    for table, early in summary.early_starts.items():
+        if early.count:
+            yield (
+                f"{early.count:,} of {early.checked:,} {table} seem to start before their launch, "
+                f"by {format_duration(early.largest_ns)} at most: the GPU's clock is known no better than that"
+            )

@@ -145,9 +145,9 @@ as_json = click.option("--json", "as_json", is_flag=True, hidden=True)
 def limit(default: int | None = None) -> Decorator[Any]:
     """Return the option of the number of rows to print. Without a default, it depends on the format."""
     has_default = default is not None
-    help = "Rows of a table; 0 for all" + (
-        "." if has_default else f" ({ROWS} for people, all for programs)."
-    )
+    help = "Rows of a table; 0 for all."
+    if not has_default:
+        help = f"Rows of a table; 0 for all ({ROWS} for people, all for programs)."
     return click.option(
         "--limit",
         type=COUNT,

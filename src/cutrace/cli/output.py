@@ -37,7 +37,10 @@ def say(*sentences: str) -> None:
 
 def say_written(output: Path, more: str = "") -> None:
     """Report the written file, with its size."""
-    say(f"{output}: {'' if output == STDOUT else format_size(size_of(output))}{more}")
+    size = ""
+    if output != STDOUT:
+        size = format_size(size_of(output))
+    say(f"{output}: {size}{more}")
 
 
 @contextmanager
@@ -132,8 +135,15 @@ def put_tables(
 
     to_stdout = output in (None, STDOUT)
     if limit is None:
-        limit = 0 if form in ("csv", "json") else ROWS
-    width, style = (terminal_width(), style or no_style) if to_stdout else (None, None)
+        limit = ROWS
+        if form in ("csv", "json"):
+            limit = 0
+    width = None
+    if to_stdout:
+        width = terminal_width()
+        style = style or no_style
+    else:
+        style = None
     pieces = render(
         tables,
         form,

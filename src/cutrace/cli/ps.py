@@ -27,18 +27,22 @@ def ps(form: str) -> None:
     columns = columns_of(
         "pid: text, standby for: text, CUDA: text, doing: text, command: text"
     )
-    rows = [
-        (
-            str(p.pid),
-            _age(p.since),
-            "used" if p.cuda else "",
-            _doing(p),
-            " ".join(p.command),
-        )
-        for p in found
-    ]
     title = f"{count_of(len(found), 'process')} on standby"
+    rows = list(map(_row, found))
     put_tables("cutrace ps", [Table("processes", title, columns, rows)], form)
+
+
+def _row(process: StandbyProcess) -> tuple[str, ...]:
+    cuda = ""
+    if process.cuda:
+        cuda = "used"
+    return (
+        str(process.pid),
+        _age(process.since),
+        cuda,
+        _doing(process),
+        " ".join(process.command),
+    )
 
 
 def _age(since: float | None) -> str:
@@ -48,12 +52,14 @@ def _age(since: float | None) -> str:
 
 
 def _doing(process: StandbyProcess) -> str:
+    if process.state == "silent":
+        return "does not answer"
     if process.state != "recording":
-        if process.state == "silent":
-            return "does not answer"
         return "asleep"
     written = f"{count_of(process.rows, 'row')}, {format_size(process.bytes)}"
     if process.recorded_by == "program":
         return f"records itself, {written}"
-    by = "" if process.attached_pid is None else f" by process {process.attached_pid}"
-    return f"recorded{by} for {_age(process.recording_since)}, {written}"
+    age = _age(process.recording_since)
+    if process.attached_pid is None:
+        return f"recorded for {age}, {written}"
+    return f"recorded by process {process.attached_pid} for {age}, {written}"

@@ -48,31 +48,29 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     check_name(output)
     warn_of_others()
     recording = record_command(command, output, chosen)
-    say(
-        *(
-            f"process {pid} still runs: {output} has what it had written by now"
-            for pid in recording.running
-        )
-    )
+    for pid in recording.running:
+        say(f"process {pid} still runs: {output} has what it had written by now")
     if recording.trouble:
         say(recording.trouble)
-    if recording.output is None:
-        left = f" {output} is that of an earlier run." if output.exists() else ""
-        if chosen.records_windows:
-            say(
-                f"nothing was recorded: {chosen.never_opened} in a process of the command.{left}"
-            )
-        else:
-            say(
-                f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
-                "`cutrace doctor` checks this machine."
-            )
-    else:
+    if recording.output is not None:
         if not recording.processes:
             say(
                 "the command made no CUDA or NVTX call that could be seen: there are only samples"
             )
         summarize(recording, recording.output)
+        return recording.status
+    left = ""
+    if output.exists():
+        left = f" {output} is that of an earlier run."
+    if chosen.records_windows:
+        say(
+            f"nothing was recorded: {chosen.never_opened} in a process of the command.{left}"
+        )
+    else:
+        say(
+            f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
+            "`cutrace doctor` checks this machine."
+        )
     return recording.status
 
 
@@ -101,24 +99,16 @@ def summarize(recording: Recording, output: Path) -> None:
     from ..trace.quality import summed
 
     with load(recording.capture) as trace:
-        counts = [
-            count_of(recording.processes, "process"),
-            count_of(trace.count("kernels"), "kernel"),
-            *(
-                count_of(n, noun)
-                for table, noun in _NOUNS.items()
-                if (n := trace.count(table))
-            ),
-            format_size(size_of(recording.capture)),
-        ]
+        counts = [count_of(recording.processes, "process")]
+        for table, noun in _NOUNS.items():
+            rows = trace.count(table)
+            if rows or table == "kernels":
+                counts.append(count_of(rows, noun))
+        counts.append(format_size(size_of(recording.capture)))
         say(f"{recording.capture}: {', '.join(counts)}")
         # Headers and a few rows suffice for these; `cutrace info` reads the whole capture.
-        say(
-            *(
-                f"not recorded: {count:,} {text}"
-                for text, count in summed(trace.named_losses, trace.notes).items()
-            )
-        )
+        for text, count in summed(trace.named_losses, trace.notes).items():
+            say(f"not recorded: {count:,} {text}")
         say(*trace.notes)
         say(*not_annotated(trace))
     if output != recording.capture:
@@ -130,35 +120,36 @@ def summarize(recording: Recording, output: Path) -> None:
 
 def not_annotated(trace: Trace) -> Iterator[str]:
     """Sentences on the names of ``--annotate`` that had a range in no process. None when a process was killed."""
-    options = (
-        (process.info, process.info.get("options")) for process in trace.processes
-    )
-    asked = [
-        info
-        for info, given in options
-        if isinstance(given, dict) and isinstance(given.get("annotate"), str)
-    ]
-    in_place = [
-        info["annotated"] for info in asked if isinstance(info.get("annotated"), list)
-    ]
-    if not in_place:
-        yield from dict.fromkeys(
-            f"no function is annotated: {info['not_annotated']}"
-            for info in asked
-            if "not_annotated" in info
-        )
-    elif all("annotated" in info or "not_annotated" in info for info in asked):
-        names = dict.fromkeys(
-            name for info in asked for name in info["options"]["annotate"].split(",")
-        )
-        yield from (
-            annotate.unused(name)
-            for name in names
-            if not any(name in found for found in in_place)
-        )
+    names: dict[str, None] = {}
+    annotated: list[Any] = []
+    failures: dict[str, None] = {}
+    killed = False
+    any_annotated = False
+    for process in trace.processes:
+        info = process.info
+        given = info.get("options")
+        if not isinstance(given, dict) or not isinstance(given.get("annotate"), str):
+            continue
+        names.update(dict.fromkeys(given["annotate"].split(",")))
+        found = info.get("annotated")
+        if isinstance(found, list):
+            any_annotated = True
+            annotated += found
+        if "not_annotated" in info:
+            failures[f"no function is annotated: {info['not_annotated']}"] = None
+        elif "annotated" not in info:
+            killed = True
+    if not any_annotated:
+        yield from failures
+    elif not killed:
+        for name in names:
+            if name not in annotated:
+                yield annotate.unused(name)
 
 
+#: The tables that are counted, with the nouns of their rows. Kernels are counted even if there are none.
 _NOUNS = {
+    "kernels": "kernel",
     "memcpys": "copy",
     "api_calls": "API call",
     "nvtx_ranges": "NVTX range",

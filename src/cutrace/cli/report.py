@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,13 +46,10 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> No
     from ..reports import jobs, jsonfile
 
     check_output(output, sources, endings=tuple(_KINDS))
-    reports = _read(sources, names)
-    made = jobs.merge(
-        [
-            (label, _moved(one, source, output))
-            for (label, one), source in zip(reports, sources, strict=True)
-        ]
-    )
+    reports = []
+    for source, (label, one) in zip(sources, _read(sources, names), strict=True):
+        reports.append((label, _moved(one, source, output)))
+    made = jobs.merge(reports)
     jsonfile.write(output, jsonfile.rendered(made, _KINDS[output.suffix]))
 
 
@@ -80,13 +77,10 @@ def compare(
     changes = jobs.compare(old, new)
     failed = jobs.failed(changes, gone=fail_on_gone)
     if form == "json":
-        put_json(
-            "cutrace report comparison",
-            failed=failed,
-            changed=[jobs.to_json(one) for one in changes if one.before and one.after],
-            new=[jobs.to_json(one) for one in changes if not one.before],
-            gone=[jobs.to_json(one) for one in changes if not one.after],
-        )
+        by_kind: dict[str, list[Any]] = {"changed": [], "new": [], "gone": []}
+        for change in changes:
+            by_kind[change.kind].append(jobs.to_json(change))
+        put_json("cutrace report comparison", failed=failed, **by_kind)
     else:
         verdict = jobs.verdict(old, new, changes)
         put_tables(
@@ -147,23 +141,28 @@ def _read(
         many = f"{count_of(len(names), 'name')} for {count_of(len(sources), 'file')}"
         raise click.UsageError(f"{many}: give each file one, in their order")
     reports = [read_report(path) for path in sources]
-    usual = [
-        path.resolve().parent.name if path.stem == "report" else path.stem
-        for path in sources
-    ]
-    labels = names or [
-        one.job or label for one, label in zip(reports, usual, strict=True)
-    ]
-    twice = {label for label, count in Counter(labels).items() if count > 1}
-    if twice and names:
-        raise click.UsageError(
-            f"two files are named {min(twice)!r}: give each a name of its own"
-        )
-    labels = [
-        str(path) if label in twice else label
-        for label, path in zip(labels, sources, strict=True)
-    ]
-    return list(zip(labels, reports, strict=True))
+    labels = list(names) or list(map(_usual_label, sources, reports))
+    counts = Counter(labels)
+    labelled = []
+    for label, path, one in zip(labels, sources, reports, strict=True):
+        if counts[label] == 1:
+            labelled.append((label, one))
+        elif names:
+            raise click.UsageError(
+                f"two files are named {label!r}: give each a name of its own"
+            )
+        else:
+            labelled.append((str(path), one))
+    return labelled
+
+
+def _usual_label(path: Path, one: SessionReport) -> str:
+    """The label of a report that is given no name."""
+    if one.job:
+        return one.job
+    if path.stem == "report":
+        return path.resolve().parent.name
+    return path.stem
 
 
 def _moved(one: SessionReport, source: Path, output: Path) -> SessionReport:
@@ -171,17 +170,15 @@ def _moved(one: SessionReport, source: Path, output: Path) -> SessionReport:
     timelines of their captures."""
 
     def linked(case: Case) -> Case:
-        files = {name: source.parent / path for name, path in case.artifacts.items()}
-        files = {name: path for name, path in files.items() if path.exists()}
-        if output.suffix == ".html" and "run.bin" in files:
-            case = _pictured(case, files["run.bin"])
-        return replace(
-            case,
-            artifacts={
-                name: os.path.relpath(path, output.parent)
-                for name, path in files.items()
-            },
-        )
+        links = {}
+        for name, path in case.artifacts.items():
+            file = source.parent / path
+            if file.exists():
+                links[name] = os.path.relpath(file, output.parent)
+        if output.suffix == ".html" and "run.bin" in links:
+            capture = source.parent / case.artifacts["run.bin"]
+            case = _pictured(case, capture)
+        return replace(case, artifacts=links)
 
     return replace(one, cases=tuple(map(linked, one.cases)))
 

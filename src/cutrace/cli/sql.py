@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,9 @@ def sql(
         raise click.UsageError(
             "Name files and then a query: cutrace sql run.bin 'show tables'"
         )
-    file = None if output == STDOUT else output
+    file = output
+    if output == STDOUT:
+        file = None
     if file is not None:
         check_output(file, sources)
     elif form == "parquet":
@@ -71,14 +73,15 @@ def sql(
 def _table(schema: Any, batches: Iterable[Any]) -> Table:
     from ..analysis.tables import Column, Table
 
-    columns = (Column(field.name, _unit(field.type)) for field in schema)
-    values = ([column.to_pylist() for column in batch.columns] for batch in batches)
-    rows = (
-        tuple(map(_cell, row))
-        for columns_of_batch in values
-        for row in zip(*columns_of_batch, strict=True)
-    )
-    return Table("result", "Result", tuple(columns), rows, listing=True)
+    columns = [Column(field.name, _unit(field.type)) for field in schema]
+    return Table("result", "Result", tuple(columns), _rows(batches), listing=True)
+
+
+def _rows(batches: Iterable[Any]) -> Iterator[tuple[Cell, ...]]:
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for row in zip(*columns, strict=True):
+            yield tuple(map(_cell, row))
 
 
 def _unit(kind: Any) -> Any:

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 def _reports() -> list[str]:
     from ..analysis.reports import statistics
 
-    return [
-        f"{r.name:<22} {r.title}{'' if r.usual else ' (on request)'}"
-        for r in statistics().values()
-    ]
+    lines = []
+    for statistic in statistics().values():
+        line = f"{statistic.name:<22} {statistic.title}"
+        if not statistic.usual:
+            line += " (on request)"
+        lines.append(line)
+    return lines
 
 
 @click.command()
