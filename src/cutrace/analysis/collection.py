@@ -116,9 +116,10 @@ def collect(
     tables: dict[str, None] = {}
     joins = False
     for collector in collectors.values():
-        tables |= dict.fromkeys(collector.tables)
-        looks_at_work = not set(GPU_WORK).isdisjoint(collector.tables)
-        joins |= looks_at_work and "api_calls" in collector.tables
+        own = collector.tables
+        tables |= dict.fromkeys(own)
+        looks_at_work = not set(GPU_WORK).isdisjoint(own)
+        joins |= looks_at_work and "api_calls" in own
     rows: dict[StatsCollection[Any], list[Any]] = {one: [] for one in collectors}
     streams: list[tuple[int, Stream]] = []
     for process, infos in enumerate(trace.infos_by_process(tables)):
@@ -187,10 +188,12 @@ class GroupSpreads:
 
     def rows(self) -> Iterator[tuple[Any, list[Spread]]]:
         """The key and the spreads of each group."""
-        by_value = [spread.spreads() for spread in self._spreads]
-        for spreads in by_value:
+        by_value = []
+        for distributions in self._spreads:
+            spreads = distributions.spreads()
             # The last groups may have no values.
-            spreads.extend([NOTHING] * (len(self) - len(spreads)))
+            missing = len(self) - len(spreads)
+            by_value.append(spreads + [NOTHING] * missing)
         for group, key in enumerate(self.groups.values):
             yield key, [spreads[group] for spreads in by_value]
 

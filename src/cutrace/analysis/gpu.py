@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from ..trace import Trace
+from ..trace.ordered import Columns
 from ..trace.quality import GPU_WORK
 
 
@@ -24,6 +25,14 @@ def work_span(trace: Trace) -> tuple[int, int]:
     # A damaged header may have any times.
     last = min(max(ends), trace.end)
     return min(*starts, last), last
+
+
+def devices_of(rows: Columns | np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """The process and the device of rows, each pair once; and for each row the index of its pair."""
+    process = rows["process"].astype(np.uint32) << np.uint32(16)
+    keys, which = np.unique(process | rows["device"], return_inverse=True)
+    pairs = [(key >> 16, key & 0xFFFF) for key in keys.tolist()]
+    return pairs, which.reshape(-1)
 
 
 #: The kinds of GPU work, as bits; :class:`cutrace._native.GpuTimes` has the time of each set of them.

@@ -15,6 +15,7 @@ from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.selection import united
 from .definitions import COPY_KINDS, METRICS, Metrics, Value
+from .gpu import devices_of
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
 from .work import TABLES_WITH_CALLS, Index, WorkRows, WorkSelection, index_of
@@ -285,7 +286,8 @@ def _streams(work: WorkSelection) -> int:
 def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
     kernels = work["kernels"].with_times
     copies = work["memcpys"].with_times
-    spans = np.concatenate([_intervals(work[t].with_times) for t in GPU_WORK], axis=1)
+    parts = [_intervals(work[table].with_times) for table in GPU_WORK]
+    spans = np.concatenate(parts, axis=1)
     busy = union(spans)
     values: dict[str, Value] = {
         "kernel_time_ns": _total_time(kernels),
@@ -293,7 +295,8 @@ def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
         "api_time_ns": _api_time(work.calls.rows),
     }
     if spans.shape[1]:
-        span = int(spans[1].max()) - int(spans[0].min())
+        starts, ends = spans
+        span = int(ends.max()) - int(starts.min())
         values["gpu_span_ns"] = span
         values["idle_share"] = 0.0
         if span:
@@ -321,7 +324,8 @@ def union(intervals: np.ndarray) -> int:
     reached = np.maximum.accumulate(end)
     # Each interval adds its part beyond all earlier intervals.
     before = np.concatenate([start[:1], reached[:-1]])
-    return int((reached - np.minimum(np.maximum(before, start), reached)).sum())
+    begin = np.minimum(np.maximum(before, start), reached)
+    return int((reached - begin).sum())
 
 
 def _intervals(rows: np.ndarray) -> np.ndarray:
@@ -348,7 +352,9 @@ def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
     start = known.rows["start"].astype(np.int64)
     order = np.argsort(start, kind="stable")
     call, first = np.unique(known.call[order], return_index=True)
-    latency: np.ndarray = start[order][first] - index.everything.calls.when[call]
+    first_start = start[order][first]
+    called = index.everything.calls.when[call]
+    latency: np.ndarray = first_start - called
     return latency
 
 
@@ -365,16 +371,16 @@ def _hardware(
             continue
         if table == "allocations":
             rows = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
-        process = rows["process"].astype(np.uint32) << np.uint32(16)
-        for pair in np.unique(process | rows["device"]).tolist():
-            used.add((pair >> 16, pair & 0xFFFF))
+        pairs, _ = devices_of(rows)
+        used.update(pairs)
     names: dict[bytes, str] = {}
     facts: dict[str, str] = {}
     capabilities: set[str] = set()
     for row in trace.devices:
+        process = int(row["process"])
+        device = int(row["device"])
         uuid = bytes(row["uuid"])
-        device = (int(row["process"]), int(row["device"]))
-        if device not in used or uuid in names:
+        if (process, device) not in used or uuid in names:
             continue
         names[uuid] = trace.strings[int(row["name"])]
         capabilities.add(f"{row['compute_major']}.{row['compute_minor']}")

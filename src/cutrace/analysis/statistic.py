@@ -155,18 +155,21 @@ class Statistic:
         for use in self.uses(view):
             cells = self._cells(view, use)
             weighed.append((weight_of(use), spread_of(use), cells))
-        weighed.sort(key=lambda row: (-row[0], -row[1].count, _sort_key(row[2])))
+        weighed.sort(key=_weighed_key)
         whole = sum(weight for weight, _, _ in weighed)
         rows = []
         for weight, spread, cells in weighed:
-            first = (share(weight, whole), *_spread_cells(spread))
-            rows.append((*first, *cells))
+            first = share(weight, whole)
+            rows.append((first, *_spread_cells(spread), *cells))
         return rows
 
 
-def _sort_key(cells: tuple[Cell, ...]) -> tuple[tuple[bool, Cell], ...]:
-    """Cells without a value come first."""
-    return tuple((cell is not None, cell) for cell in cells)
+def _weighed_key(row: tuple[int, Spread, tuple[Cell, ...]]) -> tuple[object, ...]:
+    """The sort key of rows with spreads: the largest first, then by their cells, of which those without a value come
+    first."""
+    weight, spread, cells = row
+    by_cell = [(cell is not None, cell) for cell in cells]
+    return -weight, -spread.count, by_cell
 
 
 def _spread_columns(unit: Unit) -> tuple[Column, ...]:

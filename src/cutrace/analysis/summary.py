@@ -16,7 +16,7 @@ from ..trace import EarlyStart, Process, Quality, Trace
 from ..trace.capture_ranges import time_within
 from ..trace.ordered import Columns, MergeByTime, Ordered
 from ..trace.quality import GPU_WORK
-from .gpu import ANY_WORK, COMPUTE, Kinds
+from .gpu import ANY_WORK, COMPUTE, Kinds, devices_of
 
 # Bytes of rows that are read together.
 _WINDOW_BYTES = 16 << 20
@@ -128,13 +128,14 @@ def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
     number: dict[tuple[int, int], int] = {}
     known: dict[str, int] = {}
     for row in trace.devices:
+        process = int(row["process"])
         device = int(row["device"])
         uuid = uuid_text(bytes(row["uuid"]))
         if uuid not in known:
             known[uuid] = len(gpus)
-            name = trace.strings[int(row["name"])] or f"GPU {device}"
-            gpus.append(Gpu(name, uuid))
-        number[int(row["process"]), device] = known[uuid]
+            name = trace.strings[int(row["name"])]
+            gpus.append(Gpu(name or f"GPU {device}", uuid))
+        number[process, device] = known[uuid]
     return gpus, number
 
 
@@ -148,14 +149,12 @@ def _numbers(
     rows: Columns, number: dict[tuple[int, int], int], gpus: list[Gpu]
 ) -> np.ndarray:
     """The index of the GPU of each row. GPUs that the capture does not describe are added to ``gpus``."""
-    key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
-    values, which = np.unique(key, return_inverse=True)
+    used, which = devices_of(rows)
     numbers = []
-    for value in values.tolist():
-        process = value >> 16
-        device = value & 0xFFFF
+    for process, device in used:
         if (process, device) not in number:
             number[process, device] = len(gpus)
             gpus.append(Gpu(f"GPU {device} of process {process}", ""))
         numbers.append(number[process, device])
-    return np.array(numbers, np.uint32)[which.reshape(-1)]
+    gpu_of_row: np.ndarray = np.array(numbers, np.uint32)[which]
+    return gpu_of_row
