@@ -199,14 +199,22 @@ def total(cases: Iterable[Case], name: str) -> int:
 
 def to_json(change: CaseChange) -> dict[str, Any]:
     """A changed test as JSON values."""
+    states: list[str | None] = []
+    failing: list[bool | None] = []
+    for one in (change.before, change.after):
+        if one is None:
+            states.append(None)
+            failing.append(None)
+        else:
+            states.append(one.state.value)
+            failing.append(one.bad)
     case = change.case
-    both = (change.before, change.after)
     return {
         "nodeid": case.nodeid,
         "environment": case.environment,
         "job": case.job,
-        "state": [one and one.state.value for one in both],
-        "failing": [one and one.bad for one in both],
+        "state": states,
+        "failing": failing,
         "failed": change.failed,
         "metrics": list(map(_metric_to_json, change.metrics)),
     }
@@ -250,7 +258,8 @@ def _changed(old: Case | None, new: Case) -> CaseChange:
     if old is None or not (old.values and new.values):
         return CaseChange(old, new)
     metrics: list[MetricChange] = []
-    for region in dict.fromkeys(("", *old.regions, *new.regions)):
+    metrics += _metrics(old, new, "")
+    for region in {**old.regions, **new.regions}:
         metrics += _metrics(old, new, region)
     return CaseChange(old, new, tuple(metrics))
 
@@ -259,11 +268,12 @@ def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
     before = _comparable(old, region)
     after = _comparable(new, region)
     for metric in ordered({*before, *after}):
-        a = before.get(metric.name)
-        b = after.get(metric.name)
-        if _differ(metric, a, b):
+        name = metric.name
+        was = before.get(name)
+        now = after.get(name)
+        if _differ(metric, was, now):
             work = metric.kind is not MetricClass.STATE
-            yield MetricChange(metric.name, region, a, b, work)
+            yield MetricChange(name, region, was, now, work)
 
 
 def _differ(metric: Metric, before: Any, after: Any) -> bool:
@@ -300,8 +310,10 @@ def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:
         yield "state", before, after, change.case.reason, label
     for one in change.metrics:
         name = scoped(one.region, title(one.metric))
-        values = pair(one.metric, amount(one.before or 0), amount(one.after or 0))
-        yield name, *values, one.detail, label
+        was = amount(one.before or 0)
+        now = amount(one.after or 0)
+        old, new = pair(one.metric, was, now)
+        yield name, old, new, one.detail, label
 
 
 def _label(case: Case) -> str:

@@ -224,13 +224,17 @@ def _fitting(table: list[_TextColumn], width: int) -> list[_TextColumn]:
     spare = [column for column in table if column.column.spare]
     spare.sort(key=lambda column: column.is_constant)
     kept = list(table)
-    # Each column but the first comes after a gap.
-    needed = sum(column.least + _GAP for column in table) - _GAP
-    while spare and needed > width:
+    needed = sum(column.least for column in table)
+    while spare and needed + _gaps(kept) > width:
         column = spare.pop()
         kept.remove(column)
-        needed -= column.least + _GAP
+        needed -= column.least
     return kept
+
+
+def _gaps(table: list[_TextColumn]) -> int:
+    """The width of the gaps between columns."""
+    return _GAP * (len(table) - 1)
 
 
 def _share_width(table: list[_TextColumn], width: int | None) -> None:
@@ -247,8 +251,10 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
         return
 
     *others, name = texts
-    left = width - _GAP * (len(table) - 1)
-    left -= sum(column.full for column in table if not column.is_text)
+    left = width - _gaps(table)
+    for column in table:
+        if not column.is_text:
+            left -= column.full
 
     # The least width of the other columns of strings, or their share of the width that is left.
     needed = sum(column.least for column in others)
@@ -362,11 +368,17 @@ def _markdown(tables: Sequence[Table], limit: int) -> Iterator[str]:
         if number:
             yield "\n"
         yield f"### {md.text(table.title)}\n\n"
-        head = [md.text(column.name) for column in table.columns]
-        texts = [md.text(column.name) for column in table.columns if column.is_text]
+        head = []
+        texts = []
+        for column in table.columns:
+            name = md.text(column.name)
+            head.append(name)
+            if column.is_text:
+                texts.append(name)
         cells = [_markdown_row(row, table.columns) for row in rows]
-        *lines, _ = md.table(head, cells, texts)
-        yield "\n".join(lines) + "\n"
+        for line in md.table(head, cells, texts):
+            if line:
+                yield f"{line}\n"
         if left:
             yield f"\n{md.text(_more(left))}\n"
 

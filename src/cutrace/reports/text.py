@@ -109,7 +109,7 @@ def changes(rows: Sequence[Row]) -> list[str]:
 
 def _change(row: Row) -> str:
     golden, now = pair(row.metric, row.golden, row.now)
-    name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
+    name = _metric_name(row)
     # Shorten "+ fill x1 (new)" to "+ fill".
     detail = re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail))
     detail = short(detail, _DETAIL)
@@ -123,6 +123,11 @@ def _change(row: Row) -> str:
     if detail:
         change += f" ({detail})"
     return change
+
+
+def _metric_name(row: Row) -> str:
+    """The name of a metric in tables, with its region."""
+    return short(scoped(row.region, title(row.metric)), NAME_WIDTH)
 
 
 def notable(rows: Sequence[Row]) -> list[Row]:
@@ -150,7 +155,7 @@ def table_lines(
     cells = [(*map(printable, head), "")]
     styles = ["dim"]
     for row in rows:
-        name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
+        name = _metric_name(row)
         golden, now = pair(row.metric, row.golden, row.now)
         cells.append((name, golden, now, printable(row.rule), remark(row)))
         styles.append(style_of(row))
@@ -243,7 +248,8 @@ def _wrapped(label: str, text: str, width: int) -> list[str]:
         text = text[count.end() :]
     if width - len(label) < 20:
         return [label + text]
-    fold = textwrap.TextWrapper(width, label, " " * len(label), break_on_hyphens=False)
+    indent = " " * len(label)
+    fold = textwrap.TextWrapper(width, label, indent, break_on_hyphens=False)
     return fold.wrap(text) or [label + text]
 
 
@@ -357,17 +363,16 @@ def top_lines(report: SessionReport, count: int) -> list[Line]:
     for case in report.cases:
         value = case.values.get(_ALWAYS)
         if isinstance(value, int) and value > 0:
-            timed.append((value, case))
-    timed.sort(key=lambda item: (-item[0], item[1].nodeid))
+            timed.append((-value, case.nodeid, case.values.get("kernel_launches")))
+    timed.sort(key=lambda item: item[:2])
     if not timed or count <= 0:
         return []
     cells = [("kernel time", "kernels", "test")]
-    for value, case in timed[:count]:
-        launches = case.values.get("kernel_launches")
+    for negative, nodeid, launches in timed[:count]:
         kernels = "-"
         if isinstance(launches, int):
             kernels = f"{launches:,}"
-        cells.append((duration(value), kernels, printable(case.nodeid)))
+        cells.append((duration(-negative), kernels, printable(nodeid)))
     a, b, _ = _widths(cells)
     lines = []
     style = "dim"
@@ -379,8 +384,9 @@ def top_lines(report: SessionReport, count: int) -> list[Line]:
 
 def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
     reasons = report.reasons(state)
-    wide = max((len(f"{count:,}") for count in reasons.values()), default=0)
     label, _ = STATES[state]
+    # The most frequent reason is the first.
+    wide = len(f"{max(reasons.values(), default=0):,}")
     for reason, count in reasons.items():
         yield label, f"{count:>{wide},}  {printable(reason)}", style
 

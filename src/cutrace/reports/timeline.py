@@ -23,7 +23,6 @@ from ..analysis.names import normalize_kernel
 from ..analysis.work import Index, WorkSelection, index_of
 from ..runbin.labels import MEMORY_KINDS
 from ..trace import Trace
-from ..trace.quality import GPU_WORK
 from ..units import count_of
 from .model import Case, Kernel, Lane, Style, Timeline
 from .values import duration, short, size
@@ -60,6 +59,13 @@ class _LaneSlices:
             call=self.call[at],
         )
 
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def in_order(self) -> _LaneSlices:
+        """The slices in the order of time, the longer ones of those with the same start first."""
+        return self[np.lexsort((-self.end, self.start))]
+
 
 def timeline(
     trace: Trace,
@@ -83,7 +89,7 @@ def timeline(
     ]
     everything.sort(key=lambda lane: lane.rank)
     lanes = everything[:_LANES]
-    left_out = sum(len(lane.start) for lane in everything[_LANES:])
+    left_out = sum(map(len, everything[_LANES:]))
 
     # Of each lane the longest slices.
     reduced = []
@@ -164,9 +170,8 @@ class _Maker:
 
     def _names(self, rows: np.ndarray, *keys: str) -> dict[tuple[int, ...], str]:
         names = {}
-        for row in rows:
-            key = tuple(int(row[field]) for field in keys)
-            names[key] = self._trace.strings[int(row["name"])]
+        for *key, name in rows[[*keys, "name"]].tolist():
+            names[tuple(key)] = self._trace.strings[name]
         return names
 
     def style(self, name: str, detail: str, kind: str) -> int:
@@ -175,16 +180,22 @@ class _Maker:
     # Lanes
 
     def regions(self) -> Iterator[_LaneSlices]:
-        parts = self._window.regions
-        if parts:
+        starts = []
+        ends = []
+        styles = []
+        for part in self._window.regions:
+            starts.append(part.start)
+            ends.append(part.end)
+            styles.append(self.style(part.name, "", "region"))
+        if styles:
             yield self._lane(
                 "regions",
                 "",
                 rank=(0,),
                 share=0.25,
-                start=[part.start for part in parts],
-                end=[part.end for part in parts],
-                style=[self.style(part.name, "", "region") for part in parts],
+                start=starts,
+                end=ends,
+                style=styles,
             )
 
     def nvtx(self, processes: list[int] | None) -> Iterator[_LaneSlices]:
@@ -199,12 +210,14 @@ class _Maker:
         if processes is not None and self._window.process != ALL_PROCESSES:
             ranges = ranges[np.isin(ranges["process"], processes)]
             marks = marks[np.isin(marks["process"], processes)]
-        starts = np.concatenate([ranges["start"], marks["time"]]).astype(np.int64)
-        ends = np.concatenate([ranges["end"], marks["time"]]).astype(np.int64)
-        styles = np.append(
-            self._messages(ranges, "nvtx"),
-            self._messages(marks, "mark"),
-        )
+        times = marks["time"]
+        starts = np.append(ranges["start"], times).astype(np.int64)
+        starts = np.clip(starts, first, last)
+        ends = np.append(ranges["end"], times).astype(np.int64)
+        ends = np.clip(ends, first, last)
+        range_styles = self._messages(ranges, "nvtx")
+        mark_styles = self._messages(marks, "mark")
+        styles = np.append(range_styles, mark_styles)
         process = np.append(ranges["process"], marks["process"])
         thread = np.append(ranges["thread"], marks["thread"])
         for key, at in _groups(process, thread):
@@ -213,8 +226,8 @@ class _Maker:
                 self._thread(*key),
                 rank=(1, *key, 0),
                 share=0.25,
-                start=np.clip(starts[at], first, last),
-                end=np.clip(ends[at], first, last),
+                start=starts[at],
+                end=ends[at],
                 style=styles[at],
             )
 
@@ -228,7 +241,9 @@ class _Maker:
             status = int(functions.status[function])
             if status:
                 detail = f"returned error {status}"
-            kind = "wait" if functions.synchronizes[function] else "api"
+            kind = "api"
+            if functions.synchronizes[function]:
+                kind = "wait"
             return self.style(functions.name[function], detail, kind)
 
         styles = _each(rows["function"], style)
@@ -245,16 +260,20 @@ class _Maker:
             )
 
     def gpu(self, work: WorkSelection) -> Iterator[_LaneSlices]:
-        parts = [work[name][work[name].timed] for name in GPU_WORK]
-        kernels, copies, fills, graphs = (part.rows for part in parts)
-        styles = np.concatenate(
-            [
-                self._kernels(kernels),
-                self._memcpys(copies),
-                self._memsets(fills),
-                self._graph_launches(graphs),
-            ]
-        )
+        styles_of = {
+            "kernels": self._kernels,
+            "memcpys": self._memcpys,
+            "memsets": self._memsets,
+            "graph_launches": self._graph_launches,
+        }
+        parts = []
+        styles_by_table = []
+        for table, style in styles_of.items():
+            rows = work[table]
+            part = rows[rows.timed]
+            parts.append(part)
+            styles_by_table.append(style(part.rows))
+        styles = np.concatenate(styles_by_table)
 
         def column(name: str) -> np.ndarray:
             columns = [part.rows[name] for part in parts]
@@ -266,13 +285,13 @@ class _Maker:
         keys = map(column, ("process", "device", "context", "stream"))
         for key, at in _groups(*keys):
             process, device, context, stream = key
-            name = self._devices.get((process, device), "GPU")
-            group = f"{name} ({device})"
+            gpu = self._devices.get((process, device), "GPU")
+            group = f"{gpu} ({device})"
             if self._several:
                 group += f", {self._process(process)}"
-            title = self._streams.get((process, context, stream))
+            name = self._streams.get((process, context, stream))
             yield self._lane(
-                title or f"stream {stream}",
+                name or f"stream {stream}",
                 group,
                 rank=(2, *key),
                 share=1.0,
@@ -285,27 +304,29 @@ class _Maker:
     def reduced(self, lane: _LaneSlices, keep: int) -> tuple[_LaneSlices, int]:
         """The lane in the order of time with its ``keep`` longest slices and one slice for each run of others; and the
         number of others."""
-        lane = lane[np.lexsort((-lane.end, lane.start))]
-        if len(lane.start) <= keep:
+        lane = lane.in_order()
+        if len(lane) <= keep:
             return lane, 0
-        longest = np.argsort(lane.start - lane.end, kind="stable")[:keep]
-        kept = np.zeros(len(lane.start), bool)
-        kept[longest] = True
-        others = np.flatnonzero(~kept)
-        rest = lane[others]
+        longest = np.argsort(lane.start - lane.end, kind="stable")
+        is_kept = np.zeros(len(lane), bool)
+        is_kept[longest[:keep]] = True
+        kept = lane[is_kept]
+        others = lane[~is_kept]
         # The first of each run of others, and the number and the time of its slices.
-        runs = np.flatnonzero(np.diff(np.cumsum(kept)[others], prepend=-1))
+        kept_before = np.cumsum(is_kept)[~is_kept]
+        runs = np.flatnonzero(np.diff(kept_before, prepend=-1))
         counts = np.diff(np.append(runs, len(others)))
-        times = np.add.reduceat(rest.end - rest.start, runs)
+        times = np.add.reduceat(others.end - others.start, runs)
         styles = map(self._rest, counts.tolist(), times.tolist())
+        ends = np.maximum.reduceat(others.end, runs)
         joined = replace(
             lane,
-            start=np.append(lane.start[kept], rest.start[runs]),
-            end=np.append(lane.end[kept], np.maximum.reduceat(rest.end, runs)),
-            style=np.append(lane.style[kept], list(styles)),
-            call=np.append(lane.call[kept], np.full(len(runs), -1)),
+            start=np.append(kept.start, others.start[runs]),
+            end=np.append(kept.end, ends),
+            style=np.append(kept.style, list(styles)),
+            call=np.append(kept.call, np.full(len(runs), -1)),
         )
-        return joined[np.lexsort((-joined.end, joined.start))], len(others)
+        return joined.in_order(), len(others)
 
     def _rest(self, count: int, time: int) -> int:
         """The style of a slice that stands for others."""
@@ -347,8 +368,10 @@ class _Maker:
             raw = self._index.strings[int(row["name"])]
             name = self._normalize(raw)
             full = demangle(raw)
-            sizes = f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}"
-            details = [f"{sizes}, {int(row['registers'])} registers"]
+            grid = _dim3(row, "grid")
+            block = _dim3(row, "block")
+            registers = int(row["registers"])
+            details = [f"grid {grid}, block {block}, {registers} registers"]
             shared = int(row["static_shared"]) + int(row["dynamic_shared"])
             if shared:
                 details.append(f"{size(shared)} shared")
@@ -360,11 +383,12 @@ class _Maker:
 
     def _memcpys(self, rows: np.ndarray) -> np.ndarray:
         def style(key: tuple[int, ...]) -> int:
-            kind, count, source, target = key
+            kind, count, *memories = key
             direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
-            known = [one for one in (source, target) if one and one in MEMORY_KINDS]
-            memories = " to ".join(map(MEMORY_KINDS.__getitem__, known))
-            detail = f"{size(count)}, {memories}"
+            known = [
+                MEMORY_KINDS[one] for one in memories if one and one in MEMORY_KINDS
+            ]
+            detail = f"{size(count)}, {' to '.join(known)}"
             return self.style(f"copy {direction}", detail, "copy")
 
         keys = rows[["kind", "bytes", "source_memory", "destination_memory"]]
@@ -424,18 +448,18 @@ def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]
     if not len(columns[0]):
         return
     order = np.lexsort(columns[::-1])
-    keys = np.stack([column[order].astype(np.int64) for column in columns])
-    changes = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    keys = np.stack([column[order].astype(np.int64) for column in columns], axis=1)
+    changes = (keys[1:] != keys[:-1]).any(axis=1)
     edges = np.flatnonzero(changes) + 1
-    for at in np.split(order, edges):
-        first = at[0]
-        yield tuple(int(column[first]) for column in columns), at
+    firsts = np.append(0, edges)
+    for key, at in zip(keys[firsts].tolist(), np.split(order, edges), strict=True):
+        yield tuple(key), at
 
 
 def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
     """The number of slices of each lane to keep. If not all fit, half of the limit is used, because runs of others need
     the rest."""
-    sizes = [len(lane.start) for lane in lanes]
+    sizes = list(map(len, lanes))
     if sum(sizes) <= limit:
         return sizes
     by_share: dict[float, list[int]] = {}
@@ -444,13 +468,15 @@ def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
     kept = [0] * len(lanes)
     left = limit // 2
     for share, mine in sorted(by_share.items()):
-        budget = min(int(left * share), sum(sizes[at] for at in mine))
+        budget = int(left * share)
         # Small lanes keep all slices, large ones share the rest.
         mine.sort(key=sizes.__getitem__)
-        for position, at in enumerate(mine):
-            kept[at] = min(sizes[at], budget // (len(mine) - position))
+        waiting = len(mine)
+        for at in mine:
+            kept[at] = min(sizes[at], budget // waiting)
             budget -= kept[at]
             left -= kept[at]
+            waiting -= 1
     return kept
 
 
@@ -459,9 +485,9 @@ def _links(lanes: list[_LaneSlices]) -> dict[int, int]:
     if not lanes:
         return {}
     of_slices = np.concatenate([lane.call for lane in lanes])
-    calls, counts = np.unique(of_slices, return_counts=True)
-    shared = calls[(counts > 1) & (calls >= 0)]
-    return {call: number for number, call in enumerate(shared.tolist(), 1)}
+    calls, counts = np.unique(of_slices[of_slices >= 0], return_counts=True)
+    shared = calls[counts > 1].tolist()
+    return {call: number for number, call in enumerate(shared, 1)}
 
 
 def _rows(lane: _LaneSlices, linked: dict[int, int]) -> tuple[Lane, int]:
@@ -486,4 +512,4 @@ def _rows(lane: _LaneSlices, linked: dict[int, int]) -> tuple[Lane, int]:
         link = linked.get(call, 0)
         slices.append((start, end - start, style, depth, link))
     drawn = Lane(lane.title, lane.group, tuple(slices))
-    return drawn, len(lane.start) - len(slices)
+    return drawn, len(lane) - len(slices)
