@@ -265,7 +265,10 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         Table("collectives", "Collectives", _COLUMNS, by_name),
         Table("collective_ranks", "Collectives by rank", _RANK_COLUMNS, by_rank),
         Table(
-            "collective_calls", "Calls with the longest waits", _CALL_COLUMNS, longest
+            "collective_calls",
+            "Calls with the longest waits",
+            _CALL_COLUMNS,
+            longest,
         ),
     ]
     return Result(tables, sentences, pictures)
@@ -323,7 +326,11 @@ class _Arrivals:
         )
 
     def arrive(
-        self, part: int, calls: np.ndarray, start: np.ndarray, end: np.ndarray
+        self,
+        part: int,
+        calls: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
     ) -> None:
         self.last[calls[start > self.latest[calls]]] = part
         self.latest[calls] = np.maximum(self.latest[calls], start)
@@ -335,7 +342,11 @@ class _Arrivals:
         self.rank_calls[part] = len(calls)
 
     def wait(
-        self, part: int, calls: np.ndarray, start: np.ndarray, end: np.ndarray
+        self,
+        part: int,
+        calls: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
     ) -> None:
         """A rank waits until the last one arrives. No wait is longer than the call."""
         waits = np.minimum(self.latest[calls] - start, end - start)
@@ -496,5 +507,8 @@ def _pictures(by_rank: Sequence[Row]) -> Iterator[Picture]:
 
 
 COLLECTIVES = BatchReport(
-    "collectives", "Collectives: who comes last, how long others wait", calls, _reduce
+    "collectives",
+    "Collectives: who comes last, how long others wait",
+    calls,
+    _reduce,
 )

@@ -246,17 +246,26 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
         "hidden copies: 1 spare, GPU: text"
     )
     table = Table(
-        "overlap", "Communication and copies behind computation", columns, rows
+        "overlap",
+        "Communication and copies behind computation",
+        columns,
+        rows,
     )
     sentence = "{rank}: communication that no computation hides takes {ratio:.2f} times as long as on the median GPU"
     return Result([table], stragglers(exposed, sentence))
 
 
 UTILIZATION = BatchReport(
-    "utilization", "Busy time of each GPU over time", _busy_by_time, _utilization
+    "utilization",
+    "Busy time of each GPU over time",
+    _busy_by_time,
+    _utilization,
 )
 GAPS = BatchReport(
-    "gaps", "Idle times of GPUs by length and by rank", _gap_lengths, _gaps
+    "gaps",
+    "Idle times of GPUs by length and by rank",
+    _gap_lengths,
+    _gaps,
 )
 OVERLAP = BatchReport(
     "overlap",

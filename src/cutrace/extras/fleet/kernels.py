@@ -121,5 +121,8 @@ def slowness(of_parts: Sequence[_Uses]) -> list[float]:
 
 
 KERNELS = BatchReport(
-    "kernels", "Kernels of all ranks, and the slowest rank of each", times, _reduce
+    "kernels",
+    "Kernels of all ranks, and the slowest rank of each",
+    times,
+    _reduce,
 )

@@ -80,7 +80,10 @@ def _histogram(picture: Histogram) -> str:
     most = max(picture.counts)
     bars: list[_Bar] = []
     for begin, end, count in zip(
-        picture.begins, picture.ends, picture.counts, strict=True
+        picture.begins,
+        picture.ends,
+        picture.counts,
+        strict=True,
     ):
         left = math.log2(begin + 1)
         right = math.log2(end + 1)
@@ -135,7 +138,11 @@ def _bars(picture: Bars) -> str:
 
 
 def _stack(
-    label: str, picture: Bars, values: np.ndarray, column: Column, zero: float
+    label: str,
+    picture: Bars,
+    values: np.ndarray,
+    column: Column,
+    zero: float,
 ) -> Iterator[tuple[float, float, str, str]]:
     """Yield begin and length of the bars of a label, with their text and style. Positive bars go up from ``zero``,
     negative ones down."""

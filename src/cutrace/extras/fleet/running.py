@@ -159,7 +159,10 @@ def run(
         else:
             state = "damaged" if mapped.damage else "done"
             outcomes[task.source] = FileOutcome(
-                task.source, state, mapped.damage, tries > 1
+                task.source,
+                state,
+                mapped.damage,
+                tries > 1,
             )
         if progress:
             progress(len(outcomes), len(tasks))
@@ -186,7 +189,10 @@ _Done = tuple[Task, Mapped | None, int]
 
 
 def _mapped(
-    tasks: Sequence[Task], mode: str, workers: int | None, scheduler: str | None
+    tasks: Sequence[Task],
+    mode: str,
+    workers: int | None,
+    scheduler: str | None,
 ) -> Iterator[_Done]:
     if not tasks:
         return iter(())

@@ -176,7 +176,10 @@ class Chip:
         metric = self.describe(name)
         kind = _KINDS.index(metric.kind)
         endings = self.cupti.call(
-            "ProfilerHostGetSubMetrics", host=self._host, type=kind, name=name.encode()
+            "ProfilerHostGetSubMetrics",
+            host=self._host,
+            type=kind,
+            name=name.encode(),
         )
         return sorted(endings.names[i].decode() for i in range(endings.count))
 
@@ -202,7 +205,10 @@ class Chip:
             size = self.cupti.call("ProfilerHostGetConfigImageSize", host=host).size
             image = ctypes.create_string_buffer(size)
             self.cupti.call(
-                "ProfilerHostGetConfigImage", host=host, size=size, image=address(image)
+                "ProfilerHostGetConfigImage",
+                host=host,
+                size=size,
+                image=address(image),
             )
             passes = self.cupti.call(
                 "ProfilerHostGetNumOfPasses", size=size, image=address(image)
@@ -210,7 +216,10 @@ class Chip:
         finally:
             self.cupti.call("ProfilerHostDeinitialize", host=host)
         return Config(
-            tuple(names), tuple(metric.values_in for metric in described), image, passes
+            tuple(names),
+            tuple(metric.values_in for metric in described),
+            image,
+            passes,
         )
 
     def evaluate(self, image: Any, index: int, names: Sequence[str]) -> list[float]:

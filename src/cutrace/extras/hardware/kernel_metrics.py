@@ -17,6 +17,15 @@ from ...trace import Trace
 
 #: Counters have 64 bits at most.
 _MOST = 2.0**64
+_LAUNCH_COLUMNS = [
+    "process",
+    "correlation",
+    "start",
+    "end",
+    "device",
+    "name",
+    "value",
+]
 
 
 @dataclass(frozen=True)
@@ -67,16 +76,23 @@ def _rows(trace: Trace, of_ranges: bool) -> np.ndarray:
 
 def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:
     values: dict[tuple[str, int, int], list[float]] = {}
-    for what, (name, unit, value) in zip(
-        names, rows[["name", "unit", "value"]].tolist(), strict=True
-    ):
+    columns = rows[["name", "unit", "value"]].tolist()
+    for what, (metric, unit, value) in zip(names, columns, strict=True):
         if math.isfinite(value):
-            values.setdefault((what, name, unit), []).append(value)
-    text = trace.strings
-    uses = [
-        MetricUse(what, text[name], text[unit], len(v), sum(v) / len(v), min(v), max(v))
-        for (what, name, unit), v in values.items()
-    ]
+            values.setdefault((what, metric, unit), []).append(value)
+    uses = []
+    for (what, metric, unit), of_metric in values.items():
+        count = len(of_metric)
+        use = MetricUse(
+            name=what,
+            metric=trace.strings[metric],
+            unit=trace.strings[unit],
+            count=count,
+            mean=sum(of_metric) / count,
+            min=min(of_metric),
+            max=max(of_metric),
+        )
+        uses.append(use)
     return sorted(uses, key=lambda use: use.name)
 
 
@@ -85,19 +101,16 @@ def profiled(
 ) -> list[Profiled]:
     """The launches with metrics, in the order of the capture. Values that no counter can have are omitted."""
     rows = _rows(trace, of_ranges=False)
+    kernels = _kernels(trace, rows, names)
+    values_of_rows = rows[_LAUNCH_COLUMNS].tolist()
     launches: dict[tuple[int, ...], Profiled] = {}
-    columns = rows[
-        ["process", "correlation", "start", "end", "device", "name", "value"]
-    ].tolist()
-    for kernel, (process, correlation, start, end, device, name, value) in zip(
-        _kernels(trace, rows, names), columns, strict=True
-    ):
-        launch = launches.setdefault(
-            (process, correlation, start),
-            Profiled(kernel, end - start, process, device, {}),
-        )
+    for kernel, row in zip(kernels, values_of_rows, strict=True):
+        process, correlation, start, end, device, metric, value = row
+        key = (process, correlation, start)
+        if key not in launches:
+            launches[key] = Profiled(kernel, end - start, process, device, {})
         if 0 <= value < _MOST:
-            launch.values[trace.strings[name]] = value
+            launches[key].values[trace.strings[metric]] = value
     return list(launches.values())
 
 
@@ -105,20 +118,18 @@ def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> lis
     """The kernel name of each row."""
     if not len(rows):
         return []
+    identity = ["process", "correlation", "start"]
     processes = [process.identity for process in trace.processes]
     launch_of: dict[tuple[object, ...], int] = {}
-    for kernels in trace.blocks(
-        "kernels", int(rows["start"].min()), int(rows["start"].max()) + 1
-    ):
+    first = int(rows["start"].min())
+    last = int(rows["start"].max())
+    for kernels in trace.blocks("kernels", first, last + 1):
         mine = kernels[np.isin(kernels["start"], rows["start"])]
-        for process, correlation, start, launch in mine[
-            ["process", "correlation", "start", "launch"]
-        ].tolist():
+        for process, correlation, start, launch in mine[[*identity, "launch"]].tolist():
             launch_of[processes[process], correlation, start] = launch
-    identities = rows[["process", "correlation", "start"]].tolist()
-    found = [
-        launch_of.get((processes[process], *identity), 0)
-        for process, *identity in identities
-    ]
+    found = []
+    for process, correlation, start in rows[identity].tolist():
+        key = (processes[process], correlation, start)
+        found.append(launch_of.get(key, 0))
     kernels = trace.strings.take(trace.launches["name"][found], names).tolist()
     return [kernel or UNKNOWN for kernel in kernels]

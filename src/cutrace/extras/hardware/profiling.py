@@ -99,29 +99,22 @@ class Profile:
 
     def table(self) -> Table:
         """The metrics of all launches or ranges, one row for each value. Times (ns) are from the first run."""
-        of_ranges = any(isinstance(counted, Range) for counted, _ in self.values)
-        what, number = ("range", "number") if of_ranges else ("kernel", "launch")
+        title = "Metrics of launches"
+        identity = "kernel: text, launch"
+        if any(isinstance(counted, Range) for counted, _ in self.values):
+            title = "Metrics of ranges"
+            identity = "range: text, number"
         columns = columns_of(
-            f"{what}: text, {number}, time: ns, metric: text, value: number, unit: text spare"
+            f"{identity}, time: ns, metric: text, value: number, unit: text spare"
         )
         rows: list[tuple[Cell, ...]] = []
         for counted, values in self.values:
             if not values:  # only its instructions were counted
                 continue
-            title = counted.title
-            took = counted.time
-            rows += [
-                (title, counted.number, took, name, value, unit)
-                for name, value, unit in zip(
-                    self.names, values, self.units, strict=True
-                )
-            ]
-        return Table(
-            "metrics",
-            f"Metrics of {'ranges' if of_ranges else 'launches'}",
-            columns,
-            rows,
-        )
+            about = (counted.title, counted.number, counted.time)
+            for name, value, unit in zip(self.names, values, self.units, strict=True):
+                rows.append((*about, name, value, unit))
+        return Table("metrics", title, columns, rows)
 
 
 def profile(
@@ -161,8 +154,10 @@ def profile(
     output = Path(output)
     check_output(output, (), endings=(".bin",))
     installed(_LIBRARY)
-    if not lines and (refused := counters_refused()):
-        raise CutraceError(": ".join(refused))
+    if not lines:
+        refused = counters_refused()
+        if refused:
+            raise CutraceError(": ".join(refused))
     config = _configured(metrics, lines=lines, of_ranges=ranges is not None)
     done = Profile(config.names, config.units)
     with scratch() as folder:
@@ -184,13 +179,21 @@ def profile(
             else:
                 _refuse_lost_launches(trace)
                 launches, omitted = work.choose_launches(
-                    trace, kernel, nvtx, skip, count
+                    trace,
+                    kernel,
+                    nvtx,
+                    skip,
+                    count,
                 )
                 if lines:
                     counting = _count_lines(trace, command, launches, done)
                 else:
                     counting = _count_launches(
-                        trace, command, launches, done, config.passes
+                        trace,
+                        command,
+                        launches,
+                        done,
+                        config.passes,
                     )
                 counting.omitted = omitted
             first_run = time.monotonic() - began
@@ -205,14 +208,21 @@ def profile(
         others = "the second run"
     else:
         others = f"the other {len(counting.runs)} runs"
-    say(
-        f"{count_of(len(done.values), counting.what)} profiled; {others} took {time.monotonic() - began:.1f} s"
-    )
+    took = time.monotonic() - began
+    number = count_of(len(done.values), counting.what)
+    say(f"{number} profiled; {others} took {took:.1f} s")
     return done
 
 
 def _configured(metrics: str | None, *, lines: bool, of_ranges: bool) -> Config:
     """What counts these metrics on the first GPU. Raises :class:`CutraceError` if there is none."""
+    if metrics is None:
+        if lines:
+            metrics = instructions.DEFAULT
+        elif of_ranges:
+            metrics = DEFAULT_OF_RANGES
+        else:
+            metrics = DEFAULT
     # The threads that CUDA starts here would receive signals for the main thread.
     with signals_blocked(signal.valid_signals()):
         cupti = Cupti.found()
@@ -222,14 +232,9 @@ def _configured(metrics: str | None, *, lines: bool, of_ranges: bool) -> Config:
                 "no GPU with readable counters was found: run `cutrace doctor` to check this machine"
             )
         if lines:
-            return instructions.configure(
-                cupti, name, instructions.DEFAULT if metrics is None else metrics
-            )
-        default = DEFAULT_OF_RANGES if of_ranges else DEFAULT
+            return instructions.configure(cupti, name, metrics)
         with Chip(cupti, name) as chip:
-            config = chip.configure(
-                chosen(chip, default if metrics is None else metrics)
-            )
+            config = chip.configure(chosen(chip, metrics))
     if of_ranges:
         config.must_fit_one_pass("a range runs once")
     return config
@@ -252,8 +257,9 @@ class _Counting:
     def sentences(self, metrics: int, first_run: float) -> Iterator[str]:
         """Yield what is said after the first run, which took so many seconds."""
         yield from self.notes
+        what = f"{self.of}{count_of(self.number, self.what)}"
         yield (
-            f"counting {count_of(metrics, 'metric')} of {self.of}{count_of(self.number, self.what)} in {self.how}; "
+            f"counting {count_of(metrics, 'metric')} of {what} in {self.how}; "
             f"the first run took {first_run:.1f} s"
         )
         if self.omitted:
@@ -278,24 +284,32 @@ def _count_launches(
 
 
 def _count_lines(
-    trace: Trace, command: Sequence[str], launches: Sequence[Launch], done: Profile
+    trace: Trace,
+    command: Sequence[str],
+    launches: Sequence[Launch],
+    done: Profile,
 ) -> _Counting:
     """The instructions of the kernels with the most time, each kernel in a run of its own."""
-    kernels = stretches(launches)[:KERNELS]
-    number = sum(map(len, kernels))
     runs = []
-    for of_kernel in kernels:
+    number = 0
+    for of_kernel in stretches(launches)[:KERNELS]:
+        number += len(of_kernel)
         places = placed(trace, of_kernel, work.launches(trace))
-        runs.append(
-            partial(_replay, command, *places, done, "instructions", _PASSES_OF_LINES)
-        )
+        run = partial(_replay, command, *places, done, "instructions", _PASSES_OF_LINES)
+        runs.append(run)
     how = count_of(len(runs), "more run")
     counting = _Counting(
-        runs, "launch", number, how, _IN_GRAPHS, of="the instructions of "
+        runs,
+        "launch",
+        number,
+        how,
+        _IN_GRAPHS,
+        of="the instructions of ",
     )
-    if len(launches) > number:
+    left = len(launches) - number
+    if left:
         counting.notes.append(
-            f"left out: {count_of(len(launches) - number, 'launch')}. Instructions are counted for the first "
+            f"left out: {count_of(left, 'launch')}. Instructions are counted for the first "
             f"consecutive launches of the {KERNELS} kernels with the most time: select others with --kernel"
         )
     return counting
@@ -333,11 +347,12 @@ def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
     """The launches of each kernel whose instructions can be counted together: the first consecutive ones of each
     process. Kernels with more time come first."""
     kernels: dict[tuple[bytes, ...], list[Launch]] = defaultdict(list)
-    ends: dict[tuple[tuple[bytes, ...], int], int] = {}
+    # The number that continues the stretch of a kernel in a process.
+    continued: dict[tuple[tuple[bytes, ...], int], int] = {}
     for launch in launches:
-        key = launch.names, launch.process
-        if ends.get(key, launch.number - 1) == launch.number - 1:
-            ends[key] = launch.number
+        key = (launch.names, launch.process)
+        if continued.get(key, launch.number) == launch.number:
+            continued[key] = launch.number + 1
             kernels[launch.names].append(launch)
     return sorted(
         kernels.values(), key=lambda group: -sum(launch.time for launch in group)
@@ -358,26 +373,31 @@ def _second_run(
 
     :param patience: how long (ms) launches wait for one that is counted.
     """
-    texts = [
-        os.fsencode(completed(Options()).cupti or ""),
-        subject.encode(),
-        ",".join(done.names).encode(),
-    ]
-    for names, number in keys:  # a kernel has no domain
-        texts += [str(number).encode(), *((b"", *names)[-2:])]
+    library = str(installed(_LIBRARY))
     with scratch() as folder:
-        (folder / "plan").write_bytes(
-            b"".join(text + b"\0" for text in texts)
-        )  # see native/profiler/session.h
-        libraries = dict.fromkeys(variables, str(installed(_LIBRARY)))
+        (folder / "plan").write_bytes(_plan(done.names, subject, keys))
         environment = {
             _PATIENCE: str(patience),
             **os.environ,
-            **libraries,
+            **dict.fromkeys(variables, library),
             _PLAN: str(folder),
         }
         done.status = run_command(command, environment)
         yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
+
+
+def _plan(
+    metrics: Sequence[str],
+    subject: str,
+    keys: Sequence[tuple[tuple[bytes, ...], int]],
+) -> bytes:
+    """The plan of a second run: see native/profiler/session.h."""
+    cupti = completed(Options()).cupti or ""
+    texts = [os.fsencode(cupti), subject.encode(), ",".join(metrics).encode()]
+    for names, number in keys:
+        domain, name = (b"", *names)[-2:]  # a kernel has no domain
+        texts += [str(number).encode(), domain, name]
+    return b"".join(text + b"\0" for text in texts)
 
 
 def _read_values(
@@ -389,15 +409,17 @@ def _read_values(
     """
     read = []
     for path in files:
-        lines = [
-            line.split("\t")
-            for line in path.read_text(errors="surrogateescape").splitlines()
-        ]
-        done.notes += [advised(line[-1]) for line in lines if line[0] == "error"]
-        read.append((path, [line for line in lines if line[0] != "error"]))
+        lines = []
+        for line in path.read_text(errors="surrogateescape").splitlines():
+            fields = line.split("\t")
+            if fields[0] == "error":
+                done.notes.append(advised(fields[-1]))
+            else:
+                lines.append(fields)
+        read.append((path, lines))
     if len(read) <= places:
         return read
-    counted = [one for one in read if one[1]]
+    counted = [(path, lines) for path, lines in read if lines]
     if len(counted) >= places or not counted:
         return counted
     done.notes.append(
@@ -416,27 +438,19 @@ def _replay(
 ) -> None:
     """Run a command again, and count metrics of these launches or of their instructions."""
     keys = sorted({launch.key for launch in launches})
-    longest = (
-        max(0, *(launch.time for launch in launches)) // 1_000_000
-    )  # an unknown end is 0
-    patience = _LEAST_PATIENCE + _TIMES_A_PASS * passes * longest
+    longest = 0  # an unknown end is 0
+    for launch in launches:
+        longest = max(longest, launch.time)
+    patience = _LEAST_PATIENCE + _TIMES_A_PASS * passes * (longest // 1_000_000)
     with _second_run(command, done, counted, keys, CUDA, patience=patience) as files:
         read = _read_values(done, files, places)
-        results = [
-            {
-                ((os.fsencode(w[7]),), int(w[0])): (
-                    tuple(map(int, w[1:7])),
-                    tuple(map(float, w[8:])),
-                )
-                for w in lines
-            }
-            for _, lines in read
-        ]
-        matched = []
+        results = [dict(map(_launch_values, lines)) for _, lines in read]
+        processes = {}
         other = 0
         for launch, (shape, values) in _matched(done, launches, results, "launch"):
             if shape == launch.shape:
-                matched.append((launch, values))
+                done.values.append((launch, values))
+                processes[launch.place] = launch.process
             else:
                 other += 1
         if other:
@@ -444,33 +458,42 @@ def _replay(
                 f"no metrics for {count_of(other, 'launch')} with another grid or block in the second run: "
                 "the program does not launch the same kernels each time"
             )
-        done.values += matched
-        processes = {launch.place: launch.process for launch, _ in matched}
         for place, (path, _) in enumerate(read):
             counts = path.with_suffix(".instructions")
             if place in processes and counts.exists():
-                lines_of = counts.read_text(errors="surrogateescape").splitlines()
-                done.instructions += [
-                    _instruction(processes[place], line, len(done.names))
-                    for line in lines_of
-                ]
+                for line in counts.read_text(errors="surrogateescape").splitlines():
+                    one = _instruction(processes[place], line, len(done.names))
+                    done.instructions.append(one)
+
+
+def _launch_values(
+    fields: Sequence[str],
+) -> tuple[tuple[tuple[bytes, ...], int], tuple[tuple[int, ...], tuple[float, ...]]]:
+    """The key of a launch in the second run, and its shape and values."""
+    number, *shape = map(int, fields[:7])
+    name = os.fsencode(fields[7])
+    values = tuple(map(float, fields[8:]))
+    return ((name,), number), (tuple(shape), values)
 
 
 def _count(
-    command: Sequence[str], ranges: Sequence[Range], places: int, done: Profile
+    command: Sequence[str],
+    ranges: Sequence[Range],
+    places: int,
+    done: Profile,
 ) -> None:
     """Run a command again, and count metrics of these NVTX ranges."""
     keys = sorted({each.key for each in ranges})
+    results = []
     with _second_run(command, done, "ranges", keys, CUDA, NVTX) as files:
-        results = [
-            {
-                keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:])))
-                for line in lines
-            }
-            for _, lines in _read_values(done, files, places)
-        ]
-    for each, (device, values) in _matched(done, ranges, results, "range"):
-        done.values.append((replace(each, device=device), values))
+        for _, lines in _read_values(done, files, places):
+            of_process = {}
+            for key, gpu, *values in lines:
+                counted = tuple(map(float, values))
+                of_process[keys[int(key)]] = (int(gpu), counted)
+            results.append(of_process)
+    for each, (device, counted) in _matched(done, ranges, results, "range"):
+        done.values.append((replace(each, device=device), counted))
 
 
 def _matched(
@@ -481,12 +504,13 @@ def _matched(
 ) -> list[tuple[_Counted, _Result]]:
     """Work with its result in the second run. ``results`` has those of each process, by place and key. Work without
     one becomes a note."""
-    found = (
-        (one, results[one.place].get(one.key))
-        for one in chosen
-        if one.place < len(results)
-    )
-    matched = [(one, result) for one, result in found if result is not None]
+    matched = []
+    for one in chosen:
+        if one.place >= len(results):
+            continue
+        of_process = results[one.place]
+        if one.key in of_process:
+            matched.append((one, of_process[one.key]))
     missing = len(chosen) - len(matched)
     if missing:
         done.notes.append(
@@ -497,16 +521,16 @@ def _matched(
 
 def _instruction(process: int, line: str, metrics: int) -> CountedInstruction:
     device, launches, function, offset, number, *rest = line.split("\t", 5 + metrics)
-    values = tuple(map(float, rest[:metrics]))
+    *values, file = rest
     return CountedInstruction(
-        process,
-        int(device),
-        int(launches),
-        function,
-        int(offset),
-        int(number),
-        values,
-        rest[metrics],
+        process=process,
+        device=int(device),
+        launches=int(launches),
+        function=function,
+        offset=int(offset),
+        line=int(number),
+        values=tuple(map(float, values)),
+        file=file,
     )
 
 
@@ -516,65 +540,58 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
         for piece in trace.contents(1 << 20):
             file.write(piece)
         for process in trace.processes:
-            mine = [
-                (one, values)
-                for one, values in done.values
-                if one.process == process.index and values
-            ]
-            of_instructions = [
-                one for one in done.instructions if one.process == process.index
-            ]
-            if not mine and not of_instructions:
+            own = process.index
+            counted = [one for one in done.values if one[0].process == own and one[1]]
+            of_lines = [one for one in done.instructions if one.process == own]
+            if not counted and not of_lines:
                 continue
             info = {key: process.info[key] for key in _WHO if key in process.info}
             with Writer(output, file=file, **info) as to:
-                devices = trace.devices[
-                    trace.devices["process"] == process.index
-                ].copy()
-                for column in ("name", "pci"):
-                    devices[column] = [
-                        to.string(trace.strings[int(text)]) for text in devices[column]
-                    ]
-                to.rows("devices", devices)
-                if mine:
-                    to.rows("kernel_metrics", _rows(to, done, mine))
-                if of_instructions:
-                    to.rows(
-                        "instruction_metrics",
-                        _rows_of_instructions(to, done, of_instructions),
-                    )
+                to.rows("devices", _devices(to, trace, own))
+                if counted:
+                    to.rows("kernel_metrics", _rows(to, done, counted))
+                if of_lines:
+                    rows = _rows_of_instructions(to, done, of_lines)
+                    to.rows("instruction_metrics", rows)
+
+
+def _devices(to: Writer, trace: Trace, process: int) -> np.ndarray:
+    """The devices of a process, with the ids of their texts in another part of the capture."""
+    devices: np.ndarray = trace.devices[trace.devices["process"] == process].copy()
+    for column in ("name", "pci"):
+        texts = trace.strings.take(devices[column]).tolist()
+        devices[column] = [to.string(text) for text in texts]
+    return devices
 
 
 def _rows(
     to: Writer, done: Profile, counted: Sequence[tuple[CountedWork, tuple[float, ...]]]
 ) -> np.ndarray:
-    rows = np.zeros((len(counted), len(done.names)), TABLES["kernel_metrics"].dtype)
+    shape = (len(counted), len(done.names))
+    rows = np.zeros(shape, TABLES["kernel_metrics"].dtype)
     for row, (one, values) in zip(rows, counted, strict=True):
-        for column, value in {
-            "start": one.row["start"],
-            "end": one.row["end"],
-            **one.columns(to),
-        }.items():
+        row["start"] = one.row["start"]
+        row["end"] = one.row["end"]
+        for column, value in one.columns(to).items():
             row[column] = value
         row["value"] = values
     _name(to, done, rows)
-    return rows[np.argsort(rows["start"][:, 0], kind="stable")].reshape(-1)
+    order = np.argsort(rows["start"][:, 0], kind="stable")
+    return rows[order].reshape(-1)
 
 
 def _rows_of_instructions(
     to: Writer, done: Profile, counted: Sequence[CountedInstruction]
 ) -> np.ndarray:
-    rows = np.zeros(
-        (len(counted), len(done.names)), TABLES["instruction_metrics"].dtype
-    )
+    shape = (len(counted), len(done.names))
+    rows = np.zeros(shape, TABLES["instruction_metrics"].dtype)
     for row, one in zip(rows, counted, strict=True):
-        row["device"], row["launches"], row["offset"], row["line"] = (
-            one.device,
-            one.launches,
-            one.offset,
-            one.line,
-        )
-        row["function"], row["file"] = to.string(one.function), to.string(one.file)
+        row["device"] = one.device
+        row["launches"] = one.launches
+        row["offset"] = one.offset
+        row["line"] = one.line
+        row["function"] = to.string(one.function)
+        row["file"] = to.string(one.file)
         row["value"] = one.values
     _name(to, done, rows)
     by_metric: np.ndarray = rows.T.reshape(-1)

@@ -51,7 +51,10 @@ class Context:
             _must("cuCtxGetDevice", ctypes.byref(device))
         _must("cuDeviceGetUuid", uuid, device)
         return cls(
-            handle.value or 0, _number(handle.value or 0), device.value, uuid.raw.hex()
+            handle.value or 0,
+            _number(handle.value or 0),
+            device.value,
+            uuid.raw.hex(),
         )
 
     def synchronize(self) -> None:
@@ -87,7 +90,10 @@ class RangeCounters:
             image=address(image),
         )
         self._chip = Chip(
-            self._cupti, chip_of(self._cupti, context.device), RANGES, image.raw
+            self._cupti,
+            chip_of(self._cupti, context.device),
+            RANGES,
+            image.raw,
         )
         try:
             self.config = self._chip.configure(names)

@@ -245,7 +245,10 @@ def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
 
 
 def _memory(
-    memory: Sequence[Ceiling], peaks: Sequence[Ceiling], x: _Axis, y: _Axis
+    memory: Sequence[Ceiling],
+    peaks: Sequence[Ceiling],
+    x: _Axis,
+    y: _Axis,
 ) -> Iterator[str]:
     """The slopes, up to the highest peak."""
     top = max((peak.rate for peak in peaks), default=y.high)
@@ -270,7 +273,10 @@ def _memory(
 
 
 def _compute(
-    peaks: Sequence[Ceiling], memory: Sequence[Ceiling], x: _Axis, y: _Axis
+    peaks: Sequence[Ceiling],
+    memory: Sequence[Ceiling],
+    x: _Axis,
+    y: _Axis,
 ) -> Iterator[str]:
     """The flat ceilings, beginning at the slope. Ceilings of equal height share a line."""
     slope = max((ceiling.rate for ceiling in memory), default=math.inf)

@@ -61,13 +61,20 @@ class PmSampler:
     """
 
     def __init__(
-        self, cupti: Cupti, device: int, metrics: str, interval_ns: int
+        self,
+        cupti: Cupti,
+        device: int,
+        metrics: str,
+        interval_ns: int,
     ) -> None:
         """Configure the sampling. Raises :class:`CutraceError` if a metric is unknown, the metrics need several passes,
         or sampling is not possible."""
         self.device = device
         self._cupti = cupti
-        self.by_cycles = self.overflown = self._runs = self._first = False
+        self.by_cycles = False
+        self.overflown = False
+        self._runs = False
+        self._first = False
         size = cupti.call("PmSamplingGetCounterAvailability", device=device).size
         image = ctypes.create_string_buffer(size)
         cupti.call(
@@ -78,9 +85,8 @@ class PmSampler:
         )
         self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
         self.names, self.left_out = self._choose(metrics)
-        config = self._config = self.chip.configure(
-            self.names
-        ).image  # CUPTI keeps its address
+        config = self.chip.configure(self.names).image
+        self._config = config  # CUPTI keeps its address
         self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
         try:
             fields = {
@@ -118,10 +124,14 @@ class PmSampler:
                 fits = self.chip.configure([*names, name]).passes == 1
             except CuptiError:
                 fits = False  # this GPU cannot count it
-            (names if fits else left_out).append(name)
+            if fits:
+                names.append(name)
+            else:
+                left_out.append(name)
         if not names:
+            listed = ", ".join(SAMPLED)
             raise CutraceError(
-                f"{self.chip.name} cannot sample any of {', '.join(SAMPLED)}: name other metrics"
+                f"{self.chip.name} cannot sample any of {listed}: name other metrics"
             )
         return names, left_out
 
@@ -144,26 +154,25 @@ class PmSampler:
     def start(self) -> None:
         self._call("CounterDataImageInitialize", **self._whole)
         self._call("Start")
-        self._first = self._runs = True
+        self._first = True
+        self._runs = True
 
     def read(self) -> Iterator[Samples]:
         """Yield the samples since the last call, in parts. The first sample after a start is dropped, because CUPTI
         documents that it may be wrong. If the GPU's buffer was full, sampling is restarted."""
         while True:
-            decoded = None
-            overflow = False
+            complete = False
             try:
                 decoded = self._call("DecodeData", **self._whole)
                 overflow = bool(decoded.overflow)
+                complete = decoded.reason == _ALL_DECODED
             except CuptiError as error:
                 if error.code != _OUT_OF_MEMORY:
                     raise
                 overflow = True
-            count = self._cupti.call(
-                "PmSamplingGetCounterDataInfo", **self._whole
-            ).completed
-            if count:
-                yield self._evaluated(count)
+            info = self._cupti.call("PmSamplingGetCounterDataInfo", **self._whole)
+            if info.completed:
+                yield self._evaluated(info.completed)
                 self._call("CounterDataImageInitialize", **self._whole)
             if overflow:
                 self.overflown = True
@@ -171,29 +180,25 @@ class PmSampler:
                     self._call("Stop")
                     self.start()
                 return
-            if not count or decoded is None or decoded.reason == _ALL_DECODED:
+            if complete or not info.completed:
                 return
 
     def _evaluated(self, count: int) -> Samples:
-        samples = Samples(
-            np.empty(count, np.int64),
-            np.empty(count, np.int64),
-            np.empty((count, len(self.names))),
-        )
+        start = np.empty(count, np.int64)
+        end = np.empty(count, np.int64)
+        samples = np.empty((count, len(self.names)))
         values = np.frombuffer(self._values)
         for index in range(count):
             self._times.index = index
             self._read_times()
-            samples.start[index], samples.end[index] = (
-                self._times.start,
-                self._times.end,
-            )
+            start[index] = self._times.start
+            end[index] = self._times.end
             self._evaluate(index)
-            samples.values[index] = values
+            samples[index] = values
         if self._first:
             self._first = False
-            return Samples(*(part[1:] for part in samples))
-        return samples
+            return Samples(start[1:], end[1:], samples[1:])
+        return Samples(start, end, samples)
 
     def stop(self) -> None:
         """Stop sampling. Samples taken so far can still be read."""
@@ -223,11 +228,11 @@ class BoottimeClock:
         the clocks."""
         now = self._read(time.CLOCK_BOOTTIME)
         offset = now - self._read(time.CLOCK_REALTIME)
-        # The clocks differ by years and a sample is seconds old, so the nearer interpretation is right.
-        if len(times) and abs(int(times[-1]) - now) < abs(
-            int(times[-1]) + offset - now
-        ):
-            offset = 0
+        if len(times):
+            last = int(times[-1])
+            # The clocks differ by years and a sample is seconds old, so the nearer interpretation is right.
+            if abs(last - now) < abs(last + offset - now):
+                offset = 0
         if abs(offset - self._offset) > _STEP_NS:
             self._offset = offset
         moved: np.ndarray = times + self._offset
@@ -239,7 +244,11 @@ class CounterRows:
     that the value is unknown from then on. ``lost`` counts missing samples."""
 
     def __init__(
-        self, device: int, names: Sequence[int], units: Sequence[int], category: int
+        self,
+        device: int,
+        names: Sequence[int],
+        units: Sequence[int],
+        category: int,
     ) -> None:
         self._device = device
         self._names = names
@@ -255,17 +264,18 @@ class CounterRows:
             return np.empty(0, TABLES["counters"].dtype)
         start = self._clock.move(samples.start)
         end = self._clock.move(samples.end)
-        before = np.append(start[0] if self._end is None else self._end, end[:-1])
+        if self._end is None:
+            self._end = int(start[0])
+        before = np.append(self._end, end[:-1])
         self._end = int(end[-1])
         length = np.maximum(end - start, 1)
-        gaps = np.flatnonzero(start - before > length // 2)
-        self.lost += int(
-            np.maximum(1, np.rint((start - before)[gaps] / length[gaps])).sum()
-        )
-        return self._rows(
-            np.insert(start, gaps, before[gaps]),
-            np.insert(samples.values, gaps, np.nan, axis=0),
-        )
+        missing = start - before
+        gaps = np.flatnonzero(missing > length // 2)
+        lost = np.rint(missing[gaps] / length[gaps])
+        self.lost += int(np.maximum(1, lost).sum())
+        times = np.insert(start, gaps, before[gaps])
+        values = np.insert(samples.values, gaps, np.nan, axis=0)
+        return self._rows(times, values)
 
     def missing(self, since: int, until: int, interval_ns: int) -> None:
         """Count the samples missing from the last sample (at least from ``since``) to ``until`` (ns) as lost."""
@@ -275,13 +285,17 @@ class CounterRows:
         """The rows that end the last sample."""
         if self._end is None:
             return np.empty(0, TABLES["counters"].dtype)
-        return self._rows(np.array([self._end]), np.full((1, len(self._names)), np.nan))
+        unknown = np.full((1, len(self._names)), np.nan)
+        return self._rows(np.array([self._end]), unknown)
 
     def _rows(self, times: np.ndarray, values: np.ndarray) -> np.ndarray:
         rows = np.zeros(values.shape, TABLES["counters"].dtype)
-        rows["time"], rows["value"] = times[:, None], values
-        rows["name"], rows["unit"] = self._names, self._units
-        rows["category"], rows["device"] = self._category, self._device
+        rows["time"] = times[:, None]
+        rows["value"] = values
+        rows["name"] = self._names
+        rows["unit"] = self._units
+        rows["category"] = self._category
+        rows["device"] = self._device
         return rows.reshape(-1)
 
 
@@ -297,44 +311,50 @@ class GpuSampling:
     ) -> None:
         """``path`` is the file of the capture, ``info`` its process description, ``max_size`` its maximum in bytes."""
         # Samples are written immediately, so that they are kept if this process is killed.
-        self._file: BinaryIO = os.fdopen(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-        )
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file: BinaryIO = os.fdopen(descriptor, "wb")
         self._max_size = max_size
         self._interval = int(info["sample_interval"])
-        self._began = self._ended = 0
-        described = {name: s.chip.describe(name) for s in samplers for name in s.names}
-        meanings = {name: metric.description for name, metric in described.items()}
+        self._began = 0
+        self._ended = 0
+        self._samplers = samplers
         self._notes = list(_notes(samplers))
+        described = {}
+        for sampler in samplers:
+            for name in sampler.names:
+                described[name] = sampler.chip.describe(name)
+        meanings = {name: metric.description for name, metric in described.items()}
         self._writer = Writer(
-            path, file=self._file, **info, sampled=meanings, notes=self._notes
+            path,
+            file=self._file,
+            **info,
+            sampled=meanings,
+            notes=self._notes,
         )
         text = self._writer.string
-        self._rows = [
-            CounterRows(
-                s.device,
-                [text(n) for n in s.names],
-                [text(described[n].values_in) for n in s.names],
+        self._rows = []
+        self._threads = []
+        for sampler in samplers:
+            rows = CounterRows(
+                sampler.device,
+                [text(name) for name in sampler.names],
+                [text(described[name].values_in) for name in sampler.names],
                 text(HARDWARE_COUNTER),
             )
-            for s in samplers
-        ]
-        self._samplers = samplers
+            thread = threading.Thread(
+                target=self._run, args=(sampler, rows), name=f"GPU {sampler.device}"
+            )
+            self._rows.append(rows)
+            self._threads.append(thread)
         self._full = 0  # rows dropped by the size limit
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=pair, name=f"GPU {pair[0].device}")
-            for pair in zip(samplers, self._rows, strict=True)
-        ]
 
     def start(self) -> None:
         """Start sampling. Raises :class:`CuptiError` if the GPU refuses."""
         with self._lock:
-            self._writer.rows(
-                "devices",
-                _devices(self._writer.string, [s.device for s in self._samplers]),
-            )
+            numbers = [sampler.device for sampler in self._samplers]
+            self._writer.rows("devices", _devices(self._writer.string, numbers))
             self._writer.rows("clocks", _clocks())
         self._began = _boottime()
         for sampler in self._samplers:
@@ -348,12 +368,12 @@ class GpuSampling:
         self._stopped.set()
         for thread in self._threads:
             thread.join()
-        losses = [
-            ("samples_lost", rows.lost, f"GPU {s.device}")
-            for s, rows in zip(self._samplers, self._rows, strict=True)
-            if rows.lost
-        ]
-        losses += [("size_limit", self._full, "counters")] if self._full else []
+        losses = []
+        for sampler, rows in zip(self._samplers, self._rows, strict=True):
+            if rows.lost:
+                losses.append(("samples_lost", rows.lost, f"GPU {sampler.device}"))
+        if self._full:
+            losses.append(("size_limit", self._full, "counters"))
         self._writer.losses(losses, _boottime())
         self._writer.rows("clocks", _clocks())
         self._writer.process({"notes": self._notes})
@@ -368,9 +388,8 @@ class GpuSampling:
             while not self._stopped.wait(POLL_S):
                 for samples in sampler.read():
                     self._write(rows.of(samples))
-                    if (
-                        self._stopped.is_set()
-                    ):  # reading may never catch up with sampling
+                    # Reading may never catch up with sampling.
+                    if self._stopped.is_set():
                         break
             sampler.stop()
             for samples in sampler.read():
@@ -389,10 +408,8 @@ class GpuSampling:
 
     def _write(self, rows: np.ndarray) -> None:
         with self._lock:
-            if (
-                self._max_size is not None
-                and self._file.tell() + rows.nbytes > self._max_size
-            ):
+            size = self._file.tell() + rows.nbytes
+            if self._max_size is not None and size > self._max_size:
                 self._full += len(rows)
             elif len(rows):
                 self._writer.rows("counters", rows)
@@ -444,16 +461,20 @@ def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
     """The GPUs as rows of ``devices``. The UUID identifies them with those of the recorded processes."""
     driver = cuda.driver()
     rows = np.zeros(len(devices), TABLES["devices"].dtype)
+    rows["device"] = devices
+    if driver is None:
+        return rows
+    # The newer function distinguishes MIG instances.
+    read_uuid = getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)
     for row, device in zip(rows, devices, strict=True):
-        row["device"] = device
-        if driver is None:
-            continue
-        name, pci, uuid = (ctypes.create_string_buffer(size) for size in (256, 64, 16))
-        driver.cuDeviceGetName(name, 256, device)
-        driver.cuDeviceGetPCIBusId(pci, 64, device)
-        # The newer function distinguishes MIG instances.
-        getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)(uuid, device)
-        row["name"], row["pci"] = text(name.value.decode()), text(pci.value.decode())
+        name = ctypes.create_string_buffer(256)
+        pci = ctypes.create_string_buffer(64)
+        uuid = ctypes.create_string_buffer(16)
+        driver.cuDeviceGetName(name, len(name), device)
+        driver.cuDeviceGetPCIBusId(pci, len(pci), device)
+        read_uuid(uuid, device)
+        row["name"] = text(name.value.decode())
+        row["pci"] = text(pci.value.decode())
         row["uuid"] = uuid.raw
         for field in ("multiprocessors", "compute_major", "compute_minor"):
             row[field] = _attribute(device, field)
@@ -484,18 +505,23 @@ def _prepared(cupti: Cupti, metrics: str, interval_ns: int) -> list[PmSampler]:
     except CutraceError as error:
         for sampler in samplers:
             sampler.close()
-        where = f" of GPU {device}" if count > 1 else ""
-        raise CutraceError(f"the counters{where} cannot be sampled: {error}") from None
+        counters = "the counters"
+        if count > 1:
+            counters += f" of GPU {device}"
+        raise CutraceError(f"{counters} cannot be sampled: {error}") from None
     return samplers
 
 
 def _description(cupti: Cupti, interval_ns: int) -> dict[str, Any]:
+    boot_id = ""
     boot = Path("/proc/sys/kernel/random/boot_id")
+    if boot.exists():
+        boot_id = boot.read_text().strip()
     return {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
         "host": socket.gethostname(),
-        "boot_id": boot.read_text().strip() if boot.exists() else "",
+        "boot_id": boot_id,
         "name": "cutrace, sampling",
         "command": [sys.executable, "-m", "cutrace.extras.hardware.sampling"],
         "started": _boottime(),
@@ -509,13 +535,16 @@ def main(arguments: Sequence[str]) -> int:
     """Sample to a file until stdin has a line or ends. ``arguments`` is one JSON object: ``file``, ``metrics``,
     ``interval_ns``, ``cupti`` and ``max_size``. Returns the exit code."""
     options = json.loads(arguments[0])
+    file = Path(options["file"])
+    interval = options["interval_ns"]
     try:
-        cupti = Cupti(Path(options["cupti"])) if options["cupti"] else Cupti.found()
-        samplers = _prepared(cupti, options["metrics"], options["interval_ns"])
-        info = _description(cupti, options["interval_ns"])
-        sampling = GpuSampling(
-            samplers, Path(options["file"]), info, options["max_size"]
-        )
+        if options["cupti"]:
+            cupti = Cupti(Path(options["cupti"]))
+        else:
+            cupti = Cupti.found()
+        samplers = _prepared(cupti, options["metrics"], interval)
+        info = _description(cupti, interval)
+        sampling = GpuSampling(samplers, file, info, options["max_size"])
         sampling.start()
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.readline()

@@ -186,7 +186,12 @@ class _Tables:
             last = line
 
     def _row(
-        self, number: int, line: int, where: str, code: str, heat: Heat | None
+        self,
+        number: int,
+        line: int,
+        where: str,
+        code: str,
+        heat: Heat | None,
     ) -> str:
         row = f'<tr id="s{number}-{line}"'
         if not heat:

@@ -81,7 +81,10 @@ class SampledLine:
     @property
     def stall(self) -> str:
         """The most frequent stall reason except :data:`SELECTED`; empty without one."""
-        return next((name for name in self.stalls if name != SELECTED), "")
+        for name in self.stalls:
+            if name != SELECTED:
+                return name
+        return ""
 
 
 class _Names:
@@ -89,20 +92,21 @@ class _Names:
     functions."""
 
     def __init__(self, trace: Trace, names: Callable[[str], str]) -> None:
-        self.text = text = trace.strings
-        self.function = cache(
-            lambda number: (text[number] and names(text[number])) or UNKNOWN
-        )
+        self.text = trace.strings
+        self._names = names
+        self.function = cache(self._function)
         self.place = cache(self._place)
+
+    def _function(self, number: int) -> str:
+        name = self.text[number]
+        return (name and self._names(name)) or UNKNOWN
 
     def _place(self, function: int, file: int, line: int, offset: int) -> Place:
         """The line of an instruction if both file and line are known, else its offset."""
-        known = file and line
-        return Place(
-            self.function(function),
-            self.text[file if known else 0],
-            *((line, 0) if known else (0, offset)),
-        )
+        name = self.function(function)
+        if file and line:
+            return Place(name, self.text[file], line, 0)
+        return Place(name, "", 0, offset)
 
 
 def line_metrics(
@@ -112,27 +116,42 @@ def line_metrics(
     infinite values are ignored. ``names`` converts mangled names of functions."""
     named = _Names(trace, names)
     fields = ["name", "unit", "launches", "value", "function", "file", "line", "offset"]
-    parts: dict[tuple[int, int], dict[Place, list[tuple[int, float]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for name, unit, launches, value, *place in trace.instruction_metrics[
-        fields
-    ].tolist():
-        if math.isfinite(value):
-            parts[name, unit][named.place(*place)].append((launches, value))
+    rows = trace.instruction_metrics[fields].tolist()
+    metrics: dict[tuple[int, int], dict[Place, _LineSum]] = {}
+    for name, unit, launches, value, *place in rows:
+        if not math.isfinite(value):
+            continue
+        lines = metrics.setdefault((name, unit), {})
+        counted = lines.setdefault(named.place(*place), _LineSum())
+        counted.launches = max(counted.launches, launches)
+        counted.instructions += 1
+        counted.value += value
     uses = []
-    for (name, unit), places in parts.items():
-        whole = sum(value for some in places.values() for _, value in some) or 1
-        metrics = []
-        for at, some in places.items():
-            launches = max(n for n, _ in some)
-            total = sum(value for _, value in some)
-            about = named.text[name], named.text[unit], at
-            metrics.append(
-                LineMetric(*about, launches, len(some), total, total / whole)
+    for (name, unit), lines in metrics.items():
+        whole = sum(counted.value for counted in lines.values()) or 1
+        of_metric = []
+        for place_of_line, counted in lines.items():
+            use = LineMetric(
+                metric=named.text[name],
+                unit=named.text[unit],
+                place=place_of_line,
+                launches=counted.launches,
+                instructions=counted.instructions,
+                value=counted.value,
+                share=counted.value / whole,
             )
-        uses += sorted(metrics, key=lambda use: (-use.value, use.place))
+            of_metric.append(use)
+        uses += sorted(of_metric, key=lambda use: (-use.value, use.place))
     return uses
+
+
+@dataclass
+class _LineSum:
+    """The sums of one metric over the instructions of a line."""
+
+    launches: int = 0
+    instructions: int = 0
+    value: float = 0
 
 
 def stall_uses(
@@ -141,19 +160,18 @@ def stall_uses(
     """The samples of each function by stall reason: functions with the most samples first, and for each the largest
     values first. ``names`` converts mangled names of functions."""
     named = _Names(trace, names)
-    sums = _sums(
-        trace,
-        lambda function, stall: (named.function(function), named.text[stall]),
-        "function",
-        "stall",
-    )
+
+    def key(function: int, stall: int) -> tuple[str, str]:
+        return named.function(function), named.text[stall]
+
+    sums = _sums(trace, key, "function", "stall")
     totals = Counter[str]()
     for (function, _), (samples, _) in sums.items():
         totals[function] += samples
-    uses = [
-        StallUse(*key, *counts, counts[0] / (totals[key[0]] or 1))
-        for key, counts in sums.items()
-    ]
+    uses = []
+    for (function, stall), (samples, not_issued) in sums.items():
+        share = samples / (totals[function] or 1)
+        uses.append(StallUse(function, stall, samples, not_issued, share))
     return sorted(
         uses,
         key=lambda use: (-totals[use.function], use.function, -use.samples, use.stall),
@@ -167,29 +185,30 @@ def sampled_lines(
     converts mangled names of functions."""
     named = _Names(trace, names)
 
-    def key(stall: int, function: int, *at: int) -> tuple[tuple[int, Place], str]:
-        # Functions with the same name share lines but not offsets.
-        return (0 if at[0] else function, named.place(function, *at)), named.text[stall]
+    def key(stall: int, function: int, *at: int) -> tuple[int, Place, str]:
+        place = named.place(function, *at)
+        if at[0]:
+            function = 0  # functions with the same name share lines but not offsets
+        return function, place, named.text[stall]
 
-    lines: dict[tuple[int, Place], dict[str, tuple[int, int]]] = defaultdict(dict)
-    for (line, stall), counts in _sums(
-        trace, key, "stall", "function", "file", "line", "offset"
-    ).items():
-        lines[line][stall] = counts
-    sums = {
-        line: [sum(column) for column in zip(*stalls.values(), strict=True)]
-        for line, stalls in lines.items()
-    }
+    sums = _sums(trace, key, "stall", "function", "file", "line", "offset")
     whole = sum(samples for samples, _ in sums.values()) or 1
+    lines: dict[tuple[int, Place], dict[str, tuple[int, int]]] = defaultdict(dict)
+    for (function, place, stall), counts in sums.items():
+        lines[function, place][stall] = counts
     result = []
-    for line, (samples, not_issued) in sums.items():
-        stalls = sorted(
-            ((stall, count) for stall, (count, _) in lines[line].items()),
-            key=lambda s: (-s[1], s[0]),
-        )
-        result.append(
-            SampledLine(line[1], samples, not_issued, samples / whole, dict(stalls))
-        )
+    for (_, place), stalls in lines.items():
+        samples = 0
+        not_issued = 0
+        by_stall = {}
+        for stall, counts in sorted(
+            stalls.items(), key=lambda item: (-item[1][0], item[0])
+        ):
+            samples += counts[0]
+            not_issued += counts[1]
+            by_stall[stall] = counts[0]
+        share = samples / whole
+        result.append(SampledLine(place, samples, not_issued, share, by_stall))
     return sorted(result, key=lambda line: (-line.samples, line.place))
 
 
@@ -199,20 +218,18 @@ def _sums(
     """The sums of ``samples`` and ``not_issued`` of PC samples, by the key that is made of these fields."""
     sums: dict[_Key, tuple[int, int]] = {}
     for rows in trace.blocks("pc_samples"):
-        groups, inverse = np.unique(
-            np.stack([rows[name] for name in fields]), axis=1, return_inverse=True
-        )
-        counts = np.zeros((groups.shape[1], 2), np.uint64)
-        np.add.at(
-            counts,
-            inverse.reshape(-1),
-            np.stack([rows["samples"], rows["not_issued"]], axis=1),
-        )
-        for group, (samples, not_issued) in zip(
-            groups.T.tolist(), counts.tolist(), strict=True
-        ):
-            before = sums.get(at := key(*group), (0, 0))
-            sums[at] = before[0] + samples, before[1] + not_issued
+        columns = np.stack([rows[name] for name in fields])
+        groups, inverse = np.unique(columns, axis=1, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        samples = np.zeros(groups.shape[1], np.uint64)
+        not_issued = samples.copy()
+        np.add.at(samples, inverse, rows["samples"])
+        np.add.at(not_issued, inverse, rows["not_issued"])
+        counts = zip(samples.tolist(), not_issued.tolist(), strict=True)
+        for group, (taken, waiting) in zip(groups.T.tolist(), counts, strict=True):
+            at = key(*group)
+            before = sums.get(at, (0, 0))
+            sums[at] = (before[0] + taken, before[1] + waiting)
     return sums
 
 
@@ -257,8 +274,11 @@ def sources(trace: Trace) -> Sources:
     by_name: dict[tuple[str, str], MeasuredSource] = {}
 
     def of(place: Place) -> tuple[Heat, ...]:
-        name = place.file, "" if place.file else place.function
-        source = by_name.setdefault(name, MeasuredSource(*name))
+        function = place.function
+        if place.file:
+            function = ""
+        key = (place.file, function)
+        source = by_name.setdefault(key, MeasuredSource(place.file, function))
         heat = source.heats[place.line or place.offset]
         heat.functions.add(place.function)
         return heat, source.total, result.total
@@ -271,11 +291,9 @@ def sources(trace: Trace) -> Sources:
         result.launches = max(result.launches, use.launches)
         for heat in of(use.place):
             heat.values[use.metric] += use.value  # type: ignore[assignment]
-    result.metrics = tuple(
-        metric
-        for metric, value in result.total.values.items()
-        if value or metric != SAMPLES
-    )
+    values = result.total.values
+    metrics = [name for name in values if values[name] or name != SAMPLES]
+    result.metrics = tuple(metrics)
     result.files = sorted(
         by_name.values(), key=lambda source: result.weight(source.total), reverse=True
     )

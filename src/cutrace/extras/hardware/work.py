@@ -84,11 +84,17 @@ class Range(CountedWork):
         return {"device": self.device, "range": to.string(self.names[-1])}
 
 
+_SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+
 _Counted = TypeVar("_Counted", bound=CountedWork)
 
 
 def choose_launches(
-    trace: Trace, kernel: str | None, nvtx: str | None, skip: int, count: int | None
+    trace: Trace,
+    kernel: str | None,
+    nvtx: str | None,
+    skip: int,
+    count: int | None,
 ) -> tuple[list[Launch], int]:
     """The launches of kernels that match the pattern ``kernel`` inside NVTX ranges ``nvtx``: in each process at most
     ``count`` after the first ``skip``. Also returns the number of such launches inside CUDA graphs, which cannot be
@@ -99,30 +105,32 @@ def choose_launches(
     conditions = Conditions(
         kernel=(kernel,) if kernel else (), nvtx=(nvtx,) if nvtx else ()
     )
+    wanted = set()
     with selected(trace, resolve(trace, conditions)[0]) as part:
-        pids = [process.pid for process in part.processes]
-        wanted = {
-            (pids[row["process"]], int(row["correlation"])) for row in part.kernels
-        }
-        in_graphs = int((part.launches["graph"][part.kernels["launch"]] > 0).sum())
-    found = [
-        launch
-        for launch in launches(trace)
-        if (trace.processes[launch.process].pid, int(launch.row["correlation"]))
-        in wanted
-    ]
+        kernels = part.kernels
+        graphs = part.launches["graph"][kernels["launch"]]
+        in_graphs = int(np.count_nonzero(graphs))
+        for process, correlation in kernels[["process", "correlation"]].tolist():
+            wanted.add((part.processes[process].pid, correlation))
+    found = []
+    for launch in launches(trace):
+        pid = trace.processes[launch.process].pid
+        if (pid, int(launch.row["correlation"])) in wanted:
+            found.append(launch)
+    met = f"{count_of(len(found), 'launch')} met the filter"
     if in_graphs:
-        graphs = (
+        met += (
             f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one"
         )
-    else:
-        graphs = ""
-    met = f"{count_of(len(found), 'launch')} met the filter{graphs}. Change --kernel, --nvtx, --skip or --count."
+    met += ". Change --kernel, --nvtx, --skip or --count."
     return _some(found, skip, count, met), in_graphs
 
 
 def choose_ranges(
-    trace: Trace, pattern: str, skip: int, count: int | None
+    trace: Trace,
+    pattern: str,
+    skip: int,
+    count: int | None,
 ) -> tuple[list[Range], int, int]:
     """The ranges whose names match a pattern, with their places: in each process at most ``count`` after the first
     ``skip``. Also returns the number of places, and of ranges left out because they begin inside another one: the GPU
@@ -130,9 +138,8 @@ def choose_ranges(
 
     Raises :class:`CutraceError` if no range is selected.
     """
-    resolve(
-        trace, Conditions(nvtx=(pattern,))
-    )  # raises an error that lists the ranges if none matches
+    # Raises an error that lists the ranges if none matches.
+    resolve(trace, Conditions(nvtx=(pattern,)))
     everything = list(_ranges(trace, pattern))
     ends: dict[int, int] = defaultdict(int)
     found = []
@@ -146,7 +153,8 @@ def choose_ranges(
             ends[each.process] = end
             found.append(each)
     met = f"{count_of(len(found), 'NVTX range')} met the filter. Change --ranges, --skip or --count."
-    return *placed(trace, _some(found, skip, count, met), everything), inside
+    chosen, places = placed(trace, _some(found, skip, count, met), everything)
+    return chosen, places, inside
 
 
 def placed(
@@ -159,9 +167,8 @@ def placed(
     keys = {one.key for one in chosen}
     counting = {one.process for one in everything if one.key in keys}
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
-    return [replace(one, place=places.index(one.process)) for one in chosen], len(
-        places
-    )
+    with_places = [replace(one, place=places.index(one.process)) for one in chosen]
+    return with_places, len(places)
 
 
 #: Losses by which launches may be missing, and the details of those that can concern other records only.
@@ -180,14 +187,17 @@ _LOSSES_OF_LAUNCHES = {
 def lost_launches(trace: Trace) -> list[str]:
     """Sentences on losses by which launches may be missing, so that the numbers of others are too low."""
     quality = trace.quality
-    losses = [
-        loss
-        for loss in quality.losses
-        if loss.reason in _LOSSES_OF_LAUNCHES
-        and loss.detail in (_LOSSES_OF_LAUNCHES[loss.reason] or (loss.detail,))
-    ]
-    sentences = [f"{count:,} {text}" for text, count in summed(losses, ()).items()]
-    return [*sentences, *(damage.reason for damage in quality.damage)]
+    losses = []
+    for loss in quality.losses:
+        if loss.reason in _LOSSES_OF_LAUNCHES:
+            details = _LOSSES_OF_LAUNCHES[loss.reason]
+            if not details or loss.detail in details:
+                losses.append(loss)
+    sentences = []
+    for text, count in summed(losses, ()).items():
+        sentences.append(f"{count:,} {text}")
+    sentences += [damage.reason for damage in quality.damage]
+    return sentences
 
 
 def launches(trace: Trace) -> Iterator[Launch]:
@@ -195,16 +205,13 @@ def launches(trace: Trace) -> Iterator[Launch]:
     configurations = trace.launches
     kernels = np.concatenate([trace.kernels, trace.unknown("kernels")])
     kernels = kernels[configurations["graph"][kernels["launch"]] == 0]
+    order = np.lexsort((kernels["correlation"], kernels["process"]))
     seen: dict[tuple[int, bytes], int] = defaultdict(int)
-    for row in kernels[np.lexsort((kernels["correlation"], kernels["process"]))]:
+    for row in kernels[order]:
         configuration = configurations[row["launch"]]
         process = int(row["process"])
         name = trace.strings.bytes(int(configuration["name"]))
-        shape = tuple(
-            int(configuration[f"{what}_{axis}"])
-            for what in ("grid", "block")
-            for axis in "xyz"
-        )
+        shape = configuration[_SHAPE].item()
         yield Launch(process, (name,), seen[process, name], row, shape=shape)
         seen[process, name] += 1
 
@@ -213,29 +220,33 @@ def _ranges(trace: Trace, pattern: str) -> Iterator[Range]:
     """The ranges of each process whose names match a pattern, in order."""
     matches = matcher(pattern)
     rows = trace.nvtx_ranges
-    ids = [
-        name
-        for name in np.unique(rows["name"]).tolist()
-        if name and matches(trace.strings[name])
-    ]
+    names = np.unique(rows["name"]).tolist()
+    ids = [name for name in names if name and matches(trace.strings[name])]
     rows = rows[np.isin(rows["name"], ids)]
+    order = np.lexsort((rows["start"], rows["process"]))
     seen: dict[tuple[int, tuple[bytes, ...]], int] = defaultdict(int)
-    for row in rows[np.lexsort((rows["start"], rows["process"]))]:
+    for row in rows[order]:
         process = int(row["process"])
-        names = tuple(trace.strings.bytes(int(row[x])) for x in ("domain", "name"))
-        yield Range(process, names, seen[process, names], row)
-        seen[process, names] += 1
+        domain = trace.strings.bytes(int(row["domain"]))
+        key = (domain, trace.strings.bytes(int(row["name"])))
+        yield Range(process, key, seen[process, key], row)
+        seen[process, key] += 1
 
 
 def _some(
-    found: Iterable[_Counted], skip: int, count: int | None, met: str
+    found: Iterable[_Counted],
+    skip: int,
+    count: int | None,
+    met: str,
 ) -> list[_Counted]:
     """In each process at most ``count`` after the first ``skip``. Raises :class:`CutraceError` if nothing is left."""
     by_process: dict[int, list[_Counted]] = defaultdict(list)
     for one in found:
         by_process[one.process].append(one)
-    last = None if count is None else skip + count
-    chosen = [one for own in by_process.values() for one in own[skip:last]]
+    chosen: list[_Counted] = []
+    for own in by_process.values():
+        left = own[skip:]
+        chosen += left[:count]
     if not chosen:
         raise CutraceError(f"nothing is left to profile: {met}")
     return chosen

@@ -143,7 +143,11 @@ class NsysReading(Reading):
         if path:
             info["executable"] = path
         return self.out.process(
-            key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info
+            key,
+            pid=pid,
+            name=PurePath(path).name,
+            time_offset_ns=self.offset,
+            **info,
         )
 
     @cached_property

@@ -178,7 +178,10 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
 
 
 def _write_names(
-    reading: NsysReading, target: Target, batch: ColumnBatch, named: _Named
+    reading: NsysReading,
+    target: Target,
+    batch: ColumnBatch,
+    named: _Named,
 ) -> None:
     """Write the names of categories and threads. Ranges and marks hold the names of domains."""
     writer = target.writer

@@ -88,7 +88,10 @@ class NvprofReading(Reading):
             pid = next(iter(self.targets), 0)
         if pid not in self.targets:
             writer = self.out.process(
-                pid, pid=pid, name=self._process_names.get(pid, ""), time_offset_ns=0
+                pid,
+                pid=pid,
+                name=self._process_names.get(pid, ""),
+                time_offset_ns=0,
             )
             strings = Strings(writer, self.texts)
             self.targets[pid] = Target(pid, writer, strings, strings)

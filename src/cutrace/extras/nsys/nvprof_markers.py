@@ -74,7 +74,10 @@ def convert(reading: NvprofReading, name: str) -> None:
 
 
 def _marks(
-    reading: NvprofReading, name: str, batch: ColumnBatch, data: ColumnBatch
+    reading: NvprofReading,
+    name: str,
+    batch: ColumnBatch,
+    data: ColumnBatch,
 ) -> None:
     for pid, part, _ in batch.apart(batch["process"]):
         made = Rows("nvtx_marks", part)

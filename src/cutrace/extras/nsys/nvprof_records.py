@@ -298,7 +298,10 @@ def _numbers(blobs: np.ndarray) -> np.ndarray:
 
 
 def _mapping(
-    table: str, columns: str, fill: Fill | None = None, priority: int = 1
+    table: str,
+    columns: str,
+    fill: Fill | None = None,
+    priority: int = 1,
 ) -> Mapping:
     return Mapping(declare("", table, columns), fill, priority)
 

@@ -52,7 +52,10 @@ def _reports() -> list[str]:
     help="Job of all FILEs; else the one in FILE, or its folder.",
 )
 @click.option(
-    "--name", default="", metavar="PATTERN", help="Kernel, range or step of `pace`."
+    "--name",
+    default="",
+    metavar="PATTERN",
+    help="Kernel, range or step of `pace`.",
 )
 @click.option(
     "--baseline",

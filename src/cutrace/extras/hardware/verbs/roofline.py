@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @options.clock
 @options.form(["picture", "json"])
 def roofline(
-    sources: tuple[Path, ...], output: Path | None, clock: Clock, form: str
+    sources: tuple[Path, ...],
+    output: Path | None,
+    clock: Clock,
+    form: str,
 ) -> None:
     """Draw the kernels of FILE, or of several as one, against the ceilings of their GPU. `cutrace profile` counts their
     operations and bytes. With --format json the numbers are printed; a picture is drawn if it is named.

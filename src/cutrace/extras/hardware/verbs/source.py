@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 )
 @options.clock
 def source(
-    sources: tuple[Path, ...], output: Path, root: Path | None, clock: Clock
+    sources: tuple[Path, ...],
+    output: Path,
+    root: Path | None,
+    clock: Clock,
 ) -> None:
     """Show the lines of source of FILE, or of several as one, beside their instruction counts and stall reasons.
 
