@@ -174,10 +174,12 @@ def _changed(module: Module, changes: Sequence[Change]) -> Module:
     for change in sorted(changes, key=_position):
         _, test = split(change.nodeid)
         names.append(test)
-        entry = tests.get(test, {})
-        tests[test] = {**entry, change.environment: change.observed}
+        entry = dict(tests.get(test, {}))
+        entry[change.environment] = change.observed
+        tests[test] = entry
     order = _inserted(list(module.tests), names)
-    return replace(module, tests={test: tests[test] for test in order})
+    ordered_tests = {test: tests[test] for test in order}
+    return replace(module, tests=ordered_tests)
 
 
 def _position(change: Change) -> tuple[Any, ...]:

@@ -73,8 +73,11 @@ class Comparison:
     @property
     def unverified(self) -> str:
         """Why a gated metric could not be compared; "" if all were."""
-        details = (row.detail for row in self.rows if row.verdict is Verdict.UNVERIFIED)
-        return next(details, "").partition(":")[0]
+        for row in self.rows:
+            if row.verdict is Verdict.UNVERIFIED:
+                reason, _, _ = row.detail.partition(":")
+                return reason
+        return ""
 
 
 def compare(
@@ -87,11 +90,12 @@ def compare(
     """
     environment = environment or next(iter(entry), "")
     rows = list(_EntryComparer(entry, environment, runs, rules).rows())
+    problems = problems_of(runs)
     observed = entry.get(environment)
-    unconfirmed = observed is not None and not observed.confirmed
-    if unconfirmed:
-        rows = [replace(row, gated=False, failed=False) for row in rows]
-    return Comparison(tuple(rows), (), problems_of(runs), unconfirmed)
+    if observed is None or observed.confirmed:
+        return Comparison(tuple(rows), problems=problems)
+    rows = [replace(row, gated=False, failed=False) for row in rows]
+    return Comparison(tuple(rows), problems=problems, unconfirmed=True)
 
 
 def problems_of(runs: Sequence[Metrics]) -> tuple[str, ...]:
@@ -383,10 +387,14 @@ class _EntryComparer:
         worst = verdicts.index(verdict)
         detail = results[worst].detail
         alike = verdicts.count(verdict)
-        if alike < len(verdicts):
+        runs = len(verdicts)
+        if alike < runs:
             # A metric that changed in some runs only needs another investigation than one that always changed.
-            often = f"in {alike} of {count_of(len(verdicts), 'run')}"
-            detail = f"{detail} ({often})" if detail else often
+            often = f"in {alike} of {count_of(runs, 'run')}"
+            if detail:
+                detail += f" ({often})"
+            else:
+                detail = often
         if verdict is Verdict.BETTER and self._work_is_gone and not compared.region:
             verdict = Verdict.CHANGED
             if compared.metric.name in WORK:

@@ -118,7 +118,8 @@ def text(module: Module) -> str:
     """The text of a golden file. Equal files have equal texts, and reading and writing a text does not change it."""
     # The most frequent list of environments is written once.
     lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
-    seen = max(lists, key=lambda names: (lists[names], len(names), names), default=())
+    ranked = [(count, len(names), names) for names, count in lists.items()]
+    _, _, seen = max(ranked, default=(0, 0, ()))
     lines = [
         HEADER,
         f"format = {FORMAT}",
@@ -171,9 +172,10 @@ class _Place:
     def at(self, key: str, default: Any = None, what: str = "") -> _Place:
         """The value of a key. It must have the type of ``default`` if one is given; ``what`` describes that type."""
         value = self.value.get(key, default)
-        place = _Place(self.path, self.source, value, (*self.keys, key))
-        if default is not None and not isinstance(place.value, type(default)):
-            place.fail(f"{key} is {what}, not {_kind(place.value)}")
+        place = replace(self, value=value, keys=(*self.keys, key))
+        expected = type(default)
+        if default is not None and not isinstance(value, expected):
+            place.fail(f"{key} is {what}, not {_kind(value)}")
         return place
 
     def table(self, key: str) -> _Place:
@@ -400,7 +402,8 @@ def _value(metric: Metric, place: _Place) -> Stored:
         return _interval(place)
     if metric.kind is MetricClass.STATE:
         return _span(place)
-    if isinstance(place.value, dict) and (metric.counts or metric.name in DIVIDED):
+    by_name = metric.counts or metric.name in DIVIDED
+    if isinstance(place.value, dict) and by_name:
         return {key: _count(place.at(key)) for key in place.value}
     if metric.counts:
         place.fail(
@@ -473,15 +476,15 @@ def _kind(value: Any) -> str:
 def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values]:
     """The values of an environment: those shared by all and its own. Counts by name are joined; of other values its own
     one applies."""
-    regions = {region: dict(values) for region, values in base.items()}
-    for region, own_values in own.items():
-        values = regions.setdefault(region, {})
-        for name, value in own_values.items():
-            shared = values.get(name)
+    united = {region: dict(values) for region, values in base.items()}
+    for region, values in own.items():
+        of_region = united.setdefault(region, {})
+        for name, value in values.items():
+            shared = of_region.get(name)
             if isinstance(shared, dict) and isinstance(value, dict):
                 value = {**shared, **value}
-            values[name] = value
-    return regions
+            of_region[name] = value
+    return united
 
 
 # Writing
@@ -527,18 +530,18 @@ def _divided(
 ) -> tuple[dict[str, Values], list[dict[str, Values]]]:
     """Split the values of all environments by region into shared ones and those of each environment."""
     shared: dict[str, Values] = {}
-    own: list[dict[str, Values]] = [{} for _ in scopes]
-    regions = [region for values in scopes for region in values]
-    for region in dict.fromkeys(regions):
-        everywhere = regions.count(region) == len(scopes)
-        if everywhere:
+    regions = Counter(region for values in scopes for region in values)
+    for region, count in regions.items():
+        if count == len(scopes):
             shared[region] = _shared([values[region] for values in scopes])
-        for values, part in zip(scopes, own, strict=True):
-            if region not in values:
-                continue
-            rest = _without(values[region], shared.get(region, {}))
-            if rest or not everywhere:
+    own = []
+    for scope in scopes:
+        part = {}
+        for region, values in scope.items():
+            rest = _without(values, shared.get(region, {}))
+            if rest or region not in shared:
                 part[region] = rest
+        own.append(part)
     return shared, own
 
 
@@ -568,8 +571,8 @@ def _without(values: Values, shared: Values) -> Values:
 def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
     """What a value has beside the common one; None if that is nothing."""
     if isinstance(value, dict) and isinstance(common, dict):
-        value = {key: count for key, count in value.items() if key not in common}
-    if value in (common, {}):
+        value = {name: value[name] for name in value if name not in common}
+    if value == common or value == {}:
         return None
     return value
 

@@ -157,15 +157,18 @@ def is_counter(name: str) -> bool:
 def counters_in(entry: Entry) -> set[str]:
     """The hardware counters with values in an entry."""
     names: set[str] = set()
-    for one in entry.values():
-        for values in (*one.values.values(), *one.unstable.values()):
+    for observed in entry.values():
+        for values in observed.values.values():
+            names.update(values)
+        for values in observed.unstable.values():
             names.update(values)
     return {name for name in names if is_counter(name)}
 
 
 def place(name: str) -> tuple[int, str]:
     """The sort key of metrics in tables and files. Counters that are not in METRICS come last, by name."""
-    return _ORDER.get(name, len(_ORDER)), name
+    last = len(_ORDER)
+    return _ORDER.get(name, last), name
 
 
 def ordered(names: Iterable[str]) -> list[Metric]:
@@ -211,8 +214,12 @@ def absent(metric: Metric) -> Any:
 
 def values_in(scopes: Iterable[Mapping[str, Any]], metric: Metric) -> list[Any]:
     """The values of a metric in those of several runs or environments in which it is known."""
-    values = [scope.get(metric.name, absent(metric)) for scope in scopes]
-    return [value for value in values if value is not None]
+    values = []
+    for scope in scopes:
+        value = scope.get(metric.name, absent(metric))
+        if value is not None:
+            values.append(value)
+    return values
 
 
 def has_work(values: Mapping[str, Any]) -> bool:
@@ -293,9 +300,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int):
-        if value.bit_length() <= _BITS:
+        bits = value.bit_length()
+        if bits <= _BITS:
             return int(value)
-        return f"an integer of {value.bit_length()} bits"
+        return f"an integer of {bits} bits"
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)

@@ -65,8 +65,8 @@ def artifact_path(root: Path, nodeid: str) -> Path:
 
 def _fits(parts: list[str], ending: str, folders: int = -1) -> bool:
     """Whether a path is short enough, and none of its folders looks like a file."""
-    longest = max(len(part) for part in parts)
-    if len(parts) > DEEPEST or longest > LONGEST:
+    longest = max(map(len, parts))
+    if longest > LONGEST or len(parts) > DEEPEST:
         return False
     return not any(folder.endswith(ending) for folder in parts[:folders])
 
@@ -74,12 +74,13 @@ def _fits(parts: list[str], ending: str, folders: int = -1) -> bool:
 def _hashed(parts: list[str], whole: str, ending: str = "") -> list[str]:
     data = whole.encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(data).hexdigest()
-    named = [part for part in parts if part]
+    suffix = f"~{digest[:_HASH_DIGITS]}"
+    named = list(filter(None, parts))
     *folders, name = named[-DEEPEST:] or ["_"]
     # A folder must not have the name of a golden file.
     path = [_clean(folder.replace(".toml", "_toml")) for folder in folders]
-    shortened = _clean(name)[: LONGEST - _HASH_DIGITS - 1]
-    path.append(f"{shortened}~{digest[:_HASH_DIGITS]}{ending}")
+    most = LONGEST - len(suffix)
+    path.append(f"{_clean(name)[:most]}{suffix}{ending}")
     return path
 
 

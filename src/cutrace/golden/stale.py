@@ -254,5 +254,5 @@ def _makers(node: ast.AST) -> bool:
     """Whether a definition has decorators that may define further names; those of pytest do not."""
     if not isinstance(node, _DEFINITIONS):
         return False
-    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
-    return not all(decorator.startswith("pytest.") for decorator in decorators)
+    decorators = map(ast.unparse, node.decorator_list)
+    return not all(name.startswith("pytest.") for name in decorators)

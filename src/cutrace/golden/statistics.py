@@ -44,10 +44,11 @@ def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
     difference = abs(new.median - old.median)
     if difference <= FLOOR_NS:
         return Verdict.SAME
+    factor = 1 + tolerance
     verdict = Verdict.AMBIGUOUS
-    if new.min > old.q3 * (1 + tolerance):
+    if new.min > old.q3 * factor:
         verdict = Verdict.SLOW
-    elif old.min > new.q3 * (1 + tolerance):
+    elif old.min > new.q3 * factor:
         verdict = Verdict.FAST
     elif difference <= tolerance * min(old.median, new.median):
         return Verdict.SAME
@@ -83,8 +84,10 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
     if spread <= 0:
         return 1.0
     deviation = math.sqrt(pairs / 12 * spread)
-    distance = max(0.0, extreme - pairs / 2 - 0.5)
-    return math.erfc(distance / deviation / math.sqrt(2))
+    middle = pairs / 2
+    distance = max(0.0, extreme - middle - 0.5)
+    score = distance / deviation
+    return math.erfc(score / math.sqrt(2))
 
 
 def _ways(n: int, m: int) -> list[int]:

@@ -104,12 +104,13 @@ def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ..
     """The metrics on which these runs disagree, as ``metric`` or ``region/metric``. Gated states count too: the first
     run of a process fills caches and pools, and its range would hide increases in later runs."""
     found = observed(runs, rules)
-    disputed = _names(found.unstable)
+    ranges: dict[str, Values] = {}
     for region, values in found.values.items():
+        ranges[region] = {}
         for name, value in values.items():
             if isinstance(value, Span) and value.min < value.max:
-                disputed.append(scoped(region, name))
-    return tuple(disputed)
+                ranges[region][name] = value
+    return (*_names(found.unstable), *_names(ranges))
 
 
 def merged(
@@ -194,16 +195,18 @@ class _EntryMerge:
     def _metric(self, region: str, metric: Metric) -> None:
         """Merge one metric: it becomes or stays unstable, or it gets a value."""
         name = metric.name
-        before = self.old.values[region].get(name, absent(metric))
-        after = self.new.values[region].get(name, absent(metric))
+        nothing = absent(metric)
+        before = self.old.values[region].get(name, nothing)
+        after = self.new.values[region].get(name, nothing)
         old_unstable = self.old.unstable.get(region, {})
         new_unstable = self.new.unstable.get(region, {})
-        fixed = not self.update.takes(metric) or self.update.mode == "missing"
+        mode = self.update.mode
+        fixed = mode == "missing" or not self.update.takes(metric)
         if name in old_unstable:
             if fixed:
                 copy_metric(region, name, self.old, self.merged)
                 return
-            if name in new_unstable or self.update.mode != "all":
+            if name in new_unstable or mode != "all":
                 seen = new_unstable.get(name, after)
                 self._unstable(region, name, old_unstable[name], seen)
                 return
@@ -222,7 +225,8 @@ class _EntryMerge:
     def _unstable(self, region: str, name: str, *seen: Stored | None) -> None:
         """Write the bounds of all that was seen of a metric."""
         known = [value for value in seen if value is not None]
-        self.merged.unstable.setdefault(region, {})[name] = _bounds(known)
+        unstable = self.merged.unstable.setdefault(region, {})
+        unstable[name] = _bounds(known)
 
     def _value(
         self,
@@ -315,7 +319,9 @@ def _all_alternatives(counts: Sequence[Count]) -> list[int]:
 def _widened(before: Stored, after: Stored) -> Stored:
     """The old value with the new one as an alternative, or the range that covers both."""
     if isinstance(before, Span) and isinstance(after, Span):
-        return Span(min(before.min, after.min), max(before.max, after.max))
+        least = min(before.min, after.min)
+        most = max(before.max, after.max)
+        return Span(least, most)
     if isinstance(before, Interval | Span) or isinstance(after, Interval | Span):
         return after
     if isinstance(before, dict) and isinstance(after, dict):
