@@ -29,7 +29,8 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
         if own:
             line = ";".join(frame.name.translate(_PLAIN) for frame in frames)
             lines[line] = lines.get(line, 0) + own
-    _write(path, "".join(f"{line} {ns}\n" for line, ns in sorted(lines.items())))
+    text = "".join(f"{line} {lines[line]}\n" for line in sorted(lines))
+    _write(path, text)
 
 
 def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
@@ -41,14 +42,14 @@ def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
         _profile("GPU time", root, numbers, lambda frame: frame.own_gpu_ns),
         _profile(_CPU_TIMES[request.by], root, numbers, lambda frame: frame.own_cpu_ns),
     ]
+    timed = [profile for profile in profiles if profile["samples"]]
     document = {
         "$schema": _SCHEMA,
         "exporter": "cutrace",
         "name": path.name,
         "activeProfileIndex": 0,
         "shared": {"frames": [{"name": name} for name in numbers]},
-        "profiles": [profile for profile in profiles if profile["samples"]]
-        or profiles[:1],
+        "profiles": timed or profiles[:1],
     }
     _write(path, json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
@@ -71,9 +72,8 @@ def _profile(
     for frames in root.walk():
         time = own(frames[-1])
         if time:
-            samples.append(
-                [numbers.setdefault(frame.name, len(numbers)) for frame in frames]
-            )
+            names = [frame.name for frame in frames]
+            samples.append([numbers.setdefault(name, len(numbers)) for name in names])
             weights.append(time)
     times = {"unit": "nanoseconds", "startValue": 0, "endValue": sum(weights)}
     return {

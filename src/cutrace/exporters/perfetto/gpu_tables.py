@@ -96,26 +96,22 @@ def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
     }
     if row["launch"]:
         launch = trace.launches[int(row["launch"])]
+        if device_row is not None:
+            reserved = int(device_row["shared_reserved_per_block"])
+            arguments["shared_mem_driver"] = reserved
+        executed = int(launch["cache_executed"])
+        requested = int(launch["cache_requested"])
+        arguments["func_cache_config"] = CACHE_CONFIGS.get(executed)
+        arguments["func_cache_config_requested"] = CACHE_CONFIGS.get(requested)
         cluster = [int(launch[f"cluster_{axis}"]) for axis in "xyz"]
-        arguments |= {
-            "shared_mem_driver": None
-            if device_row is None
-            else int(device_row["shared_reserved_per_block"]),
-            "func_cache_config": CACHE_CONFIGS.get(int(launch["cache_executed"])),
-            "func_cache_config_requested": CACHE_CONFIGS.get(
-                int(launch["cache_requested"])
-            ),
-            "cluster_size": "x".join(map(str, cluster)) if any(cluster) else None,
-            "launch_type": LAUNCH_TYPES.get(int(launch["launch_type"])),
-        }
+        if any(cluster):
+            arguments["cluster_size"] = "x".join(map(str, cluster))
+        launch_type = int(launch["launch_type"])
+        arguments["launch_type"] = LAUNCH_TYPES.get(launch_type)
     if device_row is None or not device_row["compute_major"]:
         return Family(arguments)
-    return Family(
-        arguments,
-        kernel={
-            "arch": f"sm_{device_row['compute_major']}{device_row['compute_minor']}"
-        },
-    )
+    arch = f"sm_{device_row['compute_major']}{device_row['compute_minor']}"
+    return Family(arguments, kernel={"arch": arch})
 
 
 def memcpy_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
@@ -126,21 +122,19 @@ def memcpy_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
         arguments[name] = label(MEMORY_KINDS, int(row[name]))
     arguments["asynchronous"] = int(row["flags"]) & 1 or None
     if row["kind"] == 10 or row["source_device"] != row["destination_device"]:
-        arguments |= {
-            name: int(row[name])
-            for name in ("source_device", "destination_device", "peer_context")
-        }
+        for name in ("source_device", "destination_device", "peer_context"):
+            arguments[name] = int(row[name])
     return Family(arguments, f"Memcpy {kind}")
 
 
 def memset_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
     """A kind of fill."""
-    memory = label(MEMORY_KINDS, int(row["memory"]))
-    asynchronous = int(row["flags"]) & 1 or None
-    return Family(
-        {"value": int(row["value"]), "memory": memory, "asynchronous": asynchronous},
-        "Memset",
-    )
+    arguments = {
+        "value": int(row["value"]),
+        "memory": label(MEMORY_KINDS, int(row["memory"])),
+        "asynchronous": int(row["flags"]) & 1 or None,
+    }
+    return Family(arguments, "Memset")
 
 
 def graph_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
@@ -189,19 +183,27 @@ def kernel_numbers(
     known = rows["launch"] != 0
     blocks = volume(launches, "grid")
     threads = volume(launches, "block")
-    sizes = zip(SIZES, (blocks, threads, blocks * threads), strict=True)
-    out = {name: _present(values, known) for name, values in sizes}
-    for name, (of, nothing) in LAUNCH_COUNTS.items():
-        out[name] = _present(
-            launches[of],
-            known if nothing is None else known & (launches[of] != nothing),
-        )
-    out |= {name: np.full(len(rows), ABSENT, np.uint64) for name in OCCUPANCY_COUNTS}
-    out |= {name: np.zeros(len(rows)) for name in OCCUPANCY_RATIOS}
+    out = {
+        "grid_size": _present(blocks, known),
+        "workgroup_size": _present(threads, known),
+        "thread_count": _present(blocks * threads, known),
+    }
+    for name, (column, nothing) in LAUNCH_COUNTS.items():
+        values = launches[column]
+        says_something = known
+        if nothing is not None:
+            says_something = known & (values != nothing)
+        out[name] = _present(values, says_something)
+    for name in OCCUPANCY_COUNTS:
+        out[name] = np.full(len(rows), ABSENT, np.uint64)
+    for name in OCCUPANCY_RATIOS:
+        out[name] = np.zeros(len(rows))
     for device in sorted(set(rows["device"].tolist())):
-        at = np.flatnonzero(known & (rows["device"] == device))
         device_row = descriptors.devices.rows.get((process, device))
-        result = None if device_row is None else occupancy(device_row, launches[at])
+        if device_row is None:
+            continue
+        at = np.flatnonzero(known & (rows["device"] == device))
+        result = occupancy(device_row, launches[at])
         if result is None:
             continue
         for name, attribute in OCCUPANCY_COUNTS.items():

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import repeat
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -162,45 +161,39 @@ class HostTable:
         return "end" in self.layout.offsets and not self.open
 
 
+#: The categories of calls by their domain.
+_CALL_CATEGORIES = {1: "cuda_driver", 2: "cuda_runtime"}
+
+
 def _numbers(row: np.void, *names: str) -> dict[str, int]:
     return {name: int(row[name]) for name in names}
 
 
-def _texts(trace: Trace, row: np.void, *names: str) -> list[str]:
-    return [trace.strings[row[name]] for name in names]
-
-
 def _api_call(trace: Trace, row: np.void) -> EventStyle:
     function = trace.functions[int(row["function"])]
-    name = trace.strings[function["name"]] if row["function"] else "(unknown call)"
-    category = {1: "cuda_driver", 2: "cuda_runtime"}.get(
-        int(function["domain"]), "cuda"
-    )
-    return EventStyle(
-        name, (category,), {"return_value": int(function["status"])}, {"gpu_api": CUDA}
-    )
+    name = "(unknown call)"
+    if row["function"]:
+        name = trace.strings[function["name"]]
+    category = _CALL_CATEGORIES.get(int(function["domain"]), "cuda")
+    arguments = {"return_value": int(function["status"])}
+    return EventStyle(name, (category,), arguments, {"gpu_api": CUDA})
 
 
 def _nvtx(trace: Trace, row: np.void) -> EventStyle:
     domain = trace.strings[row["domain"]]
-    categories: tuple[str, ...] = (f"nvtx.{domain}",) if domain else ("nvtx",)
+    categories = [f"nvtx.{domain}" if domain else "nvtx"]
+    arguments: dict[str, int | str | None] = {"domain": domain or None}
     category = int(row["category"])
     if category:
-        name_id = trace.category_names.get(
-            (int(row["process"]), int(row["domain"]), category)
-        )
-    else:
-        name_id = None
-    category_name = None if name_id is None else trace.strings[name_id]
-    if category_name:
-        categories = (*categories, category_name)
-    arguments = {
-        "domain": domain or None,
-        "category": category,
-        "category_name": category_name,
-        "color": f"#{int(row['color']):08X}" if row["color"] else None,
-    }
-    return EventStyle(trace.strings[row["name"]], categories, arguments)
+        arguments["category"] = category
+        key = (int(row["process"]), int(row["domain"]), category)
+        category_name = trace.strings[trace.category_names.get(key, 0)]
+        if category_name:
+            arguments["category_name"] = category_name
+            categories.append(category_name)
+    if row["color"]:
+        arguments["color"] = f"#{int(row['color']):08X}"
+    return EventStyle(trace.strings[row["name"]], tuple(categories), arguments)
 
 
 def _nvtx_mark(trace: Trace, row: np.void) -> EventStyle:
@@ -217,75 +210,67 @@ def _projected(trace: Trace, row: np.void) -> EventStyle:
 
 def _replayed(trace: Trace, row: np.void) -> EventStyle:
     assert trace.origins
-    return EventStyle(trace.origins.levels[1][int(row["range"])], (DERIVED, "nvtx"))
+    _, names = trace.origins.levels
+    return EventStyle(names[row["range"]], (DERIVED, "nvtx"))
 
 
 def _synchronization(trace: Trace, row: np.void) -> EventStyle:
     kind = label(SYNCHRONIZATIONS, int(row["type"]))
-    numbers = _numbers(row, "context", "status", "flags")
-    return EventStyle(
-        f"synchronize {kind}", ("cuda_synchronization",), {"type": kind, **numbers}
-    )
+    arguments = {"type": kind, **_numbers(row, "context", "status", "flags")}
+    return EventStyle(f"synchronize {kind}", ("cuda_synchronization",), arguments)
 
 
 def _overhead(trace: Trace, row: np.void) -> EventStyle:
-    return EventStyle(
-        label(OVERHEADS, int(row["kind"])), ("overhead",), _numbers(row, "kind")
-    )
+    kind = label(OVERHEADS, int(row["kind"]))
+    return EventStyle(kind, ("overhead",), _numbers(row, "kind"))
 
 
 def _jit(trace: Trace, row: np.void) -> EventStyle:
     operation = label(JIT_OPERATIONS, int(row["operation"]))
     entry = label(JIT_ENTRIES, int(row["entry"]))
-    cache = _texts(trace, row, "cache_path")[0] or None
     arguments = {
         "operation": operation,
         "entry": entry,
-        **_numbers(row, "device"),
-        "cache_path": cache,
+        "device": int(row["device"]),
+        "cache_path": trace.strings[row["cache_path"]] or None,
     }
     return EventStyle(f"JIT {operation} ({entry})", ("jit",), arguments)
 
 
 def _unified_memory(trace: Trace, row: np.void) -> EventStyle:
+    kind = label(UNIFIED_MEMORY_KINDS, int(row["kind"]))
     numbers = _numbers(row, "kind", "source_device", "destination_device", "flags")
-    return EventStyle(
-        label(UNIFIED_MEMORY_KINDS, int(row["kind"])), ("unified_memory",), numbers
-    )
+    return EventStyle(kind, ("unified_memory",), numbers)
 
 
 def _allocation(trace: Trace, row: np.void) -> EventStyle:
     operation = label(ALLOCATIONS, int(row["operation"]))
     memory = label(MEMORY_KINDS, int(row["memory"]))
-    arguments: dict[str, int | str | None] = {**_numbers(row, "device", "context")}
     flags = int(row["flags"])
-    arguments |= {
+    arguments: dict[str, int | str | None] = {
+        "device": int(row["device"]),
+        "context": int(row["context"]),
         "asynchronous": flags & 1,
         "pool_type": POOL_TYPES.get(int(row["pool_type"])),
+        **allocation_notes(flags),
+        "source": trace.strings[row["source"]] or None,
     }
-    arguments |= allocation_notes(flags)
-    return EventStyle(
-        f"{operation} {memory} memory",
-        ("memory",),
-        arguments | {"source": _texts(trace, row, "source")[0] or None},
-    )
+    return EventStyle(f"{operation} {memory} memory", ("memory",), arguments)
 
 
 def _memory_pool(trace: Trace, row: np.void) -> EventStyle:
+    operation = label(POOL_OPERATIONS, int(row["operation"]))
     arguments = {
         "pool_type": POOL_TYPES.get(int(row["pool_type"])),
-        **_numbers(row, "device"),
+        "device": int(row["device"]),
     }
-    return EventStyle(
-        f"pool {label(POOL_OPERATIONS, int(row['operation']))}", ("memory",), arguments
-    )
+    return EventStyle(f"pool {operation}", ("memory",), arguments)
 
 
 def _environment(trace: Trace, row: np.void) -> EventStyle:
     kind = label(ENVIRONMENT, int(row["kind"]))
-    return EventStyle(
-        kind, ("environment",), {"kind": kind, **_numbers(row, "device", "flags")}
-    )
+    arguments = {"kind": kind, **_numbers(row, "device", "flags")}
+    return EventStyle(kind, ("environment",), arguments)
 
 
 def _source_event(
@@ -295,9 +280,11 @@ def _source_event(
     the row's kind in ``kinds``, else ``category``."""
 
     def describe(trace: Trace, row: np.void) -> EventStyle:
-        row_name, row_category = _texts(trace, row, "name", "category")
-        default = kinds.get(int(row["kind"]), category) if kinds else category
-        return EventStyle(row_name or name, (row_category or default,))
+        row_category = trace.strings[row["category"]]
+        if not row_category and kinds:
+            row_category = kinds.get(int(row["kind"]), "")
+        row_name = trace.strings[row["name"]]
+        return EventStyle(row_name or name, (row_category or category,))
 
     return describe
 
@@ -308,10 +295,10 @@ def _reading(
     """A counter from ``environment`` rows of one kind: ``bits`` bits of ``values`` from bit ``shift``, times a
     factor."""
 
+    mask = np.uint64((1 << bits) - 1)
+
     def value(rows: np.ndarray) -> np.ndarray:
-        numbers: np.ndarray = rows["values"] >> np.uint64(shift) & np.uint64(
-            (1 << bits) - 1
-        )
+        numbers: np.ndarray = rows["values"] >> np.uint64(shift) & mask
         return numbers * factor
 
     def track(descriptors: Descriptors, process: int, device: int) -> dict[str, Any]:
@@ -342,10 +329,8 @@ def of_thread(name: str, description: str | None = None) -> DescribeTrack:
     """Tracks by thread, with the thread in the name if it is known."""
 
     def describe(descriptors: Descriptors, process: int, thread: int) -> dict[str, Any]:
-        return {
-            "name": f"{name}, thread {thread}" if thread else name,
-            "description": description,
-        }
+        track_name = f"{name}, thread {thread}" if thread else name
+        return {"name": track_name, "description": description}
 
     return describe
 
@@ -357,11 +342,9 @@ def _named_track(descriptors: Descriptors, process: int, text: int) -> dict[str,
 def _domain_track(
     descriptors: Descriptors, process: int, domain: int
 ) -> dict[str, Any]:
-    return {
-        "name": f"NVTX ranges {descriptors.trace.strings[domain]}"
-        if domain
-        else "NVTX ranges"
-    }
+    if not domain:
+        return {"name": "NVTX ranges"}
+    return {"name": f"NVTX ranges {descriptors.trace.strings[domain]}"}
 
 
 def _counter_track(
@@ -369,21 +352,23 @@ def _counter_track(
 ) -> dict[str, Any]:
     strings = descriptors.trace.strings
     name, series, category, unit, thread, device = key
-    parts = [
-        strings[name] or "counter",
-        strings[series],
-        f"thread {thread}" if thread else "",
-    ]
-    parts.append(f"device {device}" if device != 0xFFFF else "")
+    parts = [strings[name] or "counter"]
+    if series:
+        parts.append(strings[series])
+    if thread:
+        parts.append(f"thread {thread}")
+    if device != 0xFFFF:
+        parts.append(f"device {device}")
     descriptor = counter(strings[unit], strings[category] or "counter")
-    return {"name": ", ".join(filter(None, parts)), "counter": descriptor}
+    return {"name": ", ".join(parts), "counter": descriptor}
 
 
 def _projection_track(
     descriptors: Descriptors, process: int, key: tuple[int, ...]
 ) -> dict[str, Any]:
-    domain = descriptors.trace.strings[key[3]]
-    stream = descriptors.devices.queue_name(process, *key[:3])
+    *queue, domain_id = key
+    domain = descriptors.trace.strings[domain_id]
+    stream = descriptors.devices.queue_name(process, *queue)
     return {
         "name": f"NVTX {domain} on {stream}" if domain else f"NVTX on {stream}",
         "description": "Each range, from the first begin to the last end of the work on this stream launched in it",
@@ -393,8 +378,9 @@ def _projection_track(
 def _replay_track(
     descriptors: Descriptors, process: int, key: tuple[int, ...]
 ) -> dict[str, Any]:
+    stream = descriptors.devices.queue_name(process, *key)
     return {
-        "name": f"NVTX of graph nodes on {descriptors.devices.queue_name(process, *key)}",
+        "name": f"NVTX of graph nodes on {stream}",
         "description": "The ranges in which the graph nodes of replayed work were created",
     }
 
@@ -651,22 +637,16 @@ def _packet(event: dict[str, Any], extra: bool = False) -> Template:
     prefix = SegmentPiece("bare_prefixes")
     event = {**event, "track_uuid": FromColumn("track", omit=0, event=True)}
     if extra:
-        event["extra_counter_track_uuids"] = Each(
-            "extra_offsets", "extra_tracks", event=True
-        )
-        event["extra_counter_values"] = Each(
-            "extra_offsets", "extra_values", event=True
-        )
-    return Template(
-        "Trace",
-        {
-            "packet": {
-                "sequence": prefix,
-                "timestamp": Delta("time", event=True),
-                "track_event": event,
-            }
-        },
-    )
+        tracks = Each("extra_offsets", "extra_tracks", event=True)
+        values = Each("extra_offsets", "extra_values", event=True)
+        event["extra_counter_track_uuids"] = tracks
+        event["extra_counter_values"] = values
+    packet = {
+        "sequence": prefix,
+        "timestamp": Delta("time", event=True),
+        "track_event": event,
+    }
+    return Template("Trace", {"packet": packet})
 
 
 @cache
@@ -687,11 +667,11 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
     if values.dtype.kind != "f":
         return True, values.astype(np.int64)
     # There is no integer for -0.0.
-    zero = (values == 0) & np.signbit(values)
-    whole = bool(
-        np.all((np.abs(values) <= _EXACT) & (np.rint(values) == values) & ~zero)
-    )
-    return whole, values.astype(np.int64) if whole else values
+    negative_zero = (values == 0) & np.signbit(values)
+    exact = (np.abs(values) <= _EXACT) & (np.rint(values) == values)
+    if np.all(exact & ~negative_zero):
+        return True, values.astype(np.int64)
+    return False, values
 
 
 class SharedArguments(Protocol):
@@ -735,10 +715,9 @@ class HostEvents:
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)
         #: By field of ``HostTable.strings``, the encoded debug annotation of each value.
-        self.strings = {
-            f"{name} strings": self._annotated(name, strings)
-            for name, strings in table.strings.items()
-        }
+        self.strings = {}
+        for name, strings in table.strings.items():
+            self.strings[f"{name} strings"] = self._annotated(name, strings)
         self._templates: dict[tuple[bool, bool, bool], Template] = {}
         # _describe also adds the names of the arguments to _common, which the first row needs.
         self.template(payload=table.payload, waits=False, extra=False)
@@ -752,27 +731,29 @@ class HostEvents:
 
     def select(self, rows: np.ndarray) -> HostRows:
         """The rows of a block that this description is for; thread-safe."""
-        selected = self.table.select(rows) if self.table.select else None
-        rows = rows if selected is None or selected.all() else chosen(rows, selected)
+        if self.table.select:
+            selected = self.table.select(rows)
+            if not selected.all():
+                rows = chosen(rows, selected)
         # A copy, because the layout of each window reads all starts.
         starts = rows[self.table.layout.start_field or ""].copy()
         if self._shared:
             return HostRows(self, rows, starts, None, None)
-        return HostRows(
-            self,
-            rows,
-            starts,
-            *Keys(len(self._fields)).ids([rows[f] for f in self._fields]),
-        )
+        columns = [rows[field] for field in self._fields]
+        kinds, first = Keys(len(columns)).ids(columns)
+        return HostRows(self, rows, starts, kinds, first)
 
     def chunk(self, part: HostRows, columns: Future[Columns]) -> HostChunk:
         """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
-        rows = part.rows if part.first is None else chosen(part.rows, part.first)
-        keys = [rows[f] for f in self._fields]
+        rows = part.rows
+        if part.first is not None:
+            rows = chosen(rows, part.first)
+        keys = [rows[field] for field in self._fields]
         sets = [source.numbers(rows) for source in self._shared]
         combinations, new = self._keys.ids([*keys, *sets])
         for at in new.tolist():
-            self._combine(rows[at], tuple(int(numbers[at]) for numbers in sets))
+            sets_of_row = tuple(int(numbers[at]) for numbers in sets)
+            self._combine(rows[at], sets_of_row)
         if part.kinds is not None:
             combinations = combinations.take(part.kinds)
         return HostChunk(self, part.rows, part.starts, combinations, columns)
@@ -785,8 +766,11 @@ class HostEvents:
         piece, refs = self._styles[key]
         self.pieces.add(piece)
         self.refs.append(refs)
-        key = tuple(int(row[f]) for f in table.track_fields)
-        self.tracks.append(key[0] if len(key) == 1 else key or 0)
+        track = tuple(int(row[f]) for f in table.track_fields)
+        if len(track) == 1:
+            self.tracks.append(track[0])
+        else:
+            self.tracks.append(track or 0)
 
     def _style(
         self, row: np.void, sets: tuple[int, ...]
@@ -796,16 +780,17 @@ class HostEvents:
             return b"", []
         style = self.table.describe(self._trace, row)
         refs = InternedRefs(self._names)
+        name = refs.name("event_names", style.name)
+        categories = [refs.name("event_categories", each) for each in style.categories]
+        annotations = refs.annotations(style.arguments)
+        for source, number in zip(self._shared, sets, strict=True):
+            annotations += source.shared(number, refs)
         event = {
-            "name_iid": refs.name("event_names", style.name),
-            "category_iids": [
-                refs.name("event_categories", category) for category in style.categories
-            ],
-            "debug_annotations": refs.annotations(style.arguments),
+            "name_iid": name,
+            "category_iids": categories,
+            "debug_annotations": annotations,
             **style.fields,
         }
-        for source, number in zip(self._shared, sets, strict=True):
-            event["debug_annotations"] += source.shared(number, refs)
         return proto.encode("TrackEvent", event), [*self._common, *refs]
 
     def _annotated(self, name: str, strings: Iterable[str]) -> Blobs:
@@ -826,9 +811,8 @@ class HostEvents:
         if payload:
             iid = self._common.name("debug_annotation_names", "payload")
             for column, kind in _PAYLOADS.items():
-                annotations.append(
-                    When(f"is_{column}", {"name_iid": iid, kind: FromColumn(column)})
-                )
+                annotation = {"name_iid": iid, kind: FromColumn(column)}
+                annotations.append(When(f"is_{column}", annotation))
         event: dict[str, Any] = {
             "type": SLICE_BEGIN if "end" in table.layout.offsets else INSTANT,
             "pieces": Piece("combination", "pieces"),
@@ -848,11 +832,8 @@ class HostEvents:
         for name in table.strings:
             event[name] = Piece(name, f"{name} strings")
         if table.submits:
-            ids = {
-                "render_stage_submission_event_ids": Each(
-                    "submission_offsets", "submissions"
-                )
-            }
+            submitted = Each("submission_offsets", "submissions")
+            ids = {"render_stage_submission_event_ids": submitted}
             if waits:
                 ids["render_stage_wait_event_ids"] = Each("wait_offsets", "waits")
             event["gpu_correlation"] = When("correlated", ids)
@@ -895,18 +876,15 @@ class HostChunk:
     def bind(self, by_event: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
         """The template, bound to the chunk's columns and those by event."""
         columns = self.columns.result() | by_event
+        extra = "extra_offsets" in columns
         if self.events.table.kind == "counter":
-            return counter_template(self.whole, "extra_offsets" in columns).bind(
-                columns
-            )
+            return counter_template(self.whole, extra).bind(columns)
         columns |= {"combination": self.combinations, "pieces": self.events.pieces}
         columns |= self.events.strings
-        payload, waits, extra = (
-            name in columns for name in ("is_unsigned", "waits", "extra_offsets")
+        template = self.events.template(
+            payload="is_unsigned" in columns, waits="waits" in columns, extra=extra
         )
-        return self.events.template(payload=payload, waits=waits, extra=extra).bind(
-            columns
-        )
+        return template.bind(columns)
 
 
 @dataclass
@@ -916,12 +894,10 @@ class Track:
     uuid: int
     kind: DescribeTrack
     descriptor: dict[str, Any]
-    waiting: list[Interned] = field(
-        default_factory=list
-    )  # to write before the next event
-    lanes: list[int] = field(
-        default_factory=list
-    )  # uuids of the described tracks, by lane
+    # To write before the next event.
+    waiting: list[Interned] = field(default_factory=list)
+    # The uuids of the described tracks, by lane.
+    lanes: list[int] = field(default_factory=list)
 
 
 class TrackNews(NamedTuple):
@@ -965,15 +941,20 @@ class HostTracks:
     def of(self, events: HostEvents) -> np.ndarray:
         """The number of the track of each combination."""
         known = self._of_events.get(events, np.zeros(0, np.uint32))
-        of = (events.process, events.table.track)
+        process = events.process
+        kind = events.table.track
         if len(known) < len(events.tracks):
-            keys = events.tracks[len(known) :]
-            refs = events.refs[len(known) :]
-            new = [
-                self._numbers.setdefault((*of, key), len(self._numbers)) for key in keys
-            ]
-            self._news += map(TrackNews, new, *map(repeat, of), keys, refs)
-            known = self._of_events[events] = np.append(known, np.array(new, np.uint32))
+            new = []
+            for at in range(len(known), len(events.tracks)):
+                key = events.tracks[at]
+                number = self._numbers.setdefault(
+                    (process, kind, key), len(self._numbers)
+                )
+                new.append(number)
+                news = TrackNews(number, process, kind, key, events.refs[at])
+                self._news.append(news)
+            known = np.append(known, np.array(new, np.uint32))
+            self._of_events[events] = known
         return known
 
     def news(self) -> list[TrackNews]:
@@ -1021,15 +1002,15 @@ class HostTracks:
         """Write the descriptors of the first ``used`` lanes."""
         if not track.lanes:
             track.lanes.append(track.uuid)
-            self._described.packet(
-                {"track_descriptor": {"uuid": track.uuid, **track.descriptor}}
-            )
+            descriptor = {"uuid": track.uuid, **track.descriptor}
+            self._described.packet({"track_descriptor": descriptor})
         while len(track.lanes) < used:
             # A track for slices that do not nest: a child of a thread's track, a sibling of any other track.
             parent = track.descriptor.get("parent_uuid", track.uuid)
             name = track.descriptor.get("name", "overlapping slices")
-            track.lanes.append(self._output.uuid())
-            descriptor = {"uuid": track.lanes[-1], "parent_uuid": parent, "name": name}
+            uuid = self._output.uuid()
+            track.lanes.append(uuid)
+            descriptor = {"uuid": uuid, "parent_uuid": parent, "name": name}
             self._described.packet({"track_descriptor": descriptor})
 
 
@@ -1050,7 +1031,8 @@ class SpoolBlock:
 
     def read(self) -> np.ndarray:
         self.spool.file.seek(self.offset)
-        return np.frombuffer(self.spool.file.read(self.payload_size), self.layout.dtype)
+        data = self.spool.file.read(self.payload_size)
+        return np.frombuffer(data, self.layout.dtype)
 
 
 class Spool:
@@ -1079,9 +1061,13 @@ class Spool:
         """Append a block of rows of a table and of one process."""
         if len(rows):
             self.file.seek(0, os.SEEK_END)
-            first = int(rows[table.start_field].min())
-            process = int(rows["process"][0])
-            self.blocks.append(
-                SpoolBlock(self, table, process, first, rows.nbytes, self.file.tell())
+            block = SpoolBlock(
+                self,
+                table,
+                process=int(rows["process"][0]),
+                first_time=int(rows[table.start_field].min()),
+                payload_size=rows.nbytes,
+                offset=self.file.tell(),
             )
+            self.blocks.append(block)
             self.file.write(rows.tobytes())

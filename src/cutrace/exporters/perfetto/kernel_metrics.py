@@ -44,20 +44,21 @@ def write_kernel_metrics(
     for rows in trace.blocks("kernel_metrics"):
         rows = rows[rows["range"] == 0]
         for process, device in np.unique(rows[["process", "device"]]).tolist():
+            gpu = descriptors.devices.gpu(process, device)
             mine = rows[(rows["process"] == process) & (rows["device"] == device)]
-            by_gpu.setdefault(descriptors.devices.gpu(process, device), []).append(mine)
+            by_gpu.setdefault(gpu, []).append(mine)
     names: dict[int, int] = {}
+    time_name = trace.strings.find(_TIME)
     for number, (gpu, parts) in enumerate(sorted(by_gpu.items()), 1):
         rows = np.concatenate(parts)
-        own = rows["name"] == next(
-            (n for n in np.unique(rows["name"]).tolist() if trace.strings[n] == _TIME),
-            -1,
-        )
-        rows["value"][own] = (rows["end"] - rows["start"])[own]
-        specs = [
-            _spec(trace, row, names.setdefault(int(row["name"]), len(names)))
-            for row in _first_of(rows)
-        ]
+        if time_name is not None:
+            timed = rows["name"] == time_name
+            durations = rows["end"] - rows["start"]
+            rows["value"][timed] = durations[timed]
+        specs = []
+        for row in _first_of(rows):
+            counter = names.setdefault(int(row["name"]), len(names))
+            specs.append(_spec(trace, row, counter))
         sequence = output.sequence()
         sequence.anchor(int(rows["start"].min()))
         values = {"gpu_id": gpu, "counter_descriptor": {"specs": specs}}
@@ -68,14 +69,13 @@ def write_kernel_metrics(
                 "counters": counters,
                 "gpu_id": gpu,
             }
-            sequence.packet(
-                {
-                    "timestamp": moment,
-                    "timestamp_clock_id": BOOTTIME,
-                    "sequence_flags": NEEDS_STATE,
-                    "gpu_counter_event": event,
-                }
-            )
+            packet = {
+                "timestamp": moment,
+                "timestamp_clock_id": BOOTTIME,
+                "sequence_flags": NEEDS_STATE,
+                "gpu_counter_event": event,
+            }
+            sequence.packet(packet)
 
 
 class RangeMetrics:
@@ -88,18 +88,15 @@ class RangeMetrics:
         self._sets: list[dict[str, float]] = [{}]
         for rows in trace.blocks("kernel_metrics"):
             rows = rows[rows["range"] != 0]
-            for process, start, text, name, value in rows[
-                ["process", "start", "range", "name", "value"]
-            ].tolist():
-                number = self._numbers.setdefault(
-                    (self._processes[process], start, text), len(self._sets)
-                )
+            fields = rows[["process", "start", "range", "name", "value"]]
+            for process, start, text, name, value in fields.tolist():
+                key = (self._processes[process], start, text)
+                number = self._numbers.setdefault(key, len(self._sets))
                 if number == len(self._sets):
                     self._sets.append({})
                 self._sets[number][trace.strings[name]] = value
-        self._starts = distinct(
-            np.array([start for _, start, _ in self._numbers], np.uint64)
-        )
+        starts = [start for _, start, _ in self._numbers]
+        self._starts = distinct(np.array(starts, np.uint64))
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
@@ -115,13 +112,11 @@ class RangeMetrics:
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
         """The metrics of one set as debug annotations."""
-        return [
-            {
-                "name_iid": refs.name("debug_annotation_names", name),
-                "double_value": value,
-            }
-            for name, value in self._sets[number].items()
-        ]
+        annotations = []
+        for name, value in self._sets[number].items():
+            name_iid = refs.name("debug_annotation_names", name)
+            annotations.append({"name_iid": name_iid, "double_value": value})
+        return annotations
 
 
 def _first_of(rows: np.ndarray) -> np.ndarray:
@@ -147,20 +142,14 @@ def _moments(
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """The values at each time, in rising time."""
     begins = set(rows["start"].tolist())
-    values = [
-        (start, names[name], value)
-        for start, name, value in rows[["start", "name", "value"]].tolist()
-    ]
-    values += [
-        (end, names[name], 0.0)
-        for end, name in rows[["end", "name"]].tolist()
-        if end not in begins
-    ]
+    values = []
+    for start, end, name, value in rows[["start", "end", "name", "value"]].tolist():
+        values.append((start, names[name], value))
+        if end not in begins:
+            values.append((end, names[name], 0.0))
     for moment, group in groupby(sorted(values), key=lambda item: item[0]):
-        yield (
-            moment,
-            [
-                {"counter_id": counter, "double_value": value}
-                for _, counter, value in group
-            ],
-        )
+        counters = [
+            {"counter_id": counter, "double_value": value}
+            for _, counter, value in group
+        ]
+        yield moment, counters

@@ -49,12 +49,9 @@ class SampleWriter:
             for device in np.unique(rows["device"]).tolist():
                 mine = rows[rows["device"] == device]
                 gpu = self._gpus.get(device)
-                if (
-                    gpu is None
-                    or not set(mine["name"].tolist()) <= gpu.columns.keys()
-                    or mine["time"].min() < gpu.time
-                ):
-                    gpu = self._gpus[device] = self._opened(device, mine)
+                if gpu is None or not gpu.takes(mine):
+                    gpu = self._opened(device, mine)
+                    self._gpus[device] = gpu
                 self._write(gpu, mine)
 
     def _opened(self, device: int, rows: np.ndarray) -> _Gpu:
@@ -72,15 +69,8 @@ class SampleWriter:
         }
         specs = [self._spec(number, row) for number, row in enumerate(first)]
         descriptor = {"specs": specs, "counter_groups": group}
-        sequence.intern(
-            [
-                Interned(
-                    "gpu_counter_descriptors",
-                    iid,
-                    {"gpu_id": gpu, "counter_descriptor": descriptor},
-                )
-            ]
-        )
+        values = {"gpu_id": gpu, "counter_descriptor": descriptor}
+        sequence.intern([Interned("gpu_counter_descriptors", iid, values)])
         return _Gpu(sequence, iid, gpu, first["name"].tolist())
 
     def _spec(self, number: int, row: np.void) -> dict[str, Any]:
@@ -105,14 +95,11 @@ class SampleWriter:
         gpu.last = values[-1]
         finite = np.nan_to_num(values[:-1], posinf=0, neginf=0)
         columns: Columns = {"time": times, "bare_prefixes": self._output.bare_prefixes}
-        columns |= {
-            f"value{i}": np.ascontiguousarray(finite[:, i])
-            for i in range(finite.shape[1])
-        }
-        bound = _template(gpu.iid, gpu.gpu, finite.shape[1]).bind(columns)
-        self._output.events(
-            [bound], [gpu.sequence], np.array([0, len(times)], np.uint32), times
-        )
+        for number, values_of in enumerate(finite.T):
+            columns[f"value{number}"] = np.ascontiguousarray(values_of)
+        bound = _template(gpu.iid, gpu.gpu, len(gpu.columns)).bind(columns)
+        bounds = np.array([0, len(times)], np.uint32)
+        self._output.events([bound], [gpu.sequence], bounds, times)
 
 
 class _Gpu:
@@ -127,20 +114,23 @@ class _Gpu:
         self.columns = {name: number for number, name in enumerate(names)}
         self.last = np.zeros(len(names))
 
-    @property
-    def time(self) -> int:
-        return self.sequence.time
+    def takes(self, rows: np.ndarray) -> bool:
+        """Whether the sequence has the counters of rows, and no event after the first of them."""
+        if not set(rows["name"].tolist()) <= self.columns.keys():
+            return False
+        return bool(rows["time"].min() >= self.sequence.time)
 
 
 @cache
 def _template(iid: int, gpu: int, counters: int) -> Template:
-    values = [
-        {"counter_id": i, "double_value": FromColumn(f"value{i}")}
-        for i in range(counters)
-    ]
+    values = []
+    for number in range(counters):
+        value = FromColumn(f"value{number}")
+        values.append({"counter_id": number, "double_value": value})
     event = {"counter_descriptor_iid": iid, "gpu_id": gpu, "counters": values}
     packet = {
         "sequence": SegmentPiece("bare_prefixes"),
         "timestamp": Delta("time", event=True),
+        "gpu_counter_event": event,
     }
-    return Template("Trace", {"packet": packet | {"gpu_counter_event": event}})
+    return Template("Trace", {"packet": packet})
