@@ -25,17 +25,15 @@ def payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
     kind = rows["payload_type"]
     bits = np.ascontiguousarray(rows["payload"])
     low = bits.astype(np.uint32)
-    with np.errstate(
-        invalid="ignore"
-    ):  # every payload is converted as each type, and may be a signalling NaN
+    signed = low.view(np.int32).astype(np.int64)
+    # Every payload is converted as each type, and may be a signalling NaN.
+    with np.errstate(invalid="ignore"):
         single = low.view(np.float32).astype(np.float64)
     return {
         "is_unsigned": np.isin(kind, (1, 4)),
         "is_signed": np.isin(kind, (2, 5)),
         "is_float": np.isin(kind, (3, 6)),
         "unsigned": np.where(kind == 4, low, bits),
-        "signed": np.where(
-            kind == 5, low.view(np.int32).astype(np.int64), bits.view(np.int64)
-        ),
+        "signed": np.where(kind == 5, signed, bits.view(np.int64)),
         "float": np.where(kind == 6, single, bits.view(np.float64)),
     }

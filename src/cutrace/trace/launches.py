@@ -21,7 +21,7 @@ import numpy as np
 from .._native import Calls
 from ..runbin.blocks import BlockInfo
 from .ranges import OWN, RANGE_TABLES, BlockRanges, Ranges, RangesBy
-from .rows import by_value, chosen, distinct, time_order
+from .rows import ascends, by_value, chosen, distinct, time_order
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -349,6 +349,6 @@ def _sorted(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
     if not parts:
         return np.zeros(0, dtype)
     whole = np.concatenate(parts)
-    if not (whole[1:] >= whole[:-1]).all():
+    if not ascends(whole):
         whole.sort()
     return whole

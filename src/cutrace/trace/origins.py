@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .rows import LATEST, spanned
+from .rows import LATEST, changes, spanned
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -61,9 +61,7 @@ class Origins:
         rows = trace.graph_nodes
         rows = rows[np.lexsort((rows["graph_node"], rows["process"]))]
         # A damaged file may repeat a node.
-        again = rows["process"][1:] == rows["process"][:-1]
-        again &= rows["graph_node"][1:] == rows["graph_node"][:-1]
-        rows = rows[~np.append(False, again)]
+        rows = rows[changes(rows["process"], rows["graph_node"])]
         self._rows = rows
         created = np.minimum(rows["created"], LATEST).astype(np.int64)
         self.created = np.append([0, 0], created)

@@ -108,17 +108,29 @@ def apart(
 def time_order(times: np.ndarray) -> np.ndarray | None:
     """Indices that sort rows by time (stable); None when the rows are sorted."""
     times = np.ascontiguousarray(times)
-    if (times[1:] >= times[:-1]).all():
+    if ascends(times):
         return None
     return np.argsort(times, kind="stable")
+
+
+def ascends(values: np.ndarray) -> bool:
+    """Whether no value is less than the one before."""
+    return bool((values[1:] >= values[:-1]).all())
+
+
+def changes(*columns: np.ndarray) -> np.ndarray:
+    """A mask of the rows that differ from the row before in one of these columns; the first row differs."""
+    mask = np.zeros(len(columns[0]), bool)
+    mask[:1] = True
+    for column in columns:
+        mask[1:] |= column[1:] != column[:-1]
+    return mask
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
     """The distinct values, ascending. numpy.unique() would import numpy.ma first, which takes 8 ms."""
     ordered = np.sort(values)
-    first = np.ones(len(ordered), bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    kept: np.ndarray = ordered[first]
+    kept: np.ndarray = ordered[changes(ordered)]
     return kept
 
 

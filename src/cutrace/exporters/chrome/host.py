@@ -16,7 +16,7 @@ from ...runbin.labels import (
     UNIFIED_MEMORY_KINDS,
     allocation_notes,
 )
-from ...trace.rows import LATEST
+from ...trace.rows import LATEST, changes
 from ...trace_events import HOST_CATEGORIES, OVERHEADS, OWN
 from ..rows import payload_columns
 from .lines import Column, Line, Pieces, dumped, members, own, quoted
@@ -241,22 +241,22 @@ class HostJson:
             return b""
         ended = rows["end"] > 0
         which = np.append(np.arange(len(rows)), np.flatnonzero(ended))
-        begin = np.append(np.ones(len(rows), bool), np.zeros(int(ended.sum()), bool))
+        begin = np.arange(len(which)) < len(rows)
         start = rows["start"][which]
-        end = np.where(ended, rows["end"], LATEST + np.uint64(1))[which]
+        end = np.where(ended, rows["end"], LATEST + np.uint64(1))
+        end = end[which]
         length = end - start
         time = np.where(begin, start, end)
         # At equal times: first ends, the last begun first; then begins, the longest first; then empty slices, each
         # begin before its end.
         empty = length == 0
-        step = np.where(empty, 2, np.where(begin, 1, 0))
-        inner = np.where(
-            begin,
-            np.iinfo(np.int64).max - length.astype(np.int64),
-            length.astype(np.int64),
-        )
+        step = begin.astype(np.int64)
+        step[empty] = 2
+        inner = length.astype(np.int64)
+        inner = np.where(begin, np.iinfo(np.int64).max - inner, inner)
+        inner[empty] = 0
         place = np.where(begin | empty, which, -which)
-        order = np.lexsort((~begin, place, np.where(empty, 0, inner), step, time))
+        order = np.lexsort((~begin, place, inner, step, time))
         which = which[order]
         begin = begin[order]
         time = time[order]
@@ -264,10 +264,10 @@ class HostJson:
         ids = self._shared.arguments.ids(rows["arguments"])
         asynchronous = rows["kind"] == 5
         older = self._shared.arguments.phases(ids) == ord("S")
-        style = np.where(asynchronous, np.where(older, 2, 1), 0)
-        letters = np.array([list(b"EB"), list(b"eb"), list(b"FS")])[
-            style, begin.astype(np.int64)
-        ]
+        style = np.where(older, 2, 1)
+        style[~asynchronous] = 0
+        letters = np.array([list(b"EB"), list(b"eb"), list(b"FS")])
+        letters = letters[style, begin.astype(np.int64)]
         return self._shared.write(
             _BEGIN,
             rows,
@@ -284,13 +284,12 @@ class HostJson:
         ids = self._shared.arguments.ids(rows["arguments"])
         tracked = rows["track"] > 0
         phases = self._shared.arguments.phases(ids)
+        usual = np.where(tracked, ord("n"), ord("i"))
         return self._shared.write(
             _INSTANT,
             rows,
             **self._described(rows, ids),
-            phase=self._phases(
-                np.where(phases > 0, phases, np.where(tracked, ord("n"), ord("i")))
-            ),
+            phase=self._phases(np.where(phases > 0, phases, usual)),
             scoped=~tracked,
             scope=self._scopes(rows["scope"]),
             track=tracked,
@@ -437,20 +436,17 @@ def _json(text: str) -> Any:
 def _event_of_counter(rows: np.ndarray) -> np.ndarray:
     """A mask of the rows that begin a new event: another time or counter, or a series that the event already has."""
     keys = ("time", "process", "thread", "name", "category", "device")
-    first = np.ones(len(rows), bool)
-    first[1:] = np.any([rows[key][1:] != rows[key][:-1] for key in keys], axis=0)
+    first = changes(*(rows[key] for key in keys))
     group = np.cumsum(first)
     order = np.lexsort((rows["series"], group))
-    same = (group[order][1:] == group[order][:-1]) & (
-        rows["series"][order][1:] == rows["series"][order][:-1]
-    )
-    if not same.any():
+    run = changes(group[order], rows["series"][order])
+    if run.all():
         return first
     # How often the series occurred before in its group. An event begins when the maximum of this increases.
-    run = np.append(True, ~same)
+    place = np.arange(len(rows))
+    run_start = np.maximum.accumulate(np.where(run, place, 0))
     again = np.zeros(len(rows), np.int64)
-    again[order] = np.arange(len(rows)) - np.maximum.accumulate(
-        np.where(run, np.arange(len(rows)), 0)
-    )
+    again[order] = place - run_start
     highest = np.maximum.accumulate(again + group * (len(rows) + 1))
-    return np.asarray(first | np.append(False, highest[1:] > highest[:-1]))
+    first |= changes(highest)
+    return first

@@ -61,7 +61,8 @@ class Flows:
 
 def needs_slice(rows: np.ndarray) -> np.ndarray:
     """Which steps need a slice around them. The end of a flow may bind to the next slice instead."""
-    needs: np.ndarray = (rows["phase"] != _END) | (rows["flags"] & 1 == 1)
+    encloses = (rows["flags"] & 1) == 1
+    needs: np.ndarray = (rows["phase"] != _END) | encloses
     return needs
 
 
@@ -76,7 +77,8 @@ class _Begins:
     def last(self, rows: np.ndarray, before: np.ndarray) -> np.ndarray:
         """The number of the last begin for each row, among the first ``before``; 0 for none."""
         hashes = _hashed(rows, self._fields)
-        kind = np.minimum(np.searchsorted(self._kinds, hashes), len(self._kinds) - 1)
+        kind = np.searchsorted(self._kinds, hashes)
+        kind = np.minimum(kind, len(self._kinds) - 1)
         latest = kind << 32 | before
         entry = self._sorted[np.searchsorted(self._sorted, latest, "right") - 1]
         known = (

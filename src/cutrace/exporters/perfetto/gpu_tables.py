@@ -129,7 +129,7 @@ def memcpy_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
 
 def memset_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
     """A kind of fill."""
-    arguments = {
+    arguments: dict[str, int | str | None] = {
         "value": int(row["value"]),
         "memory": label(MEMORY_KINDS, int(row["memory"])),
         "asynchronous": int(row["flags"]) & 1 or None,

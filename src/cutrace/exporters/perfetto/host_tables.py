@@ -92,13 +92,17 @@ REPLAYED = TableLayout(
 )
 
 
+#: Arguments of an event by name; those that are 0 or None are omitted.
+StyleArguments = Mapping[str, int | str | None]
+
+
 class EventStyle(NamedTuple):
     """The shared data of the events of one style: name, categories, arguments, and other fields of the ``TrackEvent``.
     Arguments that are 0 or None are omitted."""
 
     name: str
     categories: tuple[str, ...]
-    arguments: Mapping[str, int | str | None] = {}
+    arguments: StyleArguments = {}
     fields: Mapping[str, Any] = {}
 
 
@@ -216,7 +220,10 @@ def _replayed(trace: Trace, row: np.void) -> EventStyle:
 
 def _synchronization(trace: Trace, row: np.void) -> EventStyle:
     kind = label(SYNCHRONIZATIONS, int(row["type"]))
-    arguments = {"type": kind, **_numbers(row, "context", "status", "flags")}
+    arguments: StyleArguments = {
+        "type": kind,
+        **_numbers(row, "context", "status", "flags"),
+    }
     return EventStyle(f"synchronize {kind}", ("cuda_synchronization",), arguments)
 
 
@@ -228,7 +235,7 @@ def _overhead(trace: Trace, row: np.void) -> EventStyle:
 def _jit(trace: Trace, row: np.void) -> EventStyle:
     operation = label(JIT_OPERATIONS, int(row["operation"]))
     entry = label(JIT_ENTRIES, int(row["entry"]))
-    arguments = {
+    arguments: StyleArguments = {
         "operation": operation,
         "entry": entry,
         "device": int(row["device"]),
@@ -247,7 +254,7 @@ def _allocation(trace: Trace, row: np.void) -> EventStyle:
     operation = label(ALLOCATIONS, int(row["operation"]))
     memory = label(MEMORY_KINDS, int(row["memory"]))
     flags = int(row["flags"])
-    arguments: dict[str, int | str | None] = {
+    arguments: StyleArguments = {
         "device": int(row["device"]),
         "context": int(row["context"]),
         "asynchronous": flags & 1,
@@ -260,7 +267,7 @@ def _allocation(trace: Trace, row: np.void) -> EventStyle:
 
 def _memory_pool(trace: Trace, row: np.void) -> EventStyle:
     operation = label(POOL_OPERATIONS, int(row["operation"]))
-    arguments = {
+    arguments: StyleArguments = {
         "pool_type": POOL_TYPES.get(int(row["pool_type"])),
         "device": int(row["device"]),
     }
@@ -269,7 +276,7 @@ def _memory_pool(trace: Trace, row: np.void) -> EventStyle:
 
 def _environment(trace: Trace, row: np.void) -> EventStyle:
     kind = label(ENVIRONMENT, int(row["kind"]))
-    arguments = {"kind": kind, **_numbers(row, "device", "flags")}
+    arguments: StyleArguments = {"kind": kind, **_numbers(row, "device", "flags")}
     return EventStyle(kind, ("environment",), arguments)
 
 

@@ -121,8 +121,8 @@ class RangeMetrics:
 
 def _first_of(rows: np.ndarray) -> np.ndarray:
     """One row of each metric."""
-    first: np.ndarray = rows[np.unique(rows["name"], return_index=True)[1]]
-    return first
+    _, first = np.unique(rows["name"], return_index=True)
+    return rows[first]
 
 
 def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:

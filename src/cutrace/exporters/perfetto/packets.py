@@ -117,7 +117,8 @@ class SentNumbers:
     def add(self, numbers: np.ndarray) -> np.ndarray:
         """Add numbers. Returns those that are new, ascending."""
         size = max(len(self._sent), int(numbers.max(initial=0)) + 1)
-        self._sent = np.append(self._sent, np.zeros(size - len(self._sent), bool))
+        more = np.zeros(size - len(self._sent), bool)
+        self._sent = np.append(self._sent, more)
         used = np.zeros(size, bool)
         used[numbers] = True
         new = np.flatnonzero(used & ~self._sent).astype(np.uint32)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....runbin.layout import TABLES
-from ....trace.rows import joined
+from ....trace.rows import ascends, changes, joined
 from ..gpu_styles import KeyIndex
 from ..gpu_tables import QUEUE_FIELDS
 from ..host_tables import PROJECTED, Spool
@@ -127,7 +127,7 @@ class RangesOnStreams:
         for thread, queue, adopted, launched, start, end in self._launches.kept.take():
             if thread not in self._threads:
                 continue
-            if (launched[1:] < launched[:-1]).any():
+            if not ascends(launched):
                 order = np.argsort(launched, kind="stable")
                 launched = launched[order]
                 start = start[order]
@@ -207,9 +207,12 @@ def _extremes(
     out = np.empty(len(lengths), values.dtype)
     for power in range(int(powers.max()) + 1):
         mine = np.flatnonzero(powers == power)
-        out[mine] = choose(values[begins[mine]], values[stops[mine] - (1 << power)])
-        if len(values) > 1 << power:
-            values = choose(values[: -1 << power], values[1 << power :])
+        length = 1 << power
+        front = values[begins[mine]]
+        back = values[stops[mine] - length]
+        out[mine] = choose(front, back)
+        if len(values) > length:
+            values = choose(values[:-length], values[length:])
     return out
 
 
@@ -222,7 +225,7 @@ def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
     order = np.argsort(key, kind="stable")
     key = key[order]
     seen = seen[order]
-    at = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    at = np.flatnonzero(changes(key))
     merged = seen[at]
     merged["start"] = np.minimum.reduceat(seen["start"], at)
     merged["end"] = np.maximum.reduceat(seen["end"], at)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....trace.origins import OUTSIDE, Origins
+from ....trace.rows import changes
 from ..gpu_events import GpuPart
 from ..gpu_styles import KeyIndex
 from ..gpu_tables import QUEUE_FIELDS
@@ -50,21 +51,22 @@ class Replays:
             path = part.paths
             at = np.flatnonzero(path != OUTSIDE)
             work = np.empty(len(at), _WORK)
-            work["queue"], work["path"] = queue[at], path[at]
+            work["queue"] = queue[at]
+            work["path"] = path[at]
             for name in ("correlation", "start", "end"):
                 work[name] = part.rows[name][at]
             new.append(work)
         work = np.concatenate(new)
         work = work[np.lexsort((work["start"], work["queue"]))]
         # CUPTI reports no correlation id for the bodies of conditional nodes: they belong to the launch before them.
-        known = np.maximum.accumulate(
-            np.where(work["correlation"] != 0, np.arange(len(work)), 0)
-        )
+        has_id = work["correlation"] != 0
+        known = np.maximum.accumulate(np.where(has_id, np.arange(len(work)), 0))
         work["correlation"] = work["correlation"][known]
+        launch = np.cumsum(changes(work["queue"], work["correlation"]))
         # The last graph launch of each stream may go on in the next window.
-        last = np.append(work["queue"][1:] != work["queue"][:-1], True)[: len(work)]
-        launch = np.cumsum(_changes(work["queue"], work["correlation"])) - 1
-        waits = np.isin(launch, launch[last])
+        next_queue = np.flatnonzero(changes(work["queue"]))[1:]
+        last = np.append(next_queue, len(work)) - 1
+        waits = np.isin(launch, launch[last[last >= 0]])
         if int(waits.sum()) > _KEPT:
             waits[:] = False
         self._write(work[~waits])
@@ -80,30 +82,22 @@ class Replays:
         if not len(work):
             return
         # Another thread may add streams.
-        streams = np.array([*self._queues.keys], np.uint32).take(work["queue"], axis=0)
-        changes = _changes(work["queue"], work["correlation"])
+        queues = np.array([*self._queues.keys], np.uint32)
+        streams = queues.take(work["queue"], axis=0)
+        begins = changes(work["queue"], work["correlation"])
         levels = self._levels[work["path"]]
         made = []
         for depth in range(levels.shape[1]):
-            changes |= _changes(levels[:, depth])
-            at = np.flatnonzero(changes)
+            begins |= changes(levels[:, depth])
+            at = np.flatnonzero(begins)
             rows = np.zeros(len(at), REPLAYED.dtype)
             rows["range"] = levels[at, depth]
-            rows["start"], rows["end"] = (
-                work["start"][at],
-                np.maximum.reduceat(work["end"], at),
-            )
-            for i, name in enumerate(QUEUE_FIELDS):
-                rows[name] = streams[at, i]
+            rows["start"] = work["start"][at]
+            rows["end"] = np.maximum.reduceat(work["end"], at)
+            for column, name in enumerate(QUEUE_FIELDS):
+                rows[name] = streams[at, column]
             rows["process"] = self._process
             made.append(rows[rows["range"] != 0])
         # Of slices with equal times, the outer one comes first.
         if made:
             self._spool.add(REPLAYED, np.concatenate(made))
-
-
-def _changes(*columns: np.ndarray) -> np.ndarray:
-    """A mask of the rows that differ from the row before in one of these columns; the first row differs."""
-    mask = np.ones(len(columns[0]), bool)
-    mask[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
-    return mask

@@ -21,7 +21,7 @@ import numpy as np
 
 from ....runbin.layout import TABLES
 from ....trace import Trace
-from ....trace.rows import by_value, distinct, spanned
+from ....trace.rows import ascends, by_value, changes, distinct, spanned
 from ..gpu_events import GpuPart, Lists
 from ..gpu_styles import KeyIndex
 
@@ -300,9 +300,7 @@ def _lists(rows: np.ndarray, ids: np.ndarray, count: int) -> Lists:
     order = np.lexsort((ids, rows))
     rows = rows[order]
     ids = ids[order]
-    new = np.ones(len(rows), bool)
-    new[1:] = rows[1:] != rows[:-1]
-    new[1:] |= ids[1:] != ids[:-1]
+    new = changes(rows, ids)
     counts = np.bincount(rows[new], minlength=count)
     offsets = np.append(0, np.cumsum(counts))
     return offsets.astype(np.uint32), ids[new]
@@ -363,7 +361,7 @@ def _work(
 ) -> _Work:
     """Work of one stream: some rows of a part."""
     work = correlations[at]
-    if (work[1:] < work[:-1]).any():
+    if not ascends(work):
         order = np.argsort(work, kind="stable")
         at = at[order]
         work = work[order]
