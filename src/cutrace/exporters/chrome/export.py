@@ -142,7 +142,8 @@ class _Export:
                 # The event of the last row may continue in the next block.
                 if held_back:
                     rows = np.append(held_back.pop(), rows)
-                others = np.flatnonzero(rows["time"] != rows["time"][-1])
+                last_time = rows["time"][-1]
+                others = np.flatnonzero(rows["time"] != last_time)
                 complete = 0
                 if len(others):
                     complete = int(others[-1]) + 1

@@ -134,7 +134,8 @@ class GpuJson:
             rows["source_memory"],
             rows["destination_memory"],
         )
-        peer = (rows["kind"] == MEMCPY_KINDS["PtoP"]) | (rows["peer_context"] > 0)
+        peer = rows["kind"] == MEMCPY_KINDS["PtoP"]
+        peer |= rows["peer_context"] > 0
         copy = self._copies(
             rows["flags"],
             np.where(peer, rows["peer_context"].astype(np.int64), -1),
@@ -369,7 +370,8 @@ class _Recorded:
         for rows in trace.blocks("cuda_events"):
             known, at = find(self._keys, _event_keys(rows))
             for column, field in enumerate(("stream", "correlation")):
-                self._records[at[known], column] = rows[field][known]
+                values = rows[field][known]
+                self._records[at[known], column] = values
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The stream and the correlation id of the event that each wait names; -1 for an unknown event."""
@@ -377,7 +379,8 @@ class _Recorded:
         both = np.full((len(rows), 2), -1, np.int64)
         both[known] = self._records[at[known]]
         both[rows["event"] == 0] = -1
-        return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
+        waited, record = np.ascontiguousarray(both.T)
+        return waited, record
 
 
 def _event_keys(rows: np.ndarray) -> np.ndarray:

@@ -146,15 +146,11 @@ class HostJson:
         self._domains = Pieces(
             1, lambda domain: b'"cuda_driver"' if domain == 1 else b'"cuda_runtime"'
         )
-        self._calls = Pieces(
-            1, lambda name: quoted(strings[name] if name else "(unknown call)")
-        )
+        self._calls = Pieces(1, lambda name: quoted(strings[name] or "(unknown call)"))
         self._categories = Pieces(2, self._category)
         self._counter_names = Pieces(3, self._counter_name)
         self._counter_own = Pieces(5, self._counter_told)
-        self._series = Pieces(
-            1, lambda text: quoted(strings[text] if text else "value")
-        )
+        self._series = Pieces(1, lambda text: quoted(strings[text] or "value"))
         self._phases = Pieces(1, lambda phase: bytes([phase]))
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
         self._tracks = Pieces(1, self._track)
@@ -165,10 +161,9 @@ class HostJson:
         self._allocation_notes = Pieces(
             1, lambda flags: members(allocation_notes(flags))
         )
-        self._memory_names = {
-            table: Pieces(1, _memory_name(*names))
-            for table, (_, _, names) in MEMORY.items()
-        }
+        self._memory_names: dict[str, Pieces] = {}
+        for table, (_, _, names) in MEMORY.items():
+            self._memory_names[table] = Pieces(1, _memory_name(*names))
 
     def api_calls(self, rows: np.ndarray) -> bytes:
         functions = self._trace.functions[rows["function"]]
@@ -205,19 +200,19 @@ class HostJson:
     def _nvtx(self, rows: np.ndarray) -> dict[str, Column]:
         """The common columns of NVTX ranges and marks."""
         payload = payload_columns(rows)
-        number = np.where(
-            payload["is_signed"], payload["signed"], payload["unsigned"].view(np.int64)
-        )
+        is_float = payload["is_float"]
+        is_signed = payload["is_signed"]
+        is_unsigned = payload["is_unsigned"]
+        unsigned = payload["unsigned"].view(np.int64)
+        number = np.where(is_signed, payload["signed"], unsigned)
         bits = np.ascontiguousarray(rows["payload"]).view(np.int64)
         # A reader of signed integers would not restore these.
-        inexact = (
-            payload["is_float"]
-            | (number != bits)
-            | (payload["is_unsigned"] & (number < 0))
-        )
-        known = payload["is_float"] | payload["is_signed"] | payload["is_unsigned"]
-        return payload | {
-            "is_signed": payload["is_signed"] | ~known,
+        inexact = is_float | (number != bits)
+        inexact |= is_unsigned & (number < 0)
+        known = is_float | is_signed | is_unsigned
+        return {
+            **payload,
+            "is_signed": is_signed | ~known,
             "inexact": inexact,
             "bits": bits,
             "domain": self._domain_names(rows["domain"]),
@@ -226,7 +221,8 @@ class HostJson:
 
     def host_slices(self, rows: np.ndarray) -> bytes:
         apart = (rows["flags"] & 2) > 0
-        return self._complete(rows[~apart]) + self._begins_and_ends(rows[apart])
+        lines = self._complete(rows[~apart])
+        return lines + self._begins_and_ends(rows[apart])
 
     def _complete(self, rows: np.ndarray) -> bytes:
         ids = self._shared.arguments.ids(rows["arguments"])
@@ -243,7 +239,8 @@ class HostJson:
         which = np.append(np.arange(len(rows)), np.flatnonzero(ended))
         begin = np.arange(len(which)) < len(rows)
         start = rows["start"][which]
-        end = np.where(ended, rows["end"], LATEST + np.uint64(1))
+        beyond = LATEST + np.uint64(1)
+        end = np.where(ended, rows["end"], beyond)
         end = end[which]
         length = end - start
         time = np.where(begin, start, end)
@@ -337,20 +334,17 @@ class HostJson:
 
     def memory(self, table: str, rows: np.ndarray) -> bytes:
         """Memory events become instants, because as slices they would overlap the slices of their thread."""
-        thread = rows["thread"] if table == "jit" else np.zeros(len(rows), np.int64)
-        where = self._shared.pid_tid.host(rows["process"], thread)
-        name = self._memory_names[table]
+        line, field, _ = MEMORY[table]
+        thread = np.zeros(len(rows), np.int64)
+        if table == "jit":
+            thread = rows["thread"]
+        columns: dict[str, Column] = {
+            "where": self._shared.pid_tid.host(rows["process"], thread),
+            "name": self._memory_names[table](rows[field]),
+        }
         if table == "allocations":
-            notes = {"notes": self._allocation_notes(rows["flags"])}
-        else:
-            notes = {}
-        return self._shared.write(
-            MEMORY[table][0],
-            rows,
-            where=where,
-            name=name(rows[MEMORY[table][1]]),
-            **notes,
-        )
+            columns["notes"] = self._allocation_notes(rows["flags"])
+        return self._shared.write(line, rows, **columns)
 
     # Columns and pieces
 
@@ -358,19 +352,18 @@ class HostJson:
         self, rows: np.ndarray, ids: np.ndarray, behind: np.ndarray | int = 0
     ) -> dict[str, Column]:
         """The common columns of slices and instants."""
+        kinds = np.zeros(len(rows), np.uint8)
         if "kind" in (rows.dtype.names or ()):
             kinds = rows["kind"]
-        else:
-            kinds = np.zeros(len(rows), np.uint8)
-        return self._shared.arguments.columns(ids, behind) | {
-            "category": (rows["category"] > 0) | np.isin(kinds, list(HOST_CATEGORIES)),
-            "cat": self._categories(rows["category"], kinds),
-        }
+        of_kind = np.isin(kinds, list(HOST_CATEGORIES))
+        columns = self._shared.arguments.columns(ids, behind)
+        columns["category"] = (rows["category"] > 0) | of_kind
+        columns["cat"] = self._categories(rows["category"], kinds)
+        return columns
 
     def _category(self, category: int, kind: int) -> bytes:
-        return quoted(
-            self._trace.strings[category] if category else HOST_CATEGORIES.get(kind, "")
-        )
+        text = self._trace.strings[category]
+        return quoted(text or HOST_CATEGORIES.get(kind, ""))
 
     def _counter_name(self, name: int, device: int, thread: int) -> bytes:
         """The name, which tells counters of a process apart: viewers ignore the thread of a counter."""
@@ -385,7 +378,9 @@ class HostJson:
         self, name: int, device: int, thread: int, unit: int, single: int
     ) -> bytes:
         """cutrace's own key of a counter, preceded by a comma, for fields that trace events lack."""
-        fields: dict[str, Any] = {"single": True} if single else {}
+        fields: dict[str, Any] = {}
+        if single:
+            fields["single"] = True
         if unit:
             fields["unit"] = self._trace.strings[unit]
         if device != _NO_DEVICE:
@@ -398,24 +393,31 @@ class HostJson:
 
     def _payload_fields(self, text: int) -> bytes:
         """The fields of extended payloads, preceded by a comma. A field is renamed if another argument has its name."""
-        value = _json(self._trace.strings[text]) if text else {}
+        if not text:
+            return b""
+        value = _json(self._trace.strings[text])
         if not isinstance(value, dict):
             value = {"arguments": value}
         fields = {}
         for name, field in value.items():
-            # Only a number would be read as the plain payload of the event.
-            taken = name in _NVTX_ARGUMENTS and (
-                name != "payload" or isinstance(field, int)
-            )
-            fields[f"{name} (field)" if taken else name] = field
+            taken = name in _NVTX_ARGUMENTS
+            if name == "payload" and not isinstance(field, int):
+                taken = False  # only a number would be read as the plain payload
+            if taken:
+                name = f"{name} (field)"
+            fields[name] = field
         return members(fields)
 
     def _track(self, track: int) -> bytes:
         """The key of the id of an asynchronous track: a number, a text, or an object with the scope of the id."""
         text = self._trace.strings[track]
-        if text.startswith("{") and isinstance(value := _json(text), dict):
-            return b',"id2":' + dumped(value)
-        return b',"id":' + (text.encode() if _NUMBER.fullmatch(text) else quoted(text))
+        if text.startswith("{"):
+            value = _json(text)
+            if isinstance(value, dict):
+                return b',"id2":' + dumped(value)
+        if _NUMBER.fullmatch(text):
+            return b',"id":' + text.encode()
+        return b',"id":' + quoted(text)
 
 
 def _memory_name(
@@ -447,6 +449,7 @@ def _event_of_counter(rows: np.ndarray) -> np.ndarray:
     run_start = np.maximum.accumulate(np.where(run, place, 0))
     again = np.zeros(len(rows), np.int64)
     again[order] = place - run_start
-    highest = np.maximum.accumulate(again + group * (len(rows) + 1))
+    rank = again + group * (len(rows) + 1)
+    highest = np.maximum.accumulate(rank)
     first |= changes(highest)
     return first

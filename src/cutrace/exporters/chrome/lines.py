@@ -68,12 +68,14 @@ class Line:
         at = 0
         for place in _PLACE.finditer(template):
             if place.start() > at:
-                ops.append(Op(RAW, raw=template[at : place.start()].encode()))
+                text = template[at : place.start()]
+                ops.append(Op(RAW, raw=text.encode()))
             at = place.end()
             kind, column = place.groups()
             if kind == "end":
                 start = conditions.pop()
-                ops[start] = ops[start]._replace(skip=len(ops) - start - 1)
+                skipped = len(ops) - start - 1
+                ops[start] = ops[start]._replace(skip=skipped)
                 continue
             if kind == "if":
                 conditions.append(len(ops))
@@ -186,8 +188,10 @@ class EventArguments:
 
     def ids(self, texts: np.ndarray) -> np.ndarray:
         """The ids of the parts of texts, which are given as string ids."""
-        for text in np.unique(texts[self._known[texts] < 0]).tolist():
-            self._known[text] = self._add(split(self._strings[text]))
+        new = np.unique(texts[self._known[texts] < 0])
+        for text in new.tolist():
+            parts = split(self._strings[text])
+            self._known[text] = self._add(parts)
         ids: np.ndarray = self._known[texts]
         return ids
 

@@ -215,7 +215,8 @@ class Shared:
 
 def _durations(rows: np.ndarray) -> np.ndarray:
     """The duration (ns) of each row, 0 without an end."""
-    return np.where(rows["end"] > 0, rows["end"] - rows["start"], 0)
+    durations = rows["end"] - rows["start"]
+    return np.where(rows["end"] > 0, durations, 0)
 
 
 def _bandwidths(rows: np.ndarray) -> np.ndarray:
