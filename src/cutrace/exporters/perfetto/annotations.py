@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,20 @@ _ANNOTATION = proto.field("TrackEvent", "debug_annotations").tag
 _INT_VALUE = proto.field("DebugAnnotation", "int_value").tag
 
 
+class _SharedSet(NamedTuple):
+    """Texts that slices share, and the names of the numbers that each slice has of its own."""
+
+    texts: dict[str, str]
+    numbers: tuple[str, ...]
+
+
+class _SimilarTexts(NamedTuple):
+    """Texts that differ only in integers: the number of their shared set, and the encoded name of each integer."""
+
+    shared: int
+    begins: list[bytes]
+
+
 class Annotations:
     """The arguments of the rows of a trace, by string id of their JSON text.
 
@@ -56,12 +70,10 @@ class Annotations:
         self._reserved = reserved
         self.pieces = Blobs()
         self._pieces = {b"": self.pieces.add(b"")}
-        # By shared set: its texts, and the names of the numbers in the slice.
-        self._shared: list[tuple[dict[str, str], tuple[str, ...]]] = [({}, ())]
+        self._shared = [_SharedSet({}, ())]
         self._numbers: dict[tuple[Any, ...], int] = {((), ()): UNSHARED}
-        # For texts that differ only in integers, by the text around the integers: their shared set, and the encoded
-        # name of each integer.
-        self._similar: dict[tuple[bytes, ...], tuple[int, list[bytes]]] = {}
+        # For texts that differ only in integers, by the text around the integers.
+        self._similar: dict[tuple[bytes, ...], _SimilarTexts] = {}
         self.shared_of = np.zeros(len(strings), np.uint32)
         self.piece_of = np.zeros(len(strings), np.uint32)
         for text in used:
@@ -84,10 +96,10 @@ class Annotations:
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
         """The debug annotations of a shared set. Adds to ``refs`` the interned entries of these and the own ones."""
-        texts, numbers = self._shared[number]
-        for name in numbers:
+        shared = self._shared[number]
+        for name in shared.numbers:
             refs.name("debug_annotation_names", name)
-        return refs.annotations(texts)
+        return refs.annotations(shared.texts)
 
     def _parse(self, data: bytes, text: str) -> tuple[int, bytes]:
         """The number of the shared set of a text, and its own annotations, encoded."""
@@ -95,8 +107,9 @@ class Annotations:
         numbers = [int(number) for number in parts[2::3]]
         around = (*parts[0::3], *parts[1::3])
         if around in self._similar:
-            shared, begins = self._similar[around]
-            return shared, b"".join(map(_whole_number, begins, numbers))
+            similar = self._similar[around]
+            encoded = map(_whole_number, similar.begins, numbers)
+            return similar.shared, b"".join(encoded)
         own, texts = self._divide(data)
         if own is None:
             own = {}
@@ -107,7 +120,7 @@ class Annotations:
                 values = _object(data) or texts
                 return UNSHARED, _encoded(_entries(values, DEPTH))
             self._numbers[key] = len(self._shared)
-            self._shared.append((texts, tuple(own)))
+            self._shared.append(_SharedSet(texts, tuple(own)))
         number = self._numbers[key]
         fields = []
         begins = []
@@ -122,7 +135,7 @@ class Annotations:
             parts[2::3] = [b"%d" % probe for probe in probes]
             expected = (dict(zip(own, probes, strict=False)), texts)
             if self._divide(b"".join(parts)) == expected:
-                self._similar[around] = (number, begins)
+                self._similar[around] = _SimilarTexts(number, begins)
         return number, _encoded(fields)
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:

@@ -20,7 +20,8 @@ from .pipeline import PacketFile
 #: The tables that become events, by name.
 GPU_TABLES = tuple(t.name for t in gpu_tables.TABLES)
 PC_SAMPLES = "pc_samples"
-HOST_TABLES = tuple(dict.fromkeys(t.name for t in host_tables.TABLES if not t.derived))
+_RECORDED = [table.name for table in host_tables.TABLES if not table.derived]
+HOST_TABLES = tuple(dict.fromkeys(_RECORDED))
 
 
 class Blocks:
@@ -56,7 +57,8 @@ class Blocks:
 
     def rows(self, process: int) -> int:
         """The number of rows of a process that become events."""
-        return sum(info.rows for info in self.of(process, *GPU_TABLES, *HOST_TABLES))
+        infos = self.of(process, *GPU_TABLES, *HOST_TABLES)
+        return sum(info.rows for info in infos)
 
     def ahead(self, infos: Iterable[BlockInfo]) -> ReadBlock:
         """A function that returns the rows of blocks; the threads of the file read these ahead in rising time."""

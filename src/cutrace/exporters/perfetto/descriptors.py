@@ -108,7 +108,8 @@ class Devices:
         else:
             key = _uuid(row)
             if key is None:
-                key = ("row", host, device, int(row["name"]), int(row["pci"]))
+                model = int(row["name"])
+                key = ("row", host, device, model, int(row["pci"]))
         if key not in self._gpus:
             if self.rows:
                 index = len(self._gpus)
@@ -275,7 +276,8 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
         times = [{"clock_id": c, "timestamp": int(clocks[c])} for c in clocks]
         snapshot = {"clocks": times, "primary_trace_clock": BOOTTIME}
         _packet(output, {"clock_snapshot": snapshot})
-    msb, lsb = np.frombuffer(os.urandom(16), np.int64).tolist()
+    random = np.frombuffer(os.urandom(16), np.int64)
+    msb, lsb = random.tolist()
     _packet(output, {"trace_uuid": {"msb": msb, "lsb": lsb}})
     info = descriptors.devices.info()
     if info:

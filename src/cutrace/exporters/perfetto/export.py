@@ -111,7 +111,8 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     shares = np.zeros((len(RANGE_WAYS), 2), np.int64)
     moved = Counter(dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0))
     free_id = 0
-    for group in groups([blocks.rows(process) for process in range(len(uuids))]):
+    sizes = list(map(blocks.rows, range(len(uuids))))
+    for group in groups(sizes):
         columns: dict[int, HostColumns] = {}
         memory: dict[int, MemoryCounters] = {}
         pending: list[BlockInfo] = []
@@ -343,7 +344,8 @@ def _write_gpu(
         block = events[info.table or ""].block(prepared)
         return block.rows["start"], block
 
-    order = BlockOrder(blocks.of(process, *GPU_TABLES), read, Limits(GPU_WINDOW))
+    infos = blocks.of(process, *GPU_TABLES)
+    order = BlockOrder(infos, read, Limits(GPU_WINDOW))
     while not order.done:
         until = order.fill()
         live = [block.content for block in order.live]

@@ -31,10 +31,11 @@ class Flows:
 
     def __init__(self, blocks: Iterable[np.ndarray]) -> None:
         begins = _begins(blocks)
-        first = np.unique(_hashed(begins, _FLOW), return_index=True)[1]
+        _, first = np.unique(_hashed(begins, _FLOW), return_index=True)
         # By the number of a begin, from 1: whether an earlier begin has its id.
         self._again = np.ones(len(begins) + 1, bool)
-        self._again[0] = self._again[first + 1] = False
+        self._again[0] = False
+        self._again[first + 1] = False
         if self._again.any():
             self._times = begins["time"]
             self._anywhere = _Begins(begins, _FLOW)
@@ -43,10 +44,10 @@ class Flows:
     def columns(self, rows: np.ndarray) -> Columns:
         """Columns of steps: ``phase``, ``id`` (uint64), ``bind_to_enclosing``."""
         texts = rows["text"].astype(np.uint64) | _TEXT_IDS
-        ids = self._renamed(rows, np.where(rows["text"] > 0, texts, rows["id"]))
+        ids = np.where(rows["text"] > 0, texts, rows["id"])
         return {
             "phase": rows["phase"],
-            "id": ids,
+            "id": self._renamed(rows, ids),
             "bind_to_enclosing": rows["flags"] & 1,
         }
 
@@ -55,8 +56,10 @@ class Flows:
             return ids
         before = np.searchsorted(self._times, rows["time"], "right")
         within = self._within.last(rows, before)
-        flow = np.where(within > 0, within, self._anywhere.last(rows, before))
-        return np.where(self._again[flow], flow.astype(np.uint64) | _AGAIN, ids)
+        anywhere = self._anywhere.last(rows, before)
+        flow = np.where(within > 0, within, anywhere)
+        new_ids = flow.astype(np.uint64) | _AGAIN
+        return np.where(self._again[flow], new_ids, ids)
 
 
 def needs_slice(rows: np.ndarray) -> np.ndarray:
@@ -72,7 +75,8 @@ class _Begins:
     def __init__(self, begins: np.ndarray, fields: Sequence[str]) -> None:
         self._fields = fields
         self._kinds, kind = np.unique(_hashed(begins, fields), return_inverse=True)
-        self._sorted = np.sort(kind << 32 | np.arange(1, len(begins) + 1))
+        numbers = np.arange(1, len(begins) + 1)
+        self._sorted = np.sort(kind << 32 | numbers)
 
     def last(self, rows: np.ndarray, before: np.ndarray) -> np.ndarray:
         """The number of the last begin for each row, among the first ``before``; 0 for none."""
@@ -80,10 +84,11 @@ class _Begins:
         kind = np.searchsorted(self._kinds, hashes)
         kind = np.minimum(kind, len(self._kinds) - 1)
         latest = kind << 32 | before
-        entry = self._sorted[np.searchsorted(self._sorted, latest, "right") - 1]
-        known = (
-            (self._kinds[kind] == hashes) & (entry >> 32 == kind) & (entry <= latest)
-        )
+        place = np.searchsorted(self._sorted, latest, "right") - 1
+        entry = self._sorted[place]
+        known = self._kinds[kind] == hashes
+        known &= entry >> 32 == kind
+        known &= entry <= latest
         return np.where(known, entry & 0xFFFFFFFF, 0)
 
 
@@ -98,7 +103,8 @@ def _begins(blocks: Iterable[np.ndarray]) -> np.ndarray:
             return parts[0]
         parts.append(begins)
     begins = np.concatenate(parts)
-    return begins[np.argsort(begins["time"], kind="stable")]
+    order = np.argsort(begins["time"], kind="stable")
+    return begins[order]
 
 
 def _hashed(rows: np.ndarray, fields: Sequence[str]) -> np.ndarray:

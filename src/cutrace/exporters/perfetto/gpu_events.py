@@ -46,7 +46,8 @@ class GpuBlock:
         starts = self.rows["start"]
         end = len(self.rows)
         if starts[-1] >= moment:
-            end = int(np.searchsorted(np.ascontiguousarray(starts), np.uint64(moment)))
+            starts = np.ascontiguousarray(starts)
+            end = int(np.searchsorted(starts, np.uint64(moment)))
         part = GpuPart(self, self.written, end)
         self.written = end
         return part
@@ -103,33 +104,36 @@ class GpuEvents:
     def prepare(self, rows: np.ndarray) -> GpuRows:
         """What does not depend on other blocks; thread-safe."""
         order = time_order(rows["start"])
-        rows = rows if order is None else chosen(rows, order)
-        computed = {"duration": rows["end"] - rows["start"]}
+        if order is not None:
+            rows = chosen(rows, order)
+        duration = rows["end"] - rows["start"]
+        computed = {"duration": duration}
         if "bandwidth" in self._table.arguments:
-            computed["bandwidth"] = _bandwidth(rows["bytes"], computed["duration"])
+            computed["bandwidth"] = _bandwidth(rows["bytes"], duration)
         frames = self._index.frames(rows)
-        return GpuRows(
-            rows,
-            frames,
-            *self._index.keys().ids(self._index.columns(rows, frames)),
-            computed,
-        )
+        columns = self._index.columns(rows, frames)
+        kinds, first = self._index.keys().ids(columns)
+        return GpuRows(rows, frames, kinds, first, computed)
 
     def block(self, part: GpuRows) -> GpuBlock:
         """A block, whose styles get numbers and whose events get ids."""
-        frames = None if part.frames is None else part.frames[part.first]
-        styles = self._index.of(chosen(part.rows, part.first), frames).take(part.kinds)
+        frames = part.frames
+        if frames is not None:
+            frames = frames[part.first]
+        styles = self._index.of(chosen(part.rows, part.first), frames)
+        ids = self._submissions.assign(part.rows["correlation"])
         return GpuBlock(
             self._index,
             part.rows,
-            styles,
-            self._submissions.assign(part.rows["correlation"]),
+            styles.take(part.kinds),
+            ids,
             part.computed,
         )
 
     def write(self, part: GpuPart, waits: Lists | None = None) -> None:
         """Write a part. ``waits`` has the ids of the events that each row of its block waited for."""
-        block, rows = part.block, part.block.rows
+        block = part.block
+        rows = block.rows
         first = int(rows["start"][part.begin])
         if first < self._sequence.anchored:
             # Blocks come in the order of the first times in their headers. The header of this one was wrong.
@@ -149,11 +153,10 @@ class GpuEvents:
             "styles": self._index.events,
             "prefixes": self._output.prefixes,
         }
-        columns |= {
-            name: rows[name]
-            for name in self._table.arguments
-            if name not in block.computed
-        } | block.computed
+        for name in self._table.arguments:
+            if name not in block.computed:
+                columns[name] = rows[name]
+        columns |= block.computed
         if waits:
             columns["wait_offsets"], columns["waits"] = waits
         stream = self._templates[waits is not None].bind(columns)
@@ -191,4 +194,5 @@ def _bandwidth(size: np.ndarray, duration: np.ndarray) -> np.ndarray:
     """Bytes per second of each copy; 0 for a copy without duration, which omits the argument."""
     out = np.zeros(len(size))
     np.divide(size * 1e9, duration, out=out, where=duration > 0)
-    return np.rint(np.minimum(out, 2.0**63), out).astype(np.uint64)
+    np.minimum(out, 2.0**63, out=out)
+    return np.rint(out).astype(np.uint64)

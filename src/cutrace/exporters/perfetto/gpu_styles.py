@@ -146,7 +146,8 @@ class KernelNames:
     ) -> None:
         """Set the names of styles, given the string ids in their launch configurations, where these are ``known``."""
         names = np.where(known, names, len(self._strings))
-        self._look_up(distinct(names[self._ids[names] == 0]))
+        new = names[self._ids[names] == 0]
+        self._look_up(distinct(new))
         styles["name"] = self._ids[names]
         styles["mangled"] = self._mangled[names]
         styles["demangled"] = self.demangled.numbers(styles["name"])
@@ -189,7 +190,8 @@ class _CodeTexts:
         texts = []
         for number in new.tolist():
             name = self._strings[int(names[number])]
-            texts.append(self._codes.text(self._process, name, int(codes[number])))
+            code = int(codes[number])
+            texts.append(self._codes.text(self._process, name, code))
         self._ids = np.append(self._ids, self.texts.add(texts))
         ids: np.ndarray = self._ids[keys]
         return ids
@@ -240,7 +242,8 @@ class StyleIndex:
         self._family_keys = Keys(family_columns)
         # By style.
         types = TABLES[table.name].dtype
-        self._rows = np.zeros(0, [(field, types[field]) for field in self.fields])
+        row = [(field, types[field]) for field in self.fields]
+        self._rows = np.zeros(0, row)
         self._styles = np.zeros(0, _STYLE)
         #: By style, the encoded fields of the event.
         self.events = Blobs()
@@ -333,9 +336,7 @@ class StyleIndex:
             "prefixes": self._output.prefixes,
         }
         columns |= {name: rows[name] for name in QUEUE_FIELDS}
-        events = [self._kernel.bind(columns)]
-        bounds = np.array([0, len(styles)], np.uint32)
-        self._output.events(events, [sequence], bounds)
+        self._output.series(self._kernel.bind(columns), sequence, len(styles))
 
     def _add(self, rows: np.ndarray, frames: np.ndarray) -> None:
         """Add the styles of rows, one for each."""

@@ -208,7 +208,8 @@ def kernel_numbers(
             continue
         for name, attribute in OCCUPANCY_COUNTS.items():
             values = getattr(result, attribute)
-            out[name][at] = _present(values, result.known & (values != UNLIMITED))
+            limits = result.known & (values != UNLIMITED)
+            out[name][at] = _present(values, limits)
         for name, attribute in OCCUPANCY_RATIOS.items():
             out[name][at] = getattr(result, attribute)
     return out

@@ -675,7 +675,8 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
         return True, values.astype(np.int64)
     # There is no integer for -0.0.
     negative_zero = (values == 0) & np.signbit(values)
-    exact = (np.abs(values) <= _EXACT) & (np.rint(values) == values)
+    exact = np.rint(values) == values
+    exact &= np.abs(values) <= _EXACT
     if np.all(exact & ~negative_zero):
         return True, values.astype(np.int64)
     return False, values
@@ -717,7 +718,8 @@ class HostEvents:
         self.pieces = Blobs()
         self.tracks: list[int | tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
-        self._fields = tuple(dict.fromkeys((*table.track_fields, *table.style_fields)))
+        fields = (*table.track_fields, *table.style_fields)
+        self._fields = tuple(dict.fromkeys(fields))
         self._keys = Keys(len(self._fields) + len(shared))
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)

@@ -181,11 +181,11 @@ class HostWriter:
                 self._pass(order, layout, writing)
                 layout.wait()
                 writing.wait()
-            spilled = (
-                self._lanes.spilled().tolist()
-            )  # by track, up to the last one with events
-            pairs = zip(spilled, self._tracks.tracks, strict=False)
-            self.spilled += sum(count for count, track in pairs if track.kind == THREAD)
+            # By track, up to the last one with events.
+            spilled = self._lanes.spilled().tolist()
+            for count, track in zip(spilled, self._tracks.tracks, strict=False):
+                if track.kind == THREAD:
+                    self.spilled += count
             self.detached += self._lanes.outside
             order = order.left_over()
 
@@ -213,17 +213,15 @@ class HostWriter:
         """Write the rows of all blocks in rising time, window by window."""
         while not order.ended:
             until = order.fill()
-            chunks = [
-                (chunk, block.taken)
-                for block in order.live
-                for chunk in self._chunks_of(block)
-            ]
+            chunks: list[tuple[HostChunk, int]] = []
+            for block in order.live:
+                chunks += [(chunk, block.taken) for chunk in self._chunks_of(block)]
             chunks += [(chunk, order.begin) for chunk in self._counted(until)]
             # Tracks are numbered when all chunks of the window are known.
-            slices = [
-                _Slices(chunk, begin, self._tracks.of(chunk.events))
-                for chunk, begin in chunks
-            ]
+            slices = []
+            for chunk, begin in chunks:
+                tracks = self._tracks.of(chunk.events)
+                slices.append(_Slices(chunk, begin, tracks))
             layout.run(self._close_window, slices, until, self._tracks.news(), writing)
             order.advance(until)
 
@@ -233,20 +231,18 @@ class HostWriter:
         for process, memory in self._memory.items():
             rows = memory.rows(until)
             if len(rows):
-                chunks += self._chunks(
-                    process, self._select(process, COUNTED.name, rows)
-                )
+                parts = self._select(process, COUNTED.name, rows)
+                chunks += self._chunks(process, parts)
         return chunks
 
     def _chunks_of(
         self, block: LiveBlock[BlockInfo | SpoolBlock, _HostBlock]
     ) -> list[HostChunk]:
         """The chunks of a block, made once it is in a window."""
-        if not block.content.chunks:
-            block.content.chunks = self._chunks(
-                block.source.process, block.content.parts
-            )
-        return block.content.chunks
+        content = block.content
+        if not content.chunks:
+            content.chunks = self._chunks(block.source.process, content.parts)
+        return content.chunks
 
     def _read(
         self, source: BlockInfo | SpoolBlock
@@ -261,12 +257,14 @@ class HostWriter:
         if source.table == "allocations" and source.offset not in self._allocations:
             self._allocations.add(source.offset)
             self._count_memory(source.process, parts)
-        return np.concatenate([part.starts for part in parts]), _HostBlock(parts)
+        starts = np.concatenate([part.starts for part in parts])
+        return starts, _HostBlock(parts)
 
     def _count_memory(self, process: int, parts: Iterable[HostRows]) -> None:
         memory = self._memory.get(process)
-        for part in parts if memory else ():
-            assert memory is not None
+        if memory is None:
+            return
+        for part in parts:
             assert part.kinds is not None
             assert part.first is not None
             memory.add(part.rows, part.kinds, part.first)
@@ -278,11 +276,8 @@ class HostWriter:
             table = part.events.table
             rows = part.rows
             submitted = columns.submitted(table, rows)
-            chunks.append(
-                part.events.chunk(
-                    part, self._output.file.submit(columns.of, table, rows, submitted)
-                )
-            )
+            made = self._output.file.submit(columns.of, table, rows, submitted)
+            chunks.append(part.events.chunk(part, made))
         return chunks
 
     def prepare(
@@ -304,10 +299,9 @@ class HostWriter:
     ) -> None:
         """Lay out the rows that begin before ``until``. Chunks have the number of their slices."""
         for number, (chunk, begin, tracks) in enumerate(slices):
+            inside = None
             if chunk.events.table.kind == "flow":
                 inside = needs_slice(chunk.rows)
-            else:
-                inside = None
             self._lanes.add(
                 number,
                 chunk.combinations,
@@ -319,7 +313,8 @@ class HostWriter:
                 inside,
             )
         self._lanes.close(until)
-        writing.run(self._write_window, [chunk for chunk, *_ in slices], news)
+        chunks = [chunk for chunk, *_ in slices]
+        writing.run(self._write_window, chunks, news)
 
     def _write_window(
         self, chunks: Sequence[HostChunk], news: Iterable[TrackNews]
@@ -331,9 +326,9 @@ class HostWriter:
             chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks
         )
         uuids = self._tracks.prepare(*self._lanes.groups())
-        (which, rows, times, tracks), (extra, extra_rows, offsets, extra_tracks) = (
-            self._lanes.take(joins, _MOST_EXTRA, uuids)
-        )
+        events, extras = self._lanes.take(joins, _MOST_EXTRA, uuids)
+        which, rows, times, tracks = events
+        extra, extra_rows, offsets, extra_tracks = extras
         if not len(times):
             return
         by_event: Columns = {
@@ -371,5 +366,6 @@ def _values(
     values = np.zeros(len(rows), np.int64)
     for number in distinct(numbers).tolist():
         mine = numbers == number
-        values[mine] = np.asarray(chunks[number].columns.result()["value"])[rows[mine]]
+        of_chunk = np.asarray(chunks[number].columns.result()["value"])
+        values[mine] = of_chunk[rows[mine]]
     return values

@@ -25,7 +25,7 @@ _COMPUTE = 6
 _FORWARDS = 2
 _TIME = "gpu__time_duration.sum"
 #: Perfetto's numbers for the numerator and the denominator of each unit.
-UNITS = {
+_UNITS = {
     "%": (37, None),
     "bytes": (7, None),
     "bytes/s": (7, 22),
@@ -45,7 +45,9 @@ def write_kernel_metrics(
         rows = rows[rows["range"] == 0]
         for process, device in np.unique(rows[["process", "device"]]).tolist():
             gpu = descriptors.devices.gpu(process, device)
-            mine = rows[(rows["process"] == process) & (rows["device"] == device)]
+            of_device = rows["process"] == process
+            of_device &= rows["device"] == device
+            mine = rows[of_device]
             by_gpu.setdefault(gpu, []).append(mine)
     names: dict[int, int] = {}
     time_name = trace.strings.find(_TIME)
@@ -106,7 +108,8 @@ class RangeMetrics:
         numbers = np.zeros(len(rows), np.uint32)
         for at in np.flatnonzero(np.isin(rows["start"], self._starts)).tolist():
             row = rows[at]
-            key = self._processes[row["process"]], int(row["start"]), int(row["name"])
+            process = self._processes[row["process"]]
+            key = (process, int(row["start"]), int(row["name"]))
             numbers[at] = self._numbers.get(key, 0)
         return numbers
 
@@ -126,15 +129,19 @@ def _first_of(rows: np.ndarray) -> np.ndarray:
 
 
 def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
-    counted, divided = UNITS.get(trace.strings[row["unit"]], (None, None))
     return {
         "counter_id": counter,
         "name": trace.strings[row["name"]],
-        "numerator_units": counted,
-        "denominator_units": divided,
+        **unit_fields(trace.strings[row["unit"]]),
         "groups": _COMPUTE,
         "value_direction": _FORWARDS,
     }
+
+
+def unit_fields(unit: str) -> dict[str, int | None]:
+    """The fields of a counter's description that say its unit, None if Perfetto has no number for it."""
+    counted, divided = _UNITS.get(unit, (None, None))
+    return {"numerator_units": counted, "denominator_units": divided}
 
 
 def _moments(

@@ -91,7 +91,8 @@ class InternedTexts:
         first = self._names.reserve(self._field, len(texts))
         ids = np.arange(first, first + len(texts), dtype=np.uint32)
         self._numbers.resize(first + len(texts), refcheck=False)
-        self._numbers[ids] = [self.texts.add(proto.utf8(text)) for text in texts]
+        encoded = map(proto.utf8, texts)
+        self._numbers[ids] = list(map(self.texts.add, encoded))
         return ids
 
     def numbers(self, ids: np.ndarray) -> np.ndarray:
@@ -116,12 +117,14 @@ class SentNumbers:
 
     def add(self, numbers: np.ndarray) -> np.ndarray:
         """Add numbers. Returns those that are new, ascending."""
-        size = max(len(self._sent), int(numbers.max(initial=0)) + 1)
+        needed = int(numbers.max(initial=0)) + 1
+        size = max(len(self._sent), needed)
         more = np.zeros(size - len(self._sent), bool)
         self._sent = np.append(self._sent, more)
         used = np.zeros(size, bool)
         used[numbers] = True
-        new = np.flatnonzero(used & ~self._sent).astype(np.uint32)
+        new = np.flatnonzero(used & ~self._sent)
+        new = new.astype(np.uint32)
         self._sent[new] = True
         return new
 
@@ -145,30 +148,32 @@ class InternedRefs(list[Interned]):
         self, values: Mapping[str, int | str | None]
     ) -> list[dict[str, Any]]:
         """Debug annotations, without those that are None or 0."""
-        return [
-            self._argument("debug_annotation_names", n, v)
-            for n, v in values.items()
-            if v is not None and v != 0
-        ]
+        annotations = []
+        for name, value in values.items():
+            if value is not None and value != 0:
+                argument = self._argument("debug_annotation_names", name, value)
+                annotations.append(argument)
+        return annotations
 
     def compute_args(
         self, values: Mapping[str, int | str | None]
     ) -> list[dict[str, Any]]:
         """Arguments of a kernel or a launch, without those that are None."""
-        return [
-            self._argument("compute_arg_names", n, v)
-            for n, v in values.items()
-            if v is not None
-        ]
+        arguments = []
+        for name, value in values.items():
+            if value is not None:
+                argument = self._argument("compute_arg_names", name, value)
+                arguments.append(argument)
+        return arguments
 
     def _argument(self, field: str, name: str, value: int | str) -> dict[str, Any]:
         iid = self.name(field, name)
         if isinstance(value, str):
-            return {
-                "name_iid": iid,
-                "string_value_iid": self.name("debug_annotation_string_values", value),
-            }
-        return {"name_iid": iid, "uint_value" if value >= 0 else "int_value": value}
+            value_iid = self.name("debug_annotation_string_values", value)
+            return {"name_iid": iid, "string_value_iid": value_iid}
+        if value < 0:
+            return {"name_iid": iid, "int_value": value}
+        return {"name_iid": iid, "uint_value": value}
 
 
 class Output:
@@ -197,9 +202,8 @@ class Output:
         self._sequences += 1
         fields = {"trusted_packet_sequence_id": self._sequences}
         self.bare_prefixes.add(proto.encode("TracePacket", fields))
-        piece = self.prefixes.add(
-            proto.encode("TracePacket", fields | {"sequence_flags": NEEDS_STATE})
-        )
+        fields["sequence_flags"] = NEEDS_STATE
+        piece = self.prefixes.add(proto.encode("TracePacket", fields))
         return Sequence(self, self._sequences, piece)
 
     def packet(self, values: Mapping[str, Any]) -> None:
@@ -218,6 +222,17 @@ class Output:
         if make is not None:
             self.file.put_made(partial(_capture_packet, make))
         return make is not None
+
+    def series(
+        self,
+        stream: tuple[Program, Ordered[np.ndarray | Blobs]],
+        sequence: Sequence,
+        count: int,
+        times: np.ndarray | None = None,
+    ) -> None:
+        """:meth:`events` for the first ``count`` rows of one stream on one sequence."""
+        offsets = np.array([0, count], np.uint32)
+        self.events([stream], [sequence], offsets, times)
 
     def events(
         self,
@@ -238,9 +253,8 @@ class Output:
         prefixes = np.array([s.piece for s in sequences], np.uint32)
         clocks = np.array([s.time for s in sequences], np.uint64)
         if times is not None:
-            for sequence, last in zip(
-                sequences, times[offsets[1:] - 1].tolist(), strict=True
-            ):
+            last_times = times[offsets[1:] - 1].tolist()
+            for sequence, last in zip(sequences, last_times, strict=True):
                 sequence.time = last
 
         def encode_into(buffer: np.ndarray, at: int, event: int) -> tuple[int, int]:
@@ -263,7 +277,8 @@ class Sequence:
         self._output = output
         self._number = number
         self.piece = piece
-        self.time = self.anchored = -1
+        self.time = -1
+        self.anchored = -1
         self._sent: set[tuple[str, int]] = set()
 
     def packet(self, values: Mapping[str, Any]) -> None:
@@ -274,19 +289,16 @@ class Sequence:
         self, values: Mapping[str, Any], others: Mapping[str, Any] = {}
     ) -> None:
         """Set the ``trace_packet_defaults`` of the packets that follow; the default clock is added."""
-        self.packet(
-            {
-                **others,
-                "trace_packet_defaults": {"timestamp_clock_id": INCREMENTAL, **values},
-            }
-        )
+        defaults = {"timestamp_clock_id": INCREMENTAL, **values}
+        self.packet({**others, "trace_packet_defaults": defaults})
 
     def anchor(self, time: int) -> None:
         """Set the clock to a time that is not before :attr:`anchored`. The first call opens the sequence."""
         assert time >= self.anchored, "snapshots of one clock do not go back"
         if self.time < 0:
             self.defaults({}, {"sequence_flags": CLEARED})
-        self.time = self.anchored = time
+        self.time = time
+        self.anchored = time
         clocks = [
             {"clock_id": BOOTTIME, "timestamp": time},
             {"clock_id": INCREMENTAL, "timestamp": time, "is_incremental": True},
@@ -297,21 +309,19 @@ class Sequence:
         """Write the entries that this sequence has not received yet, and the ``encoded`` ones."""
         data: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
-            if (entry.field, entry.iid) not in self._sent:
-                self._sent.add((entry.field, entry.iid))
-                data.setdefault(entry.field, []).append(
-                    {"iid": entry.iid, **entry.values}
-                )
+            key = (entry.field, entry.iid)
+            if key not in self._sent:
+                self._sent.add(key)
+                of_field = data.setdefault(entry.field, [])
+                of_field.append({"iid": entry.iid, **entry.values})
         encoded = proto.encode("InternedData", data) + encoded
         if encoded:
             self.packet({"sequence_flags": NEEDS_STATE, "interned_data": encoded})
 
 
 def _capture_packet(make: Callable[[], bytes]) -> bytes:
-    return proto.encode(
-        "Trace",
-        {"packet": {"trusted_packet_sequence_id": 1, "cutrace_capture": make()}},
-    )
+    packet = {"trusted_packet_sequence_id": 1, "cutrace_capture": make()}
+    return proto.encode("Trace", {"packet": packet})
 
 
 def wrapper(compress: Compression) -> Callable[[bytes], bytes] | None:

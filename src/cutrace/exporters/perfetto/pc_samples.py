@@ -52,37 +52,29 @@ class PcSampleWriter:
         for rows in blocks:
             if not len(rows):
                 continue
-            time = rows["start"] + (rows["end"] - rows["start"]) // np.uint64(2)
+            duration = rows["end"] - rows["start"]
+            time = rows["start"] + duration // np.uint64(2)
             order = np.argsort(time, kind="stable")
             rows = rows[order]
             time = time[order]
-            sequence = self._sequence
-            if sequence is None or int(time[0]) < sequence.time:
-                sequence = self._sequence = self._opened(int(time[0]))
-            columns: Columns = {"time": time, "prefixes": self._output.prefixes}
-            columns |= {
-                "task": self._tasks(sequence, rows),
-                "stack": self._stacks(sequence, rows),
+            first = int(time[0])
+            if self._sequence is None or first < self._sequence.time:
+                self._sequence = self._opened(first)
+            columns: Columns = {
+                "time": time,
+                "prefixes": self._output.prefixes,
+                "task": self._tasks(self._sequence, rows),
+                "stack": self._stacks(self._sequence, rows),
+                "samples": np.ascontiguousarray(rows["samples"]),
             }
-            columns |= {"samples": np.ascontiguousarray(rows["samples"])}
-            self._output.events(
-                [_TEMPLATE.bind(columns)],
-                [sequence],
-                np.array([0, len(rows)], np.uint32),
-                time,
-            )
+            bound = _TEMPLATE.bind(columns)
+            self._output.series(bound, self._sequence, len(rows), time)
 
     def _opened(self, time: int) -> Sequence:
         sequence = self._output.sequence()
         sequence.anchor(time)
-        sequence.defaults(
-            {
-                "stack_sample_defaults": {
-                    "source": _SOURCE,
-                    "primary_descriptor": _COUNTER,
-                }
-            }
-        )
+        defaults = {"source": _SOURCE, "primary_descriptor": _COUNTER}
+        sequence.defaults({"stack_sample_defaults": defaults})
         return sequence
 
     def _tasks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
@@ -91,32 +83,28 @@ class PcSampleWriter:
         ids = []
         for device in devices.tolist():
             gpu = self._descriptors.devices.gpu(self._process, device) + 1
-            task = {"pid": self._descriptors.pids[self._process], "async_id": gpu}
             ids.append(gpu)
-            sequence.intern(
-                [
-                    Interned(
-                        "stack_sample_async_context_descriptors",
-                        gpu,
-                        {"name": f"GPU {device}", "kind": "gpu"},
-                    ),
-                    Interned("stack_sample_task_contexts", gpu, task),
-                ]
-            )
+            context = {"name": f"GPU {device}", "kind": "gpu"}
+            task = {"pid": self._descriptors.pids[self._process], "async_id": gpu}
+            entries = [
+                Interned("stack_sample_async_context_descriptors", gpu, context),
+                Interned("stack_sample_task_contexts", gpu, task),
+            ]
+            sequence.intern(entries)
         return np.array(ids, np.uint64)[inverse]
 
     def _stacks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
         """The interned callstack of each row."""
         fields = ("function", "file", "line", "offset", "stall")
-        keys, inverse = np.unique(
-            np.stack([rows[name] for name in fields]), axis=1, return_inverse=True
-        )
+        columns = np.stack([rows[name] for name in fields])
+        keys, inverse = np.unique(columns, axis=1, return_inverse=True)
         names = self._output.names
         entries: list[Interned] = []
         ids = []
         for function, file, line, offset, stall in keys.T.tolist():
-            known = file and line
-            place = f"{self._text(file)}:{line}" if known else f"+{offset:#x}"
+            place = f"+{offset:#x}"
+            if file and line:
+                place = f"{self._text(file)}:{line}"
             frames = []
             for text in (
                 demangle(self._text(function)) or "unknown",

@@ -218,7 +218,10 @@ class PacketFile:
                 parts.append(buffer[:size])
             if event >= stop:
                 return parts
-            buffer = self._buffer() if size else np.empty(2 * len(buffer), np.uint8)
+            if size:
+                buffer = self._buffer()
+            else:
+                buffer = np.empty(2 * len(buffer), np.uint8)
             used = 0
 
     def _buffer(self) -> np.ndarray:

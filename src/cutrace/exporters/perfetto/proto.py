@@ -269,7 +269,8 @@ class Template:
                 Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)
             ]
         if isinstance(value, Delta):
-            return [Op(DELTA, kind.tag, self._column(value.name), event=value.event)]
+            column = self._column(value.name)
+            return [Op(DELTA, kind.tag, column, event=value.event)]
         if isinstance(value, String):
             piece = Op(
                 BLOB, column=self._column(value.ids), column2=self._column(value.table)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...trace import Trace
 from .descriptors import Descriptors
-from .kernel_metrics import UNITS
+from .kernel_metrics import unit_fields
 from .packets import Interned, Output, Sequence
 from .proto import Columns, Delta, FromColumn, SegmentPiece, Template
 
@@ -75,31 +75,32 @@ class SampleWriter:
 
     def _spec(self, number: int, row: np.void) -> dict[str, Any]:
         name = self._strings[row["name"]]
-        counted, divided = UNITS.get(self._strings[row["unit"]], (None, None))
         return {
             "counter_id": number,
             "name": name,
             "description": self._descriptions.get(name),
-            "numerator_units": counted,
-            "denominator_units": divided,
+            **unit_fields(self._strings[row["unit"]]),
         }
 
     def _write(self, gpu: _Gpu, rows: np.ndarray) -> None:
         times, moment = np.unique(rows["time"], return_inverse=True)
-        held = np.full((len(times) + 1, len(gpu.columns)), -1)
-        column = np.array([gpu.columns[name] for name in rows["name"].tolist()])
+        shape = (len(times) + 1, len(gpu.columns))
+        held = np.full(shape, -1)
+        names = rows["name"].tolist()
+        column = np.array([gpu.columns[name] for name in names])
         held[moment + 1, column] = np.arange(len(rows))
         # By time and counter: the last row up to then, -1 for none, and then its value. NaN is an unknown value.
         held = np.maximum.accumulate(held, axis=0)
-        values = np.where(held < 0, gpu.last, rows["value"][held])
+        values = rows["value"][held]
+        values = np.where(held < 0, gpu.last, values)
         gpu.last = values[-1]
         finite = np.nan_to_num(values[:-1], posinf=0, neginf=0)
         columns: Columns = {"time": times, "bare_prefixes": self._output.bare_prefixes}
         for number, values_of in enumerate(finite.T):
             columns[f"value{number}"] = np.ascontiguousarray(values_of)
-        bound = _template(gpu.iid, gpu.gpu, len(gpu.columns)).bind(columns)
-        bounds = np.array([0, len(times)], np.uint32)
-        self._output.events([bound], [gpu.sequence], bounds, times)
+        template = _template(gpu.iid, gpu.gpu, len(gpu.columns))
+        bound = template.bind(columns)
+        self._output.series(bound, gpu.sequence, len(times), times)
 
 
 class _Gpu:

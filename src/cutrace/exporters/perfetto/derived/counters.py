@@ -63,7 +63,8 @@ class CounterSet:
         """By number, the counter of :attr:`levels` (2**32 - 1 for none), for at least ``count`` numbers."""
         if len(self._numbers) < count:
             numbers = np.arange(count, dtype=np.uint32)
-            self._numbers = np.where(numbers < Levels.MOST, numbers, np.uint32(_NONE))
+            numbers[Levels.MOST :] = _NONE
+            self._numbers = numbers
         return self._numbers
 
     def rows(self, names: Sequence[str], until: int = _NEVER) -> np.ndarray:
@@ -99,7 +100,8 @@ class CounterSet:
                 self._last[number] = means[chosen.stop - 1]
             return times[chosen], means[chosen]
         # The value of a part is known when the part is over. A part that two windows share begins with the second one.
-        begin, end = np.maximum(np.searchsorted(times, window, "right") - 1, 0)
+        places = np.searchsorted(times, window, "right") - 1
+        begin, end = np.maximum(places, 0)
         if until == _NEVER:
             end = len(times)
         values = highest if self._peaks else means
@@ -178,7 +180,8 @@ class MemoryCounters:
         factors = []
         fields = rows[["device", "memory", "operation"]]
         for device, memory, operation in fields[first].tolist():
-            held.append(self._held.setdefault((device, memory), len(self._held)))
+            number = self._held.setdefault((device, memory), len(self._held))
+            held.append(number)
             factors.append(_FACTORS.get(operation, 0))
         counters = self._counters.numbers(len(self._held))[held]
         self._counters.levels.add(

@@ -61,7 +61,8 @@ class LaunchIndex(CallBlocks):
 
     def added(self, rows: np.ndarray, owner: np.ndarray, how: np.ndarray) -> None:
         in_range = how <= ADOPTED
-        self._newest.append((rows["start"][in_range], owner[in_range]))
+        starts = rows["start"][in_range]
+        self._newest.append((starts, owner[in_range]))
         self._count += len(self._newest[-1][0])
         while self._count - len(self._newest[0][0]) > 1 << CALL_BITS:
             starts = self._newest.popleft()[0]

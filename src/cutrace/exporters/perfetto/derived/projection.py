@@ -93,7 +93,8 @@ class RangesOnStreams:
             return
         if self._launches.kept.noted > MANY_CALLS:
             self._look()
-        if len(self._ranges) + sum(map(len, self._seen)) > self._limit:
+        seen = sum(map(len, self._seen))
+        if len(self._ranges) + seen > self._limit:
             self._look()
             over = self._ranges["end"] < self._launches.horizon
             if 2 * int(over.sum()) < len(over):
@@ -105,7 +106,8 @@ class RangesOnStreams:
                     self._ranges["end"][ended],
                 )
             self._pass_on(over)
-            self._limit = 2 * (len(self._ranges) + len(self._seen[0])) + MANY_RANGES
+            kept = len(self._ranges) + len(self._seen[0])
+            self._limit = 2 * kept + MANY_RANGES
 
     def _index(self) -> None:
         """Sort the ranges of each thread by their begin."""
@@ -176,7 +178,8 @@ class RangesOnStreams:
         chosen = chosen[order]
         rows = np.zeros(len(chosen), PROJECTED.dtype)
         rows["adopted"] = chosen["work"]
-        ranges = self._ranges.view(_BYTES).take(chosen["range"]).view(_RANGE.dtype)
+        taken = self._ranges.view(_BYTES).take(chosen["range"])
+        ranges = taken.view(_RANGE.dtype)
         for name in _KEPT:
             rows[name] = ranges[name]
         rows["start"] = chosen["start"]
@@ -186,9 +189,11 @@ class RangesOnStreams:
         for column, name in enumerate(QUEUE_FIELDS):
             rows[name] = keys[:, column]
         self._spool.add(PROJECTED, rows)
-        kept["range"] = (np.cumsum(~done) - 1)[kept["range"]]
+        new_numbers = np.cumsum(~done) - 1
+        kept["range"] = new_numbers[kept["range"]]
         self._seen = [kept]
-        self._ranges = self._ranges.view(_BYTES).compress(~done).view(_RANGE.dtype)
+        left = self._ranges.view(_BYTES).compress(~done)
+        self._ranges = left.view(_RANGE.dtype)
         self._threads = {}
 
 
@@ -197,7 +202,8 @@ def _extremes(
 ) -> np.ndarray:
     """The lowest or highest value of each interval of indices; no interval is empty."""
     lengths = stops - begins
-    if int(lengths.sum()) < 16 * (len(values) + len(lengths)):
+    total = int(lengths.sum())
+    if total < 16 * (len(values) + len(lengths)):
         # With one more value, a stop may equal the number of values.
         edges = np.stack([begins, stops], axis=1).reshape(-1)
         extremes = choose.reduceat(np.append(values, values[-1]), edges)

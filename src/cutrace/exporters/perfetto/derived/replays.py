@@ -60,7 +60,8 @@ class Replays:
         work = work[np.lexsort((work["start"], work["queue"]))]
         # CUPTI reports no correlation id for the bodies of conditional nodes: they belong to the launch before them.
         has_id = work["correlation"] != 0
-        known = np.maximum.accumulate(np.where(has_id, np.arange(len(work)), 0))
+        place = np.arange(len(work))
+        known = np.maximum.accumulate(np.where(has_id, place, 0))
         work["correlation"] = work["correlation"][known]
         launch = np.cumsum(changes(work["queue"], work["correlation"]))
         # The last graph launch of each stream may go on in the next window.

@@ -66,7 +66,8 @@ class _Last:
         ``self.asked``."""
         at = np.searchsorted(self.asked, asked)
         self._fill(int(at.max(initial=-1)) + 1)
-        return np.where(self._work[at] > 0, self._ids[at], np.uint64(0))
+        noted = self._work[at] > 0
+        return np.where(noted, self._ids[at], np.uint64(0))
 
     def _fill(self, end: int) -> None:
         begin = max(self._filled - 1, 0)
@@ -74,9 +75,11 @@ class _Last:
             return
         work = self._work[begin:end]
         best = np.maximum.accumulate(work)
-        has_best = np.where(work == best, np.arange(len(work)), 0)
+        place = np.arange(len(work))
+        has_best = np.where(work == best, place, 0)
         at = np.maximum.accumulate(has_best)
-        self._ids[begin:end] = self._ids[begin:end][at]
+        ids = self._ids[begin:end]
+        self._ids[begin:end] = ids[at]
         self._work[begin:end] = best
         self._filled = max(self._filled, end)
 
@@ -243,7 +246,8 @@ class Waits:
                 whole = nothing["by"]
             else:
                 whole = self._of_context(stream)
-            for by, below in ((whole, whole), (host["by"], host["below"])):
+            asked = ((whole, whole), (host["by"], host["below"]))
+            for by, below in asked:
                 events = last.below(below)
                 calls.append(by[events > 0])
                 ids.append(events[events > 0])
@@ -332,7 +336,8 @@ class CallWaits:
         counts[rows] = stops - starts
         offsets = np.append(0, np.cumsum(counts))
         # Each list is a slice of self._ids.
-        return offsets.astype(np.uint32), self._ids[spanned(starts, stops)]
+        ids = self._ids[spanned(starts, stops)]
+        return offsets.astype(np.uint32), ids
 
 
 def _places(calls: np.ndarray, correlations: np.ndarray) -> np.ndarray:
@@ -374,7 +379,8 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
     """The rows of a table for a process that have a correlation id, with the fields in :data:`_LOOKED_AT`."""
     layout = TABLES[table]
     names = [field for field in _LOOKED_AT if field in layout.offsets]
-    dtype = np.dtype([(name, layout.dtype[name]) for name in names])
+    fields = [(name, layout.dtype[name]) for name in names]
+    dtype = np.dtype(fields)
     parts = [np.zeros(0, dtype)]
     for info in trace.block_infos(table):
         if info.process == process and sum(map(len, parts)) <= MOST:
@@ -424,7 +430,8 @@ def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
     event = _nearest(events, _event(syncs))
     keys = _key(of, records["correlation"])
     order = np.argsort(keys, kind="stable")
-    place = np.searchsorted(keys[order], _key(event, syncs["correlation"])) - 1
+    wanted = _key(event, syncs["correlation"])
+    place = np.searchsorted(keys[order], wanted) - 1
     row = order[np.maximum(place, 0)]
     known = (place >= 0) & (of[row] == event)
     known &= events[event] == _event(syncs)
@@ -441,5 +448,6 @@ def _event(rows: np.ndarray) -> np.ndarray:
 
 
 def _key(context: np.ndarray, number: np.ndarray) -> np.ndarray:
-    key: np.ndarray = context.astype(np.uint64) << np.uint64(32) | number
+    key: np.ndarray = context.astype(np.uint64) << np.uint64(32)
+    key |= number
     return key
