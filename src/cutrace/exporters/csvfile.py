@@ -37,7 +37,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         file.write(columns.header())
         for rows, unknown in pieces(trace, table.name):
             for at in range(0, len(rows), _LINES):
-                file.write(columns.lines(rows[at : at + _LINES]))
+                part = rows[at : at + _LINES]
+                file.write(columns.lines(part))
             done += len(rows) + len(unknown)
             if request.progress:
                 request.progress(min(done, total), total)
@@ -122,7 +123,9 @@ def quoted(text: str) -> str:
 
 
 def _table(path: Path, request: Request) -> TableLayout:
-    name = request.table or path.name.lower().removesuffix(".gz").removesuffix(".csv")
+    name = request.table
+    if not name:
+        name = path.name.lower().removesuffix(".gz").removesuffix(".csv")
     if name not in TABLES:
         raise CutraceError(
             f"there is no table {name!r}: name one with --table or by the name of the output: {', '.join(TABLES)}"

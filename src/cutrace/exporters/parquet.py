@@ -47,7 +47,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     done = 0
     for name in [*names, "losses"]:
         file = _File(trace, TABLES[name], path / f"{name}.parquet")
-        apart = _File(trace, TABLES[name], path / UNKNOWN / f"{name}.parquet")
+        unknown_path = path / UNKNOWN / f"{name}.parquet"
+        apart = _File(trace, TABLES[name], unknown_path)
         with closing(file), closing(apart):
             for rows, unknown in pieces(trace, name):
                 file.add(rows)

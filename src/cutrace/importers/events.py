@@ -157,7 +157,8 @@ class Events:
 
         def sparse(rows: np.ndarray, *values: np.ndarray) -> Any:
             inside = chosen[rows]
-            return new_rows[rows[inside]], *(some[inside] for some in values)
+            kept = [some[inside] for some in values]
+            return new_rows[rows[inside]], *kept
 
         dense = {name: getattr(self, name)[chosen] for name in _DENSE}
         columns = {name: sparse(*column) for name, column in self.columns.items()}

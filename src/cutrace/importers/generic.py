@@ -147,7 +147,8 @@ class Generic:
         values = values[finite]
         valued = np.zeros(len(kept), bool)
         valued[at] = True
-        outcome[np.flatnonzero(outcome == Outcome.KEPT)[~valued]] = Outcome.NO_VALUES
+        usable = np.flatnonzero(outcome == Outcome.KEPT)
+        outcome[usable[~valued]] = Outcome.NO_VALUES
         process, _ = self._timeline.threads(kept.threads[at])
         rows = rows_of(
             "counters",
@@ -358,7 +359,8 @@ class Generic:
         for process, some in kept.items():
             if some:
                 self._timeline.writer(process).process({"metadata_events": some})
-        of, threads, texts = np.array(names, np.int64).reshape(-1, 3).T
+        named = np.array(names, np.int64).reshape(-1, 3)
+        of, threads, texts = named.T
         self._timeline.add("threads", of, thread=threads, name=texts, source=1)
 
     # Texts

@@ -341,7 +341,8 @@ class Kineto(Generic):
     def _memcpys(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         rows["bytes"] = np.maximum(events.integers("bytes"), 0)
         named = self._timeline.by_text(events.names, _copy_named, object)
-        kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
+        kinds = np.array([kind or (0, 0, 0) for kind in named], np.uint8)
+        kinds = kinds.reshape(-1, 3)
         rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
         without = int(np.count_nonzero(named == None))  # noqa: E711 (of each)
         self._timeline.out.left(
@@ -434,7 +435,8 @@ class Kineto(Generic):
         """Apply ``make`` to the process and thread ids of each event (at least one); returns columns of numbers."""
         which, inverse = np.unique(events.threads, return_inverse=True)
         known = self._timeline.reader.threads
-        columns = zip(*(make(*known[i]) for i in which.tolist()), strict=True)
+        made = [make(*known[thread]) for thread in which.tolist()]
+        columns = zip(*made, strict=True)
         return [np.array(column, np.int64)[inverse] for column in columns]
 
     def _home_of(self, pid: Any) -> int:
@@ -465,7 +467,8 @@ class Kineto(Generic):
         new = {name: column[first] for name, column in fields.items()}
         self._timeline.add("functions", process[first], id=numbers[first] + 1, **new)
         fits = numbers < _MOST
-        outcome[np.flatnonzero(outcome == Outcome.KEPT)[~fits]] = Outcome.FULL
+        kept = np.flatnonzero(outcome == Outcome.KEPT)
+        outcome[kept[~fits]] = Outcome.FULL
         correlation = _u32(events.integers("correlation"))
         columns = {
             "start": start,
@@ -529,7 +532,8 @@ class Kineto(Generic):
 
     def _overhead_thread(self, pid: Any, tid: Any) -> tuple[int, int]:
         """Process and thread of an overhead. Process id -1 means the profiler's own process."""
-        own = isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {}))
+        gpus = self._gpus or {}
+        own = isinstance(pid, int) and (pid < 0 or pid in gpus)
         process = self._home_of(pid) if own else self._timeline.process_index(pid)
         return process, self._timeline.thread_number(process, tid, pid)
 

@@ -53,7 +53,8 @@ class Rows:
             return
         if why not in self._reasons:
             self._reasons.append(why)
-        self._reason[which & (self._reason == 0)] = self._reasons.index(why) + 1
+        number = self._reasons.index(why) + 1
+        self._reason[which & self.usable] = number
 
     def set(self, name: str, values: np.ndarray) -> None:
         """Set a field to numbers. Rows whose number does not fit are rejected."""
@@ -135,10 +136,12 @@ class Rows:
             known = (starts > 0) | (self.usable & (starts == 0))
             durations = np.where(known & (ends >= starts), ends - starts, 0)
         good = self.usable
-        out.kept(what, int(np.count_nonzero(good)), _sum(durations[good]))
+        count = int(np.count_nonzero(good))
+        out.kept(what, count, _sum(durations[good]))
         for i, why in enumerate(self._reasons):
             which = self._reason == i + 1
-            out.lost(what, int(np.count_nonzero(which)), _sum(durations[which]), why)
+            count = int(np.count_nonzero(which))
+            out.lost(what, count, _sum(durations[which]), why)
         if good.all():
             return self.rows
         usable: np.ndarray = self.rows[good]

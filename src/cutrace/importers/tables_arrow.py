@@ -57,7 +57,8 @@ class ArrowTables(Tables):
     def least(self, table: str, column: str, floor: int) -> int | None:
         least: int | None = None
         for batch in self.batches(table, {column: "integer"}):
-            values = batch[column][batch.known(column) & (batch[column] >= floor)]
+            values = batch[column]
+            values = values[batch.known(column) & (values >= floor)]
             if len(values):
                 if least is None:
                     least = int(values.min())

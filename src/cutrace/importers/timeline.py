@@ -99,7 +99,8 @@ def match_begin_end(
     is_begin = begins[order]
     starts = np.flatnonzero(is_begin)
     following = np.append(np.where(first, -1, order), -1)
-    return order[starts], following[starts + 1], order[first & ~is_begin]
+    without = order[first & ~is_begin]
+    return order[starts], following[starts + 1], without
 
 
 @dataclass
@@ -276,7 +277,8 @@ class ImportTimeline:
         durations = np.where(timed, kept.durations, 0)
         of_kept = np.zeros(len(kept), np.uint8)
         of_kept[(kept.flags & Flag.BAD_DURATION) > 0] = Outcome.BAD_DURATION
-        of_kept[durations > _LATEST - start.astype(np.int64)] = Outcome.RANGE
+        left = _LATEST - start.astype(np.int64)
+        of_kept[durations > left] = Outcome.RANGE
         of_kept[durations < 0] = Outcome.NEGATIVE
         outcome[outcome == Outcome.KEPT] = of_kept
         good = of_kept == Outcome.KEPT
@@ -361,7 +363,8 @@ class ImportTimeline:
 
     def account_events(self, events: Events, outcomes: np.ndarray) -> None:
         """:meth:`account` for whole events."""
-        durations = np.where((events.flags & Flag.DURATION) > 0, events.durations, 0)
+        timed = (events.flags & Flag.DURATION) > 0
+        durations = np.where(timed, events.durations, 0)
         self.account(events.phases, events.categories, outcomes, durations)
 
     def leave_arguments(self, events: Events) -> None:
@@ -386,7 +389,8 @@ class ImportTimeline:
 
     def _kind_of(self, events: Events) -> str:
         """The kind of events of one phase and category."""
-        return self.kind(int(events.phases[0]), int(events.categories[0]))
+        phase = int(events.phases[0])
+        return self.kind(phase, int(events.categories[0]))
 
     # The end
 

@@ -87,7 +87,8 @@ class KernelCodes:
             rows[fields].tolist(),
             strict=True,
         ):
-            self._by_name[process, trace.strings[name]].add(KernelCode(*values))
+            codes = self._by_name[process, trace.strings[name]]
+            codes.add(KernelCode(*values))
 
     def candidates(self, process: int, name: str) -> frozenset[KernelCode]:
         """The recorded codes of a kernel (mangled name) in a process."""

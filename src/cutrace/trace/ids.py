@@ -52,4 +52,5 @@ class IdMap:
             return np.zeros(len(ids), np.uint32)
         at = np.searchsorted(self.local, ids)
         at[at == len(self.local)] = 0
-        return np.where(self.local[at] == ids, self.to[at], 0).astype(np.uint32)
+        known = self.local[at] == ids
+        return np.where(known, self.to[at], 0).astype(np.uint32)

@@ -73,7 +73,8 @@ class LiveBlock(Generic[S, T]):
     @property
     def next_start(self) -> int:
         """The first start of the rows that were not taken."""
-        return int(self.starts[self.starts >= self.starts.dtype.type(self.taken)].min())
+        taken = self.starts.dtype.type(self.taken)
+        return int(self.starts[self.starts >= taken].min())
 
 
 @dataclass(order=True)

@@ -81,7 +81,8 @@ class Origins:
     def nodes(self, process: int, ids: np.ndarray) -> np.ndarray:
         """The number of each node id (0 outside of graphs) of a process."""
         begin, end = self._edges[process : process + 2].tolist()
-        known = np.append(self._rows["graph_node"][begin:end], np.uint64(0))
+        recorded = self._rows["graph_node"][begin:end]
+        known = np.append(recorded, np.uint64(0))
         at = np.searchsorted(known[:-1], ids)
         is_known = known[at] == ids
         numbers = np.where(is_known, at + begin + 2, UNRECORDED)
@@ -169,7 +170,8 @@ class Origins:
         nodes = rows[order]
         calls = self._creating_calls(process, nodes)
         # An outer call begins before those in it, or ends after them. It is assigned last, so that it stays.
-        calls = calls[np.lexsort((calls["end"], -calls["start"]))]
+        inner_last = np.lexsort((calls["end"], -calls["start"]))
+        calls = calls[inner_last]
         created = order[spanned(calls["first"], calls["last"])]
         counts = calls["last"] - calls["first"]
         functions[created] = np.repeat(calls["function"], counts)

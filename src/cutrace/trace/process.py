@@ -107,7 +107,8 @@ class Process:
     @property
     def times_of_windows(self) -> list[list[int]]:
         """The same as a process description holds them."""
-        times = np.array(self.info.get("windows", ()), np.uint64).reshape(-1, 3)
+        windows = self.info.get("windows", ())
+        times = np.array(windows, np.uint64).reshape(-1, 3)
         aligned: list[list[int]] = self.alignment.moved(times).tolist()
         return aligned
 

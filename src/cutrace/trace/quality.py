@@ -132,7 +132,8 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
                 rows = trace.block(info)[0]
                 found = calls.find(rows["correlation"])
                 known = found.known
-                lead = found.start[known] - rows["start"][known].astype(np.int64)
+                starts = rows["start"][known].astype(np.int64)
+                lead = found.start[known] - starts
                 early = lead[lead > 0]
                 checked = checked + len(lead)
                 count = count + len(early)

@@ -298,7 +298,8 @@ class SelectedRows:
         wanted = self._selection.created
         if not origins or wanted is None:
             return np.zeros(len(rows), bool)
-        mask: np.ndarray = wanted[origins.path_of[origins.of(process, table, rows)]]
+        nodes = origins.of(process, table, rows)
+        mask: np.ndarray = wanted[origins.path_of[nodes]]
         return mask
 
     @cached_property
@@ -376,7 +377,8 @@ class SelectedRows:
         fields = TABLES[table].offsets
         mask: np.ndarray = np.ones(len(rows), bool)
         if s.kernels is not None and table == "pc_samples":
-            mask &= np.isin(rows["function"], self._trace.launches["name"][s.kernels])
+            names = self._trace.launches["name"][s.kernels]
+            mask &= np.isin(rows["function"], names)
         elif s.kernels is not None and "launch" in fields:
             mask &= s.kernels[rows["launch"]]
         elif s.kernels is not None:
@@ -456,7 +458,8 @@ class SelectedRows:
 
 
 def _as_time(time: int) -> np.uint64:
-    bounded: np.uint64 = np.uint64(min(max(time, 0), int(LATEST) + 1))
+    beyond = int(LATEST) + 1
+    bounded: np.uint64 = np.uint64(min(max(time, 0), beyond))
     return bounded
 
 
@@ -529,7 +532,8 @@ def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     united: list[tuple[int, int]] = []
     for start, end in sorted(pairs):
         if united and start <= united[-1][1]:
-            united[-1] = (united[-1][0], max(united[-1][1], end))
+            first, last = united[-1]
+            united[-1] = (first, max(last, end))
         else:
             united.append((start, end))
     return united

@@ -60,7 +60,9 @@ class PythonStacks:
         for number, info in enumerate(infos):
             correlations, _ = self._rows(number)
             if len(correlations):
-                block = _StackBlock(number, int(correlations[0]), int(correlations[-1]))
+                first = int(correlations[0])
+                last = int(correlations[-1])
+                block = _StackBlock(number, first, last)
                 self._blocks.setdefault(info.process, []).append(block)
 
     # The stacks of calls
@@ -183,7 +185,7 @@ def short_files(files: Iterable[str]) -> dict[str, str]:
     depth = 0
     while len(short) < len(parts):
         depth += 1
-        ends = {file: "/".join(names[-depth:]) for file, names in parts.items()}
+        ends = {file: "/".join(parts[file][-depth:]) for file in parts}
         times = Counter(ends.values())
         for file, end in ends.items():
             if times[end] == 1:

@@ -359,7 +359,8 @@ class Trace:
         lasting = {}
         for name in OPEN_TABLES:
             if unknown.get(name):
-                lasting[name] = int(never_ended(name, self.unknown(name)).sum())
+                still_open = never_ended(name, self.unknown(name))
+                lasting[name] = int(still_open.sum())
         incomplete = [p.index for p in self.processes if not p.complete]
         return Quality(
             unknown=unknown,
@@ -494,7 +495,8 @@ class Trace:
         if unknown is not None:
             before = np.append(0, np.cumsum(unknown))
             ends = np.cumsum(sizes)
-            self._set_apart[indices] = before[ends] - before[ends - sizes]
+            starts = ends - sizes
+            self._set_apart[indices] = before[ends] - before[starts]
 
     def _gather(
         self, table: TableLayout, indices: np.ndarray
@@ -606,7 +608,8 @@ class Trace:
         if name == "stacks":
             for at in by_process:
                 place = IdMap.build(local[at], at)
-                rows["parent"][at] = place.apply(rows["parent"][at])
+                parents = rows["parent"][at]
+                rows["parent"][at] = place.apply(parents)
             first = stacks.join(rows)
         else:
             first = _first_equal(table, rows)
