@@ -73,8 +73,9 @@ def kinds(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def annotated(given: str | Sequence[str]) -> tuple[str, ...]:
     """Names of Python functions, one or several."""
-    listed = [given] if isinstance(given, str) else given
-    names = tuple(dict.fromkeys(listed))
+    if isinstance(given, str):
+        given = [given]
+    names = tuple(dict.fromkeys(given))
     for name in names:
         problem = annotate.problem_of(name)
         if problem:
@@ -97,8 +98,12 @@ def stacks(given: str | Sequence[str]) -> tuple[str, ...]:
                 f"calls of the kind {kind!r} have no stacks: choose from {', '.join(_STACKS)}, "
                 "and launch:1/N for one launch in N"
             )
-        one_in = _one_in(kind, share) if colon else 1
-        chosen[kind] = kind if one_in == 1 else f"{kind}:{one_in}"
+        chosen[kind] = kind
+        one_in = 1
+        if colon:
+            one_in = _one_in(kind, share)
+        if one_in > 1:
+            chosen[kind] = f"{kind}:{one_in}"
     if not chosen:
         raise CutraceError(
             f"no kind of call with stacks is named: choose from {', '.join(_STACKS)}"

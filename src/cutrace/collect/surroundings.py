@@ -30,6 +30,10 @@ class Tool:
     libraries: tuple[str, ...] = ()
     tracers: tuple[str, ...] = ()
 
+    def injects(self, library: str) -> bool:
+        """Whether the tool injects a library of this name."""
+        return any(part in library for part in self.libraries)
+
 
 TOOLS = (
     Tool(
@@ -72,34 +76,30 @@ def tools(
 
     :param proc: the folder of ``self/maps`` and ``self/status``.
     """
-    injected = [
-        environment.get(name, "")
-        for name in ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
-    ]
-    mapped = {
-        line.rsplit("/", 1)[-1]
-        for line in _read(proc / "self" / "maps").splitlines()
-        if "/" in line
-    }
-    libraries = {
-        Path(part).name for text in injected for part in re.split(r"[ :]", text) if part
-    } | mapped
+    libraries = sorted(_libraries(environment, proc))
     tracer = _tracer(proc)
     active = []
     for tool in TOOLS:
-        if tool.variables:
-            signs = [name for name in environment if name.startswith(tool.variables)]
-        else:
-            signs = []
-        signs += [
-            name
-            for name in sorted(libraries)
-            if any(part in name for part in tool.libraries)
-        ]
-        signs += [f"traced by {tracer}"] if tracer in tool.tracers else []
+        signs = [name for name in environment if name.startswith(tool.variables)]
+        signs += [name for name in libraries if tool.injects(name)]
+        if tracer in tool.tracers:
+            signs.append(f"traced by {tracer}")
         if signs:
             active.append((tool, signs))
     return active
+
+
+def _libraries(environment: Mapping[str, str], proc: Path) -> set[str]:
+    """The names of the files that this process has mapped or is told to load."""
+    names = set()
+    for line in _read(proc / "self" / "maps").splitlines():
+        _, slash, name = line.rpartition("/")
+        if slash:
+            names.add(name)
+    for variable in ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        paths = environment.get(variable, "").replace(":", " ")
+        names.update(Path(path).name for path in paths.split(" ") if path)
+    return names
 
 
 def _tracer(proc: Path) -> str:
@@ -127,8 +127,9 @@ def divided(devices: tuple[str, ...], environment: Mapping[str, str]) -> str:
 
     :param devices: names from the driver.
     """
-    visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-    if visible.startswith("MIG-") or any("MIG" in name.split() for name in devices):
+    if environment.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-"):
+        return "MIG"
+    if any("MIG" in name.split() for name in devices):
         return "MIG"
     if any(_VIRTUAL_GPU.search(name) for name in devices):
         return "vGPU"
@@ -157,11 +158,11 @@ def dcgm(proc: Path = Path("/proc")) -> bool:
 
 def in_container(root: Path = Path("/")) -> bool:
     """Whether this process seems to run in a container."""
-    marks = (root / ".dockerenv", root / "run" / ".containerenv")
-    kinds = ("docker", "containerd", "kubepods", "libpod", "lxc")
-    return any(mark.exists() for mark in marks) or any(
-        kind in _read(root / "proc" / "1" / "cgroup") for kind in kinds
-    )
+    for mark in (".dockerenv", "run/.containerenv"):
+        if (root / mark).exists():
+            return True
+    groups = _read(root / "proc" / "1" / "cgroup")
+    return re.search("docker|containerd|kubepods|libpod|lxc", groups) is not None
 
 
 def _read(path: Path) -> str:

@@ -132,14 +132,13 @@ class Reader:
         """Number the processes, and drop blocks that are in the file twice (a file appended to itself)."""
         if _of_one_process(headers):
             self._process_count = 1
-            self.headers, self.offsets, self.process_of = (
-                headers,
-                offsets,
-                np.zeros(len(headers), np.int64),
-            )
+            self.headers = headers
+            self.offsets = offsets
+            self.process_of = np.zeros(len(headers), np.int64)
             return
         keys = np.empty(len(headers), [("instance", "<u8"), ("pid", "<u4")])
-        keys["instance"], keys["pid"] = headers["instance"], headers["pid"]
+        keys["instance"] = headers["instance"]
+        keys["pid"] = headers["pid"]
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         order = np.empty(len(first), np.int64)
         order[np.argsort(first)] = np.arange(len(first))
@@ -429,10 +428,12 @@ def _layouts(declared: object) -> dict[str, np.dtype]:
     was lost."""
     if not isinstance(declared, dict):
         return {name: table.dtype for name, table in TABLES.items()}
-    layouts = {
-        name: _layout(table, declared.get(name)) for name, table in TABLES.items()
-    }
-    return {name: layout for name, layout in layouts.items() if layout is not None}
+    layouts = {}
+    for name, table in TABLES.items():
+        layout = _layout(table, declared.get(name))
+        if layout is not None:
+            layouts[name] = layout
+    return layouts
 
 
 def _layout(table: TableLayout, declared: object) -> np.dtype | None:

@@ -137,11 +137,14 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
     if isinstance(options, dict):
         kept["options"] = _without_path_options(options)
     for key in ("notes", "dumped_because"):
-        if isinstance(sentences := info.get(key), list):
+        sentences = info.get(key)
+        if isinstance(sentences, list):
             kept[key] = [_without_paths(str(sentence)) for sentence in sentences]
-    if isinstance(capture_range := info.get("capture_range"), str):
+    capture_range = info.get("capture_range")
+    if isinstance(capture_range, str):
         kept["capture_range"] = _without_paths(capture_range)
-    return kept | {"redacted": True}
+    kept["redacted"] = True
+    return kept
 
 
 def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) -> None:
@@ -165,13 +168,15 @@ def _file_names(reader: Reader) -> set[bytes]:
     """The file names of Python frames."""
     ids: list[set[int]] = [set() for _ in reader.processes]
     for index in reader.indices(TABLES["frames"].number).tolist():
-        ids[reader.process_of[index]].update(reader.read(index)["file"].tolist())
+        files = reader.read(index)["file"]
+        ids[reader.process_of[index]].update(files.tolist())
     names: set[bytes] = set()
-    for index in reader.indices(STRINGS_BLOCK).tolist() if any(ids) else ():
+    if not any(ids):
+        return names
+    for index in reader.indices(STRINGS_BLOCK).tolist():
         own = ids[reader.process_of[index]]
-        names.update(
-            text for number, text in reader.strings(index) or () if number in own
-        )
+        strings = reader.strings(index) or ()
+        names.update(text for number, text in strings if number in own)
     return names
 
 
