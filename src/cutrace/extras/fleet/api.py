@@ -88,8 +88,8 @@ def batch(
         clock=clock,
         progress=progress,
     )
-    about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
+    bad = sum(file.bad for file in files)
+    about = f"{count_of(len(files), 'file')}, {bad:,} of them damaged or not read"
     write_text(page, html(result, about))
-    return Batch(
-        [Report(**vars(table)) for table in result.tables], result.sentences, files
-    )
+    reports = [Report(**vars(table)) for table in result.tables]
+    return Batch(reports, result.sentences, files)

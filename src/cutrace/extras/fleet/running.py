@@ -106,29 +106,10 @@ def run(
     options = options or BatchOptions()
     if mode not in MODES:
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
-    for option, value in vars(options).items():
-        if option in report.needs and not value:
-            raise CutraceError(
-                f"{name} needs --{option}: for example {_EXAMPLES[option]}"
-            )
-        if value and option not in report.needs:
-            users = ", ".join(r.name for r in known.values() if option in r.needs)
-            raise CutraceError(
-                f"{name} does not use --{option}: leave it out, or ask for {users}"
-            )
-    if scheduler is not None and mode != "dask":
-        raise CutraceError(
-            "--scheduler is that of Dask: add --mode dask, or leave it out"
-        )
-    if workers is not None and (mode == "sequential" or scheduler is not None):
-        if mode == "sequential":
-            place = "--mode sequential has one"
-        else:
-            place = "the scheduler has its own"
-        raise CutraceError(f"--workers has no effect, because {place}: leave it out")
-    matcher(
-        options.name
-    )  # Raises an error for a wrong pattern, which is no fault of the files.
+    _check_options(report, options, known)
+    _check_workers(mode, workers, scheduler)
+    # Raises an error for a wrong pattern, which is no fault of the files.
+    matcher(options.name)
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
@@ -141,10 +122,10 @@ def run(
     for path in sources:
         first.setdefault(os.path.realpath(path), str(path.absolute()))
     paths = list(first.values())
-    tasks = [
-        Task(report, path, number, job, options, stamp(Path(path)), clock)
-        for number, path in enumerate(paths)
-    ]
+    tasks = []
+    for number, source in enumerate(paths):
+        of_file = stamp(Path(source))
+        tasks.append(Task(report, source, number, job, options, of_file, clock))
     outcomes: dict[str, FileOutcome] = {}
     for task in tasks:
         damage = parts.done(task.identity())
@@ -154,16 +135,7 @@ def run(
     left = [task for task in tasks if task.source not in outcomes]
     for task, mapped, tries in _mapped(left, mode, workers, scheduler):
         parts.add(task, mapped or Mapped())
-        if mapped is None:
-            outcomes[task.source] = FileOutcome(task.source, "failed", (_DIED,), True)
-        else:
-            state = "damaged" if mapped.damage else "done"
-            outcomes[task.source] = FileOutcome(
-                task.source,
-                state,
-                mapped.damage,
-                tries > 1,
-            )
+        outcomes[task.source] = _outcome(task, mapped, tries)
         if progress:
             progress(len(outcomes), len(tasks))
     done = [outcomes[path] for path in paths]
@@ -177,10 +149,55 @@ def run(
     write_text(manifest_file, json.dumps(manifest, indent=1) + "\n")
     usable = parts.parts()
     if not usable:
+        notes = " ".join(done[0].notes)
         raise CutraceError(
-            f"none of the files could be read: {done[0].source}: {' '.join(done[0].notes)}"
+            f"none of the files could be read: {done[0].source}: {notes}"
         )
     return report.reduce(usable, options), done
+
+
+def _check_options(
+    report: BatchReport, options: BatchOptions, known: dict[str, BatchReport]
+) -> None:
+    """Raise :class:`CutraceError` when a report lacks an option that it needs, or has one that it does not use."""
+    for option, value in vars(options).items():
+        needed = option in report.needs
+        if needed and not value:
+            raise CutraceError(
+                f"{report.name} needs --{option}: for example {_EXAMPLES[option]}"
+            )
+        if value and not needed:
+            users = ", ".join(r.name for r in known.values() if option in r.needs)
+            raise CutraceError(
+                f"{report.name} does not use --{option}: leave it out, or ask for {users}"
+            )
+
+
+def _check_workers(mode: str, workers: int | None, scheduler: str | None) -> None:
+    """Raise :class:`CutraceError` when a scheduler or a number of workers would have no effect."""
+    if scheduler is not None and mode != "dask":
+        raise CutraceError(
+            "--scheduler is that of Dask: add --mode dask, or leave it out"
+        )
+    if workers is None:
+        return
+    if mode == "sequential":
+        place = "--mode sequential has one"
+    elif scheduler is not None:
+        place = "the scheduler has its own"
+    else:
+        return
+    raise CutraceError(f"--workers has no effect, because {place}: leave it out")
+
+
+def _outcome(task: Task, mapped: Mapped | None, tries: int) -> FileOutcome:
+    """What became of a file, of which a worker made ``mapped``; None if each of its workers died."""
+    if mapped is None:
+        return FileOutcome(task.source, "failed", (_DIED,), True)
+    state = "done"
+    if mapped.damage:
+        state = "damaged"
+    return FileOutcome(task.source, state, mapped.damage, tries > 1)
 
 
 # Modes. Each yields a task, its result (None if each of its workers died) and the number of tries.
@@ -257,21 +274,17 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
 def _signals_later() -> Iterator[None]:
     """Handle signals that end this process afterwards. A worker whose start is interrupted would wait for its first
     message forever, and this process for the worker."""
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # which alone handles signals
+    # The main thread alone handles signals.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (
-        getattr(signal, name)
-        for name in ("SIGINT", "SIGTERM", "SIGHUP")
-        if hasattr(signal, name)
-    )
-    handlers = {
-        number: handler
-        for number in numbers
-        if callable(handler := signal.getsignal(number))
-    }
+    handlers = {}
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            number = getattr(signal, name)
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
     received: list[tuple[int, FrameType | None]] = []
     for number in handlers:
         signal.signal(number, lambda *signaled: received.append(signaled))

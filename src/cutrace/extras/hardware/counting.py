@@ -31,18 +31,19 @@ def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
     that has their values after the region. A running recording gets a mark with the values. Raises
     :class:`CutraceError` if they cannot be read, for example inside another region or test with counters.
     """
+    if isinstance(counters, str):
+        counters = [counters]
     values: dict[str, float] = {}
     shared = counting()
-    shared.start([counters] if isinstance(counters, str) else counters)
+    shared.start(counters)
     try:
         yield values
         values.update(shared.stop())
     finally:
         shared.end()
+    counts = [f"{counter} {value:,}" for counter, value in values.items()]
     with contextlib.suppress(CutraceError):  # a recording without NVTX takes no marks
-        mark(
-            f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in values.items())}"
-        )
+        mark(f"{name}: {', '.join(counts)}")
 
 
 @cache
@@ -83,8 +84,8 @@ class Counting:
         context = Context.current()
         self._lock = _GpuLock(context.uuid)
         try:
-            full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
-            self._ranges = RangeCounters(full, context)
+            full = dict.fromkeys(COUNTERS.get(name, name) for name in names)
+            self._ranges = RangeCounters(list(full), context)
             self.names = tuple(names)
             self._context = context
             self._wait()
@@ -107,14 +108,19 @@ class Counting:
             counts = self._ranges.stop()
         finally:
             self._release()
-        values = {name: counts[COUNTERS.get(name, name)] for name in self.names}
-        odd = [name for name, value in values.items() if not math.isfinite(value)]
+        values: dict[str, float] = {}
+        odd = []
+        for name in self.names:
+            value = counts[COUNTERS.get(name, name)]
+            if not math.isfinite(value):
+                odd.append(name)
+            elif value.is_integer():
+                values[name] = int(value)
+            else:
+                values[name] = value
         if odd:
             raise CutraceError(f"the GPU gave no value of {', '.join(odd)}")
-        return {
-            name: int(value) if value.is_integer() else value
-            for name, value in values.items()
-        }
+        return values
 
     def end(self) -> None:
         """End the range, if there is one, and discard its counts."""
@@ -160,7 +166,9 @@ class _GpuLock:
         self._file, path = _open_lock(f"{uuid}.lock")
         if self._file < 0:
             return
-        deadline = time.monotonic() + (0 if uuid in self._given_up else PATIENCE)
+        deadline = time.monotonic()
+        if uuid not in self._given_up:
+            deadline += PATIENCE
         while True:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,13 +204,12 @@ class _GpuLock:
 def _open_lock(name: str) -> tuple[int, Path]:
     """A descriptor of a file in the private folder of this user, and its path; -1 where no file can be made. The
     collector locks the same file."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(OSError):
         for folder in usable_folders():
             with contextlib.suppress(OSError):
                 path = folder / name
-                return os.open(
-                    path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-                ), path
+                return os.open(path, flags, 0o600), path
     return -1, Path(name)
 
 

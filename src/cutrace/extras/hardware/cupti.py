@@ -124,10 +124,10 @@ class CuptiError(CutraceError):
     """A CUPTI function failed. ``code`` is its CUptiResult."""
 
     def __init__(self, function: str, code: int, name: str) -> None:
-        advice = _ADVICE.get(code)
-        super().__init__(
-            f"cupti{function} failed with {name}{f': {advice}' if advice else ''}"
-        )
+        sentence = f"cupti{function} failed with {name}"
+        if code in _ADVICE:
+            sentence += f": {_ADVICE[code]}"
+        super().__init__(sentence)
         self.code = code
 
 
@@ -139,16 +139,18 @@ def _structs(function: str) -> tuple[tuple[type[ctypes.Structure], int], ...]:
         for text in _FUNCTIONS.replace("\n    ", " ").splitlines()
         if text.startswith(function + ":")
     )
-    old, _, new = line.partition(":")[2].partition("|")
-    shapes = [
-        [tuple(field.split()) for field in f"{old},{new}".split(",") if field.strip()]
-    ]
+    _, _, text = line.partition(":")
+    old, _, new = text.partition("|")
+    shapes = [old]
     if new:
-        shapes.append([tuple(field.split()) for field in old.split(",")])
+        shapes = [f"{old},{new}", old]
     made = []
     for shape in shapes:
         fields = [("struct_size", ctypes.c_size_t), ("reserved", ctypes.c_void_p)]
-        fields += [(name, _TYPES[kind]) for kind, name in shape]
+        for field in shape.split(","):
+            if field.strip():
+                kind, name = field.split()
+                fields.append((name, _TYPES[kind]))
         struct = type(function, (ctypes.Structure,), {"_fields_": fields})
         last = getattr(struct, fields[-1][0])
         made.append((struct, last.offset + last.size))
@@ -193,10 +195,10 @@ class Cupti:
             )
         code = _INVALID_PARAMETER
         for struct, size in _structs(function):
-            known = {name for name, _ in struct._fields_}  # type: ignore[misc]
-            arguments = struct(
-                struct_size=size, **{k: v for k, v in fields.items() if k in known}
-            )
+            arguments = struct(struct_size=size)
+            for name, _ in struct._fields_:  # type: ignore[misc]
+                if name in fields:
+                    setattr(arguments, name, fields[name])
             code = native(ctypes.byref(arguments))
             if code != _INVALID_PARAMETER:
                 break

@@ -52,15 +52,15 @@ class ChipMetric:
         if ".pct" in self.name:
             return "%"
         counted = self.dimension.removesuffix("/second")
-        return _UNITS.get(counted, counted) + (
-            "/s" if self.name.endswith(".per_second") else ""
-        )
+        unit = _UNITS.get(counted, counted)
+        if self.name.endswith(".per_second"):
+            unit += "/s"
+        return unit
 
 
 def chips(cupti: Cupti) -> list[str]:
     """The chips that a libcupti supports, such as GH100."""
-    supported = _host_call(cupti, "ProfilerHostGetSupportedChips")
-    return sorted(supported.names[i].decode() for i in range(supported.count))
+    return _sorted_names(_host_call(cupti, "ProfilerHostGetSupportedChips"))
 
 
 def _host_call(cupti: Cupti, function: str, **fields: Any) -> Any:
@@ -143,18 +143,20 @@ class Chip:
             metrics = self.cupti.call(
                 "ProfilerHostGetBaseMetrics", host=self._host, type=kind
             )
-            yield from sorted(metrics.names[i].decode() for i in range(metrics.count))
+            yield from _sorted_names(metrics)
 
     def describe(self, name: str) -> ChipMetric:
         """Describe a metric, with or without rollup. Raises :class:`CutraceError` if the chip does not have it."""
         properties = self._properties(name)
         if properties is None:
             raise self._unknown(name)
-        texts = [
-            (text or b"").decode()
-            for text in (properties.description, properties.unit, properties.dimension)
-        ]
-        return ChipMetric(name, _KINDS[properties.type], *texts)
+        return ChipMetric(
+            name=name,
+            kind=_KINDS[properties.type],
+            description=_decoded(properties.description),
+            unit=_decoded(properties.unit),
+            dimension=_decoded(properties.dimension),
+        )
 
     def has(self, name: str) -> bool:
         """Whether the chip has a metric of this name."""
@@ -181,18 +183,20 @@ class Chip:
             type=kind,
             name=name.encode(),
         )
-        return sorted(endings.names[i].decode() for i in range(endings.count))
+        return _sorted_names(endings)
 
     def configure(self, names: Sequence[str]) -> Config:
         """The configuration that counts metrics together. Raises :class:`CutraceError` for a metric that the chip does
         not have, or that lacks a rollup."""
         described = [self.describe(name) for name in names]
-        bare = next((metric for metric in described if "." not in metric.name), None)
-        if bare:
-            raise CutraceError(
-                f"{bare.name} lacks a rollup: use {bare.name}{_ENDINGS[bare.kind]}, or another that "
-                f"`cutrace metrics describe {bare.name}` lists"
-            )
+        for metric in described:
+            name = metric.name
+            if "." not in name:
+                raise CutraceError(
+                    f"{name} lacks a rollup: use {name}{_ENDINGS[metric.kind]}, or another that "
+                    f"`cutrace metrics describe {name}` lists"
+                )
+        units = tuple(metric.values_in for metric in described)
         # CUPTI adds metrics to those of earlier configurations of a host object, so each configuration gets its own.
         host = self._opened()
         try:
@@ -215,12 +219,7 @@ class Chip:
             ).passes
         finally:
             self.cupti.call("ProfilerHostDeinitialize", host=host)
-        return Config(
-            tuple(names),
-            tuple(metric.values_in for metric in described),
-            image,
-            passes,
-        )
+        return Config(tuple(names), units, image, passes)
 
     def evaluate(self, image: Any, index: int, names: Sequence[str]) -> list[float]:
         """The values of metrics for one range or sample of a counter data image."""
@@ -258,11 +257,8 @@ class Chip:
             return CutraceError(
                 f"{base} has no .{rest}: `cutrace metrics describe {base}` lists its endings"
             )
-        hint = did_you_mean(
-            name,
-            [metric + dot + rest for metric in known],
-            "`cutrace metrics list` lists all",
-        )
+        similar = [metric + dot + rest for metric in known]
+        hint = did_you_mean(name, similar, "`cutrace metrics list` lists all")
         return CutraceError(f"{self.name} has no metric {name}: {hint}")
 
 
@@ -278,12 +274,21 @@ class Config:
 
     def must_fit_one_pass(self, because: str) -> None:
         """Raise :class:`CutraceError` when the metrics need several passes."""
-        if self.passes != 1:
-            if len(self.names) > _LISTED:
-                more = f" and {len(self.names) - _LISTED} more"
-            else:
-                more = ""
-            raise CutraceError(
-                f"{', '.join(self.names[:_LISTED])}{more} need {self.passes} passes, but {because}: "
-                "count fewer of them together"
-            )
+        if self.passes == 1:
+            return
+        names = ", ".join(self.names[:_LISTED])
+        more = len(self.names) - _LISTED
+        if more > 0:
+            names += f" and {more} more"
+        raise CutraceError(
+            f"{names} need {self.passes} passes, but {because}: count fewer of them together"
+        )
+
+
+def _sorted_names(listing: Any) -> list[str]:
+    """The names in a struct of CUPTI with ``names`` and their ``count``."""
+    return sorted(listing.names[i].decode() for i in range(listing.count))
+
+
+def _decoded(text: bytes | None) -> str:
+    return (text or b"").decode()

@@ -39,14 +39,13 @@ def metrics_of(cupti: Cupti, chip: str) -> list[ChipMetric]:
             f"{cupti.path} cannot list the instruction metrics of {chip}: install the NVIDIA driver, and use a GPU of "
             "compute capability 7.0 or later"
         ) from error
-    described = [
-        (metric.name.decode(), (metric.description or b"").decode())
-        for metric in metrics
-    ]
-    return [
-        ChipMetric(name, "instruction", text, name.partition("__")[0], _counted(name))
-        for name, text in sorted(described)
-    ]
+    described = []
+    for metric in metrics:
+        name = metric.name.decode()
+        text = (metric.description or b"").decode()
+        unit, _, _ = name.partition("__")
+        described.append(ChipMetric(name, "instruction", text, unit, _counted(name)))
+    return sorted(described, key=lambda metric: metric.name)
 
 
 def configure(cupti: Cupti, chip: str, text: str) -> Config:
@@ -71,4 +70,7 @@ def configure(cupti: Cupti, chip: str, text: str) -> Config:
 
 
 def _counted(name: str) -> str:
-    return next((counted for part, counted in _COUNTED.items() if part in name), "")
+    for part, counted in _COUNTED.items():
+        if part in name:
+            return counted
+    return ""

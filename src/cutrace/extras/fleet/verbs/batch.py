@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -101,22 +102,21 @@ def batch(
     )
     if not quiet:
         say(*result.sentences[:_SENTENCES])
-        if len(result.sentences) > _SENTENCES:
-            say(
-                f"{len(result.sentences) - _SENTENCES:,} more sentences: {output / f'{report}.html'} has them"
-            )
+        more = len(result.sentences) - _SENTENCES
+        if more > 0:
+            page = output / f"{report}.html"
+            say(f"{more:,} more sentences: {page} has them")
     bad = [file for file in result.files if file.bad]
     say(*(f"{file.source}: {' '.join(file.notes)}" for file in bad[:_FILES]))
-    if len(bad) > _FILES:
-        say(
-            f"{len(bad) - _FILES:,} more files could not be read: {output / f'{report}.manifest.json'} lists them"
-        )
+    more = len(bad) - _FILES
+    if more > 0:
+        manifest = output / f"{report}.manifest.json"
+        say(f"{more:,} more files could not be read: {manifest} lists them")
     if not quiet:
-        states = [file.state for file in result.files]
-        counts = (
-            f"{states.count(state):,} {_SHOWN.get(state, state)}"
-            for state in dict.fromkeys(states)
-        )
+        states = Counter(file.state for file in result.files)
+        counts = []
+        for state, count in states.items():
+            counts.append(f"{count:,} {_SHOWN.get(state, state)}")
         say(f"{output}: {', '.join(counts)}")
     if bad:
         return 1

@@ -75,24 +75,17 @@ def list_metrics(
     matches = matcher(pattern or "*")
     with _chip(chip, cupti, sampled=sampled) as device:
         if lines:
-            described = [
-                metric
-                for metric in metrics_of(device.cupti, device.name)
-                if matches(metric.name)
-            ]
+            known = metrics_of(device.cupti, device.name)
+            described = [metric for metric in known if matches(metric.name)]
         else:
-            described = [
-                device.describe(name) for name in device.names() if matches(name)
-            ]
+            names = [name for name in device.names() if matches(name)]
+            described = [device.describe(name) for name in names]
     if not described:
         raise CutraceError(
             f"no metric of {device.name} matches {pattern!r}: write '*word*' for names that contain a word"
         )
-    put_tables(
-        _KIND,
-        [_table_of(device, sorted(described, key=lambda metric: metric.name))],
-        form,
-    )
+    described.sort(key=lambda metric: metric.name)
+    put_tables(_KIND, [_table_of(device, described)], form)
 
 
 @metrics.command(short_help="Describe metrics and their passes.")
@@ -111,26 +104,17 @@ def describe(
     passes that they need together."""
     with _chip(chip, cupti, sampled=sampled) as device:
         described = [device.describe(name) for name in names]
-        endings = [
-            (name + ending,)
-            for name in names
-            if "." not in name
-            for ending in device.submetrics(name)
-        ]
-        if endings:
-            passes = ""
-        else:
+        endings = []
+        for name in names:
+            if "." not in name:
+                endings += [(name + ending,) for ending in device.submetrics(name)]
+        passes = ""
+        if not endings:
             passes = f", {count_of(device.configure(names).passes, 'pass')} together"
     tables = [_table_of(device, described, passes)]
     if endings:
-        tables.append(
-            Table(
-                "endings",
-                "What can be counted of them",
-                columns_of("name: text"),
-                endings,
-            )
-        )
+        title = "What can be counted of them"
+        tables.append(Table("endings", title, columns_of("name: text"), endings))
     put_tables(_KIND, tables, form)
 
 
@@ -147,33 +131,21 @@ def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> N
             rows = []
             for each in SETS.values():
                 names = in_set(device, each.name)
-                rows.append(
-                    (
-                        each.name,
-                        len(names),
-                        device.configure(names).passes if names else 0,
-                        each.asks,
-                    )
-                )
+                passes = 0
+                if names:
+                    passes = device.configure(names).passes
+                rows.append((each.name, len(names), passes, each.asks))
         columns = columns_of("set: text, metrics, passes, question: text")
-        return put_tables(
-            _KIND,
-            [Table("sets", f"Sets of metrics on {device.name}", columns, rows)],
-            form,
-        )
+        table = Table("sets", f"Sets of metrics on {device.name}", columns, rows)
+        return put_tables(_KIND, [table], form)
     if name not in SETS:
         raise CutraceError(f"there is no set {name}: {hint(name)}")
     with _chip(chip, cupti) as device:
-        inside = [
-            (metric, device.describe(metric).description)
-            for metric in chosen(device, name)
-        ]
-    text = columns_of("metric: text, description: text")
-    put_tables(
-        _KIND,
-        [Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas])],
-        form,
-    )
+        described = [device.describe(metric) for metric in chosen(device, name)]
+    inside = [(metric.name, metric.description) for metric in described]
+    columns = columns_of("metric: text, description: text")
+    inside += SETS[name].formulas
+    put_tables(_KIND, [Table(name, SETS[name].asks, columns, inside)], form)
 
 
 @contextmanager
@@ -183,13 +155,19 @@ def _chip(
     from ..cupti import Cupti
     from ..host import RANGES, SAMPLES, Chip, chips, first_chip
 
-    cupti = Cupti(path) if path else Cupti.found()
+    if path:
+        cupti = Cupti(path)
+    else:
+        cupti = Cupti.found()
     name = name or first_chip(cupti)
     if name is None:
         raise CutraceError(
             f"there is no GPU here: name a chip with --chip, one of {', '.join(chips(cupti))}"
         )
-    with Chip(cupti, name, SAMPLES if sampled else RANGES) as chip:
+    profiler = RANGES
+    if sampled:
+        profiler = SAMPLES
+    with Chip(cupti, name, profiler) as chip:
         yield chip
 
 
