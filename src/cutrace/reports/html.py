@@ -136,7 +136,8 @@ def table(
     def cells(tag: str, end: str, words: Sequence[str]) -> str:
         row = ""
         for word, kind in zip(words, kinds, strict=True):
-            row += f"<{tag}{kind}>{escaped(word)}</{end}>"
+            content = escaped(word)
+            row += f"<{tag}{kind}>{content}</{end}>"
         return f"<tr>{row}</tr>"
 
     top = cells("th scope=col", "th", head)
@@ -179,10 +180,12 @@ def _about(report: SessionReport) -> Iterator[str]:
 
 
 def _filters(report: SessionReport) -> Iterator[str]:
-    failed = sum(case.bad for case in report.cases)
-    yield _filter("", "all", len(report.cases), pressed="true")
+    cases = report.cases
+    failed = sum(case.bad for case in cases)
+    better = len(report.better)
+    yield _filter("", "all", len(cases), pressed="true")
     yield _filter("failed", "failed", failed)
-    yield _filter("better", "better", len(report.better))
+    yield _filter("better", "better", better)
     for state, count in report.counts.items():
         label, _ = STATES[state]
         yield _filter(state.value, label, count)
@@ -333,7 +336,8 @@ def _table_rows(
         names.add(name)
         yield name, _row(row, parts.get(name), row in case.updated)
     for name, value in values.items():
-        if name in names or _total(name) in names or _total(name) in values:
+        total = _total(name)
+        if name in names or total in names or total in values:
             continue
         measured = {
             "name": title(name),
@@ -433,10 +437,15 @@ def _timeline(picture: Timeline, styles: dict[Style, int]) -> dict[str, Any]:
         flat: list[int] = []
         before = 0
         for start, length, style, depth, link in lane.slices:
-            flat += (start - before, length, numbers[style], depth, link)
+            since = start - before
+            flat += (since, length, numbers[style], depth, link)
             before = start
         lanes.append((lane.title, lane.group, flat))
-    return {"span": picture.span_ns, "left": picture.left_out, "lanes": lanes}
+    return {
+        "span": picture.span_ns,
+        "left": picture.left_out,
+        "lanes": lanes,
+    }
 
 
 def _user(value: object) -> str:

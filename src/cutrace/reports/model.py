@@ -148,8 +148,9 @@ class Case:
             return
         rows = []
         for row in self.rows:
-            failed = row.failed and row.rule == "limit"
-            rows.append(replace(row, failed=failed))
+            if row.rule != "limit":
+                row = replace(row, failed=False)
+            rows.append(row)
         object.__setattr__(self, "rows", tuple(rows))
 
     @property
@@ -244,8 +245,10 @@ class SessionReport:
     @property
     def counts(self) -> dict[State, int]:
         """The number of cases by state, zeros included."""
-        numbers = Counter(case.state for case in self.cases)
-        return {state: numbers[state] for state in State}
+        numbers = dict.fromkeys(State, 0)
+        for case in self.cases:
+            numbers[case.state] += 1
+        return numbers
 
     @property
     def drifted(self) -> tuple[Case, ...]:
@@ -269,7 +272,8 @@ class SessionReport:
 
     def to_json(self) -> dict[str, Any]:
         out = _plain_fields(self, without=("cases",))
-        out["counts"] = {state.value: count for state, count in self.counts.items()}
+        counts = self.counts.items()
+        out["counts"] = {state.value: count for state, count in counts}
         out["drifted"] = len(self.drifted)
         out["better"] = len(self.better)
         out["cases"] = [case.to_json() for case in self.cases]

@@ -101,9 +101,10 @@ def _indented(texts: Iterable[str], style: str) -> list[Line]:
 
 def changes(rows: Sequence[Row]) -> list[str]:
     """The first changed metrics as short texts: ``kernel_launches 10 -> 11 (+ fill)``."""
-    first = list(map(_change, rows[:_METRICS]))
-    if len(rows) > _METRICS:
-        first.append(f"and {len(rows) - _METRICS:,} more")
+    first = [_change(row) for row in rows[:_METRICS]]
+    others = len(rows) - _METRICS
+    if others > 0:
+        first.append(f"and {others:,} more")
     return first
 
 
@@ -282,12 +283,12 @@ def summary(report: SessionReport) -> str:
 
 
 def _mood(report: SessionReport) -> str:
-    counts = report.counts
     if report.drifted:
         return "bad"
-    if counts[State.UNVERIFIED] or counts[State.MISSING] or counts[State.UNCONFIRMED]:
+    states = {case.state for case in report.cases}
+    if states & {State.UNVERIFIED, State.MISSING, State.UNCONFIRMED}:
         return "warn"
-    if counts[State.GATED]:
+    if State.GATED in states:
         return "good"
     return "bold"
 
@@ -324,7 +325,8 @@ def _better(report: SessionReport) -> Iterator[Fact]:
     texts = []
     for case in better[:_TESTS]:
         name = short(case.name, NAME_WIDTH)
-        texts.append(f"{name}: {', '.join(changes(case.better))}")
+        values = ", ".join(changes(case.better))
+        texts.append(f"{name}: {values}")
     others = len(better) - _TESTS
     if others > 0:
         texts.append(f"and {others:,} more")

@@ -137,11 +137,11 @@ def _rank(series: dict[str, Series]) -> int:
         known = _known(values)
         most = max(known, default=0)
         change = most - min(known, default=0)
-        if name != "kernel_time_ns":
-            if change:
-                return 0
-        elif change > _TIME_SHARE * most:
-            rank = 1
+        if name == "kernel_time_ns":
+            if change > _TIME_SHARE * most:
+                rank = 1
+        elif change:
+            return 0
     return rank
 
 
@@ -153,40 +153,42 @@ def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[
         failed.append(len(report.drifted))
     yield _picture("tests traced", "", traced, names)
     yield _picture("tests failed", "", failed, names)
-    for name, title in TOTALS.items():
-        if name == "peak_memory_bytes":
+    for metric, title in TOTALS.items():
+        if metric == "peak_memory_bytes":
             title += ", highest"
-        values = [total(report.cases, name) for report in reports]
-        yield _picture(title, name, values, names)
+        values = [total(report.cases, metric) for report in reports]
+        yield _picture(title, metric, values, names)
 
 
 def _picture(title: str, metric: str, values: list[int], names: Sequence[str]) -> str:
     """A line chart of values with a point for each report."""
     points = _points(values, _WIDTH, _HEIGHT, 6)
     dots = ""
+    coordinates = []
     for name, value, (x, y) in zip(names, values, points, strict=True):
         label = escaped(f"{name}: {value_text(metric, value)}")
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3">'
         dots += f"{circle}<title>{label}</title></circle>"
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    most = max(values)
-    least = min(values)
-    levels = _span(value_text(metric, most))
-    if least < most:
-        levels += _span(value_text(metric, least))
-    ends = _span(short(names[0], 16)) + _span(short(names[-1], 16))
+        coordinates.append(f"{x:.1f},{y:.1f}")
+    line = " ".join(coordinates)
+    levels = [value_text(metric, max(values))]
+    if min(values) < max(values):
+        levels.append(value_text(metric, min(values)))
+    ends = [short(names[0], 16), short(names[-1], 16)]
     change = change_text(metric, values[0], values[-1], "→")
     about = escaped(f"{title}: {change}")
+    caption = f"{escaped(title)} <b>{escaped(change)}</b>"
     return (
-        f"<figure><figcaption>{escaped(title)} <b>{escaped(change)}</b></figcaption>"
+        f"<figure><figcaption>{caption}</figcaption>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{about}">'
         f'<polyline points="{line}"/>{dots}</svg>'
-        f"<div class=levels>{levels}</div><div class=axis>{ends}</div></figure>"
+        f"<div class=levels>{_spans(levels)}</div>"
+        f"<div class=axis>{_spans(ends)}</div></figure>"
     )
 
 
-def _span(text: str) -> str:
-    return f"<span>{escaped(text)}</span>"
+def _spans(texts: Sequence[str]) -> str:
+    return "".join(f"<span>{escaped(text)}</span>" for text in texts)
 
 
 def _row(test: str, where: Sequence[str], series: dict[str, Series]) -> str:

@@ -109,10 +109,13 @@ def pair(name: str, golden: object, now: object) -> tuple[str, str]:
     """Two values as texts. If rounding would make different values equal, all digits are written."""
     before = value_text(name, golden)
     after = value_text(name, now)
-    if before != after or golden == now or isinstance(golden, Interval | Mapping):
+    if before != after or golden == now:
+        return before, after
+    if isinstance(golden, Interval | Mapping):
         return before, after
     before = value_text(name, golden, exact=True)
-    return before, value_text(name, now, exact=True)
+    after = value_text(name, now, exact=True)
+    return before, after
 
 
 def change_text(name: str, before: object, now: object, arrow: str = "->") -> str:
@@ -154,8 +157,9 @@ def short(text: str, width: int = 60) -> str:
 def listed(names: Sequence[str], most: int) -> str:
     """The first names and the number of others: ``a, b, c and 2 more``."""
     first = ", ".join(names[:most])
-    if len(names) > most:
-        first += f" and {len(names) - most:,} more"
+    others = len(names) - most
+    if others > 0:
+        first += f" and {others:,} more"
     return first
 
 
@@ -164,12 +168,13 @@ def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
     if not isinstance(value, Mapping):
         return []
     known = []
-    for name, count in value.items():
+    for key, count in value.items():
         if _is_count(count):
+            name = printable(text_of(key))
             most = amount(count) or 0
-            known.append((-most, printable(text_of(name)), count))
+            known.append((-most, name, value_text(metric, count)))
     known.sort(key=lambda item: item[:2])
-    return [(name, value_text(metric, count)) for _, name, count in known]
+    return [(name, text) for _, name, text in known]
 
 
 def _is_count(value: object) -> bool:
@@ -192,8 +197,11 @@ def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
         return fixed
     if len(several) == 1:
         return tuple(fixed + one for one in several[0])
-    least = fixed + sum(map(min, several))
-    most = fixed + sum(map(max, several))
+    least = fixed
+    most = fixed
+    for alternatives in several:
+        least += min(alternatives)
+        most += max(alternatives)
     return Span(least, most)
 
 
