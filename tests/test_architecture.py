@@ -125,15 +125,15 @@ def test_no_modules_import_each_other_in_a_circle():
 DENSITY = {
     "analysis": (8.2, 2.4),
     "cli": (6.5, 1.8),
-    "collect": (7.4, 3.6),
+    "collect": (7.4, 3.3),
     "cutrace": (7.8, 5.8),
     "exporters": (9.1, 5.9),
     "extras": (8.3, 6.9),
-    "golden": (8.7, 3.4),
+    "golden": (8.7, 3.1),
     "importers": (9.3, 5.4),
     "pytest_cutrace": (7.9, 3.2),
-    "reports": (9.7, 4.4),
-    "runbin": (6.4, 3.7),
+    "reports": (9.4, 3.5),
+    "runbin": (6.4, 3.1),
     "trace": (9.8, 5.8),
 }
 _DENSE = (ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
