@@ -47,12 +47,7 @@ _NAMES = 5
     metavar="METRIC=SHARE",
     help="E.g. kernels=5% or kernel_time=10%.",
 )
-@click.option(
-    "--ignore",
-    multiple=True,
-    metavar="WORD",
-    help="Metric or class to leave out, or METRIC:PATTERN.",
-)
+@options.ignore
 @click.option(
     "--own",
     multiple=True,
@@ -64,12 +59,7 @@ _NAMES = 5
     metavar="NAME",
     help="Environment to compare with, e.g. sm_90; else the capture's.",
 )
-@click.option(
-    "--variant",
-    default="",
-    metavar="TEMPLATE",
-    help="Variant of the environment, e.g. cuda{cuda}.",
-)
+@options.variant
 @click.option(
     "--strict",
     is_flag=True,

@@ -63,18 +63,8 @@ def golden() -> None:
     show_default=True,
     help="Metrics and classes to gate.",
 )
-@click.option(
-    "--ignore",
-    multiple=True,
-    metavar="WORD",
-    help="Metric or class to leave out, or METRIC:PATTERN.",
-)
-@click.option(
-    "--variant",
-    default="",
-    metavar="TEMPLATE",
-    help="Variant of the environment, e.g. cuda{cuda}.",
-)
+@options.ignore
+@options.variant
 @click.option(
     "--update",
     metavar="WORDS",

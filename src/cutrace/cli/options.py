@@ -138,6 +138,20 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
 _ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
 
 
+#: The options by which captures are compared with golden files.
+ignore = click.option(
+    "--ignore",
+    multiple=True,
+    metavar="WORD",
+    help="Metric or class to leave out, or METRIC:PATTERN.",
+)
+variant = click.option(
+    "--variant",
+    default="",
+    metavar="TEMPLATE",
+    help="Variant of the environment, e.g. cuda{cuda}.",
+)
+
 #: The earlier way to write ``--format json``.
 as_json = click.option("--json", "as_json", is_flag=True, hidden=True)
 
