@@ -37,16 +37,20 @@ _NUMBER = re.compile(
     r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", re.IGNORECASE | re.ASCII
 )
 
+#: The units of times for people, and their digits behind the point.
+_SHOWN_TIMES = ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 3))
+
 
 def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
     match = _NUMBER.fullmatch(text.replace("µ", "u"))
-    scale = units.get(match[2].lower()) if match else None
-    if match is None or scale is None:
+    if match is None or match[2].lower() not in units:
         raise CutraceError(f"{text!r} is not a {what}: write {example}")
+    scale = units[match[2].lower()]
     whole, _, part = match[1].partition(".")
-    return int(whole or "0") * scale + (
-        int(part) * scale // 10 ** len(part) if part else 0
-    )
+    size = int(whole or "0") * scale
+    if part:
+        size += int(part) * scale // 10 ** len(part)
+    return size
 
 
 def parse_size(size: int | str) -> int:
@@ -90,7 +94,8 @@ def parse_moment(time: int | str, start: int) -> int:
 
 def parse_words(text: str) -> list[str]:
     """Parse ``a,b, c`` into its words, each once."""
-    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    words = map(str.strip, text.split(","))
+    return list(dict.fromkeys(filter(None, words)))
 
 
 def format_size(size: float) -> str:
@@ -104,12 +109,14 @@ def format_size(size: float) -> str:
 
 def format_duration(ns: float, separator: str = " ") -> str:
     """Format a time for people: ``850 ns``, ``12.3 us``, ``4.56 ms``, ``1.234 s``."""
-    units = [(1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 3)]
-    # Rounding may carry into the next unit: 999,960 ns are 1.00 ms.
-    while abs(round(ns / units[0][0], units[0][2])) >= 1000 and len(units) > 1:
-        del units[0]
-    scale, unit, digits = units[0]
-    return f"{ns / scale:.{digits}f}{separator}{unit}"
+    text = ""
+    for scale, unit, digits in _SHOWN_TIMES:
+        scaled = ns / scale
+        text = f"{scaled:.{digits}f}{separator}{unit}"
+        # Rounding may carry into the next unit: 999,960 ns are 1.00 ms.
+        if abs(round(scaled, digits)) < 1000:
+            break
+    return text
 
 
 def count_of(number: int, noun: str) -> str:

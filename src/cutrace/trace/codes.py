@@ -62,7 +62,8 @@ class CodesOfKernel:
         """The hashes, in order; :data:`AMBIGUOUS` or :data:`UNKNOWN` for launches without one."""
         words = [code.text for code in sorted(self.codes)]
         if self.unknown:
-            words.append(_uncertain(len({code.hash for code in self.candidates})))
+            hashes = {code.hash for code in self.candidates}
+            words.append(_uncertain(len(hashes)))
         return ", ".join(words)
 
 
@@ -80,13 +81,8 @@ class KernelCodes:
             "size",
             "architecture",
         ]
-        rows = trace.kernel_codes
-        for process, name, values in zip(
-            rows["process"].tolist(),
-            rows["name"].tolist(),
-            rows[fields].tolist(),
-            strict=True,
-        ):
+        rows = trace.kernel_codes[["process", "name", *fields]]
+        for process, name, *values in rows.tolist():
             codes = self._by_name[process, trace.strings[name]]
             codes.add(KernelCode(*values))
 
@@ -98,7 +94,8 @@ class KernelCodes:
         """The hash of a launch for people. ``name`` is mangled, ``code`` the field of its launch configuration."""
         if code:
             return hash_text(code)
-        return _uncertain(len({known.hash for known in self.candidates(process, name)}))
+        hashes = {known.hash for known in self.candidates(process, name)}
+        return _uncertain(len(hashes))
 
     @cached_property
     def by_kernel(self) -> dict[str, CodesOfKernel]:
@@ -111,10 +108,9 @@ class KernelCodes:
         for process, launch in self._launches():
             row = self._trace.launches[launch]
             mangled = self._trace.strings[row["name"]]
-            found[name_of(mangled)].add(
-                int(row["code"]), self.candidates(process, mangled)
-            )
-        return {name: codes.result() for name, codes in sorted(found.items())}
+            candidates = self.candidates(process, mangled)
+            found[name_of(mangled)].add(int(row["code"]), candidates)
+        return {name: found[name].result() for name in sorted(found)}
 
     def _launches(self) -> Iterable[tuple[int, int]]:
         """The launch configurations of each process that have kernels."""

@@ -54,7 +54,8 @@ class NcclCalls:
         if self._domain is None:
             return
         for rows in trace.blocks("nvtx_ranges"):
-            for process, thread, text in self._distinct(rows)[0].tolist():
+            keys, _, _ = self._distinct(rows)
+            for process, thread, text in keys.tolist():
                 self._note_rank(process, thread, self._payload(text))
 
     @property
@@ -74,13 +75,12 @@ class NcclCalls:
         is_call = np.zeros(len(rows), bool)
         if self._domain is not None:
             is_call = (rows["domain"] == self._domain) & (rows["arguments"] != 0)
-        columns = [
-            rows[field][is_call].astype(np.int64)
-            for field in ("process", "thread", "arguments")
-        ]
-        keys, row_key = np.unique(
-            np.stack(columns, axis=1), axis=0, return_inverse=True
-        )
+        columns = []
+        for field in ("process", "thread", "arguments"):
+            values = rows[field][is_call]
+            columns.append(values.astype(np.int64))
+        keys = np.stack(columns, axis=1)
+        keys, row_key = np.unique(keys, axis=0, return_inverse=True)
         return keys, row_key.reshape(-1), is_call
 
     def _payload(self, text: int) -> dict[str, Any]:
@@ -102,12 +102,16 @@ class NcclCalls:
         rank = _integer(payload, _RANK)
         if rank is None and communicator is not None:
             rank = self._rank(process, thread, communicator)
-        sizes = [_integer(payload, name) for name in _SIZES if name in payload]
-        size = sizes[0] if sizes else None
+        size = None
+        for name in _SIZES:
+            if name in payload:
+                size = _integer(payload, name)
+                break
+        root = _integer(payload, _ROOT)
         reduction = payload.get(_REDUCTION)
         if reduction is not None:
             reduction = str(reduction).encode("utf-8", "replace").decode()
-        call = NcclCall(communicator, rank, size, _integer(payload, _ROOT), reduction)
+        call = NcclCall(communicator, rank, size, root, reduction)
         return self._numbers.setdefault(call, len(self._numbers))
 
     def _rank(self, process: int, thread: int, communicator: int) -> int | None:

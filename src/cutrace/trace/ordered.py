@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -110,10 +110,10 @@ class BlockOrder(Generic[S, T]):
         self._limits = limits
         self._apart = apart
         self._number = count()
-        self._waiting = [
-            _Waiting(source.first_time, next(self._number), source)
-            for source in sources
-        ]
+        self._waiting: list[_Waiting[S]] = []
+        for source in sources:
+            number = next(self._number)
+            self._waiting.append(_Waiting(source.first_time, number, source))
         heapq.heapify(self._waiting)
         self._late: list[_Waiting[S]] = []
         #: The start of the window.
@@ -153,9 +153,8 @@ class BlockOrder(Generic[S, T]):
             size += self._waiting[0].source.payload_size
             self._read_next()
         if self.next_time <= self.begin and self.live:
-            return (
-                self.begin + 1
-            )  # many blocks begin at one time, which is taken in parts
+            # Many blocks begin at one time, which is taken in parts.
+            return self.begin + 1
         return max(self.next_time, self.begin)
 
     def read_before(self, until: int) -> None:
@@ -199,9 +198,9 @@ class BlockOrder(Generic[S, T]):
         if self._apart and self.begin:
             first = block.next_start
             if first < self.begin:
-                self._late.append(
-                    _Waiting(first, next(self._number), waiting.source, waiting.taken)
-                )
+                number = next(self._number)
+                late = _Waiting(first, number, waiting.source, waiting.taken)
+                self._late.append(late)
                 return
         self.live.append(block)
 
@@ -216,12 +215,14 @@ class MergeByTime:
     """The order of the rows of several parts by start (ns, int64)."""
 
     def __init__(self, starts: list[np.ndarray]) -> None:
-        if len(starts) != 1:
-            start = np.concatenate([np.zeros(0, np.int64), *starts])
-        else:
-            start = starts[0]
-        self._order = time_order(start) if len(starts) > 1 else None
-        self.start = start if self._order is None else start.take(self._order)
+        self._order: np.ndarray | None = None
+        if len(starts) == 1:
+            self.start = starts[0]
+            return
+        self.start = np.concatenate([np.zeros(0, np.int64), *starts])
+        self._order = time_order(self.start)
+        if self._order is not None:
+            self.start = self.start.take(self._order)
 
     def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
         """A column of the merged rows, from those of the parts."""
@@ -252,14 +253,11 @@ class Columns:
 
     def __getitem__(self, field: str) -> np.ndarray:
         if field not in self._made:
-            dtype: npt.DTypeLike
+            dtype: npt.DTypeLike = self._table.dtype[field]
             if field == self._table.end_field:
                 dtype = np.int64
-            else:
-                dtype = self._table.dtype[field]
-            self._made[field] = self._merge.column(
-                dtype, [rows[field] for rows in self._parts]
-            )
+            parts = [rows[field] for rows in self._parts]
+            self._made[field] = self._merge.column(dtype, parts)
         return self._made[field]
 
 
@@ -278,10 +276,9 @@ class Ordered:
         self._trace = trace
         self._open_rows = open_rows
         self.tables = tuple(infos)
-        blocks = [info for table in infos.values() for info in table]
-        self._blocks = BlockOrder(
-            blocks, self._sorted, Limits(window_bytes, kept_bytes=KEPT_BYTES)
-        )
+        limits = Limits(window_bytes, kept_bytes=KEPT_BYTES)
+        blocks = chain.from_iterable(infos.values())
+        self._blocks = BlockOrder(blocks, self._sorted, limits)
 
     def take(self, until: int) -> dict[str, Columns]:
         """The rows by table that start before ``until`` (ns) and were not taken before."""
@@ -289,15 +286,15 @@ class Ordered:
         parts: dict[str, list[_Sorted]] = {name: [] for name in self.tables}
         for block in self._blocks.live:
             start = block.starts
-            begin = int(np.searchsorted(start, block.taken)) if block.taken else 0
+            begin = 0
+            if block.taken:
+                begin = int(np.searchsorted(start, block.taken))
+            end = len(start)
             if until <= block.last:
                 end = int(np.searchsorted(start, until))
-            else:
-                end = len(start)
             if end > begin:
-                parts[block.source.table or ""].append(
-                    (block.content[begin:end], start[begin:end])
-                )
+                taken = (block.content[begin:end], start[begin:end])
+                parts[block.source.table or ""].append(taken)
         self._blocks.advance(until)
         return {name: Columns(TABLES[name], parts[name]) for name in self.tables}
 

@@ -108,10 +108,14 @@ class Quality:
                     f"{count_of(lasting, 'row')} of {table} that never ended: they have GPU work up to the end of "
                     "their process, and sums leave out their own time"
                 )
-        for d in self.damage:
-            rows = f", {d.rows:,} rows" if d.rows else ""
-            where = f" at byte {d.offset:,} ({d.size:,} bytes{rows})" if d.size else ""
-            yield f"{d.reason}{where}"
+        for damage in self.damage:
+            sentence = damage.reason
+            if damage.size:
+                extent = f"{damage.size:,} bytes"
+                if damage.rows:
+                    extent += f", {damage.rows:,} rows"
+                sentence += f" at byte {damage.offset:,} ({extent})"
+            yield sentence
         yield from self.notes
 
 
@@ -124,19 +128,22 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     launches = Launches(trace)
     out = {}
     for table in GPU_WORK:
-        checked = count = largest = 0
+        checked = 0
+        count = 0
+        largest = 0
         for process, blocks in enumerate(processes):
             calls = launches.of(process, REMEMBERED_BITS)
-            for info in sorted(blocks.get(table, []), key=lambda info: info.last_time):
+            infos = blocks.get(table, [])
+            for info in sorted(infos, key=lambda info: info.last_time):
                 calls.read_until(info.last_time + 1)
-                rows = trace.block(info)[0]
+                rows, _ = trace.block(info)
                 found = calls.find(rows["correlation"])
                 known = found.known
                 starts = rows["start"][known].astype(np.int64)
                 lead = found.start[known] - starts
                 early = lead[lead > 0]
-                checked = checked + len(lead)
-                count = count + len(early)
+                checked += len(lead)
+                count += len(early)
                 largest = max(largest, int(early.max(initial=0)))
         if checked:
             out[table] = EarlyStart(checked, count, largest)
