@@ -87,9 +87,8 @@ def _piece(data: bytes, offset: int, size: int) -> bytes:
     settings = zstandard.ZstdCompressionParameters.from_level(
         1, min_match=5, hash_log=12, window_log=19, write_checksum=True
     )
-    return _HEADER.pack(offset, size) + zstandard.ZstdCompressor(
-        compression_params=settings
-    ).compress(data)
+    compressor = zstandard.ZstdCompressor(compression_params=settings)
+    return _HEADER.pack(offset, size) + compressor.compress(data)
 
 
 def compressed(data: bytes) -> bytes:
@@ -99,16 +98,15 @@ def compressed(data: bytes) -> bytes:
     settings = zstandard.ZstdCompressionParameters.from_level(
         3, min_match=4, hash_log=15, chain_log=8, window_log=19
     )
-    return zstandard.ZstdCompressor(compression_params=settings).compress(data)
+    compressor = zstandard.ZstdCompressor(compression_params=settings)
+    return compressor.compress(data)
 
 
 def extract(file: Carrier, target: Path, damaged: tuple[type[Exception], ...]) -> bool:
     """Write the capture inside a file to ``target``. Returns whether the file has one. Raises :class:`Damaged` when the
     capture is not complete, :class:`CutraceError` when it cannot be written. ``damaged`` are the errors of reading a
     damaged file."""
-    parts = next(
-        (find(file) for begin, find in _FORMATS.items() if begin.match(file.head)), None
-    )
+    parts = _pieces_in(file)
     if parts is None:
         return False
     broken: tuple[type[Exception], ...] = (
@@ -125,20 +123,27 @@ def extract(file: Carrier, target: Path, damaged: tuple[type[Exception], ...]) -
         raise unwritable(target, error) from None
 
 
+def _pieces_in(file: Carrier) -> Iterator[bytes] | None:
+    """The pieces of the capture in a file; None for a file of another format."""
+    for begin, find in _FORMATS.items():
+        if begin.match(file.head):
+            return find(file)
+    return None
+
+
 def _join(parts: Iterator[bytes], target: Path) -> bool:
     """Write the captures in the pieces, one after the other, which is a capture too. Returns False when there are no
     pieces. Each capture has to be complete."""
-    begin = size = 0
+    begin = 0
+    size = 0
     with target.open("wb") as out:
         for piece in parts:
             if len(piece) < _HEADER.size:
                 raise Damaged("a piece is cut off")
             offset, size = _HEADER.unpack_from(piece)
             frame = memoryview(piece)[_HEADER.size :]
-            if (
-                offset != out.tell() - begin
-                or zstandard.frame_content_size(frame) > PIECE_SIZE
-            ):
+            misplaced = offset != out.tell() - begin
+            if misplaced or zstandard.frame_content_size(frame) > PIECE_SIZE:
                 raise Damaged("a piece is missing or too large")
             out.write(zstandard.ZstdDecompressor().decompress(frame))
             if out.tell() - begin == size:
@@ -174,7 +179,10 @@ def _in_packets(file: Carrier) -> Iterator[bytes]:
 
 
 def _number(varint: bytes) -> int:
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
+    number = 0
+    for place, byte in enumerate(varint):
+        number += (byte & 0x7F) << 7 * place
+    return number
 
 
 def _in_json(file: Carrier) -> Iterator[bytes]:
@@ -182,7 +190,9 @@ def _in_json(file: Carrier) -> Iterator[bytes]:
     with file.open() as data:
         rest = data.read(1 << 16)
         begin = _IN_JSON.match(rest)
-        rest = rest[begin.end() :] if begin else b""
+        if begin is None:
+            return
+        rest = rest[begin.end() :]
         while True:
             before, _, behind = rest.partition(b'"')
             if b"]" in before:
@@ -191,18 +201,16 @@ def _in_json(file: Carrier) -> Iterator[bytes]:
             if end:
                 yield b64decode(text, validate=True)
                 rest = behind
-            elif not (more := data.read(PIECE_SIZE)):
+                continue
+            more = data.read(PIECE_SIZE)
+            if not more:
                 return
-            else:
-                rest += more
+            rest += more
 
 
 def _in_database(file: Carrier) -> Iterator[bytes]:
-    with closing(
-        sqlite3.connect(
-            f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True
-        )
-    ) as database:
+    uri = f"{file.path.absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as database:
         try:
             # A damaged definition of another table or index does not matter.
             database.execute("PRAGMA writable_schema = ON")
@@ -211,11 +219,11 @@ def _in_database(file: Carrier) -> Iterator[bytes]:
             ).fetchone()
         except (sqlite3.Error, UnicodeDecodeError):  # the latter: of a message
             return  # the importer reports what is wrong with it
-        if table:
-            for (piece,) in database.execute(
-                f"SELECT {SQLITE_COLUMN} FROM {SQLITE_TABLE} ORDER BY rowid"
-            ):
-                yield piece if isinstance(piece, bytes) else b""
+        if not table:
+            return
+        query = f"SELECT {SQLITE_COLUMN} FROM {SQLITE_TABLE} ORDER BY rowid"
+        for (piece,) in database.execute(query):
+            yield piece if isinstance(piece, bytes) else b""
 
 
 _IN_JSON = re.compile(

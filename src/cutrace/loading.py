@@ -61,11 +61,15 @@ def opened(
         if isinstance(source, Trace) and not redacted:
             trace = source
         else:
-            paths = [source.path] if isinstance(source, Trace) else listed(source)
+            if isinstance(source, Trace):
+                paths: Sequence[StrPath] = [source.path]
+            else:
+                paths = listed(source)
             trace = stack.enter_context(_whole(paths, redacted, clock))
-        selection = select(trace) if select else None
-        if selection is not None:
-            trace = stack.enter_context(selected(trace, selection))
+        if select:
+            selection = select(trace)
+            if selection is not None:
+                trace = stack.enter_context(selected(trace, selection))
         yield trace
 
 
@@ -98,9 +102,10 @@ def as_capture(path: Path, files: ExitStack) -> Path:
 
     source = SourceFile.at(path)
     folder = files.enter_context(scratch())
+    inside = folder / "inside.bin"
     damage = ""
     try:
-        if extract(source, inside := folder / "inside.bin", DAMAGED):
+        if extract(source, inside, DAMAGED):
             return inside
     except Damaged as error:
         damage = str(error)
@@ -181,12 +186,9 @@ def join(
                     first_clock = first_clock or clock_of(reader.processes[0]) or "kept"
                     try:
                         if clock == "keep":
-                            copy(
-                                reader,
-                                range(len(reader.offsets)),
-                                _KeptClocks(reader, first_clock),
-                                target,
-                            )
+                            blocks = range(len(reader.offsets))
+                            changes = _KeptClocks(reader, first_clock)
+                            copy(reader, blocks, changes, target)
                         else:
                             concatenate([capture], target)
                     except OSError as error:
@@ -208,7 +210,9 @@ class _KeptClocks(Changes):
         on_another = clock_of(self._reader.processes[process]) != self._clock
         if on_another and (starts_a_file or "notes" in info):
             notes = info.get("notes")
-            info = info | {"notes": [*(notes if isinstance(notes, list) else []), KEPT]}
+            if not isinstance(notes, list):
+                notes = []
+            info = info | {"notes": [*notes, KEPT]}
         return info
 
 

@@ -194,11 +194,12 @@ def _column(array: Any, kind: Kind) -> ReadColumn:
 
     array = _plain(array)
     type_ = array.type
-    if kind == "integer" and (pa.types.is_integer(type_) or pa.types.is_boolean(type_)):
+    is_integer = pa.types.is_integer(type_)
+    if kind == "integer" and (is_integer or pa.types.is_boolean(type_)):
         return _numbers(
             array, pa.uint64() if type_ == pa.uint64() else pa.int64(), np.int64
         )
-    if kind == "real" and (pa.types.is_floating(type_) or pa.types.is_integer(type_)):
+    if kind == "real" and (is_integer or pa.types.is_floating(type_)):
         return _numbers(array, pa.float64(), np.float64)
     if kind == "integer" and pa.types.is_floating(type_):
         return _whole(_numbers(array, pa.float64(), np.float64))

@@ -272,7 +272,8 @@ def _outermost(trace: Trace) -> np.ndarray:
     end = calls["end"].astype(np.int64)
     key = _keys(calls["process"], calls["correlation"])
     correlated = calls["correlation"] != 0
-    if len(np.unique(key[correlated])) == int(correlated.sum()):
+    distinct_keys = np.unique(key[correlated])
+    if len(distinct_keys) == np.count_nonzero(correlated):
         by_start = time_order(start)
         if by_start is None:
             return calls

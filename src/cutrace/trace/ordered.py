@@ -226,7 +226,9 @@ class MergeByTime:
 
     def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
         """A column of the merged rows, from those of the parts."""
-        column = np.concatenate(parts or [np.zeros(0)], dtype=dtype, casting="unsafe")
+        if not parts:
+            return np.zeros(0, dtype)
+        column = np.concatenate(parts, dtype=dtype, casting="unsafe")
         if self._order is None:
             return column
         return column.take(self._order)
@@ -312,7 +314,8 @@ class Ordered:
             rows = with_open(info.table or "", rows, unknown)
         if not len(rows):
             return None
-        start = rows[TABLES[info.table or ""].start_field].astype(np.int64)
+        start = rows[TABLES[info.table or ""].start_field]
+        start = start.astype(np.int64)
         order = time_order(start)
         if order is None:
             return (start, rows)

@@ -45,7 +45,8 @@ def are_ranges(table: str, rows: Any) -> np.ndarray:
     is the one that started it."""
     if table == "nvtx_ranges":
         return np.ones(len(rows), bool)
-    mask: np.ndarray = (rows["kind"] == _ANNOTATION) & (rows["track"] == 0)
+    mask: np.ndarray = rows["kind"] == _ANNOTATION
+    mask &= rows["track"] == 0
     return mask
 
 

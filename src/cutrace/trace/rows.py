@@ -67,7 +67,8 @@ def unknown_times(table: TableLayout, rows: np.ndarray) -> np.ndarray | None:
     end = rows["end"] if "end" in table.offsets else start
     if not any_outside(start, end, int(LATEST)):
         return None
-    unknown: np.ndarray = (start == 0) | (start > end) | (end > LATEST)
+    unknown: np.ndarray = (start == 0) | (end > LATEST)
+    unknown |= start > end
     return unknown
 
 

@@ -516,7 +516,8 @@ class _Stretches:
         mask = np.zeros(len(start), bool)
         for thread, edges in self._edges.get(process, {}).items():
             # The stretches do not overlap, so only the first one that ends after the start matters.
-            first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
+            starts = start.astype(np.int64)
+            first = np.searchsorted(edges[:, 1], starts, "right")
             last = len(edges) - 1
             inside = (first <= last) & (
                 edges[np.minimum(first, last), 0] <= end.astype(np.int64)
