@@ -128,7 +128,7 @@ DENSITY = {
     "collect": (7.4, 3.3),
     "cutrace": (7.8, 5.8),
     "exporters": (9.1, 5.9),
-    "extras": (8.3, 6.9),
+    "extras": (8.2, 2.7),
     "golden": (8.7, 3.1),
     "importers": (9.3, 5.4),
     "pytest_cutrace": (7.9, 3.2),

@@ -219,7 +219,8 @@ def _clocks(job: _Job) -> _Clocks:
     total = np.nansum(late, axis=1)
     # One late call, such as the one that sets up connections, is not the habit of a rank.
     some = count > _FEWEST
-    largest = np.where(np.isnan(late), -np.inf, late).max(axis=1, initial=-np.inf)
+    numbers = np.where(np.isnan(late), -np.inf, late)
+    largest = numbers.max(axis=1, initial=-np.inf)
     total[some] -= largest[some]
     count[some] -= 1
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -375,7 +376,8 @@ def _on_one_clock(job: _Job, clocks: _Clocks) -> Iterator[_CallsOfPart]:
     """The calls of each part (:meth:`_Job.each`), without the error of its clock."""
     ahead = clocks.ahead.astype(np.int64)
     for part, calls, start, end in job.each():
-        yield part, calls, start - ahead[part], end - ahead[part]
+        error = ahead[part]
+        yield part, calls, start - error, end - error
 
 
 def _names(job_name: str, job: _Job, a: _Arrivals) -> Iterator[Row]:
@@ -453,13 +455,16 @@ def _sentences(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[str]:
     if len(job.parts) < _FEWEST:
         return
     known = a.ranks > 0
-    period = int(a.end[known].max() - a.earliest[known].min()) / job.total
+    begin = int(a.earliest[known].min())
+    end = int(a.end[known].max())
+    period = (end - begin) / job.total
     late = np.nan_to_num(clocks.late)
     scores = robust_scores(late.tolist())
     for index in np.argsort(-late, kind="stable").tolist():
-        if scores[index] > OUTSTANDING and late[index] > period * _LATE:
+        lateness_of_rank = late[index]
+        if scores[index] > OUTSTANDING and lateness_of_rank > period * _LATE:
             label = job.parts[index].label
-            lateness = format_duration(round(late[index]))
+            lateness = format_duration(round(lateness_of_rank))
             calls = count_of(int(a.rank_calls[index]), "call")
             yield (
                 f"{label}: it comes {lateness} late to a collective on average, and is the last at "
@@ -483,7 +488,10 @@ def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
         ahead = int(clocks.ahead[index])
         error = part.clock.error
         stands_out = scores[index] > OUTSTANDING
-        if error is None or not stands_out or abs(ahead) <= max(_CLOCK_NS, 10 * error):
+        if error is None or not stands_out:
+            yield ""
+            continue
+        if abs(ahead) <= max(_CLOCK_NS, 10 * error):
             yield ""
             continue
         way = "behind"

@@ -195,7 +195,10 @@ class _RankChanges(Changes):
     """Times on the clock of the trace, and process descriptions with their rank."""
 
     def __init__(
-        self, trace: Trace, ranks: Sequence[Rank], rank_of: Sequence[int]
+        self,
+        trace: Trace,
+        ranks: Sequence[Rank],
+        rank_of: Sequence[int],
     ) -> None:
         self._trace = trace
         self._ranks = ranks

@@ -157,7 +157,9 @@ def run(
 
 
 def _check_options(
-    report: BatchReport, options: BatchOptions, known: dict[str, BatchReport]
+    report: BatchReport,
+    options: BatchOptions,
+    known: dict[str, BatchReport],
 ) -> None:
     """Raise :class:`CutraceError` when a report lacks an option that it needs, or has one that it does not use."""
     for option, value in vars(options).items():
@@ -314,7 +316,9 @@ def _safe_path() -> Iterator[None]:
 
 
 def _on_dask(
-    tasks: Sequence[Task], workers: int | None, scheduler: str | None
+    tasks: Sequence[Task],
+    workers: int | None,
+    scheduler: str | None,
 ) -> Iterator[_Done]:
     """On the scheduler of this address or file, or that of ``DASK_SCHEDULER_ADDRESS``, else on local processes."""
     distributed: Any = package("distributed", "dask", "batch on Dask")

@@ -57,7 +57,8 @@ def uses(rank: RankTrace, options: BatchOptions) -> Any:
         kernels.add(duration, kernel)
     ranges = TimeSums("name")
     for rows in rank.rows("nvtx_ranges"):
-        ranges.add((rows["end"] - rows["start"]).astype(np.int64), rows["name"])
+        durations = rows["end"] - rows["start"]
+        ranges.add(durations.astype(np.int64), rows["name"])
     names_of_ranges = [_NUMBERS.sub("#", text) for text in rank.trace.strings]
     tables = [
         _by_name("kernel", kernels, rank.context.kernels.names),
@@ -76,7 +77,8 @@ def _by_name(kind: str, sums: TimeSums, names: Sequence[str]) -> Any:
     folded = TimeSums("name")
     folded.add_table(table.set_column(0, "name", pa.array(places, pa.int64())))
     table = folded.table(name=in_order)
-    return table.add_column(0, "kind", pa.array([kind] * len(table), pa.string()))
+    kinds = pa.array([kind] * len(table), pa.string())
+    return table.add_column(0, "kind", kinds)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ class _Runs:
     def sums(self, key: _Key) -> tuple[int, int]:
         """The time (ns) and the count in all runs."""
         row = self.keys[key]
-        return int(self.totals[row].sum()), int(self.counts[row].sum())
+        total = int(self.totals[row].sum())
+        count = int(self.counts[row].sum())
+        return total, count
 
 
 def _jobs(parts: Sequence[Part]) -> int:
@@ -168,7 +172,8 @@ class _Change:
     def is_clear(self, score: float) -> bool:
         """Whether it is more than chance and :data:`_CHANGE`. ``score`` is the distance from zero, in deviations, that
         chance does not reach."""
-        if min(len(self.old), len(self.new)) < _FEWEST or communicates(self.name):
+        fewest = min(len(self.old), len(self.new))
+        if fewest < _FEWEST or communicates(self.name):
             return False
         by_chance = score * self.deviation
         return self.size > max(by_chance, float(np.log1p(_CHANGE)))
@@ -268,7 +273,8 @@ def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float,
     logs = np.log(means_after / means_before)
     ends = np.quantile(logs, (_MISSED / 2, 1 - _MISSED / 2))
     low, high = np.exp(ends).tolist()
-    return float(after.mean() / before.mean()), low, high, float(logs.std())
+    ratio = float(after.mean() / before.mean())
+    return ratio, low, high, float(logs.std())
 
 
 # Each run and all others

@@ -24,7 +24,10 @@ def robust_scores(values: Sequence[float]) -> np.ndarray:
 
 
 def stragglers(
-    values: Mapping[str, float], sentence: str, *, low: bool = False
+    values: Mapping[str, float],
+    sentence: str,
+    *,
+    low: bool = False,
 ) -> list[str]:
     """Return a sentence for each rank whose number is far above the median, the largest first; or far below it, with
     ``low``. ``values`` are numbers by name of the rank. ``sentence`` formats the ``rank``, its ``value``, the

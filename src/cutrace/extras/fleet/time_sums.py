@@ -89,6 +89,7 @@ def histogram(title: str, bins: Iterable[dict[str, int]]) -> Histogram:
     for row in bins:
         begin = row["at_least_ns"]
         begins.append(begin)
-        ends.append(begin + (1 << max(begin.bit_length() - 1 - _PARTS, 0)))
+        shift = max(begin.bit_length() - 1 - _PARTS, 0)
+        ends.append(begin + (1 << shift))
         counts.append(row["count"])
     return Histogram(title, begins, ends, counts)

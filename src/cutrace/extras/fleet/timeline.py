@@ -64,7 +64,9 @@ def heat_map(
 ) -> HeatMap | None:
     """Return the picture of a ratio by rank and time; None if there is nothing to show. ``cells`` has for each label
     the times (ns) of steps, and the numbers to add and to divide for each of them."""
-    times = np.concatenate([np.zeros(0, np.int64), *(cell[0] for cell in cells)])
+    if not cells:
+        return None
+    times = np.concatenate([times for times, _, _ in cells])
     if not len(times):
         return None
     steps = Steps.covering(int(times.min()), int(times.max()), _COLUMNS)

@@ -12,7 +12,10 @@ from .roofline_page import html, svg
 
 
 def roofline(
-    source: Source, destination: StrPath | None = None, *, clock: Clock = "align"
+    source: Source,
+    destination: StrPath | None = None,
+    *,
+    clock: Clock = "align",
 ) -> list[Roofline]:
     """Return a :class:`Roofline` for each kind of GPU, and draw them to ``destination``: a page with tables (``.html``)
     or a picture (``.svg``).

@@ -37,7 +37,7 @@ from . import instructions, work
 from .cupti import Cupti, advised
 from .host import Chip, Config, first_chip
 from .sets import chosen
-from .work import CountedWork, Launch, Range, placed
+from .work import CountedWork, Key, Launch, Range, placed
 
 #: The default metrics of kernels, and of ranges.
 DEFAULT = "speed-of-light,occupancy"
@@ -348,7 +348,7 @@ def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
     process. Kernels with more time come first."""
     kernels: dict[tuple[bytes, ...], list[Launch]] = defaultdict(list)
     # The number that continues the stretch of a kernel in a process.
-    continued: dict[tuple[tuple[bytes, ...], int], int] = {}
+    continued: dict[Key, int] = {}
     for launch in launches:
         key = (launch.names, launch.process)
         if continued.get(key, launch.number) == launch.number:
@@ -364,7 +364,7 @@ def _second_run(
     command: Sequence[str],
     done: Profile,
     subject: str,
-    keys: Sequence[tuple[tuple[bytes, ...], int]],
+    keys: Sequence[Key],
     *variables: str,
     patience: int = _LEAST_PATIENCE,
 ) -> Iterator[list[Path]]:
@@ -389,7 +389,7 @@ def _second_run(
 def _plan(
     metrics: Sequence[str],
     subject: str,
-    keys: Sequence[tuple[tuple[bytes, ...], int]],
+    keys: Sequence[Key],
 ) -> bytes:
     """The plan of a second run: see native/profiler/session.h."""
     cupti = completed(Options()).cupti or ""
@@ -401,7 +401,9 @@ def _plan(
 
 
 def _read_values(
-    done: Profile, files: Sequence[Path], places: int
+    done: Profile,
+    files: Sequence[Path],
+    places: int,
 ) -> list[tuple[Path, list[list[str]]]]:
     """The files of the processes that counted, by place, with their lines split into fields. Errors become notes.
 
@@ -468,7 +470,7 @@ def _replay(
 
 def _launch_values(
     fields: Sequence[str],
-) -> tuple[tuple[tuple[bytes, ...], int], tuple[tuple[int, ...], tuple[float, ...]]]:
+) -> tuple[Key, tuple[tuple[int, ...], tuple[float, ...]]]:
     """The key of a launch in the second run, and its shape and values."""
     number, *shape = map(int, fields[:7])
     name = os.fsencode(fields[7])
@@ -541,7 +543,10 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
             file.write(piece)
         for process in trace.processes:
             own = process.index
-            counted = [one for one in done.values if one[0].process == own and one[1]]
+            counted = []
+            for one, values in done.values:
+                if one.process == own and values:
+                    counted.append((one, values))
             of_lines = [one for one in done.instructions if one.process == own]
             if not counted and not of_lines:
                 continue
@@ -565,7 +570,9 @@ def _devices(to: Writer, trace: Trace, process: int) -> np.ndarray:
 
 
 def _rows(
-    to: Writer, done: Profile, counted: Sequence[tuple[CountedWork, tuple[float, ...]]]
+    to: Writer,
+    done: Profile,
+    counted: Sequence[tuple[CountedWork, tuple[float, ...]]],
 ) -> np.ndarray:
     shape = (len(counted), len(done.names))
     rows = np.zeros(shape, TABLES["kernel_metrics"].dtype)
@@ -581,7 +588,9 @@ def _rows(
 
 
 def _rows_of_instructions(
-    to: Writer, done: Profile, counted: Sequence[CountedInstruction]
+    to: Writer,
+    done: Profile,
+    counted: Sequence[CountedInstruction],
 ) -> np.ndarray:
     shape = (len(counted), len(done.names))
     rows = np.zeros(shape, TABLES["instruction_metrics"].dtype)

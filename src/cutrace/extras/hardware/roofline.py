@@ -227,7 +227,9 @@ def _bytes(launch: Profiled) -> float | None:
 
 
 def _points(
-    kernel: str, launches: Sequence[Profiled], peaks: Mapping[str, float]
+    kernel: str,
+    launches: Sequence[Profiled],
+    peaks: Mapping[str, float],
 ) -> Iterator[Point]:
     """A point for each kind with a large enough share of a kernel's operations; one point for a kernel without
     operations."""

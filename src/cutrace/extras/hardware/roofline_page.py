@@ -180,7 +180,8 @@ class _Axis:
         self.high = 10.0**self._last
 
     def __call__(self, value: float) -> float:
-        share = (math.log10(value) - self._first) / (self._last - self._first)
+        decades = self._last - self._first
+        share = (math.log10(value) - self._first) / decades
         return self.start + share * (self.end - self.start)
 
     @property
@@ -259,13 +260,14 @@ def _memory(
             continue
         left = x(low)
         bottom = y(low * ceiling.rate)
-        end = (x(high), y(high * ceiling.rate))
-        angle = math.degrees(math.atan2(end[1] - bottom, end[0] - left))
+        right = x(high)
+        top_of_slope = y(high * ceiling.rate)
+        angle = math.degrees(math.atan2(top_of_slope - bottom, right - left))
         if ceiling.measured:
             side = 16
         else:
             side = -7
-        yield _roof(ceiling, (left, bottom), end)
+        yield _roof(ceiling, (left, bottom), (right, top_of_slope))
         yield (
             f'<text class="{_class(ceiling.kind)}" x="12" y="{side}" '
             f'transform="translate({left:.1f} {bottom:.1f}) rotate({angle:.1f})">{_label([ceiling])}</text>'
@@ -301,13 +303,16 @@ def _height(ceiling: Ceiling) -> tuple[float, bool]:
 
 
 def _roof(
-    ceiling: Ceiling, start: tuple[float, float], end: tuple[float, float]
+    ceiling: Ceiling,
+    start: tuple[float, float],
+    end: tuple[float, float],
 ) -> str:
     classes = f"roof {_class(ceiling.kind)}"
     if ceiling.measured:
         classes += " measured"
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (start, end))
-    return f'<polyline class="{classes}" points="{points}"/>'
+    first = f"{start[0]:.1f},{start[1]:.1f}"
+    last = f"{end[0]:.1f},{end[1]:.1f}"
+    return f'<polyline class="{classes}" points="{first} {last}"/>'
 
 
 def _label(ceilings: Sequence[Ceiling]) -> str:

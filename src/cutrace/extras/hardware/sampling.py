@@ -279,7 +279,8 @@ class CounterRows:
 
     def missing(self, since: int, until: int, interval_ns: int) -> None:
         """Count the samples missing from the last sample (at least from ``since``) to ``until`` (ns) as lost."""
-        self.lost += max(0, until - max(since, self._end or 0)) // interval_ns
+        last = max(since, self._end or 0)
+        self.lost += max(0, until - last) // interval_ns
 
     def ended(self) -> np.ndarray:
         """The rows that end the last sample."""

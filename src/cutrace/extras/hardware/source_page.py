@@ -122,7 +122,10 @@ class _Tables:
         return _table(self._head("where", "source"), rows)
 
     def source(
-        self, number: int, source: MeasuredSource, text: list[str] | None
+        self,
+        number: int,
+        source: MeasuredSource,
+        text: list[str] | None,
     ) -> str:
         """A file or a function."""
         notes = self._shares(source.total)
@@ -173,7 +176,10 @@ class _Tables:
         return [f"{heat.values[metric] / whole:.1%} of {what}."]
 
     def _lines(
-        self, number: int, source: MeasuredSource, text: list[str] | None
+        self,
+        number: int,
+        source: MeasuredSource,
+        text: list[str] | None,
     ) -> Iterator[str]:
         """The rows of measured lines and their context lines."""
         columns = 2 + self._sampled + len(self._metrics)
@@ -232,8 +238,13 @@ def _share(label: str, value: float, whole: float) -> str:
     """A cell with a value and its share of the whole. A larger share has a hotter colour."""
     if not value or not whole:
         return "<td class=number></td>"
-    text = f"{escaped(amount(value, '').strip())} <small>{value / whole:.1%}</small>"
-    return f'<td class="number h{round(_STEPS * value / whole)}" data-name="{escaped(label)}">{text}</td>'
+    share = value / whole
+    colour = round(_STEPS * value / whole)
+    number = escaped(amount(value, "").strip())
+    return (
+        f'<td class="number h{colour}" data-name="{escaped(label)}">'
+        f"{number} <small>{share:.1%}</small></td>"
+    )
 
 
 def _heading(name: str, title: str, kind: str) -> str:

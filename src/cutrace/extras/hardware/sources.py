@@ -213,7 +213,9 @@ def sampled_lines(
 
 
 def _sums(
-    trace: Trace, key: Callable[..., _Key], *fields: str
+    trace: Trace,
+    key: Callable[..., _Key],
+    *fields: str,
 ) -> dict[_Key, tuple[int, int]]:
     """The sums of ``samples`` and ``not_issued`` of PC samples, by the key that is made of these fields."""
     sums: dict[_Key, tuple[int, int]] = {}

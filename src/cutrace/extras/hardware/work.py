@@ -38,7 +38,7 @@ class CountedWork(ABC):
     place: int = 0
 
     @property
-    def key(self) -> tuple[tuple[bytes, ...], int]:
+    def key(self) -> Key:
         """Identifies it among the work of its process."""
         return self.names, self.number
 
@@ -84,6 +84,8 @@ class Range(CountedWork):
         return {"device": self.device, "range": to.string(self.names[-1])}
 
 
+#: The name of a kernel, or domain and name of a range, and the number among work with these names in its process.
+Key = tuple[tuple[bytes, ...], int]
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
 _Counted = TypeVar("_Counted", bound=CountedWork)
@@ -158,7 +160,9 @@ def choose_ranges(
 
 
 def placed(
-    trace: Trace, chosen: Sequence[_Counted], everything: Iterable[CountedWork]
+    trace: Trace,
+    chosen: Sequence[_Counted],
+    everything: Iterable[CountedWork],
 ) -> tuple[list[_Counted], int]:
     """The chosen work of one run with its places, and the number of places. Each process with work of these keys counts
     it, also if the work was chosen in another process."""

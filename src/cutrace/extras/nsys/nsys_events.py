@@ -131,7 +131,9 @@ def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
     # Classes 0 and 1 are the runtime and the driver; for other classes the name decides.
     classes = value_or(batch, "eventClass", -1)
     by_name = np.where(map_distinct(batch["nameId"], of_runtime, bool), 2, 1)
-    function["domain"] = np.select([classes == 0, classes == 1], [2, 1], by_name)
+    runtime = classes == 0
+    driver = classes == 1
+    function["domain"] = np.select([runtime, driver], [2, 1], by_name)
     function["name"] = target.functions[batch["nameId"]]
     function[~batch.known("nameId")] = np.zeros(1, function.dtype)
 
@@ -147,8 +149,11 @@ def _allocations(reading: NsysReading, target: Target, made: Rows) -> None:
     made.check("localMemoryPoolAddress")
     local = made.batch["localMemoryPoolAddress"]
     imported = made.batch["importedMemoryPoolAddress"]
-    made.rows["pool_type"] = np.select([local != 0, imported != 0], [1, 2])
-    made.rows["pool"] = np.where(local != 0, local, imported).astype(np.uint64)
+    is_local = local != 0
+    is_imported = imported != 0
+    pools = np.where(is_local, local, imported)
+    made.rows["pool_type"] = np.select([is_local, is_imported], [1, 2])
+    made.rows["pool"] = pools.astype(np.uint64)
 
 
 def _cpu_faults(reading: NsysReading, target: Target, made: Rows) -> None:

@@ -89,13 +89,16 @@ def _names(
     """The names of the ranges around moments of threads, outermost first, by the index of the moment."""
     names: dict[int, list[str]] = {}
     for thread in np.unique(threads).tolist():
-        starts, ends, _, texts, ids = (column[pushes[2] == thread] for column in pushes)
+        of_thread = pushes[2] == thread
+        starts, ends, _, texts, ids = (column[of_thread] for column in pushes)
         moments = np.flatnonzero(threads == thread)
         moments = moments[np.argsort(times[moments])]
         first = np.searchsorted(times[moments], starts)
         last = np.searchsorted(times[moments], ends, "right")
         for i in np.lexsort((-ends, starts)).tolist():
-            name = str(texts[i]) or reading.texts[int(ids[i])]
+            name = str(texts[i])
+            if not name:
+                name = reading.texts[int(ids[i])]
             for moment in moments[first[i] : last[i]].tolist():
                 names.setdefault(moment, []).append(name)
     return names

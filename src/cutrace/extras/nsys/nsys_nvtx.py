@@ -161,15 +161,17 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
     made.check("text", "textId", "jsonTextId", *columns)
     # The fields of extended payloads are JSON, as in cutrace.
     for name, number in (("name", "textId"), ("arguments", "jsonTextId")):
+        texts = rows[name]
         interned = target.strings[value_or(batch, number, -1)]
-        rows[name] = np.where(rows[name] != 0, rows[name], interned)
+        rows[name] = np.where(texts != 0, texts, interned)
     rows["domain"] = map_distinct(
         batch["domainId"], lambda number: named.domain(target, number), np.int64
     )
     known = np.stack([batch.known(name) for name in columns])
     # Versions without NULL write zeros into the other columns of a payload.
     several = known.sum(axis=0) > 1
-    known &= ~several | np.stack([batch[name] != 0 for name in columns])
+    nonzero = np.stack([batch[name] != 0 for name in columns])
+    known &= nonzero | ~several
     for (kind, (name, dtype)), where in zip(nsys.PAYLOADS.items(), known, strict=True):
         where = where & (rows["payload_type"] == 0)
         rows["payload_type"][where] = kind

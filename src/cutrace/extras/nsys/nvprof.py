@@ -78,7 +78,8 @@ class NvprofReading(Reading):
             elif kind == "MARKER":
                 nvprof_markers.convert(self, name)
             elif kind not in ("StringTable", "MARKER_DATA", "NAME"):
-                self.out.left(name, self.tables.count(name) or 0, why=WHY.get(kind, ""))
+                why = WHY.get(kind, "")
+                self.out.left(name, self._count(name), why=why)
         self._names()
         self.finish("has no usable record. Check it with nvprof --import-profile.")
 

@@ -125,7 +125,8 @@ def _calls(domain: int, kind: str, names: dict[int, str]) -> Fill:
 
 def _overheads(reading: NvprofReading, target: Target, made: Rows) -> None:
     of_thread = made.batch["objectKind"] == 2
-    made.rows["thread"] = np.where(of_thread, ids(made.batch["objectId"])[:, 1], 0)
+    threads = ids(made.batch["objectId"])[:, 1]
+    made.rows["thread"] = np.where(of_thread, threads, 0)
 
 
 def _unified_memory(reading: NvprofReading, target: Target, made: Rows) -> None:
@@ -151,11 +152,15 @@ def _environment(reading: NvprofReading, target: Target, made: Rows) -> None:
     low = words & np.uint64(0xFFFF)
     high = words << np.uint64(16)
     high &= np.uint64(NOTHING)
-    speed = low[:, 0] | high[:, 1] | (low[:, 2] | high[:, 3]) << np.uint64(32)
+    clocks = low[:, 0] | high[:, 1]
+    link = low[:, 2] | high[:, 3]
+    speed = clocks | link << np.uint64(32)
     power = words[:, 0] | words[:, 1] << np.uint64(32)
     kind = batch["environmentKind"]
-    made.rows["values"] = np.select([kind == 1, kind == 3], [speed, power], words[:, 0])
-    made.rows["flags"] = np.where(kind == 1, words[:, 4], 0)
+    of_speed = kind == 1
+    of_power = kind == 3
+    made.rows["values"] = np.select([of_speed, of_power], [speed, power], words[:, 0])
+    made.rows["flags"] = np.where(of_speed, words[:, 4], 0)
     made.reject((kind < 1) | (kind > 4), "an unknown kind")
 
 

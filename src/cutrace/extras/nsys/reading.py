@@ -47,14 +47,18 @@ def kinds(table: SqlTable) -> Kinds:
 
 
 def value_or(
-    batch: ColumnBatch, column: str, default: np.ndarray | np.int64 | int
+    batch: ColumnBatch,
+    column: str,
+    default: np.ndarray | np.int64 | int,
 ) -> np.ndarray:
     """The values of a column, and the default where they are unknown."""
     return np.where(batch.known(column), batch[column], default)
 
 
 def map_distinct(
-    numbers: np.ndarray, function: Callable[[int], object], dtype: DTypeLike
+    numbers: np.ndarray,
+    function: Callable[[int], object],
+    dtype: DTypeLike,
 ) -> np.ndarray:
     """The values of a function for numbers. It is called once for each distinct number."""
     distinct, inverse = np.unique(numbers, return_inverse=True)
@@ -250,7 +254,8 @@ def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> Non
         case "bits" | "color":
             made.rows[field] = values.astype(np.uint32)
         case "memory":
-            made.set(field, np.where(known & (values != 7), values + 1, 0))
+            known &= values != 7
+            made.set(field, np.where(known, values + 1, 0))
         case "less":
             made.set(field, np.where(known, values + 1, 0))
         case "id":

@@ -115,7 +115,10 @@ class Database:
         self.add(table.name, types, zip(*listed, strict=True))
 
     def add(
-        self, name: str, columns: dict[str, str], rows: Iterable[Sequence[object]]
+        self,
+        name: str,
+        columns: dict[str, str],
+        rows: Iterable[Sequence[object]],
     ) -> None:
         """Add rows to a table, which is created on first use."""
         if name not in self._made:
@@ -373,10 +376,13 @@ def _copies(database: Database, rows: np.ndarray) -> _Columns:
 def _migrations(database: Database, rows: np.ndarray) -> _Columns:
     source = rows["source_device"]
     destination = rows["destination_device"]
+    kind = rows["kind"]
+    to_device = kind == 1
+    to_host = kind == 2
     return {
         "deviceId": np.where(destination == nsys.NOTHING, source, destination),
         "contextId": repeat(0, len(rows)),
-        "copyKind": np.select([rows["kind"] == 1, rows["kind"] == 2], [11, 12], 13),
+        "copyKind": np.select([to_device, to_host], [11, 12], 13),
         "srcKind": repeat(7, len(rows)),
         "dstKind": repeat(7, len(rows)),
     }

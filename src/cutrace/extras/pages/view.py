@@ -123,10 +123,11 @@ def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None)
 
 def _about(trace: Trace) -> Iterator[str]:
     yield format_duration(trace.end - trace.start)
-    clocks = trace.clocks
-    if len(clocks):
-        realtime = int(clocks[0]["realtime"]) - int(clocks[0]["boottime"]) + trace.start
-        yield f"recorded {datetime.fromtimestamp(realtime / 1e9):%Y-%m-%d %H:%M:%S}"
+    if len(trace.clocks):
+        clock = trace.clocks[0]
+        shift = int(clock["realtime"]) - int(clock["boottime"])
+        recorded = datetime.fromtimestamp((shift + trace.start) / 1e9)
+        yield f"recorded {recorded:%Y-%m-%d %H:%M:%S}"
     if len(trace.processes) > 3:
         yield count_of(len(trace.processes), "process")
     else:
@@ -345,7 +346,10 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
         measures = [0, 2, 3, 5]
     root_figures = both[0][3]
     wholes = {at: max(root_figures[at], 1) for at in measures}
-    weights = [max(use[at] / whole for at, whole in wholes.items()) for *_, use in both]
+    weights = []
+    for *_, use in both:
+        shares = [use[at] / whole for at, whole in wholes.items()]
+        weights.append(max(shares))
     # A frame is never larger than the one around it, and comes after it: so its parent is kept too.
     order = sorted(range(len(both)), key=lambda number: -weights[number])
     kept = sorted(order[:_FRAMES])

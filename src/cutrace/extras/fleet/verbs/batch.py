@@ -107,7 +107,8 @@ def batch(
             page = output / f"{report}.html"
             say(f"{more:,} more sentences: {page} has them")
     bad = [file for file in result.files if file.bad]
-    say(*(f"{file.source}: {' '.join(file.notes)}" for file in bad[:_FILES]))
+    for file in bad[:_FILES]:
+        say(f"{file.source}: {' '.join(file.notes)}")
     more = len(bad) - _FILES
     if more > 0:
         manifest = output / f"{report}.manifest.json"

@@ -150,7 +150,10 @@ def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> N
 
 @contextmanager
 def _chip(
-    name: str | None, path: Path | None, *, sampled: bool = False
+    name: str | None,
+    path: Path | None,
+    *,
+    sampled: bool = False,
 ) -> Iterator[Chip]:
     from ..cupti import Cupti
     from ..host import RANGES, SAMPLES, Chip, chips, first_chip
