@@ -62,7 +62,8 @@ class _Columns:
         return (",".join(names) + "\r\n").encode()
 
     def lines(self, rows: np.ndarray) -> bytes:
-        columns = [self._column(f, rows[f.name]) for f in self._table.fields]
+        fields = self._table.fields
+        columns = [self._column(field, rows[field.name]) for field in fields]
         lines = map(self._format.__mod__, zip(*columns, strict=True))
         return "".join(lines).encode()
 

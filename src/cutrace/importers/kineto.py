@@ -279,7 +279,8 @@ class Kineto(Generic):
             return outcome
         table = _GPU_GROUPS[group]
         # "stream 7" is 7; an id without a number is 0.
-        pid, tid = self._by_thread(events, lambda *ids: list(map(_number, ids)))
+        numbers = self._by_thread(events, lambda *ids: list(map(_number, ids)))
+        pid, tid = numbers
         home = self._homes(events)
         device = _u16(_given(events, "device", pid))
         context = _u16(events.integers("context"))
@@ -465,7 +466,8 @@ class Kineto(Generic):
         numbers, first = self._timeline.distinct("functions", process, *fields.values())
         first = first[numbers[first] < _MOST]
         new = {name: column[first] for name, column in fields.items()}
-        self._timeline.add("functions", process[first], id=numbers[first] + 1, **new)
+        new["id"] = numbers[first] + 1
+        self._timeline.add("functions", process[first], **new)
         fits = numbers < _MOST
         kept = np.flatnonzero(outcome == Outcome.KEPT)
         outcome[kept[~fits]] = Outcome.FULL

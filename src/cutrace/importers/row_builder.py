@@ -111,9 +111,11 @@ class Rows:
             self.need(end)
         starts = self.batch[start]
         ends = self.batch[end]
-        unknown = self.batch.columns[end].null | ((ends == 0) & (starts != 0))
+        unknown = (ends == 0) & (starts != 0)
+        unknown |= self.batch.columns[end].null
         self.rows["start"] = self._time(start)
-        self.rows["end"] = np.where(unknown, 0, self._time(end, ~unknown))
+        times = self._time(end, ~unknown)
+        self.rows["end"] = np.where(unknown, 0, times)
         self.reject(~unknown & (ends < starts), "it ends before it starts")
 
     def adopt(self, other: Rows) -> None:
@@ -149,7 +151,8 @@ class Rows:
 
     def _time(self, column: str, where: np.ndarray | None = None) -> np.ndarray:
         values = self.batch[column]
-        outside = (values < -self.offset) | (values > _LAST - self.offset)
+        outside = values < -self.offset
+        outside |= values > _LAST - self.offset
         rejected = outside
         if where is not None:
             rejected = outside & where

@@ -193,7 +193,8 @@ class ImportTimeline:
 
     def threads(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Processes and thread ids for indices of the reader's threads."""
-        new = len(indices) and int(indices.max()) >= len(self._thread_id)
+        known = len(self._thread_id)
+        new = len(indices) and int(indices.max()) >= known
         if new or (self._thread_process[indices] < 0).any():
             self._learn_threads(np.unique(indices))
         return self._thread_process[indices], self._thread_id[indices]
@@ -320,7 +321,8 @@ class ImportTimeline:
             order = np.argsort(processes, kind="stable")
             processes = processes[order]
             rows = rows[order]
-        cuts = np.flatnonzero(processes[1:] != processes[:-1]) + 1
+        differs = processes[1:] != processes[:-1]
+        cuts = np.flatnonzero(differs) + 1
         edges = [0, *cuts.tolist(), len(rows)]
         for begin, end in pairwise(edges):
             part = rows[begin:end]

@@ -271,9 +271,11 @@ class GpuJson:
         blocks_per_sm = math.prod(grid) / int(gpu["multiprocessors"])
         out = {"blocks per SM": round(blocks_per_sm, 6)}
         if gpu["warp_size"]:
-            warps_per_block = -(-math.prod(block) // int(gpu["warp_size"]))
+            threads = math.prod(block)
+            warps_per_block = -(-threads // int(gpu["warp_size"]))
             out["warps per SM"] = round(blocks_per_sm * warps_per_block, 6)
-        limits = occupancy(gpu, self._trace.launches[launch : launch + 1])
+        row = self._trace.launches[launch : launch + 1]
+        limits = occupancy(gpu, row)
         if limits is not None and limits.known[0]:
             # A small grid has fewer warps than fit.
             resident = min(float(limits.warps[0]), out["warps per SM"])
@@ -364,7 +366,8 @@ class _Recorded:
             with_event = rows[rows["event"] > 0]
             keys.append(_event_keys(with_event))
         self._keys = np.unique(np.concatenate(keys))
-        self._records = np.full((len(self._keys), 2), -1, np.int64)
+        shape = (len(self._keys), 2)
+        self._records = np.full(shape, -1, np.int64)
         if not len(self._keys):
             return
         for rows in trace.blocks("cuda_events"):

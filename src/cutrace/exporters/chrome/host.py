@@ -236,7 +236,8 @@ class HostJson:
         if not len(rows):
             return b""
         ended = rows["end"] > 0
-        which = np.append(np.arange(len(rows)), np.flatnonzero(ended))
+        every = np.arange(len(rows))
+        which = np.append(every, np.flatnonzero(ended))
         begin = np.arange(len(which)) < len(rows)
         start = rows["start"][which]
         beyond = LATEST + np.uint64(1)
@@ -250,7 +251,8 @@ class HostJson:
         step = begin.astype(np.int64)
         step[empty] = 2
         inner = length.astype(np.int64)
-        inner = np.where(begin, np.iinfo(np.int64).max - inner, inner)
+        most = np.iinfo(np.int64).max
+        inner = np.where(begin, most - inner, inner)
         inner[empty] = 0
         place = np.where(begin | empty, which, -which)
         order = np.lexsort((~begin, place, inner, step, time))

@@ -38,7 +38,8 @@ class PidTid:
         taken: set[Any] = set()
         for process in trace.processes:
             pid = process.info.get("source_pid", process.pid)
-            if pid is not None and (not isinstance(pid, int | str) or pid in taken):
+            usable = isinstance(pid, int | str) and pid not in taken
+            if pid is not None and not usable:
                 pid = _DUPLICATES + process.index
             taken.add(pid)
             self._ids.append(pid)

@@ -78,7 +78,8 @@ class Annotations:
         self.piece_of = np.zeros(len(strings), np.uint32)
         for text in used:
             if text:
-                shared, piece = self._parse(strings.bytes(text), strings[text])
+                data = strings.bytes(text)
+                shared, piece = self._parse(data, strings[text])
                 self.shared_of[text] = shared
                 self.piece_of[text] = self._piece(piece)
 

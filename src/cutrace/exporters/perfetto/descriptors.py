@@ -173,7 +173,8 @@ class Devices:
         if not self._gpu_rows:
             return None
         gpus = []
-        models = Counter(int(row["name"]) for row in self._gpu_rows.values())
+        names = [int(row["name"]) for row in self._gpu_rows.values()]
+        models = Counter(names)
         for gpu, row in sorted(self._gpu_rows.items()):
             model = int(row["name"])
             name = self._trace.strings[model]

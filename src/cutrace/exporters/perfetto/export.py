@@ -317,7 +317,8 @@ class DerivedWork:
         columns = []
         for part, queue in zip(parts, queues, strict=True):
             rows = part.rows
-            columns.append((rows["correlation"], rows["start"], rows["end"], queue))
+            times = (rows["start"], rows["end"])
+            columns.append((rows["correlation"], *times, queue))
         wanted = self.projection.active
         self.launches.kept.launch(columns, *self._counters.launch_queues, wanted)
         self.projection.settle(until)

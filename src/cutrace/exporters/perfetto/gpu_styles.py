@@ -383,7 +383,8 @@ class StyleIndex:
         columns += [known, creation, frames]
         styles["family"], new = self._family_keys.ids(columns)
         for number in new.tolist():
-            self._add_family(rows[number], int(creation[number]), int(frames[number]))
+            frame = int(frames[number])
+            self._add_family(rows[number], int(creation[number]), frame)
 
     def _encode_events(
         self,

@@ -89,7 +89,8 @@ class GpuTable:
 def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
     """Kernels with the same text fields of their launch configurations."""
     trace = descriptors.trace
-    device_row = descriptors.devices.rows.get((process, int(row["device"])))
+    device = (process, int(row["device"]))
+    device_row = descriptors.devices.rows.get(device)
     arguments: dict[str, int | str | None] = {
         "process_id": trace.processes[process].pid,
         "process_name": trace.processes[process].name,
@@ -224,7 +225,8 @@ def graph_numbers(
 
 def _present(values: np.ndarray, where: np.ndarray) -> np.ndarray:
     """A column of numbers, ABSENT where ``where`` is false."""
-    return np.where(where, values.astype(np.uint64), np.uint64(ABSENT))
+    numbers = values.astype(np.uint64)
+    return np.where(where, numbers, np.uint64(ABSENT))
 
 
 TABLES = (

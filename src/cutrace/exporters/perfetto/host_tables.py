@@ -769,7 +769,8 @@ class HostEvents:
 
     def _combine(self, row: np.void, sets: tuple[int, ...]) -> None:
         table = self.table
-        key = (*(row[f].item() for f in table.style_fields), *sets)
+        values = [row[field].item() for field in table.style_fields]
+        key = (*values, *sets)
         if key not in self._styles:
             self._styles[key] = self._style(row, sets)
         piece, refs = self._styles[key]

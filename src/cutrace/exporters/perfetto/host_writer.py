@@ -287,7 +287,8 @@ class HostWriter:
         return self._select(source.process, source.table or "", rows)
 
     def _select(self, process: int, table: str, rows: np.ndarray) -> list[HostRows]:
-        parts = [events.select(rows) for events in self._events[process, table]]
+        descriptions = self._events[process, table]
+        parts = [events.select(rows) for events in descriptions]
         return [part for part in parts if len(part.rows)]
 
     def _close_window(

@@ -89,8 +89,9 @@ class InternedTexts:
     def add(self, texts: Ordered[str]) -> np.ndarray:
         """Add strings. Returns their ids."""
         first = self._names.reserve(self._field, len(texts))
-        ids = np.arange(first, first + len(texts), dtype=np.uint32)
-        self._numbers.resize(first + len(texts), refcheck=False)
+        end = first + len(texts)
+        ids = np.arange(first, end, dtype=np.uint32)
+        self._numbers.resize(end, refcheck=False)
         encoded = map(proto.utf8, texts)
         self._numbers[ids] = list(map(self.texts.add, encoded))
         return ids
@@ -262,7 +263,8 @@ class Output:
                 buffer, at, streams, offsets, prefixes, clocks, event, which, rows
             )
 
-        self.file.events(encode_into, int(offsets[0]), int(offsets[-1]))
+        first = int(offsets[0])
+        self.file.events(encode_into, first, int(offsets[-1]))
 
 
 class Sequence:

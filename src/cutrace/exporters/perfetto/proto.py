@@ -226,7 +226,8 @@ class Template:
                     and not first.optional
                     and len(raw) + len(first.tag) <= _TAG_SIZE
                 ):
-                    part = [first._replace(tag=raw + first.tag), *part[1:]]
+                    tagged = first._replace(tag=raw + first.tag)
+                    part = [tagged, *part[1:]]
                 else:
                     out.append(Op(RAW, raw=raw))
                 raw = b""

@@ -50,7 +50,8 @@ class _Last:
     def note(self, work: np.ndarray, ids: np.ndarray) -> None:
         """Add work by ascending correlation id, and the ids of its events."""
         begin = int(np.searchsorted(self.asked, work[0], "right"))
-        end = int(np.searchsorted(self.asked, work[-1], "right")) + 1
+        last = int(np.searchsorted(self.asked, work[-1], "right"))
+        end = last + 1
         asked = self.asked[begin:end]
         if not len(asked):
             return
@@ -211,7 +212,8 @@ class Waits:
         for number, part in enumerate(parts):
             mine = part_of == number
             if mine.any():
-                out[number] = _lists(rows[mine], ids[mine], len(part.block.rows))
+                count = len(part.block.rows)
+                out[number] = _lists(rows[mine], ids[mine], count)
         return out
 
     def _note(
@@ -372,7 +374,8 @@ def _work(
         work = work[order]
     known = int(np.searchsorted(work, 0, "right"))
     rows = at[known:] + part.begin
-    return _Work(number, work[known:], part.block.ids[rows], rows)
+    ids = part.block.ids[rows]
+    return _Work(number, work[known:], ids, rows)
 
 
 def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
