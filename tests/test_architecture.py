@@ -126,15 +126,15 @@ DENSITY = {
     "analysis": (8.2, 2.4),
     "cli": (6.5, 1.8),
     "collect": (7.4, 3.3),
-    "cutrace": (7.8, 5.8),
-    "exporters": (9.1, 5.9),
+    "cutrace": (7.8, 3.0),
+    "exporters": (9.1, 2.6),
     "extras": (8.2, 2.7),
     "golden": (8.7, 3.1),
-    "importers": (9.3, 5.4),
+    "importers": (9.0, 2.9),
     "pytest_cutrace": (7.9, 3.2),
     "reports": (9.4, 3.5),
     "runbin": (6.4, 3.1),
-    "trace": (9.8, 5.8),
+    "trace": (9.7, 3.0),
 }
 _DENSE = (ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
 
