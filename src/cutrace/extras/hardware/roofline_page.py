@@ -139,11 +139,11 @@ def _ceilings(ceilings: Sequence[Ceiling]) -> str:
 
 def amount(value: float, unit: str) -> str:
     """A number with three digits and a prefix: ``66.9 TFLOP``, ``4.81 TB``."""
-    power = 0
+    thousands = 0
     if value > 0:
-        power = int(math.log10(value) // 3)
-    power = min(max(power, 0), len(_PREFIXES) - 1)
-    return f"{_digits(value / 1000**power)} {_PREFIXES[power]}{unit}"
+        thousands = int(math.log10(value) // 3)
+    thousands = min(max(thousands, 0), len(_PREFIXES) - 1)
+    return f"{_digits(value / 1000**thousands)} {_PREFIXES[thousands]}{unit}"
 
 
 def _digits(value: float) -> str:
