@@ -214,11 +214,19 @@ class Attempt(Tracer):
         )
 
     def _again(self) -> MeasuredRun | None:
-        """Run the body once more. Returns None and adds a note if it cannot be run or does not pass."""
+        """Run the test once more, with its function-scoped fixtures set up anew. Returns None and adds a note if it
+        cannot be run or does not pass. An error of a teardown is the test's own."""
         assert self.body is not None
         obstacle = self.body.obstacle()
         if obstacle:
             self._note(f"it is not run again: {obstacle}")
+            return None
+        self.body.tear_down()
+        try:
+            self.context.seed_setup(self.item)
+            self.body.set_up()
+        except ENDINGS as error:
+            self._note(f"another run did not pass: {type(error).__name__}: {error}")
             return None
         self.context.seed(self.item, again=True)
         self.begin()
@@ -334,6 +342,7 @@ class Attempt(Tracer):
             "notes": (*comparison.notes, *self.notes),
             "duration_s": self.duration_s,
             "runs": len(judged) or 1,
+            "first_did_more": decision.first_did_more,
             "worker": self.context.worker,
         }
         if metrics.gpus:

@@ -1,13 +1,19 @@
-"""Run the body of a test again."""
+"""Run a test again, as pytest would: set up its function-scoped fixtures anew, then run its body.
+
+Fixtures of wider scopes stay, as they do between two tests of a module.
+"""
 
 from __future__ import annotations
 
+import inspect
+import sys
+import types
 import unittest
 from typing import Any
 
 import pytest
 
-#: The exceptions with which a further run of a body may end.
+#: The exceptions with which a further run of a test may end.
 ENDINGS = (
     Exception,
     pytest.fail.Exception,
@@ -17,39 +23,45 @@ ENDINGS = (
 
 
 class Body:
-    """The body of a test, made before its first run. ``whole_item``: the window of the test includes its fixtures."""
+    """The body of a test."""
 
-    def __init__(self, item: pytest.Item, *, whole_item: bool) -> None:
-        self._item = item
-        self._whole_item = whole_item
-        instance = getattr(item, "instance", None)
-        self._case: unittest.TestCase | None = None
-        #: The attributes that fixtures have set on the instance.
-        self._attributes: dict[str, Any] = {}
-        if isinstance(instance, unittest.TestCase):
-            self._case = instance
-            self._attributes = dict(vars(instance))
+    def __init__(self, item: pytest.Item) -> None:
+        self._item: Any = item
 
     def obstacle(self) -> str:
-        """The reason why the body cannot be run again, "" if it can."""
+        """The reason why the test cannot be run again, "" if it can."""
         if not isinstance(self._item, pytest.Function):
             return f"{type(self._item).__name__} items run once"
         if "subtests" in self._item.fixturenames:
             return "a test with subtests runs once"
-        if self._whole_item:
-            return "with cutrace_window = item a test runs once"
+        if benchmarked(self._item):
+            return "a benchmark decides how often it runs"
         return ""
 
+    def tear_down(self) -> None:
+        """Tear down the function-scoped fixtures of the last run. Raises what a fixture raises."""
+        item = self._item
+        stash = item.stash._storage
+        kept = dict(stash)
+        # The next item needs all nodes but that of the test.
+        item.session._setupstate.teardown_exact(item.parent)
+        # Fixtures of pytest delete what its hooks have put there for the whole test.
+        stash.update(kept)
+
+    def set_up(self) -> None:
+        """Set up the function-scoped fixtures again, for a method in a new instance. Raises what a fixture raises."""
+        item = self._item
+        self._renew_instance()
+        item._initrequest()
+        item.session._setupstate.setup(item)
+
     def run(self) -> None:
-        """Run the body again; a method of unittest.TestCase runs in a new instance with setUp and tearDown. Raises the
-        exception of the body."""
-        if self._case is None:
+        """Run the body. Raises what it raises."""
+        case = getattr(self._item, "instance", None)
+        if not isinstance(case, unittest.TestCase):
             self._item.runtest()
             return
-        case = type(self._case)(self._case._testMethodName)
-        for name, value in self._attributes.items():
-            vars(case).setdefault(name, value)
-        # A separate result, because pytest uses that of the first run.
+        # A result of its own, because pytest uses the item for that of the first run.
         result = unittest.TestResult()
         case(result)
         for _, trace in (
@@ -61,6 +73,27 @@ class Body:
             raise AssertionError(trace.strip().splitlines()[-1])
         if result.unexpectedSuccesses:
             raise AssertionError("an unexpected success")
+
+    def _renew_instance(self) -> None:
+        """Bind the method of a class to a new instance; items of unittest make one themselves."""
+        item = self._item
+        method = item.obj
+        if not inspect.ismethod(method) or inspect.isclass(method.__self__):
+            return
+        if isinstance(method.__self__, unittest.TestCase):
+            return
+        instance = item.parent.newinstance()
+        item.obj = types.MethodType(method.__func__, instance)
+        if "_instance" in vars(item):  # since pytest 8.2
+            item._instance = instance
+
+
+def benchmarked(item: pytest.Item) -> bool:
+    """Whether a benchmark plugin decides how often the measured code runs."""
+    plugins = ("pytest_benchmark", "pytest_codspeed")
+    return "benchmark" in getattr(item, "fixturenames", ()) and any(
+        name in sys.modules for name in plugins
+    )
 
 
 def unreported(item: pytest.Item) -> BaseException | None:

@@ -71,6 +71,11 @@ class SessionContext:
             self._environment = str(custom)
         return self._environment
 
+    def seed_setup(self, item: pytest.Item) -> None:
+        """Seed the random generators before the fixtures of a test are set up again."""
+        if self.seeds is not None:
+            self.seeds.setup(item, again=True)
+
     def seed(self, item: pytest.Item, *, again: bool = False) -> None:
         """Seed the random generators before a run of the body of a test."""
         if self.seeds is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from cutrace import golden
 from cutrace.errors import CutraceError
 from cutrace.golden.decide import Expectation
 
+from .bodies import benchmarked
 from .options import Settings
 
 #: The golden files that a session has read, or the errors, by path and test file.
@@ -37,7 +37,7 @@ def expectation(
     )
     if expected.off or (settings.scope == "marked" and not expected.marked):
         return expected
-    if _benchmarked(item) and not expected.marked:
+    if benchmarked(item) and not expected.marked:
         return replace(expected, passed_over="a benchmark decides how often it runs")
     module = _golden_file(path, file, files)
     return replace(expected, entry=module.tests.get(test), siblings=bool(module.tests))
@@ -135,11 +135,3 @@ def _texts(name: str, value: object) -> str | list[str]:
     ):
         return list(value)
     raise CutraceError(f"{name}={value!r}: write a text or a list of texts")
-
-
-def _benchmarked(item: pytest.Item) -> bool:
-    """Whether a benchmark plugin decides how often the measured code runs."""
-    plugins = ("pytest_benchmark", "pytest_codspeed")
-    return "benchmark" in getattr(item, "fixturenames", ()) and any(
-        name in sys.modules for name in plugins
-    )

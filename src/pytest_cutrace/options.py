@@ -75,7 +75,6 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
     ("cutrace_variant", "string", "", "versions that golden values depend on, such as cuda{cuda}-torch{torch}"),
     ("cutrace_own_kernels", "linelist", [], "patterns of the project's own kernels, which are the same on every GPU"),
     ("cutrace_scope", "string", "existing", "tests to compare: marked, existing (with golden values), all"),
-    ("cutrace_window", "string", "call", "the traced part of a test: call, or item (with the setup of its fixtures)"),
     ("cutrace_junit", "string", "false", "add metrics to the JUnit file as properties"),
     ("verbosity_cutrace", "string", "auto", "verbosity of cutrace's section of the terminal summary"),
 )  # fmt: skip
@@ -206,7 +205,6 @@ class Settings:
     golden_root: Path
     variant: str
     scope: str
-    whole_item: bool
     junit: bool
 
 
@@ -262,7 +260,6 @@ def read(config: pytest.Config) -> Settings:
         scope=get(
             "cutrace_scope", _choice("marked", "existing", "all", default="existing")
         ),
-        whole_item=get("cutrace_window", _choice("call", "item")) == "item",
         junit=get("cutrace_junit", _boolean),
     )
 

@@ -181,10 +181,7 @@ class Reporter:
         lines += top_lines(report, self._settings.top)
         if verbosity > 0:
             for case in report.cases:
-                lines += [
-                    (f"  {case.nodeid}: {note}", "")
-                    for note in (*case.notes, *case.problems)
-                ]
+                lines += [(f"  {case.nodeid}: {line}", "") for line in _remarks(case)]
         terminalreporter.ensure_newline()
         terminalreporter.section("cutrace", sep="-")
         for text, style in lines:
@@ -229,6 +226,16 @@ class Reporter:
             self._notes.append(str(error))
         else:
             self._written.append(_relative(destination, self._config))
+
+
+def _remarks(case: Case) -> Iterator[str]:
+    """What ``-v`` says of a test."""
+    yield from case.notes
+    yield from case.problems
+    if case.first_did_more:
+        yield "the first run did more GPU work than those that are judged"
+    for metric in case.unstable:
+        yield f"{metric} differs from run to run: it is not compared"
 
 
 def _first_set(names: Sequence[str]) -> str:

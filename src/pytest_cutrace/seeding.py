@@ -32,6 +32,8 @@ class Seeds:
         self._config = config
         self._name = name
         self._current = ""
+        #: The hook of pytest-randomly for this phase of a test.
+        self._hook = ""
         sys.meta_path.insert(0, self)
         self.sow("")
 
@@ -73,11 +75,25 @@ class Seeds:
         for seed in _GENERATORS.values():
             seed(number)
 
+    def setup(self, item: pytest.Item, *, again: bool = False) -> None:
+        """Seed before the function-scoped fixtures of a test are set up. pytest-randomly seeds the first run itself."""
+        self._hook = "pytest_runtest_setup"
+        self.sow(f"{self._name(item)} setup")
+        if again:
+            self._seed_like_randomly(item)
+
     def body(self, item: pytest.Item, *, again: bool = False) -> None:
         """Seed before a run of the body of a test. pytest-randomly seeds the first run itself."""
+        self._hook = "pytest_runtest_call"
         self.sow(self._name(item))
-        if again and (randomly := self._randomly()) is not None:
-            randomly.pytest_runtest_call(item)
+        if again:
+            self._seed_like_randomly(item)
+
+    def _seed_like_randomly(self, item: pytest.Item) -> None:
+        """Seed as pytest-randomly did at the begin of this phase of a test."""
+        randomly = self._randomly()
+        if randomly is not None and self._hook:
+            getattr(randomly, self._hook)(item)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
@@ -87,7 +103,7 @@ class Seeds:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        self.sow(f"{self._name(item)} setup")
+        self.setup(item)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -103,6 +119,7 @@ class Seeds:
             return (yield)
         finally:
             self.sow(before)
+            self._seed_like_randomly(request._pyfuncitem)
 
     def _number(self) -> int:
         """A number of 32 bits from the current id, and from the seed of pytest-randomly if that is active."""

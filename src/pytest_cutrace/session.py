@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import pickle
 import shutil
@@ -163,19 +162,13 @@ class Session:
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
         if item in self._wrong:
             pytest.fail(self._wrong[item], pytrace=False)
-        attempt = self._attempt(item)
-        if attempt is not None and self.settings.whole_item:
-            with contextlib.suppress(
-                CutraceError
-            ):  # begin() is called again before the body
-                attempt.begin()
+        self._attempt(item)
         yield
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         attempt = item.stash.get(_ATTEMPT, None)
-        if not self.settings.whole_item:
-            self.context.seed(item)
+        self.context.seed(item)
         if attempt is None or not self._ready(attempt):
             return (yield)
 
@@ -217,13 +210,12 @@ class Session:
         if not self.captures.recording.here:
             attempt.untraced("it ran in a fork of the traced process")
             return False
-        attempt.body = Body(attempt.item, whole_item=self.settings.whole_item)
-        if attempt.current is None:
-            try:
-                attempt.begin()
-            except CutraceError as error:
-                attempt.untraced(str(error))
-                return False
+        attempt.body = Body(attempt.item)
+        try:
+            attempt.begin()
+        except CutraceError as error:
+            attempt.untraced(str(error))
+            return False
         return True
 
     def _attempt(self, item: pytest.Item) -> Attempt | None:

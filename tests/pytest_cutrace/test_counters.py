@@ -262,7 +262,14 @@ def test_a_first_run_that_initialises_cuda_is_followed_by_one_that_counts(suite:
 
 
 def test_a_test_that_cannot_run_again_needs_cuda_before(suite: Suite) -> None:
-    source = """
+    suite.write("conftest.py", """
+        import pytest
+
+        @pytest.fixture
+        def subtests():
+            pass
+    """)
+    suite.write("test_a.py", """
         @pytest.fixture(scope="session")
         def gpu():
             if os.environ.get("EARLY"):
@@ -271,14 +278,13 @@ def test_a_test_that_cannot_run_again_needs_cuda_before(suite: Suite) -> None:
         @pytest.mark.cutrace(counters="instructions")
         def test_first(gpu, subtests):
             fakegpu.launch("k")
-    """
-    suite.write("test_a.py", source.replace("subtests", "request"))
+    """)
     suite.run("--cutrace-update", EARLY="1")
-    suite.write("test_a.py", source.replace("(gpu, subtests)", "(gpu, request)"))
-    run = suite.run("--cutrace", "-o", "cutrace_window=item")
+    suite.run("--cutrace-update", EARLY="1")
+    run = suite.run("--cutrace")
     assert run.case("test_first").state is State.UNVERIFIED
     assert "use the GPU first, for example in a session fixture" in run.case("test_first").reason
-    assert suite.run("--cutrace=require", "-o", "cutrace_window=call", EARLY="1").status == 0
+    assert suite.run("--cutrace=require", EARLY="1").status == 0
 
 
 def test_a_thread_without_a_context_counts_in_the_primary_one(suite: Suite) -> None:

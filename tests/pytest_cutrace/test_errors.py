@@ -25,7 +25,6 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
         ("cutrace_strict = maybe", "'maybe' is unknown: write true or false"),
         ("cutrace = maybe", "'maybe' is unknown: write true, false or require"),
         ("cutrace_report = pdf", "'pdf' is not a kind of report"),
-        ("cutrace_window = session", "'session' is unknown"),
         ("cutrace_update = kernel_launch", "there is no metric 'kernel_launch': did you mean kernel_launches"),
         ("cutrace_ignore = noise*", "'noise*' is not a metric: write kernels:noise*"),
         ("cutrace_less = maybe", "'maybe' is unknown: write one of show, fail"),

@@ -31,9 +31,6 @@ def test_fixtures_are_outside_and_late_work_stays_with_its_launch(suite: Suite) 
             fakegpu.launch("third")
     """)  # fmt: skip
     assert launches(suite) == {"test_first": {"first": 1}, "test_second": {"second": 1}, "test_third": {"third": 1}}
-    suite.write("pytest.ini", "[pytest]\ncutrace_window = item\n")
-    found = launches(suite)
-    assert found["test_third"] == {"setup": 1, "third": 1}
 
 
 def test_threads_and_processes_of_a_test_count(suite: Suite) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..analysis.definitions import METRICS, MetricClass, Metrics
 from .compare import Comparison, Row, compare, confirmed, limits
-from .model import Entry, Observed, Verdict, copy_metric, find_metric, has_work
+from .model import WORK, Entry, Observed, Verdict, amount, copy_metric, find_metric, has_work
 from .rules import Rules, Update
 from .update import merged, observed, unsettled
 
@@ -135,7 +135,7 @@ class Decision:
 
     ``judged`` are the runs that are compared and shown. ``failure`` is the sentence with which the test fails; if it is
     "", the comparison says why. An update in ``new_values`` is written only if the test passes, see
-    :func:`after_teardown`.
+    :func:`after_teardown`. ``first_did_more``: the first run did GPU work that the judged runs did not.
     """
 
     next: Next
@@ -146,6 +146,7 @@ class Decision:
     judged: tuple[MeasuredRun, ...] = ()
     failure: str = ""
     new_values: NewValues | None = None
+    first_did_more: bool = False
 
 
 def decide(
@@ -253,15 +254,16 @@ class _Decider:
 
         self._replace_early_run(first)
         self._take_requested_runs()
+        new_values = None
+        updating = self._updating
+        if updating:
+            new_values = self._update()
         comparison = self._compared(self.judged)
         if comparison is not None:
             comparison = self._second_chance(comparison)
             comparison = self._confirm_slower_times(comparison)
 
-        new_values = None
-        if self._updating:
-            new_values = self._update()
-            comparison = _limits_only(comparison)
+        if updating:
             state, reason = self._state(comparison)
         elif self._expected.entry is None and self._wants_golden:
             state, reason = self._missing()
@@ -287,6 +289,7 @@ class _Decider:
             tuple(self.judged),
             failure,
             new_values,
+            _did_more(first, self.judged),
         )
 
     # Runs
@@ -339,7 +342,9 @@ class _Decider:
         """Compare the second run if the first one fails, because the first run of a process also loads modules and
         fills caches and pools. Slower times are confirmed instead."""
         expected = self._expected
-        if expected.warmup or expected.repeat or self._updating or comparison.problems:
+        if expected.warmup or expected.repeat or comparison.problems:
+            return comparison
+        if len(self._passed) > 1:
             return comparison
         if all(row.verdict is Verdict.SLOW for row in comparison.rows if row.failed):
             return comparison
@@ -412,9 +417,12 @@ class _Decider:
                 if not region:
                     counted.pop(name, None)
             comparisons.append(limits(metrics, counted))
-        if comparisons:
-            return _joined(comparisons)
-        return None
+        if not comparisons:
+            return None
+        joined = _joined(comparisons)
+        if self._updating:
+            return _limits_only(joined)
+        return joined
 
     def _rules(self, runs: Sequence[MeasuredRun]) -> Rules:
         """The rules for runs; counters that could not be read in one of them are ignored."""
@@ -442,7 +450,23 @@ class _Decider:
             return State.UNCONFIRMED, "recorded from one run that could not be repeated"
         if comparison.unverified:
             return State.UNVERIFIED, comparison.unverified
+        if not self._gates(comparison):
+            return State.UNVERIFIED, _why_nothing_is_gated(comparison)
         return State.GATED, ""
+
+    def _gates(self, comparison: Comparison) -> bool:
+        """Whether a value of the test is gated. A test whose golden values have no work gates that there is none."""
+        if any(row.gated for row in comparison.rows):
+            return True
+        if comparison.rows or self._has_golden_values():
+            return False
+        rules = self._expected.rules
+        return any(_gates_work(rules, name) for name in WORK)
+
+    def _has_golden_values(self) -> bool:
+        entry = self._expected.entry or {}
+        golden = entry.get(_environment(self.judged), Observed())
+        return any(golden.values.values()) or any(golden.unstable.values())
 
     def _missing(self) -> tuple[State, str]:
         """The state of a test without the golden values that it should have, with the reason."""
@@ -587,10 +611,8 @@ def _joined(comparisons: Sequence[Comparison]) -> Comparison:
     return Comparison(tuple(rows), tuple(notes), tuple(problems), unconfirmed)
 
 
-def _limits_only(comparison: Comparison | None) -> Comparison | None:
+def _limits_only(comparison: Comparison) -> Comparison:
     """The comparison of an update, which only limits fail: what differs is written."""
-    if comparison is None:
-        return None
     rows = []
     for row in comparison.rows:
         if row.rule != "limit":
@@ -605,6 +627,28 @@ def _proposes(comparison: Comparison) -> bool:
         if row.verdict is Verdict.UNVERIFIED and row.now is not None:
             return True
         if row.verdict is not Verdict.UNVERIFIED and row.failed and row.rule != "limit":
+            return True
+    return False
+
+
+def _why_nothing_is_gated(comparison: Comparison) -> str:
+    if any(row.verdict is Verdict.UNSTABLE for row in comparison.rows):
+        return "nothing is gated: its golden values are unstable"
+    return "nothing is gated: the rules gate none of its golden values"
+
+
+def _gates_work(rules: Rules, name: str) -> bool:
+    """Whether rules gate a kind of work."""
+    metric = METRICS[name]
+    return rules.gates(metric) and not rules.ignores(metric)
+
+
+def _did_more(first: MeasuredRun, judged: Sequence[MeasuredRun]) -> bool:
+    """Whether the first run did more of a kind of work than any run that is judged."""
+    for name in WORK:
+        done = amount(first.metrics.values.get(name)) or 0
+        others = [amount(run.metrics.values.get(name)) or 0 for run in judged]
+        if done > max(others):
             return True
     return False
 

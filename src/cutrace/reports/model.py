@@ -11,7 +11,7 @@ from ..analysis.definitions import Value
 from ..golden.changes import Change
 from ..golden.compare import Row
 from ..golden.decide import State as State
-from ..golden.model import Verdict, plain, stored
+from ..golden.model import Verdict, plain, scoped, stored
 
 #: The reason of a case without one.
 UNKNOWN = "no reason is known"
@@ -115,7 +115,8 @@ class Case:
     are the paths of files (``run.bin``, ``trace.pftrace``, ``metrics.json``) relative to the folder of the report;
     ``golden`` is the path of the golden file. ``environment`` is that of the golden values (``sm_90-cuda13``);
     ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a merged report.
-    ``change`` has the new golden values. ``change`` and ``timeline`` are not in report.json.
+    ``change`` has the new golden values. ``change`` and ``timeline`` are not in report.json. ``first_did_more``: the
+    first run did GPU work that the judged runs did not.
 
     In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
@@ -142,6 +143,7 @@ class Case:
     recorded_on: str = ""
     job: str = ""
     change: Change | None = None
+    first_did_more: bool = False
 
     def __post_init__(self) -> None:
         if self.state is not State.UPDATED or not self.failed_rows:
@@ -180,6 +182,15 @@ class Case:
     @property
     def failed_rows(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.failed)
+
+    @property
+    def unstable(self) -> tuple[str, ...]:
+        """The metrics whose golden values differed from run to run, so that they are not compared."""
+        unstable = []
+        for row in self.rows:
+            if row.verdict is Verdict.UNSTABLE:
+                unstable.append(scoped(row.region, row.metric))
+        return tuple(unstable)
 
     @property
     def better(self) -> tuple[Row, ...]:

@@ -300,6 +300,7 @@ def _facts(report: SessionReport, proposed: str) -> Iterator[Fact]:
     if count:
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
     yield from _better(report)
+    yield from _first_runs(report)
     yield from _reasons(report, State.UNTRACED, "")
     missing = _named(report, State.MISSING)
     if missing:
@@ -318,6 +319,17 @@ def _updates_from_one_run(report: SessionReport) -> int:
         if case.state is State.UPDATED and case.change is not None:
             count += not case.change.observed.confirmed
     return count
+
+
+def _first_runs(report: SessionReport) -> Iterator[Fact]:
+    """Tests whose runs differ: the first one from the others, or all."""
+    more = sum(case.first_did_more for case in report.cases)
+    if more:
+        yield "first runs", f"{more:,}  did more in their first run: -v names them", ""
+    unstable = sum(bool(case.unstable) for case in report.cases)
+    if unstable:
+        text = "have values that differ from run to run: they are not compared, -v names them"
+        yield "unstable", f"{unstable:,}  {text}", "warn"
 
 
 def _better(report: SessionReport) -> Iterator[Fact]:
