@@ -1,33 +1,31 @@
-"""Problems of a session: tests that were not verified, and golden values without a test.
+"""The account of a session: what became of the golden values that it should have compared.
 
-With ``--cutrace=require`` each of them makes pytest exit with status 4; otherwise they are notes in the footer.
+With ``--cutrace=require`` each value that was not compared makes pytest exit with status 4, unless it has a reason that
+the user gave. Otherwise values without a test are notes in the footer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import enum
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import golden_files, joined, read, split
+from cutrace.golden import Entry, golden_files, joined, read, split
+from cutrace.golden.decide import ALLOWED_SKIP
 from cutrace.reports.model import Case, State
 from cutrace.reports.values import listed
 from cutrace.units import count_of
 
 from .options import Settings
 
-#: Options with which pytest does not collect the whole suite.
-_SELECTING = (
-    "keyword",
-    "markexpr",
-    "lf",
-    "deselect",
-    "ignore",
-    "ignore_glob",
-    "stepwise",
-)
+#: Options with which pytest does not collect all tests of the files that it is given.
+_SELECTING = ("lf", "ignore", "ignore_glob")
 #: The maximum of test names in a sentence; the others are counted.
 _LISTED = 3
 _STATES = {
@@ -37,7 +35,86 @@ _STATES = {
 }
 
 
-def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
+class Fate(enum.Enum):
+    """What became of a golden entry. The value is the word in the footer."""
+
+    COMPARED = "compared"
+    FAILED = "failed before"
+    #: The reason is told as one of the test's state.
+    UNVERIFIED = "not verified"
+    SKIPPED = "skipped"
+    MAY_SKIP = "skipped as allowed"
+    OFF = "switched off"
+    OUT_OF_SCOPE = "out of scope"
+    NOT_RUN = "not run"
+    NOT_SELECTED = "not selected"
+    NOT_COLLECTED = "not collected"
+    GONE = "without a test"
+
+
+#: Sentences about entries that fail a session with ``require``: one entry, several.
+_SILENT = {
+    Fate.SKIPPED: (
+        "test with golden values was skipped",
+        "tests with golden values were skipped",
+    ),
+    Fate.NOT_RUN: (
+        "test with golden values did not run",
+        "tests with golden values did not run",
+    ),
+    Fate.NOT_COLLECTED: (
+        "golden value was not collected",
+        "golden values were not collected",
+    ),
+}
+
+
+class Collected(NamedTuple):
+    """The ids of the collected tests, and of those that were deselected."""
+
+    tests: Sequence[str]
+    deselected: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Account:
+    """The ids of golden entries of this environment, within what the user selected, by what became of them. A module
+    that is gone has one id, its path."""
+
+    ids: Mapping[Fate, Sequence[str]]
+
+    def line(self) -> str:
+        """The numbers of all entries; "" if there are none."""
+        numbers = []
+        total = 0
+        for fate in Fate:
+            count = len(self.ids.get(fate, ()))
+            total += count
+            if count:
+                numbers.append(f"{count:,} {fate.value}")
+        if not total:
+            return ""
+        return f"{total:,}: {', '.join(numbers)}"
+
+    def gone(self) -> str:
+        """The sentence about values without a test, "" if there are none."""
+        ids = self.ids.get(Fate.GONE, ())
+        if not ids:
+            return ""
+        verb = "has" if len(ids) == 1 else "have"
+        number = count_of(len(ids), "golden value")
+        return f"{number} {verb} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
+
+    def silent(self) -> Iterator[str]:
+        """The sentences about values that were not compared without a reason that the user gave."""
+        for fate, (one, several) in _SILENT.items():
+            ids = self.ids.get(fate, ())
+            if ids:
+                problem = one if len(ids) == 1 else several
+                yield f"{len(ids):,} {problem}: {listed(ids, _LISTED)}"
+
+
+def shortcomings(cases: Sequence[Case], settings: Settings) -> Iterator[str]:
     """The problems of the tests of a session that fail it with ``require``."""
     ran = [case for case in cases if case.outcome != "skipped"]
     if ran and not any(case.state in (State.GATED, State.UPDATED) for case in ran):
@@ -50,6 +127,16 @@ def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
         if len(tests) > 1:
             problem = problem.replace("has ", "have ", 1)
         yield f"{count_of(len(tests), 'test')} {problem}: {listed(tests, _LISTED)}"
+    if settings.scope == "marked":
+        return
+    # A reason says why a test has none.
+    traced = [case for case in passed if case.state is State.TRACED]
+    ungated = [case.nodeid for case in traced if not case.reason]
+    if ungated:
+        yield (
+            f"{count_of(len(ungated), 'test')} did GPU work without golden values: {listed(ungated, _LISTED)}; "
+            "record them with --cutrace-update, or exclude them with cutrace(off=True) or cutrace_scope = marked"
+        )
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
@@ -66,64 +153,120 @@ def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
     return traced and (settings.require or not gated)
 
 
-def gone(
+def account(
     cases: Sequence[Case],
     settings: Settings,
     config: pytest.Config,
-    collected: Sequence[str],
-) -> list[str]:
-    """The ids in golden files that no test has any more; for a module that is gone, its path.
+    collected: Collected,
+) -> Account:
+    """The account of the golden entries that the session should have compared.
 
-    Only values of this session's environment count, because a test may exist only on other GPUs. A module counts only
-    if all of its tests were collected.
+    Only values of this session's environment count, because a test may exist only on other GPUs. Where no test used a
+    GPU, no environment is known, and all values count.
     """
-    if not settings.golden_root.is_dir() or any(
-        getattr(config.option, name, None) for name in _SELECTING
-    ):
-        return []
-    here = {case.environment for case in cases if case.environment}
-    tests: dict[str, set[str]] = {}
-    for nodeid in collected:
-        file, test = split(nodeid)
-        tests.setdefault(file, set()).add(test)
-    in_part = _files_in_part(config)
-    ids = []
+    ids: dict[Fate, list[str]] = {}
+    if not settings.golden_root.is_dir():
+        return Account(ids)
+    environments = {case.environment for case in cases if case.environment}
+    judge = _Judge(cases, settings, config, collected)
     for path in golden_files(settings.golden_root):
         try:
             module = read(path)
         except CutraceError:  # the tests of the module fail with this error
             continue
-        source = config.rootpath / module.path
-        if not source.exists():
-            if _whole(config):
-                ids.append(module.path)
-        elif module.path in tests and source not in in_part:
-            for test, entry in module.tests.items():
-                if test not in tests[module.path] and not here.isdisjoint(entry):
-                    ids.append(joined(module.path, test))
-    return ids
+        entries = _recorded_in(module.tests, environments)
+        if not entries:
+            continue
+        if not (config.rootpath / module.path).exists():
+            if judge.selects(module.path):
+                ids.setdefault(Fate.GONE, []).append(module.path)
+            continue
+        for test in entries:
+            nodeid = joined(module.path, test)
+            if judge.selects(module.path, nodeid):
+                ids.setdefault(judge.fate(module.path, nodeid), []).append(nodeid)
+    return Account(ids)
 
 
-def _files_in_part(config: pytest.Config) -> set[Path]:
-    """The test files of which the command line names some tests only."""
-    started = config.invocation_params.dir
-    files = set()
-    for word in config.args:
-        if "::" in word:
-            file, _ = split(word)
-            files.add(started / file)
-    return files
+def _recorded_in(tests: Mapping[str, Entry], environments: set[str]) -> list[str]:
+    """The tests that have values in one of these environments; all, if none is known."""
+    if not environments:
+        return list(tests)
+    return [test for test, entry in tests.items() if not environments.isdisjoint(entry)]
 
 
-def gone_sentence(ids: Sequence[str]) -> str:
-    verb = "has" if len(ids) == 1 else "have"
-    number = count_of(len(ids), "golden value")
-    return f"{number} {verb} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
+class _Judge:
+    """Says what became of a golden entry."""
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        settings: Settings,
+        config: pytest.Config,
+        collected: Collected,
+    ) -> None:
+        self._cases = {case.nodeid: case for case in cases}
+        self._settings = settings
+        self._root = config.rootpath
+        self._collected = collected
+        self._tests = frozenset(collected.tests)
+        self._modules = {split(nodeid)[0] for nodeid in collected.tests}
+        self._selecting = any(getattr(config.option, name, None) for name in _SELECTING)
+        #: The files and folders of the command line with "", and its single tests with the rest of the id.
+        self._words: list[tuple[Path, str]] = []
+        started = config.invocation_params.dir
+        for word in config.args:
+            file, test = word, ""
+            if "::" in word:
+                file, test = split(word)
+            # Not resolved: ids have the names of links.
+            path = Path(os.path.normpath(started / file))
+            self._words.append((path, test))
+
+    def selects(self, module: str, nodeid: str = "") -> bool:
+        """Whether the command line selects a module, or a test of it."""
+        source = self._root / module
+        _, test = split(nodeid)
+        for path, name in self._words:
+            if not name:
+                if source.is_relative_to(path):
+                    return True
+            elif source == path and _is_part(test, name):
+                return True
+        # Words of --pyargs are no paths.
+        elsewhere = any(not path.exists() for path, _ in self._words)
+        return elsewhere and module in self._modules
+
+    def fate(self, module: str, nodeid: str) -> Fate:
+        case = self._cases.get(nodeid)
+        if case is not None:
+            return self._fate_of(case)
+        if nodeid in self._collected.deselected:
+            return Fate.NOT_SELECTED
+        if nodeid in self._tests:
+            return Fate.NOT_RUN
+        if self._selecting:
+            return Fate.NOT_SELECTED
+        if module in self._modules:
+            return Fate.GONE
+        return Fate.NOT_COLLECTED
+
+    def _fate_of(self, case: Case) -> Fate:
+        if case.state in (State.GATED, State.UPDATED):
+            return Fate.COMPARED
+        if case.outcome in ("skipped", "xfailed"):
+            if case.reason == ALLOWED_SKIP:
+                return Fate.MAY_SKIP
+            return Fate.SKIPPED
+        if case.outcome != "passed":
+            return Fate.FAILED
+        if case.state is State.UNTRACED:
+            return Fate.OFF
+        if case.state is State.TRACED:
+            return Fate.OUT_OF_SCOPE
+        return Fate.UNVERIFIED
 
 
-def _whole(config: pytest.Config) -> bool:
-    """Whether pytest collects the whole suite."""
-    sources = pytest.Config.ArgsSource
-    if config.args_source is sources.INVOCATION_DIR:
-        return config.invocation_params.dir == config.rootpath
-    return config.args_source is sources.TESTPATHS
+def _is_part(test: str, name: str) -> bool:
+    """Whether a test is the one of this name, one of its parameters, or in the class of this name."""
+    return test == name or test.startswith((f"{name}::", f"{name}["))

@@ -301,7 +301,9 @@ class Attempt(Tracer):
         if not passed:
             self.outcome = "failed"
         if not self.runs and not self.decision.reason:
-            reason = "skipped" if self.outcome == "skipped" else "it did not run"
+            reason = "it did not run"
+            if self.outcome in ("skipped", "xfailed"):
+                reason = self.expected.skip_reason
             self.decision = replace(self.decision, reason=reason)
         try:
             case = self._case(artifacts=self._keep(), change=self._change())

@@ -18,7 +18,16 @@ from .options import Settings
 
 #: The golden files that a session has read, or the errors, by path and test file.
 GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
-_KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "counters", "off")
+_KNOWN = (
+    "warmup",
+    "repeat",
+    "gate",
+    "tolerance",
+    "ignore",
+    "counters",
+    "off",
+    "may_skip",
+)
 
 
 def expectation(
@@ -96,10 +105,12 @@ def _with(expected: Expectation, name: str, value: Any) -> Expectation:
     """The expectation with one argument of the marker."""
     rules = expected.rules
     match name:
-        case "off":
+        case "off" | "may_skip":
             if not isinstance(value, bool):
-                raise CutraceError(f"off={value!r}: write True or False")
-            return replace(expected, off=value)
+                raise CutraceError(f"{name}={value!r}: write True or False")
+            if name == "off":
+                return replace(expected, off=value)
+            return replace(expected, may_skip=value)
         case "warmup" | "repeat":
             least = 0 if name == "warmup" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -43,8 +43,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "cutrace(warmup, repeat, gate, tolerance, ignore, counters, off): compare the GPU work of the test with its "
-        "golden values, by these rules (pytest --cutrace)",
+        "cutrace(warmup, repeat, gate, tolerance, ignore, counters, off, may_skip): compare the GPU work of the "
+        "test with its golden values, by these rules (pytest --cutrace)",
     )
     config.addinivalue_line(
         "markers",

@@ -23,12 +23,16 @@ import pytest
 from cutrace.errors import CutraceError
 from cutrace.golden import Change, propose, write_changes
 from cutrace.reports import jsonfile
-from cutrace.reports.model import STATES, Case, SessionReport, State
-from cutrace.reports.text import TERMINAL_WRITER, Line, footer_lines, top_lines
-from cutrace.reports.values import short
-from cutrace.units import printable
+from cutrace.reports.model import Case, SessionReport, State
+from cutrace.reports.text import (
+    TERMINAL_WRITER,
+    Line,
+    footer_lines,
+    short_footer_lines,
+    top_lines,
+)
 
-from .accounts import folder_missing, gone, gone_sentence, shortcomings
+from .accounts import Account, Collected, account, folder_missing, shortcomings
 from .options import Settings
 
 #: Variables of CI systems with the commit and the name of the job.
@@ -48,7 +52,8 @@ class Reporter:
         self._refusal = refusal
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
-        self._partly = False
+        self._deselected: set[str] = set()
+        self._account = Account({})
         self._ended_well = False
         self._began = time.time()
         self._written: list[str] = []
@@ -75,7 +80,7 @@ class Reporter:
             )  # type: ignore[assignment]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._partly |= bool(items)
+        self._deselected.update(item.nodeid for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected = [item.nodeid for item in session.items]
@@ -90,9 +95,8 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        self._partly |= bool(error) or bool(
-            getattr(node, "workeroutput", {}).get("cutrace_partly")
-        )
+        output = getattr(node, "workeroutput", None) or {}
+        self._deselected.update(output.get("cutrace_deselected", ()))
 
     # Reporting
 
@@ -156,13 +160,18 @@ class Reporter:
         cases = tuple(self._cases.values())
         settings = self._settings
         if settings.require:
-            yield from shortcomings(cases)
+            yield from shortcomings(cases, settings)
         if folder_missing(cases, settings):
             yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
-        if self._ended_well and not self._partly and self._collected:
-            ids = gone(cases, settings, self._config, self._collected)
-            if ids:
-                yield gone_sentence(ids)
+        if not self._ended_well or not self._collected:
+            return
+        collected = Collected(self._collected, frozenset(self._deselected))
+        self._account = account(cases, settings, self._config, collected)
+        gone = self._account.gone()
+        if gone:
+            yield gone
+        if settings.require:
+            yield from self._account.silent()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         verbosity = self._config.get_verbosity("cutrace")
@@ -170,14 +179,18 @@ class Reporter:
             return
         report = self._report()
         writer = terminalreporter._tw
-        lines = footer_lines(
-            report,
-            written=self._written,
-            proposed=self._proposed,
-            width=writer.fullwidth,
-        )
+        account = self._account.line()
+        width = writer.fullwidth
         if verbosity < 0:
-            lines = [*_shortened(report, lines, writer.fullwidth)]
+            lines = short_footer_lines(report, account=account, width=width)
+        else:
+            lines = footer_lines(
+                report,
+                written=self._written,
+                proposed=self._proposed,
+                account=account,
+                width=width,
+            )
         lines += top_lines(report, self._settings.top)
         if verbosity > 0:
             for case in report.cases:
@@ -192,11 +205,15 @@ class Reporter:
         cases = tuple(self._cases.values())
         if self._refusal:
             notes.insert(0, f"nothing was traced: {self._refusal}")
-        elif cases and not any(case.values for case in cases):
-            notes.insert(
-                0,
-                "no GPU work of tests was seen: start processes of tests with this process's environment",
-            )
+        else:
+            ran = [case for case in cases if case.outcome != "skipped"]
+            if ran and not any(case.values for case in ran):
+                notes.insert(
+                    0,
+                    "no GPU work of tests was seen: start processes of tests with this process's environment",
+                )
+            elif cases and not ran:
+                notes.insert(0, "nothing was traced: all tests were skipped")
         return SessionReport(
             cases,
             header=self._header,
@@ -265,20 +282,6 @@ def _commit(root: Path) -> str:
 
 def _relative(path: Path, config: pytest.Config) -> str:
     return os.path.relpath(path, config.invocation_params.dir)
-
-
-def _shortened(
-    report: SessionReport, lines: Sequence[Line], width: int
-) -> Iterator[Line]:
-    """The first line, the notes, and a line each with the reasons of unverified and untraced tests."""
-    yield lines[0]
-    yield from ((f"  {printable(note)}", "warn") for note in report.notes)
-    for state in (State.UNVERIFIED, State.UNTRACED):
-        reasons = "; ".join(
-            f"{count:,} {reason}" for reason, count in report.reasons(state).items()
-        )
-        if reasons:
-            yield short(f"  {STATES[state][0]}: {reasons}", width), ""
 
 
 class _Styled:

@@ -33,6 +33,7 @@ _EXPECTED = pytest.StashKey[Expectation]()
 #: The variable with the process id of a session that distributes its tests to workers.
 _CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
 _ATTEMPT = pytest.StashKey[Attempt]()
+_OUTCOME = pytest.StashKey[str]()
 
 
 class Session:
@@ -153,8 +154,10 @@ class Session:
         return expected
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        if items and self.context.worker:
-            self.config.workeroutput["cutrace_partly"] = True  # type: ignore[attr-defined]
+        if self.context.worker:
+            ids = [self.context.nodeid(item) for item in items]
+            output: Any = self.config.workeroutput  # type: ignore[attr-defined]
+            output.setdefault("cutrace_deselected", []).extend(ids)
 
     # Running
 
@@ -239,6 +242,8 @@ class Session:
     ) -> Iterator[None, pytest.TestReport, pytest.TestReport]:  # type: ignore[type-arg]
         report: Any = yield
         attempt = item.stash.get(_ATTEMPT, None)
+        if report.when != "teardown":
+            item.stash[_OUTCOME] = _outcome(report)
         if attempt is not None and report.when != "teardown":
             attempt.failed |= report.failed
             attempt.outcome = _outcome(report)
@@ -286,6 +291,7 @@ class Session:
             state = State.UNVERIFIED
         return Case(
             self.context.nodeid(item),
+            outcome=item.stash.get(_OUTCOME, "passed"),
             state=state,
             reason=reason,
             worker=self.context.worker,

@@ -52,7 +52,7 @@ def test_a_renamed_or_a_new_test_is_missing_its_values(recorded: Suite) -> None:
     assert (done.status, case.state, case.reason) == (
         0, State.MISSING, "golden/tests/test_a.toml has no values of it",
     )  # fmt: skip
-    assert "no golden   1 test" in done.output
+    assert "no golden      1 test" in done.output
     assert "1 golden value has no test any more: tests/test_a.py::test_one (cutrace golden check)" in done.output
     assert "test_renamed" in recorded.golden(".cutrace/proposed")["tests/test_a.toml"]
     required = recorded.run("--cutrace=require")
@@ -68,9 +68,11 @@ def test_what_is_gone_is_told_where_all_was_collected(recorded: Suite) -> None:
     assert told in recorded.run("--cutrace", "tests/test_a.py").output
     assert told in recorded.run("--cutrace", "-n", "2", plugins=("xdist",)).output
     assert told not in recorded.run("--cutrace", "tests/test_b.py").output
-    assert told not in recorded.run("--cutrace", "-k", "one").output
+    assert told in recorded.run("--cutrace", "-k", "one").output
     assert told not in recorded.run("--cutrace", "tests/test_a.py::test_one").output
-    assert told not in recorded.run("--cutrace", "--deselect", "tests/test_a.py::test_one").output
+    assert told in recorded.run("--cutrace", "--deselect", "tests/test_a.py::test_one").output
+    assert told not in recorded.run("--cutrace", "--ignore", "tests/test_b.py").output
+    recorded.write("tests/test_a.py", PROGRAM)
     recorded.write("conftest.py", "def pytest_collection_modifyitems(config, items):\n"
                    "    config.hook.pytest_deselected(items=items[:1])\n    del items[:1]\n")  # fmt: skip
     assert "has no test any more" not in recorded.run("--cutrace").output
@@ -105,3 +107,73 @@ def test_a_quiet_footer_keeps_the_reasons(recorded: Suite) -> None:
     assert not any("report.json" in line for line in lines)
     hidden = recorded.run("--cutrace", "-q", gpu=True, CUDA_VISIBLE_DEVICES="", PYTEST_ADDOPTS="tests/test_c.py")
     assert "  unverified: 1 CUDA_VISIBLE_DEVICES= hides all GPUs" in hidden.output.splitlines()
+
+
+def test_a_test_that_begins_to_skip(recorded: Suite) -> None:
+    recorded.write("tests/test_b.py", PROGRAM.replace("def test_one():", "def test_one():\n    pytest.skip('later')"))
+    done = recorded.run("--cutrace=require")
+    assert done.status == 4
+    assert "--cutrace=require: 1 test with golden values was skipped: tests/test_b.py::test_one" in done.output
+    assert "golden values  6: 5 compared, 1 skipped" in done.output
+    told = recorded.run("--cutrace", "-q")
+    assert told.status == 0
+    assert "  golden values: 6: 5 compared, 1 skipped" in told.output
+    allowed = PROGRAM.replace(
+        "def test_one():", "@pytest.mark.cutrace(may_skip=True)\n@pytest.mark.skip\ndef test_one():"
+    )
+    recorded.write("tests/test_b.py", allowed)
+    done = recorded.run("--cutrace=require")
+    assert done.status == 0, done.output
+    assert "golden values  6: 5 compared, 1 skipped as allowed" in done.output
+
+
+def test_a_suite_that_skips_all_of_its_tests(recorded: Suite) -> None:
+    recorded.write("conftest.py", "import pytest\n\n@pytest.fixture(autouse=True)\ndef no_gpu():\n    pytest.skip()\n")
+    done = recorded.run("--cutrace=require")
+    assert done.status == 4
+    assert "6 tests with golden values were skipped" in done.output
+    assert "nothing was traced: all tests were skipped" in done.output
+    assert "start processes of tests" not in done.output
+
+
+@pytest.mark.parametrize("options", [("tests",), ("-n", "2"), ("tests", "-n", "2")])
+def test_a_module_that_is_renamed(recorded: Suite, options: tuple[str, ...]) -> None:
+    (recorded.folder / "tests/test_b.py").rename(recorded.folder / "tests/test_c.py")
+    plugins = ("xdist",) if "-n" in options else ()
+    done = recorded.run("--cutrace=require", *options, plugins=plugins)
+    assert done.status == 4
+    assert "1 golden value has no test any more: tests/test_b.py (cutrace golden check)" in done.output
+    assert "3 tests did GPU work without golden values" in done.output
+    assert recorded.run("--cutrace=require", "tests/test_a.py").status == 0
+
+
+def test_a_golden_file_that_is_gone(recorded: Suite) -> None:
+    (recorded.folder / "golden/tests/test_b.toml").unlink()
+    done = recorded.run("--cutrace=require")
+    assert done.status == 4
+    assert "3 tests did GPU work without golden values: tests/test_b.py::test_one" in done.output
+    assert recorded.run("--cutrace").status == 0
+
+
+def test_a_module_that_skips_itself(recorded: Suite) -> None:
+    recorded.write("tests/test_b.py", "pytest.skip('no library', allow_module_level=True)\n" + PROGRAM)
+    done = recorded.run("--cutrace=require")
+    assert done.status == 4
+    assert "3 golden values were not collected: tests/test_b.py::test_one" in done.output
+
+
+def test_what_the_command_line_selects_is_enough(recorded: Suite) -> None:
+    for options in (("-k", "one"), ("tests/test_a.py::test_two",), ("--deselect", "tests/test_a.py::test_one")):
+        done = recorded.run("--cutrace=require", *options)
+        assert done.status == 0, done.output
+    assert "golden values  6: 2 compared, 4 not selected" in recorded.run("--cutrace", "-k", "one").output
+    assert "golden values  2: 2 compared" in recorded.run("--cutrace", "tests/test_a.py::test_two").output
+    done = recorded.run("--cutrace=require", "-k", "one", "-n", "2", plugins=("xdist",))
+    assert done.status == 0, done.output
+
+
+def test_a_session_that_ends_early_tells_what_did_not_run(recorded: Suite) -> None:
+    recorded.write("tests/test_a.py", PROGRAM.replace("def test_one():", "def test_one():\n    assert False"))
+    done = recorded.run("--cutrace", "-x")
+    assert done.status == 1
+    assert "golden values  6: 1 failed before, 5 not run" in done.output

@@ -262,14 +262,19 @@ def test_a_first_run_that_initialises_cuda_is_followed_by_one_that_counts(suite:
 
 
 def test_a_test_that_cannot_run_again_needs_cuda_before(suite: Suite) -> None:
-    suite.write("conftest.py", """
+    suite.write(
+        "conftest.py",
+        """
         import pytest
 
         @pytest.fixture
         def subtests():
             pass
-    """)
-    suite.write("test_a.py", """
+    """,
+    )
+    suite.write(
+        "test_a.py",
+        """
         @pytest.fixture(scope="session")
         def gpu():
             if os.environ.get("EARLY"):
@@ -278,7 +283,8 @@ def test_a_test_that_cannot_run_again_needs_cuda_before(suite: Suite) -> None:
         @pytest.mark.cutrace(counters="instructions")
         def test_first(gpu, subtests):
             fakegpu.launch("k")
-    """)
+    """,
+    )
     suite.run("--cutrace-update", EARLY="1")
     suite.run("--cutrace-update", EARLY="1")
     run = suite.run("--cutrace")

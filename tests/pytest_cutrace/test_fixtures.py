@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cutrace.reports.model import State
 from support.suites import Suite
 

@@ -17,7 +17,16 @@ from typing import Any
 
 from ..analysis.definitions import METRICS, MetricClass, Metrics
 from .compare import Comparison, Row, compare, confirmed, limits
-from .model import WORK, Entry, Observed, Verdict, amount, copy_metric, find_metric, has_work
+from .model import (
+    WORK,
+    Entry,
+    Observed,
+    Verdict,
+    amount,
+    copy_metric,
+    find_metric,
+    has_work,
+)
 from .rules import Rules, Update
 from .update import merged, observed, unsettled
 
@@ -30,6 +39,9 @@ _CONFIRMATIONS = 2
 _STATES = frozenset(
     name for name, metric in METRICS.items() if metric.kind is MetricClass.STATE
 )
+
+#: The reason of a test that was skipped, which its marker allows.
+ALLOWED_SKIP = "skipped, as may_skip allows"
 
 #: Compares runs with a golden entry in an environment, by rules.
 Compare = Callable[[Entry, Sequence[Metrics], str, Rules], Comparison]
@@ -69,14 +81,16 @@ class Expectation:
 
     ``repeat`` is None if the plugin decides; ``counters`` are the hardware counters that the test requests or limits;
     ``limits`` are the limits of ``gpu_limit`` by metric. ``path`` is the golden file of the test's module, ``entry``
-    its entry of the test; ``siblings``: it has entries of other tests. ``passed_over`` is the reason why the test is
-    neither recorded nor compared with golden values, "" if it is.
+    its entry of the test; ``siblings``: it has entries of other tests. ``may_skip``: the test may be skipped in a
+    session with ``require``. ``passed_over`` is the reason why the test is neither recorded nor compared with golden
+    values, "" if it is.
     """
 
     rules: Rules
     path: Path
     marked: bool = False
     off: bool = False
+    may_skip: bool = False
     warmup: int = 0
     repeat: int | None = None
     counters: tuple[str, ...] = ()
@@ -84,6 +98,13 @@ class Expectation:
     entry: Entry | None = None
     siblings: bool = False
     passed_over: str = ""
+
+    @property
+    def skip_reason(self) -> str:
+        """The reason of the test when it is skipped."""
+        if self.may_skip:
+            return ALLOWED_SKIP
+        return "skipped"
 
     @property
     def any(self) -> bool:
@@ -180,7 +201,7 @@ def not_passed(expected: Expectation, run: MeasuredRun, *, skipped: bool) -> Dec
     """The decision on a test whose body failed or was skipped: it is measured, not compared."""
     reason = "the test did not pass"
     if skipped:
-        reason = "skipped"
+        reason = expected.skip_reason
     worked = run.metrics.gpu_records > 0
     state = State.UNTRACED
     if expected.any and (worked or not skipped):

@@ -186,11 +186,8 @@ class Case:
     @property
     def unstable(self) -> tuple[str, ...]:
         """The metrics whose golden values differed from run to run, so that they are not compared."""
-        unstable = []
-        for row in self.rows:
-            if row.verdict is Verdict.UNSTABLE:
-                unstable.append(scoped(row.region, row.metric))
-        return tuple(unstable)
+        rows = [row for row in self.rows if row.verdict is Verdict.UNSTABLE]
+        return tuple(scoped(row.region, row.metric) for row in rows)
 
     @property
     def better(self) -> tuple[Row, ...]:
