@@ -38,7 +38,7 @@ def test_the_examples_of_the_documentation_run(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "saxpy 100 ns" in done.stdout
-    assert len(EXAMPLES) == 11
+    assert EXAMPLES
     written = {"run.pftrace", "step.bin", "job.pftrace", "redacted.json", "recorded.bin"}
     assert written <= {path.name for path in tmp_path.iterdir()}
 

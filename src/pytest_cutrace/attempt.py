@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from cutrace.golden.model import plain
 from cutrace.reports import jsonfile
 from cutrace.reports.model import Case
 from cutrace.reports.text import Line, failure_lines
+from cutrace.units import printable
 
 from .bodies import ENDINGS, Body
 from .capture import Captures, Run
@@ -281,10 +283,10 @@ class Attempt(Tracer):
     def _failure(self) -> list[Line]:
         """The lines with which the test fails."""
         if not self.decision.failure:
-            return failure_lines(self._case(state=State.GATED))
-        again = (
-            f"  to write it: pytest --cutrace-update {self.context.nodeid(self.item)}"
-        )
+            case = self._case(state=State.GATED)
+            return failure_lines(case, self.context.argument(self.item))
+        test = shlex.quote(printable(self.context.argument(self.item)))
+        again = f"  to write it: pytest --cutrace-update {test}"
         return [(f"cutrace: {self.decision.failure}", "bad"), (again, "")]
 
     # The result
@@ -374,6 +376,7 @@ class Attempt(Tracer):
             new_values.observed,
             line + 1 if here and line is not None else 0,
             golden.digest(self.expected.entry, new_values.environment),
+            self.context.config.rootpath / file,
         )
 
     def _shown_run(self) -> Run | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutrace.analysis.definitions import Metrics
-from cutrace.golden import artifact_path, environment, variant
+from cutrace.golden import artifact_path, environment, joined, split, variant
 from cutrace.golden.decide import GateSettings
 
 from .options import Settings
@@ -41,6 +41,11 @@ class SessionContext:
         if self.worker and getattr(self.config.option, "loadgroup", False):
             return without_group(item.nodeid)
         return item.nodeid
+
+    def argument(self, item: pytest.Item) -> str:
+        """The id of a test as an argument of pytest in the folder where it was started."""
+        file, test = split(self.nodeid(item))
+        return joined(self.relative(self.config.rootpath / file), test)
 
     def folder(self, item: pytest.Item) -> Path:
         """The folder of the artifacts of a test."""

@@ -313,3 +313,27 @@ def test_a_digest_is_that_of_one_environment():
     assert digest(both, "sm_90") == digest(entry(), "sm_90") != digest(both, "sm_80")
     assert digest(None, "sm_90") == digest(entry(), "sm_80") == ""
     assert digest(entry(confirmed=False), "sm_90") != digest(entry(), "sm_90")
+
+
+def test_a_new_test_stands_where_it_stands_in_its_source(root, tmp_path):
+    source = tmp_path / MODULE
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(
+        "def test_b(): ...\n\nclass TestC:\n    def test_1(self): ...\n\n    def test_2(self): ...\n\n"
+        "if True:\n    async def test_a(): ...\n"
+    )
+    write(Module(MODULE, {"test_b": entry(), "TestC::test_2": entry()}), golden_path(root, TEST))
+    new = [change(root, f"{MODULE}::{name}") for name in ("test_a", "TestC::test_1[x]", "test_made")]
+    lines = {"test_a": 9, "TestC::test_1[x]": 4}
+    for one in new:
+        write_changes([replace(one, source=source, line=lines.get(one.nodeid.partition("::")[2], 0))])
+    assert ids(root) == ["test_b", "TestC::test_1[x]", "TestC::test_2", "test_a", "test_made"]
+
+
+def test_an_accepted_test_stands_where_it_stands_in_its_source(root, tmp_path):
+    (tmp_path / MODULE).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / MODULE).write_text("def test_1(): ...\ndef test_2(): ...\ndef test_3(): ...\n")
+    write(Module(MODULE, {"test_1": entry(), "test_3": entry()}), golden_path(root, TEST))
+    propose([change(root, f"{MODULE}::test_2")], tmp_path / "proposed", root)
+    accept(tmp_path / "proposed", root, tests=tmp_path)
+    assert ids(root) == ["test_1", "test_2", "test_3"]

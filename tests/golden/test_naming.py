@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.golden import artifact_path, golden_path, split
-from cutrace.golden.naming import LONGEST
+from cutrace.golden.naming import LONGEST, suite_of
 
 ROOT = Path("golden")
 
@@ -136,3 +136,25 @@ def test_every_path_stays_under_the_root_and_is_seen(nodeid):
 )
 def test_ids_that_look_alike_do_not_meet(one, other):
     assert artifact_path(ROOT, one) != artifact_path(ROOT, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\ncutrace_golden_dir = tests/gold\n"),
+        ("tox.ini", "[tox]\n[pytest]\ncutrace_golden_dir = tests/gold\n"),
+        ("setup.cfg", "[tool:pytest]\ncutrace_golden_dir = tests/gold\n"),
+        ("pyproject.toml", '[tool.pytest.ini_options]\ncutrace_golden_dir = "tests/gold"\n'),
+        ("pyproject.toml", '[tool.pytest]\ncutrace_golden_dir = "tests/gold"\n'),
+    ],
+)
+def test_the_suite_of_a_folder_is_that_of_pytest(tmp_path, name, text):
+    folder = tmp_path / "tests/sub"
+    folder.mkdir(parents=True)
+    (tmp_path / "tests/tox.ini").write_text("[tox]\n")
+    (tmp_path / "tests/setup.cfg").write_text("not an ini file")
+    assert suite_of(folder).rootdir != tmp_path
+    (tmp_path / name).write_text(text)
+    assert suite_of(folder) == (tmp_path, tmp_path / "tests/gold")
+    (tmp_path / "tests/pytest.ini").touch()
+    assert suite_of(folder) == (tmp_path / "tests", tmp_path / "tests/golden")

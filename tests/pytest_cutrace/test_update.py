@@ -7,6 +7,7 @@ from difflib import unified_diff
 import pytest
 
 from cutrace.reports.model import State
+from support import cutrace
 from support.suites import Suite
 
 PROGRAM = """
@@ -39,7 +40,7 @@ def test_without_the_option_only_a_candidate_is_left(suite: Suite) -> None:
     missing = suite.run("--cutrace", CI="1")
     assert missing.status == 0
     assert missing.case("test_it").state is State.MISSING
-    told = "candidates .cutrace/proposed; to accept them: cutrace golden accept .cutrace/proposed"
+    told = "candidates .cutrace/proposed accept them cutrace golden accept .cutrace/proposed"
     assert told in " ".join(missing.output.split())
     assert suite.golden() == {}
     assert list(suite.golden(".cutrace/proposed")) == ["test_a.toml"]
@@ -263,3 +264,18 @@ def test_many_parameters_are_one_file_of_few_lines(suite: Suite) -> None:
     (after,) = suite.golden().values()
     changed = list(unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[3:]
     assert changed == ["-kernels = { k = 1 }", "+kernels = { k = 2 }"]
+
+
+def test_printed_commands_work_where_pytest_was_started(suite: Suite) -> None:
+    """Those of a failure and of candidates, from a subfolder and with another golden folder."""
+    suite.write("pytest.ini", "[pytest]\ncutrace_golden_dir = gold\n")
+    suite.write("tests/test_a.py", "def test_it():\n    fakegpu.launch(os.environ.get('NAME', 'k'))\n")
+    below = Suite(suite.folder / "tests", suite._driver)
+    assert below.run("--cutrace-update").status == 0
+    failed = below.run("--cutrace", NAME="other")
+    assert "if intended: pytest --cutrace-update test_a.py::test_it" in failed.output
+    assert "cutrace golden accept ../.cutrace/proposed" in failed.output
+    accepted = cutrace("golden", "accept", "../.cutrace/proposed", cwd=below.folder)
+    assert accepted.returncode == 0, accepted.stderr
+    assert below.run("--cutrace=require", NAME="other").status == 0
+    assert sorted(path.name for path in suite.folder.rglob("*.toml") if ".cutrace" not in path.parts) == ["test_a.toml"]

@@ -184,7 +184,8 @@ def test_the_footer_counts_every_test_and_says_why_some_were_not_traced():
         "               1  ncu holds CUPTI",
         "  no golden    1 test: e",
         "  updated      2 tests in 1 file: review before you commit",
-        "  candidates   .cutrace/proposed; to accept them: cutrace golden accept .cutrace/proposed",
+        "  candidates   .cutrace/proposed",
+        "  accept them  cutrace golden accept .cutrace/proposed",
         "  report       .cutrace/report.html",
     ]
     assert footer(SessionReport(())) == ["cutrace: 0 traced, 0 gated, 0 unverified, 0 not traced"]

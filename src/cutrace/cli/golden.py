@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,14 +21,29 @@ from .output import put_json, say
 if TYPE_CHECKING:
     from ..golden import Difference, StaleCheck
 
-_folder = functools.partial(click.option, type=options.FILE, show_default=True)
-_golden_dir = _folder(
-    "--golden-dir", "root", default="golden", help="Folder of the golden files."
+
+def _of_suite(part: str) -> str:
+    """A folder of the suite to which the working folder belongs, relative to it."""
+    from ..golden.naming import suite_of
+
+    here = Path.cwd()
+    return os.path.relpath(getattr(suite_of(here), part), here)
+
+
+_golden_dir = click.option(
+    "--golden-dir",
+    "root",
+    type=options.FILE,
+    default=functools.partial(_of_suite, "golden_root"),
+    show_default="cutrace_golden_dir of pytest's ini file, else golden",
+    help="Folder of the golden files.",
 )
-_tests = _folder(
+_tests = click.option(
     "--rootdir",
     "tests",
-    default=".",
+    type=options.FILE,
+    default=functools.partial(_of_suite, "rootdir"),
+    show_default="that of pytest",
     help="Folder that the ids of tests are relative to.",
 )
 _collected = click.option(
@@ -202,12 +218,18 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool, form: str) 
 @click.argument("folder", metavar="DIR", type=options.FILE)
 @click.argument("select", metavar="[TEST]...", nargs=-1)
 @_golden_dir
+@_tests
 @click.option(
     "--dry-run", is_flag=True, help="Show what would change, and write nothing."
 )
 @_form
 def accept(
-    folder: Path, select: tuple[str, ...], root: Path, dry_run: bool, form: str
+    folder: Path,
+    select: tuple[str, ...],
+    root: Path,
+    tests: Path,
+    dry_run: bool,
+    form: str,
 ) -> None:
     """Apply the candidates in DIR, such as .cutrace/proposed. Tests that failed or had no golden value left them.
 
@@ -216,7 +238,7 @@ def accept(
     """
     from .. import golden as gold
 
-    accepted = gold.accept(folder, root, select=select, dry_run=dry_run)
+    accepted = gold.accept(folder, root, select=select, dry_run=dry_run, tests=tests)
     different = [
         gold.difference(one.nodeid, one.old or None, one.new) for one in accepted
     ]

@@ -19,6 +19,7 @@ from ..errors import CutraceError
 from ..patterns import matcher
 from .files import existing, golden_files, line_of_test, read, text, write
 from .model import Entry, Module, Observed, joined, split
+from .stale import source_order
 
 _DIGITS = 16
 
@@ -26,7 +27,7 @@ _DIGITS = 16
 @dataclass(frozen=True)
 class Change:
     """New values of a test in one environment for the golden file at ``path``. ``line`` is the line of the test in its
-    source, 0 if unknown; ``before`` is the :func:`digest` of the current golden values."""
+    ``source``, 0 if unknown; ``before`` is the :func:`digest` of the current golden values."""
 
     nodeid: str
     path: Path
@@ -34,6 +35,7 @@ class Change:
     observed: Observed
     line: int = 0
     before: str = ""
+    source: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,16 @@ def propose(changes: Iterable[Change], folder: Path, root: Path) -> tuple[Path, 
 
 
 def accept(
-    folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: bool = False
+    folder: Path,
+    root: Path,
+    *,
+    select: Sequence[str] = (),
+    dry_run: bool = False,
+    tests: Path | None = None,
 ) -> tuple[Accepted, ...]:
     """Copy the candidates of a folder to the golden files under ``root``. The candidates stay.
+
+    New tests are inserted where they stand in their source, which is searched in the folder ``tests``.
 
     ``select`` has ids of tests, prefixes of ids that end before ``::`` or ``[``, or patterns; if it is empty, all
     candidates are accepted. All candidates are checked before the first file is written: one that is damaged or older
@@ -124,7 +133,12 @@ def accept(
         path = root / file.relative_to(folder)
         module = existing(path, candidates.path)
         # Candidates are in the order of the source, and golden files keep this order.
-        for at, (test, entry) in enumerate(candidates.tests.items(), 1):
+        lines = {test: at for at, test in enumerate(candidates.tests, 1)}
+        source = None
+        if tests is not None and (tests / candidates.path).is_file():
+            source = tests / candidates.path
+            lines = source_order(source, candidates.tests)
+        for test, entry in candidates.tests.items():
             nodeid = joined(candidates.path, test)
             if select and not _selected(nodeid, select):
                 continue
@@ -137,7 +151,10 @@ def accept(
                         f"{nodeid} was written ({path}:{line_of_test(path, test)}): run the test again"
                     )
                 accepted[nodeid] = Accepted(nodeid, path, old, {**old, **entry})
-                changes.append(Change(nodeid, path, name, observed, at))
+                line = lines.get(test, 0)
+                changes.append(
+                    Change(nodeid, path, name, observed, line, source=source)
+                )
     if not accepted:
         what = ""
         if select:
@@ -170,26 +187,30 @@ def _by_path(changes: Iterable[Change]) -> dict[Path, list[Change]]:
 def _changed(module: Module, changes: Sequence[Change]) -> Module:
     """A golden file with these changes, in the order of the source if it is known, else by name."""
     tests = dict(module.tests)
-    names = []
-    for change in sorted(changes, key=_position):
+    lines: dict[str, int] = {}
+    source = changes[0].source
+    if source is not None:
+        lines.update(source_order(source, tests))
+    for change in changes:
         _, test = split(change.nodeid)
-        names.append(test)
+        lines.setdefault(test, change.line)
         entry = dict(tests.get(test, {}))
         entry[change.environment] = change.observed
         tests[test] = entry
+    names = sorted(lines, key=lambda test: _position(test, lines[test]))
     order = _inserted(list(module.tests), names)
     ordered_tests = {test: tests[test] for test in order}
     return replace(module, tests=ordered_tests)
 
 
-def _position(change: Change) -> tuple[Any, ...]:
-    """The sort key of changes: the line in the source, else the name."""
+def _position(test: str, line: int) -> tuple[Any, ...]:
+    """The sort key of tests: the line in the source, else the name."""
     natural: list[tuple[int, str]] = []
-    for part in re.split(r"0*([0-9]+)", change.nodeid):
+    for part in re.split(r"0*([0-9]+)", test):
         # Numbers sort by value: without leading zeros, a longer one is greater.
         number = len(natural) % 2
         natural.append((number * len(part), part))
-    return change.line or math.inf, natural, change.nodeid
+    return line or math.inf, natural, test
 
 
 def _module_of(path: Path, changes: Sequence[Change]) -> str:

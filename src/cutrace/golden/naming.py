@@ -6,22 +6,87 @@ whole id follows ``~``, a character that plain paths do not have.
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 import re
+import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from .model import split
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 #: Maximum length of a name of a file or folder in characters; longer ones are cut and get a hash.
 LONGEST = 100
 #: Maximum number of parts of a path; longer paths keep the last parts and get a hash.
 DEEPEST = 20
 
+#: The folder of golden files in the rootdir, unless the ini value ``cutrace_golden_dir`` names another.
+GOLDEN = "golden"
+#: The files in which pytest looks for ini values, in its order, with the section of those that are not TOML.
+_INI_FILES = {
+    "pytest.ini": "pytest",
+    ".pytest.ini": "pytest",
+    "pytest.toml": "",
+    ".pytest.toml": "",
+    "pyproject.toml": "",
+    "tox.ini": "pytest",
+    "setup.cfg": "tool:pytest",
+}
+
 _NAME = r"(?!\.)[A-Za-z0-9_.+=,@-]+"
 _PLAIN_FILE = re.compile(rf"(?:{_NAME}/)*{_NAME}", re.ASCII)
 _PLAIN_TEST = re.compile(rf"\w+(?:::\w+)*(?:\[{_NAME}\])?", re.ASCII)
 _ODD = re.compile(r"[^A-Za-z0-9_.+=,@-]")
 _HASH_DIGITS = 12
+
+
+class Suite(NamedTuple):
+    """The folder that ids of tests are relative to, and the folder of golden files."""
+
+    rootdir: Path
+    golden_root: Path
+
+
+def suite_of(folder: Path) -> Suite:
+    """The suite of a folder: as pytest does, this searches the folder and those above it for a file with ini values.
+    Without one, the folder is the rootdir."""
+    for candidate in (folder, *folder.parents):
+        for name, section in _INI_FILES.items():
+            values = _ini_values(candidate / name, section)
+            if values is not None:
+                named = str(values.get("cutrace_golden_dir") or GOLDEN)
+                return Suite(candidate, candidate / named)
+    return Suite(folder, folder / GOLDEN)
+
+
+def _ini_values(path: Path, section: str) -> dict[str, Any] | None:
+    """The ini values in a file, None if it has none for pytest. A damaged file has none: pytest reports it."""
+    try:
+        content = path.read_text(encoding="utf-8")
+        if not section:
+            return _toml_values(tomllib.loads(content), path.name)
+        parser = configparser.RawConfigParser(strict=False)
+        parser.read_string(content)
+    except (OSError, ValueError, configparser.Error):
+        return None
+    if parser.has_section(section):
+        return dict(parser[section])
+    if path.name.endswith("pytest.ini"):
+        return {}  # pytest takes it even if it is empty
+    return None
+
+
+def _toml_values(tables: dict[str, Any], name: str) -> dict[str, Any] | None:
+    if name != "pyproject.toml":
+        return dict(tables.get("pytest", {}))
+    tool = tables.get("tool", {}).get("pytest", {})
+    values = tool.get("ini_options", tool)
+    return dict(values) if values else None
 
 
 def golden_path(root: Path, nodeid: str) -> Path:

@@ -120,6 +120,18 @@ def collected_ids(output: str) -> tuple[str, ...]:
     return tuple(ids)
 
 
+def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
+    """The lines (from 1) of these tests of a test file, without those that its source does not define."""
+    scope = _module(source)
+    lines = {}
+    for test in tests:
+        names, _, _ = test.partition("[")
+        line = scope.line(names.split("::")) if scope else 0
+        if line:
+            lines[test] = line
+    return lines
+
+
 def _reason(
     test: str,
     tests: Path,
@@ -189,6 +201,16 @@ class _Scope:
         if self._lacks(node, rest, set()):
             return "::".join(names)
         return ""
+
+    def line(self, names: Sequence[str]) -> int:
+        """The line of a path of names, 0 if it is not defined here."""
+        name, *rest = names
+        node = self.names.get(name)
+        if not isinstance(node, _DEFINITIONS):
+            return 0
+        if rest and isinstance(node, ast.ClassDef):
+            return _Scope(node.body, self).line(rest)
+        return node.lineno
 
     def _lacks(self, node: ast.ClassDef, names: Sequence[str], seen: set[str]) -> bool:
         """Whether neither a class nor its base classes define a name."""

@@ -72,9 +72,9 @@ def plain(lines: Iterable[Line]) -> list[str]:
     return [text for text, _ in lines]
 
 
-def failure_lines(case: Case) -> list[Line]:
+def failure_lines(case: Case, argument: str = "") -> list[Line]:
     """The lines of a failed comparison: a summary with the changed metrics, a table, the trace to open, and what to do
-    next."""
+    next. ``argument`` is the test as an argument of pytest, its id unless given."""
     first = changes(case.failed_rows)
     if case.problems:
         first.insert(0, f"not verified: {names_shortened(case.problems[0])}")
@@ -92,7 +92,7 @@ def failure_lines(case: Case) -> list[Line]:
     trace = case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin")
     if trace:
         lines += _indented([f"trace     {trace}"], "")
-    return lines + _indented(_remedies(case), "")
+    return lines + _indented(_remedies(case, argument or case.nodeid), "")
 
 
 def _indented(texts: Iterable[str], style: str) -> list[Line]:
@@ -326,8 +326,9 @@ def _facts(report: SessionReport, proposed: str, account: str) -> Iterator[Fact]
         yield "no golden", f"{tests}: {listed(missing, _NAMED)}", "warn"
     yield from _updated(report)
     if proposed:
-        accept = f"cutrace golden accept {shlex.quote(proposed)}"
-        yield "candidates", f"{proposed}; to accept them: {accept}", ""
+        # A line of its own can be copied.
+        yield "candidates", proposed, ""
+        yield "accept them", f"cutrace golden accept {shlex.quote(proposed)}", ""
 
 
 def _updates_from_one_run(report: SessionReport) -> int:
@@ -423,7 +424,7 @@ def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
         yield label, f"{count:>{wide},}  {printable(reason)}", style
 
 
-def _remedies(case: Case) -> Iterator[str]:
+def _remedies(case: Case, test: str) -> Iterator[str]:
     failed = case.failed_rows
     verdicts = {row.verdict for row in failed if row.rule != "limit"}
     if any(row.rule == "limit" for row in failed):
@@ -435,4 +436,4 @@ def _remedies(case: Case) -> Iterator[str]:
     # Only --cutrace-update=all replaces values with more memory or slower times.
     if verdicts & {Verdict.WORSE, Verdict.SLOW}:
         option = "--cutrace-update=all"
-    yield f"if intended: pytest {option} {shlex.quote(printable(case.nodeid))}"
+    yield f"if intended: pytest {option} {shlex.quote(printable(test))}"
