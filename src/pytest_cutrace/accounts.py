@@ -69,7 +69,7 @@ _SILENT = {
 }
 
 
-class Collected(NamedTuple):
+class CollectedTests(NamedTuple):
     """The ids of the collected tests, and of those that were deselected."""
 
     tests: Sequence[str]
@@ -77,7 +77,7 @@ class Collected(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Account:
+class SessionAccount:
     """The ids of golden entries of this environment, within what the user selected, by what became of them. A module
     that is gone has one id, its path."""
 
@@ -101,16 +101,21 @@ class Account:
         ids = self.ids.get(Fate.GONE, ())
         if not ids:
             return ""
-        verb = "has" if len(ids) == 1 else "have"
-        number = count_of(len(ids), "golden value")
-        return f"{number} {verb} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
+        number = f"{count_of(len(ids), 'golden value')} have"
+        if len(ids) == 1:
+            number = "1 golden value has"
+        return (
+            f"{number} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
+        )
 
     def silent(self) -> Iterator[str]:
         """The sentences about values that were not compared without a reason that the user gave."""
         for fate, (one, several) in _SILENT.items():
             ids = self.ids.get(fate, ())
+            problem = several
+            if len(ids) == 1:
+                problem = one
             if ids:
-                problem = one if len(ids) == 1 else several
                 yield f"{len(ids):,} {problem}: {listed(ids, _LISTED)}"
 
 
@@ -157,8 +162,8 @@ def account(
     cases: Sequence[Case],
     settings: Settings,
     config: pytest.Config,
-    collected: Collected,
-) -> Account:
+    collected: CollectedTests,
+) -> SessionAccount:
     """The account of the golden entries that the session should have compared.
 
     Only values of this session's environment count, because a test may exist only on other GPUs. Where no test used a
@@ -166,7 +171,7 @@ def account(
     """
     ids: dict[Fate, list[str]] = {}
     if not settings.golden_root.is_dir():
-        return Account(ids)
+        return SessionAccount(ids)
     environments = {case.environment for case in cases if case.environment}
     judge = _Judge(cases, settings, config, collected)
     for path in golden_files(settings.golden_root):
@@ -185,7 +190,7 @@ def account(
             nodeid = joined(module.path, test)
             if judge.selects(module.path, nodeid):
                 ids.setdefault(judge.fate(module.path, nodeid), []).append(nodeid)
-    return Account(ids)
+    return SessionAccount(ids)
 
 
 def _recorded_in(tests: Mapping[str, Entry], environments: set[str]) -> list[str]:
@@ -203,7 +208,7 @@ class _Judge:
         cases: Sequence[Case],
         settings: Settings,
         config: pytest.Config,
-        collected: Collected,
+        collected: CollectedTests,
     ) -> None:
         self._cases = {case.nodeid: case for case in cases}
         self._settings = settings

@@ -32,7 +32,13 @@ from cutrace.reports.text import (
     top_lines,
 )
 
-from .accounts import Account, Collected, account, folder_missing, shortcomings
+from .accounts import (
+    CollectedTests,
+    SessionAccount,
+    account,
+    folder_missing,
+    shortcomings,
+)
 from .options import Settings
 
 #: Variables of CI systems with the commit and the name of the job.
@@ -53,7 +59,7 @@ class Reporter:
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
         self._deselected: set[str] = set()
-        self._account = Account({})
+        self._account = SessionAccount({})
         self._ended_well = False
         self._began = time.time()
         self._written: list[str] = []
@@ -165,7 +171,7 @@ class Reporter:
             yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
         if not self._ended_well or not self._collected:
             return
-        collected = Collected(self._collected, frozenset(self._deselected))
+        collected = CollectedTests(self._collected, frozenset(self._deselected))
         self._account = account(cases, settings, self._config, collected)
         gone = self._account.gone()
         if gone:

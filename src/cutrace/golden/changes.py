@@ -8,6 +8,7 @@ environment, so that a candidate is refused if the golden file has changed since
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -133,7 +134,7 @@ def accept(
         path = root / file.relative_to(folder)
         module = existing(path, candidates.path)
         # Candidates are in the order of the source, and golden files keep this order.
-        lines = {test: at for at, test in enumerate(candidates.tests, 1)}
+        lines = dict(zip(candidates.tests, itertools.count(1)))
         source = None
         if tests is not None and (tests / candidates.path).is_file():
             source = tests / candidates.path

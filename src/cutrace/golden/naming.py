@@ -86,7 +86,9 @@ def _toml_values(tables: dict[str, Any], name: str) -> dict[str, Any] | None:
         return dict(tables.get("pytest", {}))
     tool = tables.get("tool", {}).get("pytest", {})
     values = tool.get("ini_options", tool)
-    return dict(values) if values else None
+    if not values:
+        return None
+    return dict(values)
 
 
 def golden_path(root: Path, nodeid: str) -> Path:

@@ -123,10 +123,12 @@ def collected_ids(output: str) -> tuple[str, ...]:
 def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
     """The lines (from 1) of these tests of a test file, without those that its source does not define."""
     scope = _module(source)
-    lines = {}
+    lines: dict[str, int] = {}
+    if scope is None:
+        return lines
     for test in tests:
         names, _, _ = test.partition("[")
-        line = scope.line(names.split("::")) if scope else 0
+        line = scope.line(names.split("::"))
         if line:
             lines[test] = line
     return lines

@@ -186,8 +186,13 @@ class Case:
     @property
     def unstable(self) -> tuple[str, ...]:
         """The metrics whose golden values differed from run to run, so that they are not compared."""
-        rows = [row for row in self.rows if row.verdict is Verdict.UNSTABLE]
-        return tuple(scoped(row.region, row.metric) for row in rows)
+        metrics = []
+        for row in self.rows:
+            if row.verdict is not Verdict.UNSTABLE:
+                continue
+            metric = scoped(row.region, row.metric)
+            metrics.append(metric)
+        return tuple(metrics)
 
     @property
     def better(self) -> tuple[Row, ...]:

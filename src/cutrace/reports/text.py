@@ -250,9 +250,12 @@ def short_footer_lines(
     lines += _indented(report.notes, "warn")
     facts: dict[str, list[str]] = {}
     for label, text, _ in _facts(report, "", account):
-        facts.setdefault(label, []).append(" ".join(text.split()))
+        words = text.split()
+        facts.setdefault(label, []).append(" ".join(words))
     for label, texts in facts.items():
-        lines.append((short(f"  {label}: {'; '.join(texts)}", width), ""))
+        joined = "; ".join(texts)
+        line = short(f"  {label}: {joined}", width)
+        lines.append((line, ""))
     return lines
 
 
@@ -342,10 +345,13 @@ def _updates_from_one_run(report: SessionReport) -> int:
 
 def _first_runs(report: SessionReport) -> Iterator[Fact]:
     """Tests whose runs differ: the first one from the others, or all."""
-    more = sum(case.first_did_more for case in report.cases)
+    more = 0
+    unstable = 0
+    for case in report.cases:
+        more += case.first_did_more
+        unstable += bool(case.unstable)
     if more:
         yield "first runs", f"{more:,}  did more in their first run: -v names them", ""
-    unstable = sum(bool(case.unstable) for case in report.cases)
     if unstable:
         text = "have values that differ from run to run: they are not compared, -v names them"
         yield "unstable", f"{unstable:,}  {text}", "warn"
