@@ -118,16 +118,21 @@ class SentNumbers:
 
     def add(self, numbers: np.ndarray) -> np.ndarray:
         """Add numbers. Returns those that are new, ascending."""
-        needed = int(numbers.max(initial=0)) + 1
-        size = max(len(self._sent), needed)
-        more = np.zeros(size - len(self._sent), bool)
-        self._sent = np.append(self._sent, more)
-        used = np.zeros(size, bool)
-        used[numbers] = True
+        try:
+            used = self._used(numbers)
+        except IndexError:  # rarer than a search for the largest number is slow
+            more = np.zeros(2 * int(numbers.max()) + 1 - len(self._sent), bool)
+            self._sent = np.append(self._sent, more)
+            used = self._used(numbers)
         new = np.flatnonzero(used & ~self._sent)
         new = new.astype(np.uint32)
         self._sent[new] = True
         return new
+
+    def _used(self, numbers: np.ndarray) -> np.ndarray:
+        used = np.zeros(len(self._sent), bool)
+        used[numbers] = True
+        return used
 
 
 class InternedRefs(list[Interned]):
