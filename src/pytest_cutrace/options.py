@@ -22,6 +22,15 @@ _REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html
 _YES = ("1", "true", "yes", "on")
 _NO = ("", "0", "false", "no", "off")
 _UPDATE = "--cutrace-update="
+#: Options with which pytest shows something instead of running tests.
+_SHOWING = (
+    "help",
+    "version",
+    "markers",
+    "showfixtures",
+    "show_fixtures_per_test",
+    "cacheshow",
+)
 
 #: Options with a value: name without ``cutrace-``, metavar, type of the ini value, help.
 _VALUES: tuple[tuple[str, str, str, str], ...] = (
@@ -109,6 +118,7 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
         "require",
         "the same, and exit with status 4 if a test could not be verified",
     )
+    flag("--cutrace=off", "off", "trace nothing, whatever the ini value cutrace says")
     flag(
         "--cutrace-update", "changed",
         "trace tests and write missing and changed golden values. --cutrace-update=NAMES takes one of missing, "
@@ -117,7 +127,7 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     for word in dict.fromkeys(
         word for word in given if word.startswith((_UPDATE, "--cutrace="))
     ):
-        if word != "--cutrace=require":  # defined above
+        if word not in ("--cutrace=require", "--cutrace=off"):  # defined above
             flag(word, word.partition("=")[2], argparse.SUPPRESS)
     flag(
         "--cutrace-strict",
@@ -175,10 +185,14 @@ def known(config: pytest.Config) -> Any:
 def wanted(config: pytest.Config) -> bool:
     """Whether this run is traced. Otherwise nothing else of the plugin is loaded."""
     options = known(config)
-    if options.cutrace not in (None, "on", "require"):
+    if any(getattr(options, name, None) for name in _SHOWING):
+        return False
+    if options.cutrace not in (None, "on", "require", "off"):
         raise pytest.UsageError(
-            f"--cutrace={options.cutrace} is unknown: write --cutrace or --cutrace=require"
+            f"--cutrace={options.cutrace} is unknown: write --cutrace, --cutrace=require or --cutrace=off"
         )
+    if options.cutrace == "off":
+        return False
     if options.cutrace is not None or options.cutrace_update is not None:
         return True
     text = str(config.getini("cutrace")).strip().lower()
@@ -233,6 +247,7 @@ def read(config: pytest.Config) -> Settings:
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from None
 
     root = config.rootpath
+    started = config.invocation_params.dir
     directory = get("cutrace_dir", lambda text: root / (text or ".cutrace"))
     strict = get("cutrace_strict", _boolean)
     rules = Rules(
@@ -253,7 +268,7 @@ def read(config: pytest.Config) -> Settings:
         seed=get("cutrace_seed", _choice("on", "off")) == "on",
         top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
         reports=get(
-            "cutrace_report", lambda texts: tuple(_reports(texts, directory, root))
+            "cutrace_report", lambda texts: tuple(_reports(texts, directory, started))
         ),
         golden_root=get("cutrace_golden_dir", lambda text: root / text),
         variant=get("cutrace_variant", check_variant),
@@ -306,8 +321,9 @@ def _number(text: str, least: int) -> int:
 
 
 def _reports(
-    texts: list[str], directory: Path, root: Path
+    texts: list[str], directory: Path, started: Path
 ) -> Iterator[tuple[str, Path]]:
+    """The kinds and files of reports. Files are relative to the folder where pytest was started, as for --junitxml."""
     for word in (part.strip() for text in texts for part in text.split(",")):
         if not word:
             continue
@@ -316,4 +332,7 @@ def _reports(
             raise ValueError(
                 f"{kind!r} is not a kind of report: write one of {', '.join(_REPORTS)}"
             )
-        yield kind, root / destination if destination else directory / _REPORTS[kind]
+        if destination:
+            yield kind, started / destination
+        else:
+            yield kind, directory / _REPORTS[kind]

@@ -49,7 +49,8 @@ class Session:
         self._reporter: Reporter | None = None
         self._pid = os.getpid()
         try:
-            _prepare(settings.directory)
+            if not self._collects_only:
+                _prepare(settings.directory)
             self.refusal = refusal()
             if _may_control(config):
                 # This variable tells child processes early that they are workers.
@@ -59,7 +60,7 @@ class Session:
         except CutraceError as error:
             self.close()
             raise pytest.UsageError(f"cutrace: {error}") from None
-        if settings.require and self.refusal:
+        if settings.require and self.refusal and not self._collects_only:
             self.close()
             raise pytest.UsageError(
                 f"--cutrace=require: nothing can be traced: {self.refusal}"
@@ -163,13 +164,14 @@ class Session:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        if item in self._wrong:
-            pytest.fail(self._wrong[item], pytrace=False)
-        self._attempt(item)
+        if item not in self._wrong:
+            self._attempt(item)
         yield
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        if item in self._wrong:
+            pytest.fail(self._wrong[item], pytrace=False)
         attempt = item.stash.get(_ATTEMPT, None)
         self.context.seed(item)
         if attempt is None or not self._ready(attempt):

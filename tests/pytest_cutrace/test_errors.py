@@ -77,6 +77,16 @@ def test_markers(suite: Suite) -> None:
     assert "Traceback" not in done.output
 
 
+def test_markers_in_workers(suite: Suite) -> None:
+    suite.write("test_a.py", "@pytest.mark.cutrace(wramup=1)\ndef test_it():\n    pass\n")
+    done = suite.run("--cutrace", "-n", "1", plugins=("xdist",))
+    assert done.status == 1
+    assert "1 failed" in done.output
+    assert "KeyError" not in done.output
+    assert "FAILED test_a.py::test_it - Failed: " in done.output
+    assert "the marker cutrace has no argument 'wramup'" in done.case("test_it").reason
+
+
 @pytest.mark.parametrize("distributed", [(), ("-n", "2")])
 def test_a_damaged_golden_file(suite: Suite, distributed: tuple[str, ...]) -> None:
     suite.write("test_a.py", TEST)
@@ -120,7 +130,7 @@ def test_options(suite: Suite) -> None:
     assert "--cutrace-gate: there is no metric 'speed'" in suite.run("--cutrace", "--cutrace-gate=speed").output
     unknown = suite.run("--cutrace=perhaps")
     assert unknown.status == 4
-    assert "--cutrace=perhaps is unknown: write --cutrace or --cutrace=require" in unknown.output
+    assert "--cutrace=perhaps is unknown: write --cutrace, --cutrace=require or --cutrace=off" in unknown.output
     assert "--cutrace-update: there is no metric 'al'" in suite.run("--cutrace-update=al").output
 
 

@@ -290,6 +290,41 @@ def test_an_old_pytest_gets_a_sentence(suite: Suite) -> None:
     assert suite.run("-p", "old").status == 0
 
 
+@pytest.mark.parametrize("shown", ["--help", "--version", "--markers", "--fixtures", "--collect-only"])
+def test_what_runs_no_test_needs_no_gpu_and_leaves_no_folder(suite: Suite, shown: str) -> None:
+    suite.write("test_a.py", "def test_it():\n    pass\n", prelude=False)
+    suite.write("pytest.ini", "[pytest]\ncutrace = require\n")
+    assert suite.run(gpu=False).status == 4
+    (suite.folder / ".cutrace/.gitignore").unlink()
+    (suite.folder / ".cutrace").rmdir()
+    done = suite.run(shown, gpu=False)
+    assert done.status == 0, done.output
+    assert not (suite.folder / ".cutrace").exists()
+    assert suite.run("--cutrace=require", shown, gpu=False).status == 0
+    assert not (suite.folder / ".cutrace").exists()
+
+
+def test_off_overrides_the_ini_value_and_a_later_option_overrides_off(suite: Suite) -> None:
+    test = "import os\n\ndef test_it(gpu_trace):\n    assert gpu_trace.active == ('ON' in os.environ)\n"
+    suite.write("test_a.py", test, prelude=False)
+    suite.write("pytest.ini", "[pytest]\ncutrace = require\n")
+    done = suite.run("--cutrace=off", gpu=False)
+    assert (done.status, done.report) == (0, None), done.output
+    assert "cutrace:" not in done.output
+    suite.write("pytest.ini", "[pytest]\naddopts = --cutrace=off\n")
+    assert suite.run("--cutrace", ON="1").status == 0
+
+
+def test_a_report_is_relative_to_the_working_directory(suite: Suite) -> None:
+    inside = Suite(suite.folder / "inside", suite.driver)
+    inside.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")
+    done = inside.run("--cutrace", "--cutrace-report=markdown:out/summary.md", "--junitxml=out/junit.xml")
+    assert done.status == 0, done.output
+    assert sorted(path.name for path in (inside.folder / "out").iterdir()) == ["junit.xml", "summary.md"]
+    assert "report  out/summary.md" in done.output
+    assert (suite.folder / ".cutrace").is_dir()
+
+
 def test_reports(suite: Suite) -> None:
     suite.write("test_a.py", "def test_it():\n    fakegpu.launch('axpy')\n")
     reports = "--cutrace-report=html,markdown:out/summary.md"

@@ -59,7 +59,7 @@ class Suite:
 
     def __init__(self, folder: Path, driver: FakeDriver) -> None:
         self.folder = folder
-        self._driver = driver
+        self.driver = driver
 
     def write(self, name: str, text: str, *, prelude: bool = True) -> Path:
         path = self.folder / name
@@ -87,7 +87,7 @@ class Suite:
         }
         environment.pop("CI", None)
         if gpu:
-            environment = self._driver.environment(environment)
+            environment = self.driver.environment(environment)
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", **variables}
         loaded = [word for plugin in ("cutrace", *plugins) for word in ("-p", plugin)]
         arguments = ["-p", "no:cacheprovider", "-W", "ignore", *loaded, *options]
