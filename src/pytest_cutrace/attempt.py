@@ -364,7 +364,7 @@ class Attempt(Tracer):
         new_values = self.decision.new_values
         if new_values is None or new_values.observed is None:
             return None
-        nodeid = self.context.nodeid(self.item)
+        nodeid = self.context.golden_id(self.item)
         file, _ = golden.split(nodeid)
         source, line, _ = self.item.location
         # A test that is defined in another file has no line in this one.

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from .neighbours import restart_time_limit
+
 #: The exceptions with which a further run of a test may end.
 ENDINGS = (
     Exception,
@@ -41,6 +43,7 @@ class Body:
     def tear_down(self) -> None:
         """Tear down the function-scoped fixtures of the last run. Raises what a fixture raises."""
         item = self._item
+        restart_time_limit(item)
         stash = item.stash._storage
         kept = dict(stash)
         # The next item needs all nodes but that of the test.

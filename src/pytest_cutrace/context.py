@@ -12,6 +12,7 @@ from cutrace.analysis.definitions import Metrics
 from cutrace.golden import artifact_path, environment, joined, split, variant
 from cutrace.golden.decide import GateSettings
 
+from .neighbours import without_repetition
 from .options import Settings
 from .report import without_group
 from .seeding import Seeds
@@ -26,7 +27,7 @@ class SessionContext:
         self.gate = GateSettings(
             settings.update, settings.scope, config.invocation_params.dir
         )
-        self.seeds = Seeds(config, self.nodeid) if settings.seed else None
+        self.seeds = Seeds(config, self.golden_id) if settings.seed else None
         #: The environment of the last run with a known GPU.
         self._environment = ""
         self._variant = functools.cache(self._variant_of)
@@ -42,9 +43,13 @@ class SessionContext:
             return without_group(item.nodeid)
         return item.nodeid
 
+    def golden_id(self, item: pytest.Item) -> str:
+        """The id of a test in golden files, which all of its repetitions share."""
+        return without_repetition(item, self.nodeid(item))
+
     def argument(self, item: pytest.Item) -> str:
         """The id of a test as an argument of pytest in the folder where it was started."""
-        file, test = split(self.nodeid(item))
+        file, test = split(self.golden_id(item))
         return joined(self.relative(self.config.rootpath / file), test)
 
     def folder(self, item: pytest.Item) -> Path:

@@ -39,6 +39,7 @@ from .accounts import (
     folder_missing,
     shortcomings,
 )
+from .neighbours import without_repetition
 from .options import Settings
 
 #: Variables of CI systems with the commit and the name of the job.
@@ -59,6 +60,8 @@ class Reporter:
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
         self._deselected: set[str] = set()
+        #: The ids of repetitions with the id in golden files.
+        self.repetitions: dict[str, str] = {}
         self._account = SessionAccount({})
         self._ended_well = False
         self._began = time.time()
@@ -86,7 +89,8 @@ class Reporter:
             )  # type: ignore[assignment]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._deselected.update(item.nodeid for item in items)
+        for item in items:
+            self._deselected.add(without_repetition(item, item.nodeid))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected = [item.nodeid for item in session.items]
@@ -103,6 +107,7 @@ class Reporter:
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         output = getattr(node, "workeroutput", None) or {}
         self._deselected.update(output.get("cutrace_deselected", ()))
+        self.repetitions.update(output.get("cutrace_repetitions", {}))
 
     # Reporting
 
@@ -131,9 +136,7 @@ class Reporter:
 
     def _write_golden_files(self) -> bool:
         """Write golden files in an update, else candidates. Returns False if golden files could not be updated."""
-        changes = [
-            case.change for case in self._cases.values() if case.change is not None
-        ]
+        changes = self._changes()
         if self._settings.update is None:
             self._propose(changes)
             return True
@@ -149,6 +152,29 @@ class Reporter:
                     )
             return False
         return True
+
+    def _changes(self) -> list[Change]:
+        """The changes of golden values. The first repetition of a test stands for the others."""
+        first: dict[str, str] = {}
+        changes: dict[str, Change] = {}
+        for nodeid, case in self._cases.items():
+            change = case.change
+            if change is None:
+                continue
+            if nodeid <= first.setdefault(change.nodeid, nodeid):
+                first[change.nodeid] = nodeid
+                changes[change.nodeid] = change
+        return list(changes.values())
+
+    def _by_golden_id(self) -> tuple[Case, ...]:
+        """The cases by their ids in golden files. If one repetition of a test was not compared, it stands for all."""
+        cases: dict[str, Case] = {}
+        for nodeid, case in self._cases.items():
+            golden_id = self.repetitions.get(nodeid, nodeid)
+            compared = case.state in (State.GATED, State.UPDATED)
+            if golden_id not in cases or not compared:
+                cases[golden_id] = replace(case, nodeid=golden_id)
+        return tuple(cases.values())
 
     def _propose(self, changes: Sequence[Change]) -> None:
         """Write candidates."""
@@ -171,8 +197,9 @@ class Reporter:
             yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
         if not self._ended_well or not self._collected:
             return
-        collected = CollectedTests(self._collected, frozenset(self._deselected))
-        self._account = account(cases, settings, self._config, collected)
+        ids = [self.repetitions.get(nodeid, nodeid) for nodeid in self._collected]
+        collected = CollectedTests(ids, frozenset(self._deselected))
+        self._account = account(self._by_golden_id(), settings, self._config, collected)
         gone = self._account.gone()
         if gone:
             yield gone

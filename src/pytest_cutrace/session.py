@@ -25,6 +25,7 @@ from .capture import Captures, counters
 from .context import SessionContext
 from .expectations import GoldenFiles, expectation
 from .fixtures import Tracer
+from .neighbours import TimeLimits, runs_in_threads
 from .options import known
 from .recording import SessionRecording, refusal
 from .report import Reporter
@@ -34,6 +35,8 @@ _EXPECTED = pytest.StashKey[Expectation]()
 _CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
 _ATTEMPT = pytest.StashKey[Attempt]()
 _OUTCOME = pytest.StashKey[str]()
+#: The reason why a test is not traced although the session is.
+_OBSTACLE = pytest.StashKey[str]()
 
 
 class Session:
@@ -73,6 +76,7 @@ class Session:
             self._record()
         plugins = self.config.pluginmanager
         plugins.register(self, "cutrace-session")
+        plugins.register(TimeLimits(), "cutrace-time-limits")
         if self.context.seeds is not None:
             # Registered after the session, so that seeding is outside of windows.
             plugins.register(self.context.seeds, "cutrace-seeds")
@@ -124,9 +128,11 @@ class Session:
     # Facts
 
     def tracer(self, item: pytest.Item) -> Tracer:
-        return item.stash.get(_ATTEMPT, None) or Tracer(
-            self.refusal or "this test is not traced"
-        )
+        attempt = item.stash.get(_ATTEMPT, None)
+        if attempt is not None:
+            return attempt
+        obstacle = item.stash.get(_OBSTACLE, "")
+        return Tracer(self.refusal or obstacle or "this test is not traced")
 
     def _normalize(self, name: str) -> str:
         custom = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
@@ -149,16 +155,28 @@ class Session:
 
     def _expect(self, item: pytest.Item) -> Expectation:
         expected = expectation(
-            item, self.context.nodeid(item), self.settings, self._golden_files
+            item, self.context.golden_id(item), self.settings, self._golden_files
         )
         item.stash[_EXPECTED] = expected
         return expected
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         if self.context.worker:
-            ids = [self.context.nodeid(item) for item in items]
+            ids = [self.context.golden_id(item) for item in items]
             output: Any = self.config.workeroutput  # type: ignore[attr-defined]
             output.setdefault("cutrace_deselected", []).extend(ids)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        repetitions = {}
+        for item in session.items:
+            nodeid = self.context.nodeid(item)
+            golden_id = self.context.golden_id(item)
+            if golden_id != nodeid:
+                repetitions[nodeid] = golden_id
+        if self.context.worker:
+            self.config.workeroutput["cutrace_repetitions"] = repetitions  # type: ignore[attr-defined]
+        elif self._reporter is not None:
+            self._reporter.repetitions.update(repetitions)
 
     # Running
 
@@ -212,8 +230,9 @@ class Session:
 
     def _ready(self, attempt: Attempt) -> bool:
         """Begin the window of a test. Returns False if it cannot be traced."""
-        if not self.captures.recording.here:
-            attempt.untraced("it ran in a fork of the traced process")
+        obstacle = self._obstacle(attempt.item)
+        if obstacle:
+            attempt.untraced(obstacle)
             return False
         attempt.body = Body(attempt.item)
         try:
@@ -232,9 +251,21 @@ class Session:
             self.captures.counters.end()
             self.recording.pause()
             return None
+        obstacle = self._obstacle(item)
+        if obstacle:
+            item.stash[_OBSTACLE] = obstacle
+            return None
         attempt = Attempt(self.context, self.captures, item, expected)
         item.stash[_ATTEMPT] = attempt
         return attempt
+
+    def _obstacle(self, item: pytest.Item) -> str:
+        """The reason why the GPU work of a test cannot be told from other work, "" if it can."""
+        if not self.captures.recording.here:
+            return "it ran in a fork of the traced process"
+        if runs_in_threads(item):
+            return "pytest-run-parallel runs it several times at once"
+        return ""
 
     # Results
 
@@ -282,18 +313,21 @@ class Session:
         if attempt is not None:
             return attempt.case(passed=report.passed)
         state = State.UNTRACED
-        reason = self.refusal
+        reason = self.refusal or item.stash.get(_OBSTACLE, "")
+        outcome = item.stash.get(_OUTCOME, "passed")
         expected = item.stash.get(_EXPECTED, None)
         if expected is None:
             state = State.UNVERIFIED
             reason = self._wrong[item]
         elif expected.off:
             reason = "the marker says off=True"
+        elif not self.refusal and outcome in ("skipped", "xfailed"):
+            reason = expected.skip_reason
         elif expected.any:
             state = State.UNVERIFIED
         return Case(
             self.context.nodeid(item),
-            outcome=item.stash.get(_OUTCOME, "passed"),
+            outcome=outcome,
             state=state,
             reason=reason,
             worker=self.context.worker,

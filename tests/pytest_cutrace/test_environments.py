@@ -74,7 +74,7 @@ def test_three_architectures(machines: Machines) -> None:
     assert unknown.status == 0, unknown.output
     assert {case.state for case in unknown.cases.values()} == {State.UNVERIFIED}
     assert "2 unverified" in unknown.output
-    assert "unverified  2  no golden for sm_80" in unknown.output
+    assert "unverified   2  no golden for sm_80" in unknown.output
     assert machines.run("8.0", "--cutrace=require").status == 4
     assert machines.states("9.0") == [State.GATED] * 2, "nothing has changed where it was recorded"
     machines.run("8.0", "--cutrace")

@@ -270,7 +270,7 @@ def test_printed_commands_work_where_pytest_was_started(suite: Suite) -> None:
     """Those of a failure and of candidates, from a subfolder and with another golden folder."""
     suite.write("pytest.ini", "[pytest]\ncutrace_golden_dir = gold\n")
     suite.write("tests/test_a.py", "def test_it():\n    fakegpu.launch(os.environ.get('NAME', 'k'))\n")
-    below = Suite(suite.folder / "tests", suite._driver)
+    below = Suite(suite.folder / "tests", suite.driver)
     assert below.run("--cutrace-update").status == 0
     failed = below.run("--cutrace", NAME="other")
     assert "if intended: pytest --cutrace-update test_a.py::test_it" in failed.output

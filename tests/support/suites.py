@@ -20,10 +20,14 @@ from .pytest_server import PytestServer
 _MODULES = {
     "asyncio": "pytest_asyncio",
     "benchmark": "pytest_benchmark",
+    "flakefinder": "pytest_flakefinder",
     "html": "pytest_html",
     "metadata": "pytest_metadata",
     "randomly": "pytest_randomly",
+    "repeat": "pytest_repeat",
     "rerunfailures": "pytest_rerunfailures",
+    "run-parallel": "pytest_run_parallel.plugin",
+    "timeout": "pytest_timeout",
     "xdist": "xdist",
 }
 #: What every inner test file begins with.

@@ -1,0 +1,212 @@
+"""Tests that other plugins repeat, run in threads or forks, or limit in time."""
+
+from __future__ import annotations
+
+from cutrace.reports.model import State
+from support.suites import Outcome, Suite
+
+PROGRAM = """
+    import random
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_many(n):
+        for _ in range(n):
+            fakegpu.launch("k")
+
+    def test_one():
+        for _ in range(int(os.environ.get("MORE", 1))):
+            fakegpu.launch("k")
+
+    def test_drawn():
+        for _ in range(random.randrange(1, 1000)):
+            fakegpu.launch("k")
+
+    def test_idle():
+        pass
+"""
+REPEATED = {
+    "repeat": ("--count=3",),
+    "flakefinder": ("--flake-finder", "--flake-runs=3"),
+}
+
+
+def recorded(suite: Suite) -> dict[str, str]:
+    suite.write("test_a.py", PROGRAM)
+    assert suite.run("--cutrace-update").status == 0
+    return suite.golden()
+
+
+def states(done: Outcome) -> set[State]:
+    return {case.state for name, case in done.cases.items() if not name.startswith("test_idle")}
+
+
+def test_repetitions_have_the_golden_values_of_their_test(suite: Suite) -> None:
+    golden = recorded(suite)
+    for plugin, options in REPEATED.items():
+        done = suite.run("--cutrace=require", *options, plugins=(plugin,))
+        assert done.status == 0, done.output
+        assert len(done.cases) == 15
+        assert states(done) == {State.GATED}
+        assert "golden values  4: 4 compared" in done.output
+    assert suite.golden() == golden
+
+
+def test_repetitions_in_workers(suite: Suite) -> None:
+    recorded(suite)
+    done = suite.run("--cutrace=require", "--count=3", "-n", "2", plugins=("repeat", "xdist"))
+    assert done.status == 0, done.output
+    assert "golden values  4: 4 compared" in done.output
+    some = suite.run("--cutrace=require", "--count=3", "-n", "2", "-k", "one", plugins=("repeat", "xdist"))
+    assert some.status == 0, some.output
+    assert "golden values  4: 1 compared, 3 not selected" in some.output
+
+
+def test_repetitions_are_written_once(suite: Suite) -> None:
+    golden = recorded(suite)
+    (suite.folder / "golden/test_a.toml").unlink()
+    assert suite.run("--cutrace-update", "--count=3", plugins=("repeat",)).status == 0
+    assert suite.golden() == golden
+
+
+def test_a_repetition_that_differs_names_the_test(suite: Suite) -> None:
+    recorded(suite)
+    done = suite.run("--cutrace", "--count=2", "-k", "one", plugins=("repeat",), MORE="2")
+    assert done.failed == {"test_one[1-2]", "test_one[2-2]"}
+    assert "if intended: pytest --cutrace-update test_a.py::test_one\n" in done.output
+    assert done.output.count("golden values") == 1
+    assert suite.run("--cutrace-update", "--count=2", "-k", "one", plugins=("repeat",), MORE="2").status == 0
+    assert suite.run("--cutrace=require", "-k", "one", MORE="2").status == 0
+
+
+def test_parameters_that_look_like_a_repetition_are_kept(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        @pytest.mark.parametrize("name", ["1-3", "2-3"])
+        def test_it(name):
+            fakegpu.launch(name)
+    """)  # fmt: skip
+    suite.run("--cutrace-update")
+    for options in ((), ("--count=3",)):
+        done = suite.run("--cutrace=require", *options, plugins=("repeat",))
+        assert (done.status, states(done)) == (0, {State.GATED}), done.output
+
+
+def test_tests_in_threads_are_not_compared(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_it():
+            exec("fakegpu.launch('k')")  # else the plugin sees that it calls ctypes
+
+        @pytest.mark.iterations(2)
+        def test_iterated(gpu_trace):
+            with gpu_trace.region("launch"):
+                fakegpu.launch("k")
+
+        @pytest.mark.thread_unsafe
+        def test_alone():
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    assert suite.run("--cutrace-update").status == 0
+    done = suite.run("--cutrace", "--parallel-threads=3", plugins=("run-parallel",))
+    assert done.status == 0, done.output
+    assert {name: case.state for name, case in done.cases.items()} == {
+        "test_it": State.UNVERIFIED, "test_iterated": State.UNVERIFIED, "test_alone": State.GATED,
+    }  # fmt: skip
+    assert "unverified     2  pytest-run-parallel runs it several times at once" in done.output
+    assert suite.run("--cutrace=require", "--parallel-threads=3", plugins=("run-parallel",)).status == 4
+    golden = suite.golden()
+    assert suite.run("--cutrace-update=all", "--parallel-threads=3", plugins=("run-parallel",)).status == 0
+    assert suite.golden() == golden
+
+
+#: What pytest-forked does.
+FORKS = """
+    import json
+    from _pytest.runner import runtestprotocol
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(item, nextitem):
+        if "FORKED" not in os.environ:
+            return None
+        hook = item.config.hook
+        there, here = os.pipe()
+        if not os.fork():
+            reports = runtestprotocol(item, log=False)
+            made = [hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
+            with open(here, "w") as pipe:
+                json.dump(made, pipe)
+            os._exit(0)
+        os.close(here)
+        with open(there) as pipe:
+            for data in json.load(pipe):
+                report = hook.pytest_report_from_serializable(config=item.config, data=data)
+                hook.pytest_runtest_logreport(report=report)
+        os.wait()
+        return True
+"""
+
+
+def test_tests_in_forks_are_not_compared(suite: Suite) -> None:
+    suite.write("conftest.py", FORKS)
+    suite.write("test_a.py", """
+        def test_it(gpu_trace):
+            with gpu_trace.region("launch"):
+                fakegpu.launch("k")
+
+        @pytest.mark.cutrace(may_skip=True)
+        @pytest.mark.skipif("FORKED" in os.environ, reason="-")
+        def test_skipped():
+            fakegpu.launch("k")
+
+        def test_new():
+            fakegpu.launch("k")
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    assert suite.run("--cutrace-update").status == 0
+    text = (suite.folder / "golden/test_a.toml").read_text()
+    (suite.folder / "golden/test_a.toml").write_text(text.replace("k = 2", "k = 1"))
+    done = suite.run("--cutrace", FORKED="1")
+    assert done.status == 0, done.output
+    assert {name: (case.state, case.reason) for name, case in done.cases.items()} == {
+        "test_it": (State.UNVERIFIED, "it ran in a fork of the traced process"),
+        "test_skipped": (State.UNTRACED, "skipped, as may_skip allows"),
+        "test_new": (State.UNVERIFIED, "it ran in a fork of the traced process"),
+    }
+    assert "golden values  3: 2 not verified, 1 skipped as allowed" in done.output
+    assert suite.run("--cutrace=require", FORKED="1").status == 4
+
+
+def test_each_run_of_a_test_has_the_whole_time(suite: Suite) -> None:
+    suite.write("conftest.py", """
+        def pytest_timeout_set_timer(item, settings):
+            print("started:", item.name, settings.timeout)
+            return True
+
+        def pytest_timeout_cancel_timer(item):
+            return True
+    """)  # fmt: skip
+    suite.write("test_a.py", """
+        def test_it():
+            print("a run")
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    done = suite.run("--cutrace-update", "-s", "--timeout=60", plugins=("timeout",))
+    assert done.status == 0, done.output
+    lines = [line for line in done.output.splitlines() if "started:" in line or "a run" in line]
+    told = [line.partition("started")[1] or "a run" for line in lines]
+    assert told == ["started", "a run", "started", "a run"]
+
+
+def test_a_run_that_takes_too_long_fails_alone(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_hangs():
+            fakegpu.launch("k")
+            if "HANG" in os.environ:
+                time.sleep(60)
+
+        def test_works():
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    suite.run("--cutrace-update")
+    done = suite.run("--cutrace", "--timeout=2", plugins=("timeout",), HANG="1")
+    assert done.failed == {"test_hangs"}
+    assert "Timeout" in done.output
+    assert done.case("test_works").state is State.GATED
