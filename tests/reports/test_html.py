@@ -81,6 +81,11 @@ def test_what_failed_comes_first_and_filters_count_each_state():
     assert 'data-filter="updated"' not in made
 
 
+@pytest.mark.parametrize(("launches", "words"), [(1, "1 kernel<"), (2, "2 kernels<")])
+def test_the_list_counts_kernels(launches, words):
+    assert words in html(report(Case("a", values={"kernel_launches": launches})))
+
+
 def test_a_table_has_golden_and_now_of_each_metric_in_the_order_of_the_documentation():
     rows = (
         Row("sync_calls", "", 1, 2, "exact", Verdict.CHANGED, True, "+ cudaStreamSynchronize", True),

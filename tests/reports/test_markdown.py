@@ -25,7 +25,7 @@ def test_a_summary_begins_with_figures_and_what_failed():
     )
     assert made.startswith("## cutrace\n\n1 traced, 1 gated (1 failed), 0 unverified, 1 not traced on NVIDIA H200\n")
     assert "### <code>t.py&#58;&#58;a&#91;1&#124;2&#93;</code> on NVIDIA H200" in made
-    assert "| <code>kernel&#95;launches</code> | 3 | **4** | exact | &#43; cast&#95;kernel x1 (new) |" in made
+    assert "| <code>kernel_launches</code> | 3 | **4** | exact | &#43; cast_kernel x1 (new) |" in made
     assert "<summary>Not traced: 1 test</summary>" in made
     assert "- 1 x no GPU work: <code>t.py" in made
     assert "| <code>k</code> | 1 | 4 | 4.0us |" in made
@@ -49,6 +49,10 @@ def test_a_summary_is_bounded():
 def test_words_are_never_markup(words):
     made = text(words)
     assert not set("<>|`*[]!#~$\n\r@") & set(made.replace("&#", ""))
+
+
+def test_an_underscore_inside_a_word_stays():
+    assert text("sm_90-cuda13 _x_ a__b") == "sm_90-cuda13 &#95;x&#95; a&#95;&#95;b"
 
 
 def test_junit_properties_are_plain_numbers():
@@ -87,7 +91,7 @@ def test_an_update_is_listed_with_its_values_and_is_no_failure():
     assert "### <code>" not in made
     assert "failed" not in made
     assert "<summary>Updated golden values: 2 tests</summary>" in made
-    assert "| <code>t.py&#58;&#58;a</code> | kernel&#95;launches 3 -&#62; 4 (+ cast&#95;kernel) |" in made
+    assert "| <code>t.py&#58;&#58;a</code> | kernel_launches 3 -&#62; 4 (+ cast_kernel) |" in made
     assert "1 test with new values." in made
 
 
@@ -101,6 +105,6 @@ def test_better_unconfirmed_and_unverified_tests_are_listed_with_their_environme
     made = markdown(SessionReport(cases, job="gpu", commit="4f1c09e2"))
     assert "gpu, commit 4f1c09e2" in made
     assert "<summary>Better than the golden values: 1 test</summary>" in made
-    assert "</code> on H200 (sm&#95;90), nightly | kernel&#95;launches 10 -&#62; 1 (- gemm x9) |" in made
-    assert "- 1 x no golden for sm&#95;80: <code>t.py&#58;&#58;b</code> on A100 (sm&#95;80)" in made
+    assert "</code> on H200 (sm_90), nightly | kernel_launches 10 -&#62; 1 (- gemm x9) |" in made
+    assert "- 1 x no golden for sm_80: <code>t.py&#58;&#58;b</code> on A100 (sm_80)" in made
     assert "<summary>Not confirmed: 1 test</summary>" in made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +134,16 @@ def test_rows_of_regions_say_of_which_and_values_align():
     assert lines[2].startswith("forward/memset_count        1  12,345   exact   CHANGED")
     assert lines[1].index(" 4 ") + 1 == lines[2].index("12,345") + 5
     assert table_lines([]) == []
+
+
+def test_a_region_does_not_list_the_kernels_of_the_whole_test_again():
+    same = replace(KERNEL, region="forward", golden=1, now=2)
+    limit = Row("kernel_launches", "", 3, 4, "limit", Verdict.WORSE, True, "over the limit", True)
+    other = replace(SYNC, region="forward", detail="+ cudaDeviceSynchronize")
+    text = failure(softmax(KERNEL, limit, same, other))
+    assert text.count("cast_fp32_kernel") == 2
+    assert "forward/kernel_launches 1 -> 2, forward/sync_calls 1 -> 2 (+ cudaDeviceSynchronize)" in text
+    assert re.search(r"forward/kernel_launches +1 +2 +exact +CHANGED\n", text)
 
 
 def test_values_that_differ_look_different():

@@ -232,9 +232,12 @@ def _headline(case: Case) -> list[str]:
         value = case.values.get(name)
         if value:
             texts.append(value_text(name, value))
-    if texts:
-        texts[0] += " kernels"
-    return texts
+    if not texts:
+        return []
+    noun = "kernels"
+    if texts[0] == "1":
+        noun = "kernel"
+    return [f"{texts[0]} {noun}", *texts[1:]]
 
 
 def _drift(case: Case) -> Iterator[str]:

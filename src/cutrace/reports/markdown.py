@@ -21,7 +21,8 @@ _KERNELS = 10
 #: Maximum number of characters in a cell.
 _CELL = 400
 _END_OF_DETAILS = ("</details>", "")
-_SYNTAX = re.compile(r"[\\`*_{}\[\]<>#!|~&$:@]|^[^\w(]")
+# Inside a word, "_" is no markup.
+_SYNTAX = re.compile(r"[\\`*{}\[\]<>#!|~&$:@]|(?<![^\W_])_|_(?![^\W_])|^[^\w(]")
 
 
 def markdown(report: SessionReport) -> str:

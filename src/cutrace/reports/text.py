@@ -9,6 +9,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..analysis.definitions import MetricClass
@@ -101,6 +102,7 @@ def _indented(texts: Iterable[str], style: str) -> list[Line]:
 
 def changes(rows: Sequence[Row]) -> list[str]:
     """The first changed metrics as short texts: ``kernel_launches 10 -> 11 (+ fill)``."""
+    rows = without_repeats(rows)
     first = [_change(row) for row in rows[:_METRICS]]
     others = len(rows) - _METRICS
     if others > 0:
@@ -133,7 +135,18 @@ def _metric_name(row: Row) -> str:
 
 def notable(rows: Sequence[Row]) -> list[Row]:
     """The rows to show: those that fail or differ, and always the kernel time."""
-    return list(filter(_is_notable, rows))
+    return without_repeats(list(filter(_is_notable, rows)))
+
+
+def without_repeats(rows: Sequence[Row]) -> list[Row]:
+    """The rows, in which a region does not list again what the row of the whole test lists."""
+    listed_above = {(row.metric, row.detail) for row in rows if not row.region}
+    shown = []
+    for row in rows:
+        if row.region and (row.metric, row.detail) in listed_above:
+            row = replace(row, detail="")
+        shown.append(row)
+    return shown
 
 
 def _is_notable(row: Row) -> bool:
