@@ -28,8 +28,10 @@ from cutrace.golden.decide import (
 )
 from cutrace.golden.model import plain
 from cutrace.reports import jsonfile
+from cutrace.reports.causes import cause_of, repeated_failure
 from cutrace.reports.model import Case
 from cutrace.reports.text import Line, failure_lines
+from cutrace.reports.text import plain as plain_lines
 from cutrace.units import printable
 
 from .bodies import ENDINGS, Body
@@ -69,6 +71,8 @@ class Attempt(Tracer):
         self.styled: list[Line] = []
         #: Whether a report of the call, or of a subtest, failed.
         self.failed = False
+        #: The cause of the failure of the comparison.
+        self._cause = ""
         self.outcome = "passed"
         self.duration_s = 0.0
         #: Regions and values of fixtures that were set up before the body.
@@ -188,7 +192,8 @@ class Attempt(Tracer):
             self._decide(runs)
         if self.decision.next is Next.FAIL:
             self.styled = self._failure()
-            pytest.fail("\n".join(text for text, _ in self.styled), pytrace=False)
+            message = "\n".join(plain_lines(self.styled))
+            raise pytest.fail.Exception(message, pytrace=False)
 
     def untraced(self, reason: str) -> None:
         """Conclude that the test was not traced, for this reason."""
@@ -282,10 +287,22 @@ class Attempt(Tracer):
 
     def _failure(self) -> list[Line]:
         """The lines with which the test fails."""
+        state = State.GATED
+        if self.decision.failure:
+            state = self.decision.state
+        case = self._case(state=state)
+        self._cause = cause_of(case)
+        argument = self.context.argument(self.item)
+        first = self.context.first_failures.get(self._cause, argument)
+        if first != argument:
+            return repeated_failure(case, first)
         if not self.decision.failure:
-            case = self._case(state=State.GATED)
-            return failure_lines(case, self.context.argument(self.item))
-        test = shlex.quote(printable(self.context.argument(self.item)))
+            if self.context.keeps(case.nodeid, self._cause, failed=True):
+                trace = self.context.folder(self.item) / "trace.pftrace"
+                shown = {"trace.pftrace": self.context.relative(trace)}
+                case = replace(case, artifacts=shown)
+            return failure_lines(case, argument)
+        test = shlex.quote(printable(argument))
         again = f"  to write it: pytest --cutrace-update {test}"
         return [(f"cutrace: {self.decision.failure}", "bad"), (again, "")]
 
@@ -308,8 +325,9 @@ class Attempt(Tracer):
                 reason = self.expected.skip_reason
             self.decision = replace(self.decision, reason=reason)
         try:
-            case = self._case(artifacts=self._keep(), change=self._change())
-            case = self._pictured(case)
+            case = self._case(change=self._change())
+            artifacts = self._keep(self._cause or cause_of(case))
+            case = self._pictured(replace(case, artifacts=artifacts))
             if "metrics.json" in case.artifacts:
                 jsonfile.write(
                     self.context.folder(self.item) / "metrics.json",
@@ -317,17 +335,20 @@ class Attempt(Tracer):
                 )
         except CutraceError as error:
             self.notes.append(str(error))
-            case = self._case(artifacts={})
+            case = self._case()
         except Exception as error:
             # A bug of the plugin must not end the session and must be reported.
             self.untraced(f"cutrace failed: {type(error).__name__}: {error}")
-            case = self._case(artifacts={})
+            case = self._case()
         self.captures.release(self.runs)
+        if self._cause and self.outcome == "failed":
+            # Tests that are expected to fail show no block to refer to.
+            argument = self.context.argument(self.item)
+            self.context.first_failures.setdefault(self._cause, argument)
         return case
 
     def _case(self, **more: Any) -> Case:
-        """The case of this attempt. By default, paths of artifacts are relative to the folder where pytest was
-        started."""
+        """The case of this attempt, without artifacts."""
         decision = self.decision
         judged = [run.metrics for run in decision.judged]
         metrics = judged[-1] if judged else Metrics({})
@@ -354,9 +375,6 @@ class Attempt(Tracer):
             values["recorded_on"] = golden.recorded_on(metrics)
         if self.expected.entry is not None or decision.state is State.UPDATED:
             values["golden"] = self.context.relative(self.expected.path)
-        if self.context.keeps(failed=True):
-            trace = self.context.folder(self.item) / "trace.pftrace"
-            values["artifacts"] = {"trace.pftrace": self.context.relative(trace)}
         return Case(**{**values, **more})
 
     def _change(self) -> golden.Change | None:
@@ -397,9 +415,9 @@ class Attempt(Tracer):
         with self.captures.opened(run.files) as trace:
             return pictured(case, trace, run.window, normalize=self.captures.normalize)
 
-    def _keep(self) -> dict[str, str]:
-        """Write the files of the compared run to the folder of the test. Returns their paths relative to the session's
-        folder."""
+    def _keep(self, cause: str) -> dict[str, str]:
+        """Write the files of the compared run to the folder of the test, unless enough tests of this cause have some.
+        Returns their paths relative to the session's folder."""
         folder = self.context.folder(self.item)
         if folder.is_dir():
             for name in _FILES:
@@ -410,7 +428,8 @@ class Attempt(Tracer):
             or self.outcome in ("failed", "xfailed")
             or self.decision.state is State.MISSING
         )
-        if run is None or not self.context.keeps(failed=failed):
+        nodeid = self.context.nodeid(self.item)
+        if run is None or not self.context.keeps(nodeid, cause, failed=failed):
             return {}
         kept = [folder / "metrics.json"]
         if run.files:

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from cutrace.analysis.definitions import Metrics
-from cutrace.golden import artifact_path, environment, joined, split, variant
+from cutrace.golden import artifact_path, environment, variant
 from cutrace.golden.decide import GateSettings
 
 from .neighbours import without_repetition
 from .options import Settings
-from .report import without_group
+from .report import argument, without_group
 from .seeding import Seeds
+
+#: The number of tests of a cause whose artifacts are kept.
+_KEPT = 10
 
 
 class SessionContext:
@@ -31,6 +34,10 @@ class SessionContext:
         #: The environment of the last run with a known GPU.
         self._environment = ""
         self._variant = functools.cache(self._variant_of)
+        #: The first failed test of each cause in this process, as an argument of pytest.
+        self.first_failures: dict[str, str] = {}
+        #: The tests whose artifacts are kept, by cause.
+        self._kept: dict[str, set[str]] = {}
 
     @property
     def worker(self) -> str:
@@ -49,8 +56,7 @@ class SessionContext:
 
     def argument(self, item: pytest.Item) -> str:
         """The id of a test as an argument of pytest in the folder where it was started."""
-        file, test = split(self.golden_id(item))
-        return joined(self.relative(self.config.rootpath / file), test)
+        return argument(self.golden_id(item), self.config)
 
     def folder(self, item: pytest.Item) -> Path:
         """The folder of the artifacts of a test."""
@@ -60,11 +66,16 @@ class SessionContext:
         """A path relative to the folder where pytest was started."""
         return os.path.relpath(path, self.config.invocation_params.dir)
 
-    def keeps(self, *, failed: bool) -> bool:
-        """Whether the artifacts of a test are kept."""
-        return self.settings.keep == "all" or (
-            self.settings.keep == "failed" and failed
-        )
+    def keeps(self, nodeid: str, cause: str, *, failed: bool) -> bool:
+        """Whether the artifacts of a test are kept: of failed tests, those of the first ones of a cause."""
+        if self.settings.keep != "failed" or not failed:
+            return self.settings.keep == "all"
+        if not cause:
+            return True
+        kept = self._kept.setdefault(cause, set())
+        if len(kept) < _KEPT:
+            kept.add(nodeid)
+        return nodeid in kept
 
     def environment(self, item: pytest.Item, run: Metrics) -> str:
         """The environment of a run; for a run without GPU work, that of an earlier run."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,10 @@ from typing import Any
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Change, propose, write_changes
+from cutrace.golden import Change, joined, propose, split, write_changes
+from cutrace.outputs import unwritable
 from cutrace.reports import jsonfile
+from cutrace.reports.causes import NAMED, Cause, by_cause, cause_lines
 from cutrace.reports.model import Case, SessionReport, State
 from cutrace.reports.text import (
     TERMINAL_WRITER,
@@ -31,6 +34,7 @@ from cutrace.reports.text import (
     short_footer_lines,
     top_lines,
 )
+from cutrace.units import printable
 
 from .accounts import (
     CollectedTests,
@@ -44,6 +48,8 @@ from .options import Settings
 
 #: Variables of CI systems with the commit and the name of the job.
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
+#: The first pytest release that reads arguments from a file.
+_ARGUMENT_FILES = (8, 2)
 _JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
 
 
@@ -68,6 +74,8 @@ class Reporter:
         self._written: list[str] = []
         self._proposed = ""
         self._notes: list[str] = []
+        #: The number of files of arguments.
+        self._selections = 0
 
     # Gathering
 
@@ -224,6 +232,9 @@ class Reporter:
                 account=account,
                 width=width,
             )
+        lines += cause_lines(
+            self._causes(), self._argument, self._selection, named=verbosity >= 0
+        )
         lines += top_lines(report, self._settings.top)
         if verbosity > 0:
             for case in report.cases:
@@ -232,6 +243,43 @@ class Reporter:
         terminalreporter.section("cutrace", sep="-")
         for text, style in lines:
             writer.line(text, **TERMINAL_WRITER[style])
+
+    def _causes(self) -> list[Cause]:
+        """The causes of the tests that failed."""
+        failed = [case for case in self._cases.values() if case.outcome == "failed"]
+        return by_cause(failed)
+
+    def _argument(self, nodeid: str) -> str:
+        return argument(nodeid, self._config)
+
+    def _selection(self, ids: Sequence[str]) -> str:
+        """The arguments with which pytest runs exactly these tests, quoted. Many are written to a file."""
+        arguments = self._shortened(ids)
+        if len(arguments) > NAMED and pytest.version_tuple >= _ARGUMENT_FILES:
+            self._selections += 1
+            folder = self._settings.directory / "failed"
+            path = folder / f"{self._selections}.txt"
+            try:
+                folder.mkdir(exist_ok=True)
+                path.write_bytes(os.fsencode("\n".join(arguments) + "\n"))
+                arguments = [f"@{_relative(path, self._config)}"]
+            except OSError as error:
+                self._notes.append(str(unwritable(path, error)))
+        return shlex.join(map(printable, arguments))
+
+    def _shortened(self, ids: Sequence[str]) -> list[str]:
+        """These ids as arguments of pytest. A function stands for its parameters if all of them are among the ids."""
+        others = {*self._collected, *self._deselected}.difference(ids)
+        divided = {_function(nodeid) for nodeid in others}
+        # Other parameters of a function are unknown if the command line names one.
+        known = not any("[" in word for word in self._config.args)
+        arguments: dict[str, None] = {}
+        for nodeid in ids:
+            function = _function(nodeid)
+            if known and function not in divided:
+                nodeid = function
+            arguments[self._argument(nodeid)] = None
+        return list(arguments)
 
     def _report(self) -> SessionReport:
         notes = list(self._notes)
@@ -331,6 +379,19 @@ class _Styled:
 
     def __str__(self) -> str:
         return "\n".join(text for text, _ in self._lines)
+
+
+def _function(nodeid: str) -> str:
+    """The id of the function of a test."""
+    file, test = split(nodeid)
+    function, _, _ = test.partition("[")
+    return joined(file, function)
+
+
+def argument(nodeid: str, config: pytest.Config) -> str:
+    """The id of a test as an argument of pytest in the folder where it was started."""
+    file, test = split(nodeid)
+    return joined(_relative(config.rootpath / file, config), test)
 
 
 def without_group(nodeid: str) -> str:

@@ -273,8 +273,10 @@ class Session:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Iterator[None, pytest.TestReport, pytest.TestReport]:  # type: ignore[type-arg]
-        report: Any = yield
         attempt = item.stash.get(_ATTEMPT, None)
+        if attempt is not None and attempt.styled and call.when == "call":
+            _shorten_traceback(call)
+        report: Any = yield
         if report.when != "teardown":
             item.stash[_OUTCOME] = _outcome(report)
         if attempt is not None and report.when != "teardown":
@@ -331,6 +333,21 @@ class Session:
             state=state,
             reason=reason,
             worker=self.context.worker,
+        )
+
+
+def _shorten_traceback(call: pytest.CallInfo[None]) -> None:
+    """Keep only the innermost entry of a traceback that is not shown, because pytest filters each entry, which takes
+    longer than the rest of the report."""
+    error = getattr(call.excinfo, "value", None)
+    if not isinstance(error, pytest.fail.Exception) or error.pytrace:
+        return
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is not None:
+        call.excinfo = pytest.ExceptionInfo.from_exc_info(
+            (type(error), error, traceback)
         )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,12 +40,26 @@ def test_a_table_has_as_many_cells_in_each_row():
     assert {line.count("|") for line in lines[3:]} == {5}
 
 
-def test_a_summary_is_bounded():
-    many = SessionReport(tuple(Case(f"t.py::{n}", rows=(ROW,), state=State.GATED) for n in range(1000)))
-    made = markdown(many)
+def failed(number: int, row: Row) -> Case:
+    return Case(f"t.py::test_{number:04}" + "x" * 100, "failed", State.GATED, rows=(row,), environment="sm_90")
+
+
+@pytest.mark.parametrize("causes", [50, 1000])
+def test_a_summary_is_bounded(causes):
+    rows = [replace(ROW, detail=f"+ kernel_{number}" + "y" * 1000) for number in range(causes)]
+    made = markdown(SessionReport(tuple(failed(number, rows[number % causes]) for number in range(10_000))))
     assert made.count("###") == 50
-    assert "and 950 failed tests more" in made
+    assert ("failed tests more" in made) == (causes > 50)
     assert len(made) < 1 << 20
+
+
+def test_failures_of_one_cause_are_one_section_that_names_every_test():
+    made = markdown(SessionReport((*(failed(number, ROW) for number in range(1000)), CASE)))
+    assert "\n### 1,001 tests: kernel_launches 3 -&#62; 4 (+ cast_kernel)\n" in made
+    assert made.count("###") == 1
+    assert made.count("| <code>kernel_launches</code> |") == 1
+    assert made.count("\n- <code>t.py") == 1001
+    assert "<summary>Failed for this cause: 1,001 tests</summary>" in made
 
 
 @given(st.text())

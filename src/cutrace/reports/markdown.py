@@ -9,12 +9,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from ..golden.compare import Row
 from ..golden.model import scoped
 from ..units import count_of
+from .causes import Cause, by_cause
 from .model import STATES, Case, SessionReport, State
 from .text import changes, notable, remark, summary
 from .values import duration, pair, short, title
 
-#: Maxima of tests with a table, reasons, test names of a reason, and kernels: a job summary is limited to 1 MiB.
+#: Maxima of causes or tests with a table, failed tests that are named, reasons, test names of a reason, and kernels: a
+#: job summary is limited to 1 MiB.
 _TESTS = 50
+_FAILED_NAMES = 2000
 _REASONS = 20
 _NAMES = 10
 _KERNELS = 10
@@ -40,10 +43,7 @@ def markdown(report: SessionReport) -> str:
         lines.append(f"> {text(note)}")
     if report.notes:
         lines.append("")
-    drifted = report.drifted
-    for case in drifted[:_TESTS]:
-        lines += _failure(case)
-    lines += _left_out(len(drifted), "failed test")
+    lines += _failures(by_cause(report.drifted))
     updated = [case for case in report.cases if case.state is State.UPDATED]
     _, heading = STATES[State.UPDATED]
     lines += _changed(heading, [(case, case.updated) for case in updated])
@@ -67,15 +67,37 @@ def code(name: str, width: int = _CELL) -> str:
 
 
 def _left_out(count: int, noun: str) -> list[str]:
+    """The line about those beyond the first ones."""
     more = count - _TESTS
     if more > 0:
         return [f"and {count_of(more, noun)} more: see the other reports.", ""]
     return []
 
 
-def _failure(case: Case) -> Iterator[str]:
-    yield f"### {code(case.nodeid)}{_on(case)}"
-    yield ""
+def _failures(causes: Sequence[Cause]) -> Iterator[str]:
+    """A section for each cause."""
+    if not causes:
+        return
+    shown = causes[:_TESTS]
+    names = _FAILED_NAMES // len(shown)
+    for cause in shown:
+        yield from _failure(cause, names)
+    others = sum(len(cause.cases) for cause in causes[_TESTS:])
+    yield from _left_out(_TESTS + others, "failed test")
+
+
+def _failure(cause: Cause, names: int) -> Iterator[str]:
+    """The section of a cause: the details of its first test, and the names of all, at most so many."""
+    case = cause.cases[0]
+    tests = len(cause.cases)
+    if tests == 1:
+        yield f"### {code(case.nodeid)}{_on(case)}"
+        yield ""
+    else:
+        yield f"### {count_of(tests, 'test')}: {text(cause.text)}"
+        yield ""
+        yield f"The first is {_test(case)}:"
+        yield ""
     for problem in case.problems:
         yield f"- not verified: {text(problem)}"
     for note in case.notes:
@@ -88,6 +110,14 @@ def _failure(case: Case) -> Iterator[str]:
     if trace:
         yield f"Trace: {code(trace)}"
         yield ""
+    if tests > 1:
+        yield from _details("Failed for this cause", tests)
+        for case in cause.cases[:names]:
+            yield f"- {_test(case)}"
+        if tests > names:
+            yield f"- and {tests - names:,} more: see the other reports"
+        yield ""
+        yield from _END_OF_DETAILS
 
 
 def _on(case: Case) -> str:

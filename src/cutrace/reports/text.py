@@ -76,16 +76,12 @@ def plain(lines: Iterable[Line]) -> list[str]:
 def failure_lines(case: Case, argument: str = "") -> list[Line]:
     """The lines of a failed comparison: a summary with the changed metrics, a table, the trace to open, and what to do
     next. ``argument`` is the test as an argument of pytest, its id unless given."""
-    first = changes(case.failed_rows)
-    if case.problems:
-        first.insert(0, f"not verified: {names_shortened(case.problems[0])}")
-    what = ", ".join(first) or "failed"
     test = printable(case.name)
     if case.device:
         test += f" on {printable(case.device)}"
     if case.runs > 1:
         test += f", {count_of(case.runs, 'run')}"
-    lines = [(f"cutrace: {what}", "bad"), (f"  {test}", "bold")]
+    lines = [(f"cutrace: {headline(case)}", "bad"), (f"  {test}", "bold")]
     lines += _indented([f"not verified: {one}" for one in case.problems], "bad")
     lines += _indented(case.notes, "warn")
     for line, style in table_lines(notable(case.rows)):
@@ -93,7 +89,16 @@ def failure_lines(case: Case, argument: str = "") -> list[Line]:
     trace = case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin")
     if trace:
         lines += _indented([f"trace     {trace}"], "")
-    return lines + _indented(_remedies(case, argument or case.nodeid), "")
+    quoted = shlex.quote(printable(argument or case.nodeid))
+    return lines + _indented(remedies([case], quoted), "")
+
+
+def headline(case: Case) -> str:
+    """What differs in a failed test, or why it has no golden values."""
+    first = changes(case.failed_rows)
+    if case.problems:
+        first.insert(0, f"not verified: {names_shortened(case.problems[0])}")
+    return ", ".join(first) or case.reason or "failed"
 
 
 def _indented(texts: Iterable[str], style: str) -> list[Line]:
@@ -112,10 +117,8 @@ def changes(rows: Sequence[Row]) -> list[str]:
 
 def _change(row: Row) -> str:
     golden, now = pair(row.metric, row.golden, row.now)
-    name = _metric_name(row)
-    # Shorten "+ fill x1 (new)" to "+ fill".
-    detail = re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail))
-    detail = short(detail, _DETAIL)
+    name = metric_name(row)
+    detail = short(brief(row.detail), _DETAIL)
     if row.rule == "limit":
         limit = f"limit {golden}"
         names = detail.removeprefix("over the limit").removeprefix(", ")
@@ -128,7 +131,12 @@ def _change(row: Row) -> str:
     return change
 
 
-def _metric_name(row: Row) -> str:
+def brief(detail: str) -> str:
+    """The detail of a row without what its values imply: ``+ fill x1 (new)`` is ``+ fill``."""
+    return re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(detail))
+
+
+def metric_name(row: Row) -> str:
     """The name of a metric in tables, with its region."""
     return short(scoped(row.region, title(row.metric)), NAME_WIDTH)
 
@@ -169,7 +177,7 @@ def table_lines(
     cells = [(*map(printable, head), "")]
     styles = ["dim"]
     for row in rows:
-        name = _metric_name(row)
+        name = metric_name(row)
         golden, now = pair(row.metric, row.golden, row.now)
         cells.append((name, golden, now, printable(row.rule), remark(row)))
         styles.append(style_of(row))
@@ -443,16 +451,25 @@ def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
         yield label, f"{count:>{wide},}  {printable(reason)}", style
 
 
-def _remedies(case: Case, test: str) -> Iterator[str]:
-    failed = case.failed_rows
-    verdicts = {row.verdict for row in failed if row.rule != "limit"}
-    if any(row.rule == "limit" for row in failed):
+def remedies(cases: Iterable[Case], arguments: str) -> Iterator[str]:
+    """What to do if the changes of these tests are intended. ``arguments`` selects the tests, quoted for a shell."""
+    verdicts = set()
+    limited = False
+    for case in cases:
+        if case.state is State.MISSING:
+            verdicts.add(Verdict.NEW)
+        for row in case.failed_rows:
+            if row.rule == "limit":
+                limited = True
+            elif not case.problems:
+                # An update does not write unreliable numbers.
+                verdicts.add(row.verdict)
+    if limited:
         yield "if intended: raise the limit in the test's @pytest.mark.gpu_limit"
-    # An update does not write unreliable numbers.
-    if not verdicts or case.problems:
+    if not verdicts:
         return
     option = "--cutrace-update"
     # Only --cutrace-update=all replaces values with more memory or slower times.
     if verdicts & {Verdict.WORSE, Verdict.SLOW}:
         option = "--cutrace-update=all"
-    yield f"if intended: pytest {option} {shlex.quote(printable(test))}"
+    yield f"if intended: pytest {option} {arguments}"
