@@ -134,6 +134,8 @@ def count_of(number: int, noun: str) -> str:
 
 def printable(text: str) -> str:
     """Replace the control characters of terminals in a text; a capture may hold any name."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 

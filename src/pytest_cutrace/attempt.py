@@ -75,6 +75,8 @@ class Attempt(Tracer):
         self._cause = ""
         self.outcome = "passed"
         self.duration_s = 0.0
+        #: The comparisons by the identities of their runs.
+        self._comparisons: dict[tuple[int, ...], golden.Comparison] = {}
         #: Regions and values of fixtures that were set up before the body.
         self._spanning: list[tuple[str, tuple[str, ...]]] = []
         self._before: dict[str, Any] = {}
@@ -213,12 +215,20 @@ class Attempt(Tracer):
         environment: str,
         rules: golden.Rules,
     ) -> golden.Comparison:
-        custom: golden.Comparison | None = self.item.ihook.pytest_cutrace_compare(
-            item=self.item, entry=entry, runs=runs, environment=environment, rules=rules
-        )
-        return custom or golden.compare(
-            entry, runs, environment=environment, rules=rules
-        )
+        # Each decision judges the runs from the first one on.
+        judged = tuple(map(id, runs))
+        if judged not in self._comparisons:
+            custom = self.item.ihook.pytest_cutrace_compare(
+                item=self.item,
+                entry=entry,
+                runs=runs,
+                environment=environment,
+                rules=rules,
+            )
+            self._comparisons[judged] = custom or golden.compare(
+                entry, runs, environment=environment, rules=rules
+            )
+        return self._comparisons[judged]
 
     def _again(self) -> MeasuredRun | None:
         """Run the test once more, with its function-scoped fixtures set up anew. Returns None and adds a note if it

@@ -136,10 +136,13 @@ def test_each_worker_shows_a_cause_once_and_the_footer_adds_them_up(recorded: Su
 
 
 def test_tests_that_are_expected_to_fail_are_not_referred_to(recorded: Suite) -> None:
-    recorded.write("conftest.py", """
+    recorded.write(
+        "conftest.py",
+        """
         def pytest_collection_modifyitems(items):
             items[0].add_marker(pytest.mark.xfail(strict=True))
-    """)
+    """,
+    )
     done = recorded.run("--cutrace", CAUSES="cast")
     assert done.case("test_many[0]").outcome == "xfailed"
     assert block(done)[0].startswith("  11 tests failed")

@@ -113,6 +113,8 @@ DEFAULTS = Rules()
 
 def _names_metric(names: Collection[str], metric: Metric) -> bool:
     """Whether names of metrics and classes include a metric."""
+    if not names:
+        return False
     return metric.kind.value in names or total_of(metric) in names
 
 

@@ -230,6 +230,8 @@ def comment(row: Row) -> str:
 
 def names_shortened(text: str) -> str:
     """A sentence in which long names are shortened in the middle."""
+    if len(text) <= NAME_WIDTH:
+        return printable(text)
     return re.sub(r"\S+", lambda match: short(match[0], NAME_WIDTH), printable(text))
 
 
