@@ -38,6 +38,7 @@ from .bodies import ENDINGS, Body
 from .capture import Captures, Run
 from .context import SessionContext
 from .fixtures import Tracer, checked, counters_of
+from .report import argument
 
 _FILES = ("run.bin", "trace.pftrace", "metrics.json")
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
@@ -302,17 +303,17 @@ class Attempt(Tracer):
             state = self.decision.state
         case = self._case(state=state)
         self._cause = cause_of(case)
-        argument = self.context.argument(self.item)
-        first = self.context.first_failures.get(self._cause, argument)
-        if first != argument:
-            return repeated_failure(case, first)
+        first = self.context.first_failures.get(self._cause, case.nodeid)
+        if first != case.nodeid:
+            return repeated_failure(case, argument(first, self.context.config))
+        itself = self.context.argument(self.item)
         if not self.decision.failure:
             if self.context.keeps(case.nodeid, self._cause, failed=True):
                 trace = self.context.folder(self.item) / "trace.pftrace"
                 shown = {"trace.pftrace": self.context.relative(trace)}
                 case = replace(case, artifacts=shown)
-            return failure_lines(case, argument)
-        test = shlex.quote(printable(argument))
+            return failure_lines(case, itself)
+        test = shlex.quote(printable(itself))
         again = f"  to write it: pytest --cutrace-update {test}"
         return [(f"cutrace: {self.decision.failure}", "bad"), (again, "")]
 
@@ -353,8 +354,7 @@ class Attempt(Tracer):
         self.captures.release(self.runs)
         if self._cause and self.outcome == "failed":
             # Tests that are expected to fail show no block to refer to.
-            argument = self.context.argument(self.item)
-            self.context.first_failures.setdefault(self._cause, argument)
+            self.context.first_failures.setdefault(self._cause, case.nodeid)
         return case
 
     def _case(self, **more: Any) -> Case:

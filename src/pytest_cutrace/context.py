@@ -34,7 +34,7 @@ class SessionContext:
         #: The environment of the last run with a known GPU.
         self._environment = ""
         self._variant = functools.cache(self._variant_of)
-        #: The first failed test of each cause in this process, as an argument of pytest.
+        #: The id of the first failed test of each cause in this process.
         self.first_failures: dict[str, str] = {}
         #: The tests whose artifacts are kept, by cause.
         self._kept: dict[str, set[str]] = {}

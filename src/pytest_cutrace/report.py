@@ -205,7 +205,7 @@ class Reporter:
             yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
         if not self._ended_well or not self._collected:
             return
-        ids = [self.repetitions.get(nodeid, nodeid) for nodeid in self._collected]
+        ids = self._golden_ids(self._collected)
         collected = CollectedTests(ids, frozenset(self._deselected))
         self._account = account(self._by_golden_id(), settings, self._config, collected)
         gone = self._account.gone()
@@ -267,14 +267,19 @@ class Reporter:
                 self._notes.append(str(unwritable(path, error)))
         return shlex.join(map(printable, arguments))
 
+    def _golden_ids(self, ids: Sequence[str]) -> list[str]:
+        """The ids of these tests in golden files."""
+        return [self.repetitions.get(nodeid, nodeid) for nodeid in ids]
+
     def _shortened(self, ids: Sequence[str]) -> list[str]:
         """These ids as arguments of pytest. A function stands for its parameters if all of them are among the ids."""
-        others = {*self._collected, *self._deselected}.difference(ids)
-        divided = {_function(nodeid) for nodeid in others}
+        selected = self._golden_ids(ids)
+        others = {*self._golden_ids(self._collected), *self._deselected}
+        divided = {_function(nodeid) for nodeid in others.difference(selected)}
         # Other parameters of a function are unknown if the command line names one.
         known = not any("[" in word for word in self._config.args)
         arguments: dict[str, None] = {}
-        for nodeid in ids:
+        for nodeid in selected:
             function = _function(nodeid)
             if known and function not in divided:
                 nodeid = function

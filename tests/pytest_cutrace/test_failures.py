@@ -158,7 +158,7 @@ def test_a_test_that_fails_again_has_all_its_lines_again(recorded: Suite) -> Non
 
 
 def test_commands_are_for_the_folder_where_pytest_was_started(recorded: Suite) -> None:
-    below = Suite(recorded.folder / "below", recorded._driver)
+    below = Suite(recorded.folder / "below", recorded.driver)
     below.folder.mkdir()
     done = below.run("--cutrace", "--rootdir=..", "-c", "../pytest.ini", "..", "-k", "not 11", CAUSES="cast")
     lines = block(done)
@@ -177,3 +177,10 @@ def test_tests_that_strict_requires_values_of_are_one_block(recorded: Suite) -> 
     assert done.output.count(": same cause as test_it.py::test_many[0]") == 11
     assert update(recorded, block(done)[-1]).status == 0
     assert recorded.run("--cutrace", "--cutrace-strict").status == 0
+
+
+def test_repetitions_of_a_test_are_updated_by_its_own_id(recorded: Suite) -> None:
+    done = recorded.run("--cutrace", "--count=3", "-k", "test_other", plugins=("repeat",), CAUSES="cast")
+    assert done.output.count(": same cause as test_it.py::test_other[1-3]") == 2
+    assert block(done)[0].startswith("  3 tests failed: ")
+    assert block(done)[-1].endswith("pytest --cutrace-update test_it.py::test_other")
