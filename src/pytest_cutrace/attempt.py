@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +31,6 @@ from cutrace.reports.causes import cause_of, repeated_failure
 from cutrace.reports.model import Case
 from cutrace.reports.text import Line, failure_lines
 from cutrace.reports.text import plain as plain_lines
-from cutrace.units import printable
 
 from .bodies import ENDINGS, Body
 from .capture import Captures, Run
@@ -298,24 +296,16 @@ class Attempt(Tracer):
 
     def _failure(self) -> list[Line]:
         """The lines with which the test fails."""
-        state = State.GATED
-        if self.decision.failure:
-            state = self.decision.state
-        case = self._case(state=state)
+        case = self._case(state=State.GATED)
         self._cause = cause_of(case)
         first = self.context.first_failures.get(self._cause, case.nodeid)
         if first != case.nodeid:
             return repeated_failure(case, argument(first, self.context.config))
-        itself = self.context.argument(self.item)
-        if not self.decision.failure:
-            if self.context.keeps(case.nodeid, self._cause, failed=True):
-                trace = self.context.folder(self.item) / "trace.pftrace"
-                shown = {"trace.pftrace": self.context.relative(trace)}
-                case = replace(case, artifacts=shown)
-            return failure_lines(case, itself)
-        test = shlex.quote(printable(itself))
-        again = f"  to write it: pytest --cutrace-update {test}"
-        return [(f"cutrace: {self.decision.failure}", "bad"), (again, "")]
+        if self.context.keeps(case.nodeid, self._cause, failed=True):
+            trace = self.context.folder(self.item) / "trace.pftrace"
+            shown = {"trace.pftrace": self.context.relative(trace)}
+            case = replace(case, artifacts=shown)
+        return failure_lines(case, self.context.argument(self.item))
 
     # The result
 

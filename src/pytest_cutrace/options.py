@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html"}
+#: The report that is part of the file of pytest's --junitxml.
+_JUNIT = "junit"
 _YES = ("1", "true", "yes", "on")
 _NO = ("", "0", "false", "no", "off")
 _UPDATE = "--cutrace-update="
@@ -32,65 +34,92 @@ _SHOWING = (
     "cacheshow",
 )
 
-#: Options with a value: name without ``cutrace-``, metavar, type of the ini value, help.
-_VALUES: tuple[tuple[str, str, str, str], ...] = (
-    (
-        "dir",
-        "DIR",
-        "string",
-        "folder for traces, reports and candidates of golden files (default: .cutrace)",
-    ),
-    (
-        "keep",
-        "{all,failed,none}",
-        "string",
-        "tests whose capture and trace are kept (default: failed)",
-    ),
+#: Options with a value: name without ``cutrace-``, metavar, help.
+_VALUES: tuple[tuple[str, str, str], ...] = (
     (
         "gate",
         "NAMES",
-        "string",
-        "metrics and classes that fail a test, or none (default: work,counter)",
+        "metrics and classes that fail a test, or none (default: work,counter); less: less work fails it too",
+    ),
+    ("repeat", "N", "run each test N times and compare all runs"),
+    (
+        "keep",
+        "{all,failed,none}",
+        "tests whose capture and trace are kept (default: failed)",
     ),
     (
-        "tolerance",
-        "SHARES",
-        "linelist",
-        "tolerances by metric or class, such as kernel_launches=10%%,time=5%%",
+        "dir",
+        "DIR",
+        "folder for traces, reports and candidates of golden files (default: .cutrace)",
     ),
-    (
-        "ignore",
-        "NAMES",
-        "linelist",
-        "metrics and kernels to ignore, such as kernels:nccl*,allocations",
-    ),
-    (
-        "less",
-        "{show,fail}",
-        "string",
-        "whether less work than in the golden file fails a test (default: show)",
-    ),
-    ("repeat", "N", "string", "run each test N times and compare all runs"),
-    (
-        "seed",
-        "{on,off}",
-        "string",
-        "seed random generators from the test's id before each run (default: on)",
-    ),
-    ("top", "N", "string", "list the N tests with the most kernel time"),
 )
+#: Ini values: name, type, default, help. Two of them have an option of the same name, which overrides them.
 _INI: tuple[tuple[str, str, Any, str], ...] = (
-    ("cutrace_golden_dir", "string", "golden", "folder of golden files, relative to the rootdir"),
-    ("cutrace_variant", "string", "", "versions that golden values depend on, such as cuda{cuda}-torch{torch}"),
-    ("cutrace_own_kernels", "linelist", [], "patterns of the project's own kernels, which are the same on every GPU"),
-    ("cutrace_scope", "string", "existing", "tests to compare: marked, existing (with golden values), all"),
-    ("cutrace_junit", "string", "false", "add metrics to the JUnit file as properties"),
-    ("verbosity_cutrace", "string", "auto", "verbosity of cutrace's section of the terminal summary"),
-)  # fmt: skip
+    (
+        "cutrace",
+        "string",
+        "",
+        "--cutrace: true, or require",
+    ),
+    (
+        "cutrace_gate",
+        "string",
+        "",
+        "metrics and classes that fail a test: --cutrace-gate",
+    ),
+    (
+        "cutrace_tolerance",
+        "linelist",
+        [],
+        "tolerances by metric or class, such as kernel_launches=10%",
+    ),
+    (
+        "cutrace_ignore",
+        "linelist",
+        [],
+        "metrics and kernels to ignore, such as kernels:nccl*",
+    ),
+    (
+        "cutrace_seed",
+        "string",
+        "on",
+        "seed random generators from the test's id before each run: on, off",
+    ),
+    (
+        "cutrace_scope",
+        "string",
+        "existing",
+        "tests to compare: marked, existing (with golden values), all",
+    ),
+    (
+        "cutrace_golden_dir",
+        "string",
+        "golden",
+        "folder of golden files, relative to the rootdir",
+    ),
+    (
+        "cutrace_variant",
+        "string",
+        "",
+        "versions that golden values depend on, such as cuda{cuda}-torch{torch}",
+    ),
+    (
+        "cutrace_own_kernels",
+        "linelist",
+        [],
+        "patterns of the project's own kernels, which are the same on every GPU",
+    ),
+    (
+        "verbosity_cutrace",
+        "string",
+        "auto",
+        "verbosity of cutrace's section of the terminal summary",
+    ),
+)
 
 
 def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
-    """Define the options and their ini values. An option defaults to None, which selects the ini value.
+    """Define the options and the ini values. An option defaults to None, which selects the ini value if there is one.
 
     ``given`` are the arguments of this run. Each ``--cutrace-update=VALUE`` or ``--cutrace=VALUE`` among them becomes a
     separate flag, because an optional value would take the path after ``--cutrace-update``.
@@ -122,23 +151,19 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     flag(
         "--cutrace-update", "changed",
         "trace tests and write missing and changed golden values. --cutrace-update=NAMES takes one of missing, "
-        "changed, all, widen, and the metrics or classes to update, separated by commas",
+        "changed, all, and the metrics or classes to update, separated by commas",
     )  # fmt: skip
     for word in dict.fromkeys(
         word for word in given if word.startswith((_UPDATE, "--cutrace="))
     ):
         if word not in ("--cutrace=require", "--cutrace=off"):  # defined above
             flag(word, word.partition("=")[2], argparse.SUPPRESS)
-    flag(
-        "--cutrace-strict",
-        "true",
-        "also fail on less work, new metrics and missing golden values of marked tests",
-    )
     group.addoption(
         "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
-        help="write a report: json, markdown or html; may be given several times",
+        help="write a report: json, markdown, html, or junit, which adds to the file of --junitxml; "
+        "may be given several times",
     )  # fmt: skip
-    for name, metavar, kind, text in _VALUES:
+    for name, metavar, text in _VALUES:
         group.addoption(
             f"--cutrace-{name}",
             default=None,
@@ -146,19 +171,6 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
             metavar=metavar,
             help=text,
         )
-        about = f"--cutrace-{name}: {text}".replace("%%", "%")
-        parser.addini(f"cutrace_{name}", about, kind, [] if kind == "linelist" else "")  # type: ignore[arg-type]
-    parser.addini("cutrace", "--cutrace: true, or require", "string", "")
-    parser.addini(
-        "cutrace_update",
-        "the value of --cutrace-update, in runs with --cutrace",
-        "string",
-        "",
-    )
-    parser.addini("cutrace_strict", "--cutrace-strict: true or false", "string", "")
-    parser.addini(
-        "cutrace_report", "--cutrace-report: KIND[:DEST], one per line", "linelist", []
-    )
     for name, kind, default, text in _INI:
         parser.addini(name, text, kind, default)  # type: ignore[arg-type]
 
@@ -214,7 +226,6 @@ class Settings:
     rules: Rules
     repeat: int | None
     seed: bool
-    top: int
     reports: tuple[tuple[str, Path], ...]
     golden_root: Path
     variant: str
@@ -236,63 +247,86 @@ def read(config: pytest.Config) -> Settings:
         parse_update,
     )
 
-    def get(name: str, parse: Callable[[Any], T]) -> T:
-        """The parsed value of an option, or of the ini value if the option is not given."""
-        value = getattr(known(config), name, None)
+    def given(name: str, parse: Callable[[Any], T]) -> T:
+        """The parsed value of an option; an option that is not given is ""."""
         try:
-            return parse(config.getini(name) if value is None else value)
+            return parse(getattr(known(config), name) or "")
         except (CutraceError, ValueError) as error:
-            if value is None:
-                raise _ini_error(config, name, str(error)) from None
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from None
 
+    def ini(name: str, parse: Callable[[Any], T]) -> T:
+        try:
+            return parse(config.getini(name))
+        except (CutraceError, ValueError) as error:
+            raise _ini_error(config, name, str(error)) from None
+
+    def either(name: str, parse: Callable[[Any], T]) -> T:
+        """The parsed value of an option, or of the ini value if the option is not given."""
+        if getattr(known(config), name) is None:
+            return ini(name, parse)
+        return given(name, parse)
+
     root = config.rootpath
+    # As for --junitxml.
     started = config.invocation_params.dir
-    directory = get("cutrace_dir", lambda text: root / (text or ".cutrace"))
-    strict = get("cutrace_strict", _boolean)
+    directory = given("cutrace_dir", lambda text: root / (text or ".cutrace"))
+    reports = given("cutrace_report", _report_words)
+    files = []
+    for kind, destination in reports:
+        if destination:
+            files.append((kind, started / destination))
+        elif kind in _REPORTS:
+            files.append((kind, directory / _REPORTS[kind]))
+    update = None
+    if known(config).cutrace_update:
+        update = given("cutrace_update", parse_update)
+    repeat = None
+    if known(config).cutrace_repeat:
+        repeat = given("cutrace_repeat", lambda text: _number(text, 1))
     rules = Rules(
-        gate=get("cutrace_gate", lambda text: parse_gate(text or "work,counter")),
-        tolerance=get("cutrace_tolerance", parse_tolerance),
-        ignore=get("cutrace_ignore", parse_ignore),
-        own=get("cutrace_own_kernels", parse_own),
-        fail_less=get("cutrace_less", _choice("show", "fail")) == "fail" or strict,
-        strict=strict,
+        gate=either("cutrace_gate", lambda text: parse_gate(text or "work,counter")),
+        tolerance=ini("cutrace_tolerance", parse_tolerance),
+        ignore=ini("cutrace_ignore", parse_ignore),
+        own=ini("cutrace_own_kernels", parse_own),
     )
+    kept = _choice("all", "failed", "none", default="failed")
+    switch = _choice("on", "off")
+    scope = _choice("marked", "existing", "all", default="existing")
     return Settings(
-        require=get("cutrace", lambda text: str(text).lower() == "require"),
-        update=get("cutrace_update", lambda text: parse_update(text) if text else None),
+        require=either("cutrace", lambda text: str(text).lower() == "require"),
+        update=update,
         directory=directory,
-        keep=get("cutrace_keep", _choice("all", "failed", "none", default="failed")),
+        keep=given("cutrace_keep", kept),
         rules=rules,
-        repeat=get("cutrace_repeat", lambda text: _number(text, 1) if text else None),
-        seed=get("cutrace_seed", _choice("on", "off")) == "on",
-        top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
-        reports=get(
-            "cutrace_report", lambda texts: tuple(_reports(texts, directory, started))
-        ),
-        golden_root=get("cutrace_golden_dir", lambda text: root / text),
-        variant=get("cutrace_variant", check_variant),
-        scope=get(
-            "cutrace_scope", _choice("marked", "existing", "all", default="existing")
-        ),
-        junit=get("cutrace_junit", _boolean),
+        repeat=repeat,
+        seed=ini("cutrace_seed", switch) == "on",
+        reports=tuple(files),
+        golden_root=ini("cutrace_golden_dir", lambda text: root / text),
+        variant=ini("cutrace_variant", check_variant),
+        scope=ini("cutrace_scope", scope),
+        junit=(_JUNIT, "") in reports,
     )
 
 
 def _ini_error(config: pytest.Config, name: str, message: str) -> pytest.UsageError:
     """An error about an ini value, with its file and line."""
-    overridden = any(
-        str(o).startswith(f"{name}=")
-        for o in getattr(config.option, "override_ini", None) or ()
-    )
     path = config.inipath
-    if path is None or overridden:
+    if path is None or _overridden(config, name):
         return pytest.UsageError(f"-o {name}: {message}")
+    place = str(path)
     pattern = re.compile(rf'\s*"?{re.escape(name)}"?\s*=')
     lines = path.read_text(errors="replace").splitlines()
-    number = next((at for at, line in enumerate(lines, 1) if pattern.match(line)), None)
-    place = str(path) if number is None else f"{path}:{number}"
+    for number, line in enumerate(lines, 1):
+        if pattern.match(line):
+            place = f"{path}:{number}"
+            break
     return pytest.UsageError(f"{place}: {name}: {message}")
+
+
+def _overridden(config: pytest.Config, name: str) -> bool:
+    """Whether ``-o`` gives an ini value."""
+    given = getattr(config.option, "override_ini", None) or ()
+    return any(str(word).startswith(f"{name}=") for word in given)
 
 
 def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
@@ -307,32 +341,23 @@ def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
     return parse
 
 
-def _boolean(text: str) -> bool:
-    word = str(text).strip().lower()
-    if word not in (*_YES, *_NO):
-        raise ValueError(f"{text!r} is unknown: write true or false")
-    return word in _YES
-
-
 def _number(text: str, least: int) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", str(text).strip()) or int(text) < least:
         raise ValueError(f"{text!r} is not a number: write a number from {least} on")
     return int(text)
 
 
-def _reports(
-    texts: list[str], directory: Path, started: Path
-) -> Iterator[tuple[str, Path]]:
-    """The kinds and files of reports. Files are relative to the folder where pytest was started, as for --junitxml."""
-    for word in (part.strip() for text in texts for part in text.split(",")):
-        if not word:
-            continue
+def _report_words(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """The kinds of reports with their files, "" for the default."""
+    known = (*_REPORTS, _JUNIT)
+    reports = []
+    words = ",".join(texts).split(",")
+    for word in filter(None, map(str.strip, words)):
         kind, _, destination = word.partition(":")
-        if kind not in _REPORTS:
-            raise ValueError(
-                f"{kind!r} is not a kind of report: write one of {', '.join(_REPORTS)}"
-            )
-        if destination:
-            yield kind, started / destination
-        else:
-            yield kind, directory / _REPORTS[kind]
+        if kind not in known:
+            kinds = ", ".join(known)
+            raise ValueError(f"{kind!r} is not a kind of report: write one of {kinds}")
+        if kind == _JUNIT and destination:
+            raise ValueError("junit takes no file: name it with --junitxml")
+        reports.append((kind, destination))
+    return reports

@@ -32,7 +32,6 @@ from cutrace.reports.text import (
     Line,
     footer_lines,
     short_footer_lines,
-    top_lines,
 )
 from cutrace.units import printable
 
@@ -235,7 +234,6 @@ class Reporter:
         lines += cause_lines(
             self._causes(), self._argument, self._selection, named=verbosity >= 0
         )
-        lines += top_lines(report, self._settings.top)
         if verbosity > 0:
             for case in report.cases:
                 lines += [(f"  {case.nodeid}: {line}", "") for line in _remarks(case)]

@@ -88,8 +88,8 @@ def test_what_fails_is_a_choice(tmp_path, golden, case):
     assert check(more, "--golden", golden, *options)[0] == status
 
 
-@pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 1)])
-def test_less_fails_only_when_strict(tmp_path, golden, options, status):
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--gate", "work,less"], 1)])
+def test_less_fails_only_on_request(tmp_path, golden, options, status):
     found = check(capture(tmp_path / "a.bin", "softmax", "add"), "--golden", golden, *options)
     assert found[0] == status
     assert "BETTER - add" in found[1]

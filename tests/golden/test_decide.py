@@ -100,8 +100,6 @@ CASES = {
                                     "golden/test_a.toml has no values of it", writes="candidate"),
     "runs that settle late": Table(replace(EXPECTED, marked=True), [MORE, SAME, SAME], Next.PASS, State.MISSING,
                                    "there is no golden/test_a.toml", writes="candidate"),
-    "strict": Table(replace(EXPECTED, marked=True, rules=Rules(strict=True)), [SAME, SAME], Next.FAIL, State.MISSING,
-                    "there is no golden/test_a.toml", writes="candidate"),
     "without records": Table(replace(EXPECTED, marked=True), [LOST], Next.FAIL, State.MISSING,
                              "there is no golden/test_a.toml"),
     # Updates

@@ -48,12 +48,6 @@ def test_what_one_environment_has_shown_is_claimed_for_no_other(one):
         assert {row.verdict for row in found.rows} == {Verdict.UNVERIFIED}
 
 
-def test_what_is_unverified_fails_under_strict(one, two):
-    for known in (one, two):
-        found = compare(known, [run(**gemm("sm120_gemm"))], environment="sm_120", rules=Rules(strict=True))
-        assert {row.failed for row in found.rows if row.verdict is Verdict.UNVERIFIED} == {True}
-
-
 def test_what_two_have_equal_holds_on_a_third(two):
     found = on("sm_120", two, **gemm("sm120_gemm", memset_count=2))
     assert {row.metric for row in found.rows if row.failed} == {"memset_count"}
@@ -145,7 +139,7 @@ GATES = frozenset({"work", "counter", "state"})
 steps = st.lists(st.tuples(st.sampled_from(ENVIRONMENTS), behaviours), min_size=1, max_size=8)
 
 
-@given(steps, st.sampled_from(["changed", "all", "widen"]))
+@given(steps, st.sampled_from(["changed", "all"]))
 def test_whatever_is_updated_passes_and_no_other_environment_changes(history, mode):
     known: Entry = {}
     for environment, behaviour in history:
@@ -153,7 +147,7 @@ def test_whatever_is_updated_passes_and_no_other_environment_changes(history, mo
         known, _ = updated(known, run(**behaviour), environment=environment, update=mode, gate=GATES)
         assert {**known, environment: None} == {**before, environment: None}
         found = compare(known, [run(**behaviour)], environment=environment, rules=Rules(GATES))
-        # More of a state is taken over by "all" and "widen" only.
+        # More of a state is taken over by "all" only.
         assert not [row for row in found.rows if row.failed and (mode != "changed" or row.metric[:4] != "peak")]
         assert updated(known, run(**behaviour), environment=environment, update=mode, gate=GATES)[0] == known
 
@@ -163,7 +157,7 @@ def test_what_is_the_same_everywhere_holds_everywhere(behaviour, environments):
     known: Entry = {}
     for environment in environments[:2]:
         known, _ = updated(known, run(**behaviour), environment=environment)
-    found = compare(known, [run(**behaviour)], environment="sm_75", rules=Rules(strict=True))
+    found = compare(known, [run(**behaviour)], environment="sm_75", rules=Rules(frozenset({"work", "counter", "less"})))
     assert not found.failed
     assert found.unverified == ""
 

@@ -115,7 +115,7 @@ def test_the_words_of_a_rule():
     [
         ("", Update()),
         ("all", Update("all")),
-        ("widen, syncs", Update("widen", frozenset({"sync_calls"}))),
+        ("all, syncs", Update("all", frozenset({"sync_calls"}))),
         (["kernels,state"], Update("changed", frozenset({"kernel_launches", "state"}))),
         *((mode, Update(mode)) for mode in MODES),
     ],

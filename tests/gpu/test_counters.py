@@ -164,7 +164,7 @@ def test_another_session_counts_the_same(recorded: tuple[Path, dict[str, Observe
     if workers > 1:
         pytest.importorskip("xdist")
     # DRAM bytes are counted for the whole GPU, including those of other workers.
-    several = ["-n", "2", f"--cutrace-ignore={','.join(BYTE_COUNTERS)}"] if workers > 1 else []
+    several = ["-n", "2", "-o", f"cutrace_ignore={','.join(BYTE_COUNTERS)}"] if workers > 1 else []
     status, output, report = run(recorded[0], "--cutrace=require", *several)
     assert status == 0, output
     assert {case.state for case in report.cases} == {State.GATED}, output
@@ -174,7 +174,7 @@ def test_a_kernel_more_is_named(recorded: tuple[Path, dict[str, Observed]]) -> N
     folder = recorded[0]
     (folder / "test_bodies.py").write_text(SUITE.replace("    x.sum()\n", "    x.sum()\n    x[:1024] + 1\n"))
     try:
-        status, output, _ = run(folder, "--cutrace", "--cutrace-ignore=kernels", "-k", "test_reduction")
+        status, output, _ = run(folder, "--cutrace", "-o", "cutrace_ignore=kernels", "-k", "test_reduction")
     finally:
         (folder / "test_bodies.py").write_text(SUITE)
     assert status == 1

@@ -36,7 +36,7 @@ def test_all_is_well(recorded: Suite) -> None:
 
 def test_the_golden_folder_is_missing(recorded: Suite) -> None:
     shutil.rmtree(recorded.folder / "golden")
-    done = recorded.run("--cutrace=require", "--cutrace-strict")
+    done = recorded.run("--cutrace=require")
     assert done.status == 4
     assert "--cutrace=require: nothing was gated" in done.output
     assert "--cutrace=require: there is no folder of golden files at golden" in done.output

@@ -141,10 +141,9 @@ def test_less_is_better_by_name_and_fails_where_that_is_asked_for(recorded: Suit
     assert done.status == 0
     (line,) = [line for line in done.output.splitlines() if line.startswith("  better")]
     assert line.split()[:5] == ["better", "2", "test_one:", "memcpy_count", "1"]
-    for option in ("--cutrace-strict", "--cutrace-less=fail"):
-        done = recorded.run("--cutrace", option)
-        assert done.status == 1
-        assert done.failed == {"test_one", "test_two"}
+    done = recorded.run("--cutrace", "--cutrace-gate=work,less")
+    assert done.status == 1
+    assert done.failed == {"test_one", "test_two"}
 
 
 def test_a_failure_leaves_the_trace_it_names(recorded: Suite) -> None:
@@ -175,11 +174,21 @@ def test_the_first_run_of_a_body_may_differ(recorded: Suite) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["gate=sync_calls,memcpy_count", "tolerance=kernel_launches=100%", "ignore=kernels:soft*,sync_calls"]
+    "value", ["gate=sync_calls,memcpy_count", "tolerance=kernel_launches=100%", "ignore=kernels:soft*,sync_calls"]
 )
-def test_gates_and_tolerances(recorded: Suite, option: str) -> None:
-    done = recorded.run("--cutrace", f"--cutrace-{option}", EXTRA="two", PROGRAM='fakegpu.launch("_Z7softmaxPf")')
+def test_gates_and_tolerances(recorded: Suite, value: str) -> None:
+    more = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z7softmaxPf")'}
+    done = recorded.run("--cutrace", "-o", f"cutrace_{value}", **more)
     assert done.status == 0, done.output
+    done = recorded.run("--cutrace", "-o", f"cutrace_{value}", "-n", "1", plugins=("xdist",), **more)
+    assert done.status == 0, done.output
+
+
+def test_the_gate_of_the_command_line_overrides_that_of_the_ini_file(recorded: Suite) -> None:
+    recorded.write("pytest.ini", "[pytest]\ncutrace_gate = none\n")
+    more = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z7softmaxPf")'}
+    assert recorded.run("--cutrace", **more).status == 0
+    assert recorded.run("--cutrace", "--cutrace-gate=work", **more).status == 1
 
 
 #: Which runs of a test are slow, and what becomes of it.

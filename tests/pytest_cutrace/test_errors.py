@@ -20,14 +20,8 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
         ("cutrace_scope = most", "'most' is unknown: write one of marked, existing, all"),
         ("cutrace_gate = speed", "there is no metric 'speed'"),
         ("cutrace_tolerance = kernel_tim=5%", "there is no metric 'kernel_tim': did you mean"),
-        ("cutrace_keep = some", "'some' is unknown"),
-        ("cutrace_repeat = 0", "'0' is not a number: write a number from 1 on"),
-        ("cutrace_strict = maybe", "'maybe' is unknown: write true or false"),
         ("cutrace = maybe", "'maybe' is unknown: write true, false or require"),
-        ("cutrace_report = pdf", "'pdf' is not a kind of report"),
-        ("cutrace_update = kernel_launch", "there is no metric 'kernel_launch': did you mean kernel_launches"),
         ("cutrace_ignore = noise*", "'noise*' is not a metric: write kernels:noise*"),
-        ("cutrace_less = maybe", "'maybe' is unknown: write one of show, fail"),
         ("cutrace_seed = 7", "'7' is unknown: write one of on, off"),
         ("cutrace_variant = cuda{", "'cuda{' is not a variant"),
         ("cutrace_variant = {nothing-of-that-name}", "is neither cuda nor an installed package"),
@@ -121,12 +115,22 @@ def test_a_folder_in_the_place_of_a_golden_file(suite: Suite) -> None:
 
 def test_options(suite: Suite) -> None:
     suite.write("test_a.py", TEST)
-    suite.write("pytest.ini", "[pytest]\ncutrace_keep = some\n")
+    suite.write("pytest.ini", "[pytest]\ncutrace_scope = some\n")
     ini = suite.run("--cutrace")
     assert (ini.status, "Traceback" in ini.output) == (4, False)
-    assert f"{suite.folder}/pytest.ini:2: cutrace_keep: 'some' is unknown: write one of all, failed, none" in ini.output
+    assert (
+        f"{suite.folder}/pytest.ini:2: cutrace_scope: 'some' is unknown: write one of marked, existing, all"
+        in ini.output
+    )
     suite.write("pytest.ini", "[pytest]\n")
-    assert "'pdf' is not a kind of report" in suite.run("--cutrace", "--cutrace-report=pdf").output
+    for option, told in {
+        "report=pdf": "'pdf' is not a kind of report",
+        "report=junit:a.xml": "junit takes no file: name it with --junitxml",
+        "repeat=0": "'0' is not a number: write a number from 1 on",
+        "keep=some": "'some' is unknown: write one of all, failed, none",
+    }.items():
+        name = option.partition("=")[0]
+        assert f"--cutrace-{name}: {told}" in suite.run("--cutrace", f"--cutrace-{option}").output
     assert "--cutrace-gate: there is no metric 'speed'" in suite.run("--cutrace", "--cutrace-gate=speed").output
     unknown = suite.run("--cutrace=perhaps")
     assert unknown.status == 4

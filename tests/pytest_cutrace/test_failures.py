@@ -169,16 +169,6 @@ def test_commands_are_for_the_folder_where_pytest_was_started(recorded: Suite) -
     assert len(words) == 11
 
 
-def test_tests_that_strict_requires_values_of_are_one_block(recorded: Suite) -> None:
-    golden = recorded.folder / "golden/test_it.toml"
-    golden.write_text(golden.read_text().replace("test_many", "test_few"))
-    done = recorded.run("--cutrace", "--cutrace-strict")
-    assert block(done)[0] == "  12 tests failed: golden/test_it.toml has no values of it"
-    assert done.output.count(": same cause as test_it.py::test_many[0]") == 11
-    assert update(recorded, block(done)[-1]).status == 0
-    assert recorded.run("--cutrace", "--cutrace-strict").status == 0
-
-
 def test_repetitions_of_a_test_are_updated_by_its_own_id(recorded: Suite) -> None:
     done = recorded.run("--cutrace", "--count=3", "-k", "test_other", plugins=("repeat",), CAUSES="cast")
     assert done.output.count(": same cause as test_it.py::test_other[1-3]") == 2

@@ -171,7 +171,7 @@ def test_rules_that_gate_nothing_are_told(suite: Suite) -> None:
             pass
     """)  # fmt: skip
     assert suite.run("--cutrace-update").status == 0
-    for option in ("--cutrace-gate=none", "--cutrace-ignore=kernel_launches"):
+    for option in ("--cutrace-gate=none", "-ocutrace_ignore=kernel_launches"):
         done = suite.run("--cutrace=require", option)
         assert done.status == 4, done.output
         case = done.case("test_it")

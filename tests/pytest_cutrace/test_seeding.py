@@ -71,7 +71,7 @@ def test_draws_are_the_same_in_each_run_order_and_worker(drawing: Suite) -> None
 
 
 def test_seeding_can_be_switched_off(drawing: Suite) -> None:
-    one, other = drawn(drawing, "--cutrace-seed=off"), drawn(drawing, "--cutrace-seed=off")
+    one, other = drawn(drawing, "-o", "cutrace_seed=off"), drawn(drawing, "-o", "cutrace_seed=off")
     assert all(one[key] != other[key] for key in one)
 
 

@@ -22,7 +22,6 @@ from cutrace.reports.text import (
     plain,
     remark,
     table_lines,
-    top_lines,
 )
 from cutrace.reports.values import counts, duration, listed, number_text, pair, short, size, title, value_text
 
@@ -243,16 +242,6 @@ def test_a_broken_limit_fails_in_an_update_too():
     assert case.updated == ()
 
 
-def test_the_tests_with_the_most_kernel_time():
-    cases = [Case(f"a::t{n}", values={"kernel_time_ns": n * 1000, "kernel_launches": n}) for n in range(5)]
-    assert plain(top_lines(SessionReport(tuple(cases)), 2)) == [
-        "kernel time  kernels  test",
-        "      4.0us        4  a::t4",
-        "      3.0us        3  a::t3",
-    ]
-    assert plain(top_lines(SessionReport(()), 3)) == []
-
-
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -324,9 +313,7 @@ def test_no_case_is_too_odd(rows, values, nodeid, reason):
     case = Case(nodeid, rows=tuple(rows), values=values, reason=reason, gpu=nodeid, problems=(reason,), notes=(nodeid,))
     assert all(line.isprintable() for line in failure(case).split("\n"))
     report = SessionReport((case, Case(nodeid, state=State.UPDATED, rows=tuple(rows))), notes=(reason,))
-    assert all(
-        line.isprintable() for line in [*footer(report), *footer(report, width=40), *plain(top_lines(report, 3))]
-    )
+    assert all(line.isprintable() for line in [*footer(report), *footer(report, width=40)])
 
 
 @given(st.floats(min_value=0, max_value=1e15), st.floats(min_value=0, max_value=1e17))

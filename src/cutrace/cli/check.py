@@ -39,7 +39,7 @@ _NAMES = 5
     "--gate",
     default="work,counter",
     show_default=True,
-    help="Metrics and classes that fail, or none.",
+    help="Metrics and classes that fail, or none; with less, less of them fails too.",
 )
 @click.option(
     "--tolerance",
@@ -60,11 +60,6 @@ _NAMES = 5
     help="Environment to compare with, e.g. sm_90; else the capture's.",
 )
 @options.variant
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Also fail for less work, and for metrics without a golden value.",
-)
 @options.form(["text", "json"])
 def check(
     sources: tuple[Path, ...],
@@ -76,7 +71,6 @@ def check(
     own: tuple[str, ...],
     environment: str | None,
     variant: str,
-    strict: bool,
     form: str,
 ) -> int:
     """Compare the tests in CAPTURE with their golden file. Each CAPTURE is one run.
@@ -91,8 +85,6 @@ def check(
         tolerance=gold.parse_tolerance(tolerance),
         ignore=gold.parse_ignore(ignore),
         own=gold.parse_own(own),
-        fail_less=strict,
-        strict=strict,
     )
     golden = gold.read(golden_file)
     known = {}

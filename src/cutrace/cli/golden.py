@@ -86,7 +86,7 @@ def golden() -> None:
     metavar="WORDS",
     default="changed",
     show_default=True,
-    help="What to write: missing, changed, all or widen, and names of metrics.",
+    help="What to write: missing, changed or all, and names of metrics.",
 )
 @_form
 def create(

@@ -370,9 +370,7 @@ class _EntryComparer:
     def _fails(self, verdict: Verdict) -> bool:
         """Whether a gated metric with this verdict fails the test."""
         if verdict is Verdict.BETTER:
-            return self._rules.fail_less or self._rules.strict
-        if verdict is Verdict.UNVERIFIED:
-            return self._rules.strict
+            return self._rules.fail_less
         return verdict in _FAILING
 
     def _worst(

@@ -154,9 +154,8 @@ class NewValues:
 class Decision:
     """The verdict on a test after its runs so far.
 
-    ``judged`` are the runs that are compared and shown. ``failure`` is the sentence with which the test fails; if it is
-    "", the comparison says why. An update in ``new_values`` is written only if the test passes, see
-    :func:`after_teardown`. ``first_did_more``: the first run did GPU work that the judged runs did not.
+    ``judged`` are the runs that are compared and shown. An update in ``new_values`` is written only if the test passes,
+    see :func:`after_teardown`. ``first_did_more``: the first run did GPU work that the judged runs did not.
     """
 
     next: Next
@@ -165,7 +164,6 @@ class Decision:
     comparison: Comparison | None = None
     notes: tuple[str, ...] = ()
     judged: tuple[MeasuredRun, ...] = ()
-    failure: str = ""
     new_values: NewValues | None = None
     first_did_more: bool = False
 
@@ -294,13 +292,9 @@ class _Decider:
             if comparison is not None and _proposes(comparison):
                 new_values = self._candidate()
 
-        failure = ""
         following = Next.PASS
         if self._fails(comparison):
             following = Next.FAIL
-        elif state is State.MISSING and self._expected.rules.strict:
-            following = Next.FAIL
-            failure = f"{reason}, and --cutrace-strict requires one"
         return Decision(
             following,
             state,
@@ -308,7 +302,6 @@ class _Decider:
             comparison,
             tuple(self.notes),
             tuple(self.judged),
-            failure,
             new_values,
             _did_more(first, self.judged),
         )
@@ -614,7 +607,6 @@ def _uncounted_rows(
             verdict=Verdict.UNVERIFIED,
             gated=gated,
             detail=why,
-            failed=gated and rules.strict,
         )
 
 

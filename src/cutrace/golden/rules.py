@@ -26,10 +26,12 @@ MEMORY_FLOOR = 1 << 20
 TIME_TOLERANCE = 0.05
 
 #: ``missing`` adds missing values. ``changed`` also replaces values that differ, except worse states and slower times,
-#: which only ``all`` replaces. ``widen`` keeps golden values and adds measured ones as alternatives.
-Mode = Literal["missing", "changed", "all", "widen"]
+#: which only ``all`` replaces.
+Mode = Literal["missing", "changed", "all"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
+#: The word of a gate with which less of a gated metric fails a test.
+_LESS = "less"
 _CLASSES = {kind.value: kind for kind in MetricClass if kind is not MetricClass.INFO}
 _SHARE = re.compile(
     r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%?)", re.ASCII | re.IGNORECASE
@@ -42,16 +44,18 @@ class Rules:
 
     ``gate`` has the metrics and classes that fail a test, ``tolerance`` shares by metric or class (0.05 is 5 %),
     ``ignore`` the metrics and classes to omit and ``METRIC:PATTERN`` for names of a breakdown, ``own`` patterns of the
-    project's own kernels. Patterns are those of :mod:`cutrace.patterns`. With ``fail_less`` less work fails too;
-    with ``strict`` missing golden values fail as well.
+    project's own kernels. Patterns are those of :mod:`cutrace.patterns`. With ``less`` in ``gate`` less of what is
+    gated fails a test too.
     """
 
     gate: frozenset[str] = frozenset({"work", "counter"})
     tolerance: Mapping[str, float] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    fail_less: bool = False
-    strict: bool = False
+
+    @property
+    def fail_less(self) -> bool:
+        return _LESS in self.gate
 
     def gates(self, metric: Metric) -> bool:
         return _names_metric(self.gate, metric)
@@ -140,7 +144,7 @@ class Update:
 
 def parse_gate(value: str | Iterable[str]) -> frozenset[str]:
     """Parse metrics and classes such as ``"work,peak_memory"`` or ``["work", "peak_memory"]``; ``"none"`` means none.
-    Raises :class:`CutraceError` for unknown names."""
+    ``less`` stays as it is. Raises :class:`CutraceError` for unknown names."""
     names = _split(value)
     if names == ["none"]:
         return frozenset()
@@ -148,7 +152,13 @@ def parse_gate(value: str | Iterable[str]) -> frozenset[str]:
         raise CutraceError(
             "'none' excludes other names: write either none or the metrics and classes to gate"
         )
-    return frozenset(map(_target, names))
+    gate = set()
+    for name in names:
+        if name == _LESS:
+            gate.add(name)
+        else:
+            gate.add(_target(name))
+    return frozenset(gate)
 
 
 def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -233,7 +243,7 @@ def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
 
 
 def parse_update(value: str | Iterable[str]) -> Update:
-    """Parse an update such as ``"all"``, ``"kernels,sync_calls"`` or ``"widen,syncs"``: a mode, and the metrics and
+    """Parse an update such as ``"all"``, ``"kernels,sync_calls"`` or ``"all,syncs"``: a mode, and the metrics and
     classes to which it is limited. Raises :class:`CutraceError` for others."""
     names = _split(value)
     modes = [mode for mode in MODES if mode in names]

@@ -264,8 +264,6 @@ class _EntryMerge:
             return None
         if self.update.mode == "all":
             return after
-        if self.update.mode == "widen":
-            return _widened(before, after)
         if verdict in (Verdict.CHANGED, Verdict.BETTER, Verdict.FAST):
             if metric.kind is MetricClass.STATE:
                 return _widened(before, after)

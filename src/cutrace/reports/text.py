@@ -17,7 +17,7 @@ from ..golden.compare import Row
 from ..golden.model import Verdict, find_metric, scoped
 from ..units import count_of, printable
 from .model import BETTER, CONFIRM, DIFFERENT, STATES, Case, SessionReport, State
-from .values import duration, listed, pair, short, title
+from .values import listed, pair, short, title
 
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
@@ -419,31 +419,6 @@ def _updated(report: SessionReport) -> Iterator[Fact]:
     yield "updated", f"{tests}: review before you commit", ""
 
 
-def top_lines(report: SessionReport, count: int) -> list[Line]:
-    """The tests with the most kernel time, for ``--cutrace-top=N``."""
-    timed = []
-    for case in report.cases:
-        value = case.values.get(_ALWAYS)
-        if isinstance(value, int) and value > 0:
-            timed.append((-value, case.nodeid, case.values.get("kernel_launches")))
-    timed.sort(key=lambda item: item[:2])
-    if not timed or count <= 0:
-        return []
-    cells = [("kernel time", "kernels", "test")]
-    for negative, nodeid, launches in timed[:count]:
-        kernels = "-"
-        if isinstance(launches, int):
-            kernels = f"{launches:,}"
-        cells.append((duration(-negative), kernels, printable(nodeid)))
-    a, b, _ = _widths(cells)
-    lines = []
-    style = "dim"
-    for time, kernels, test in cells:
-        lines.append((f"{time:>{a}}  {kernels:>{b}}  {test}", style))
-        style = ""
-    return lines
-
-
 def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
     reasons = report.reasons(state)
     label, _ = STATES[state]
@@ -458,8 +433,6 @@ def remedies(cases: Iterable[Case], arguments: str) -> Iterator[str]:
     verdicts = set()
     limited = False
     for case in cases:
-        if case.state is State.MISSING:
-            verdicts.add(Verdict.NEW)
         for row in case.failed_rows:
             if row.rule == "limit":
                 limited = True
