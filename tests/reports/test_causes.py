@@ -45,7 +45,9 @@ def test_the_same_metrics_and_names_are_the_same_cause(one, other, same):
     assert (cause_of(failed("a", *one)) == cause_of(failed("b", *other))) == same
 
 
-def test_tests_that_did_not_drift_have_no_cause():
+def test_tests_without_golden_values_have_a_cause_and_others_that_did_not_drift_have_none():
+    missing = Case("a", "failed", State.MISSING, reason="there is no golden/a.toml")
+    assert cause_of(missing) == "there is no golden/a.toml"
     assert cause_of(Case("a", "failed", State.UNVERIFIED, reason="the test did not pass")) == ""
     assert cause_of(failed("a", replace(ADDED, failed=False))) == ""
 

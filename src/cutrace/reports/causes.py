@@ -9,7 +9,7 @@ from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
 from ..golden.model import find_metric
 from ..units import count_of, printable
-from .model import Case
+from .model import Case, State
 from .text import Line, brief, changes, headline, metric_name, remedies
 
 #: The maximum of tests that a block names, and of blocks.
@@ -26,17 +26,20 @@ class Cause:
 
 
 def cause_of(case: Case) -> str:
-    """The cause of a test that drifted, as a string that is equal for equal causes; "" for any other test.
+    """The cause of a test that drifted or lacks golden values, as a string that is equal for equal causes; "" for any
+    other test.
 
     Rows that name parts, such as kernels, are equal if they name the same ones, whatever the totals are. If the whole
     test differs, its regions do not count.
     """
-    if not case.drifted:
-        return ""
-    rows = case.failed_rows
-    of_test = [row for row in rows if not row.region]
-    causes = [_cause_of_row(row) for row in of_test or rows]
-    return ", ".join([*case.problems[:1], *causes])
+    if case.drifted:
+        rows = case.failed_rows
+        of_test = [row for row in rows if not row.region]
+        causes = [_cause_of_row(row) for row in of_test or rows]
+        return ", ".join([*case.problems[:1], *causes])
+    if case.state is State.MISSING:
+        return case.reason
+    return ""
 
 
 def _cause_of_row(row: Row) -> str:

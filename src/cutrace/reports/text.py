@@ -433,6 +433,8 @@ def remedies(cases: Iterable[Case], arguments: str) -> Iterator[str]:
     verdicts = set()
     limited = False
     for case in cases:
+        if case.state is State.MISSING:
+            verdicts.add(Verdict.NEW)
         for row in case.failed_rows:
             if row.rule == "limit":
                 limited = True
