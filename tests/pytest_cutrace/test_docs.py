@@ -28,3 +28,14 @@ def test_options_and_ini_values() -> None:
 def test_hooks() -> None:
     known = {name for name in vars(hookspecs) if name.startswith("pytest_cutrace_")}
     assert set(re.findall(r"^\| `(pytest_cutrace_\w+)\(", DOCS, re.MULTILINE)) == known
+
+
+def test_the_first_page_teaches_twelve_words() -> None:
+    first, everything, _ = DOCS.partition("Everything below is for when you need it.")
+    assert everything
+    assert re.findall(r"\*\*(.+?)\*\*", first) == [
+        "limit", "metric", "trace", "settled run", "update", "golden values", "marker", "region", "`--cutrace=require`",
+        "environment", "unverified", "candidates",
+    ]  # fmt: skip
+    options_of_first_page = set(re.findall(r"--cutrace[a-z-]*", first))
+    assert options_of_first_page == {"--cutrace", "--cutrace-update"}
