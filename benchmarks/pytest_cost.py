@@ -5,8 +5,9 @@ Prints one JSON object with medians over rounds in which the configurations take
 ``unused``      imports, ``pytest --version`` and a suite of empty tests
 ``launches``    tests that launch kernels, beside a collector that discards everything (which needs g++ and the CUPTI
                 headers). Needs a GPU, or ``--fake``, which uses the fake GPU of the tests
-``parameters``  one test with 3,000 parameters: the size of its golden file, the cost of checking and updating, and the
-                time that ``--cutrace`` adds to the start of pytest. Needs a GPU or ``--fake``, too
+``parameters``  one test with 3,000 parameters: the size of its golden file, the cost of checking and updating, the time
+                of failures of one cause as a multiple of a check, and the time that ``--cutrace`` adds to the start
+                of pytest. Needs a GPU or ``--fake``, too
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ import pytest
 def test_it(number):
     run()
 """
-#: One kernel a test; CHANGED names the parameter that launches two.
+#: One kernel a test; CHANGED names the parameter that launches two, or ``all``.
 PARAMETERS = """
 import os
 import pytest
@@ -105,11 +106,18 @@ else:
 @pytest.mark.parametrize("number", range({tests}))
 def test_it(number):
     launch("softmax_fwd")
-    if os.environ.get("CHANGED") == str(number):
+    if os.environ.get("CHANGED") in (str(number), "all"):
         launch("softmax_fwd")
 """
 #: Targets of the part ``parameters``.
-TARGETS = {"bytes_a_test": 300, "changed_lines": 2, "check_ms": 2.0, "update_ms": 5.0, "start_s": 0.25}
+TARGETS = {
+    "bytes_a_test": 300,
+    "changed_lines": 2,
+    "check_ms": 2.0,
+    "update_ms": 5.0,
+    "failed_share": 2.0,
+    "start_s": 0.25,
+}
 EMPTY = "import pytest\n\n@pytest.mark.parametrize('number', range({tests}))\ndef test_it(number):\n    pass\n"
 
 
@@ -125,10 +133,10 @@ class Suites:
         (self.folder / "conftest.py").write_text(CONFTEST)
         (self.folder / "test_it.py").write_text(program)
 
-    def seconds(self, *arguments: str, **environment: str) -> float:
-        """Return the time of pytest from start to end."""
+    def seconds(self, *arguments: str, status: int = 0, **environment: str) -> float:
+        """Return the time of pytest from start to end, which ends with ``status``."""
         begin = time.perf_counter()
-        self._pytest(*arguments, **environment)
+        self._pytest(*arguments, status=status, **environment)
         return time.perf_counter() - begin
 
     def per_test(self, *arguments: str, **environment: str) -> float:
@@ -136,7 +144,7 @@ class Suites:
         self._pytest(*arguments, **environment)
         return statistics.median(json.loads(self._times.read_text())[1:])
 
-    def _pytest(self, *arguments: str, **environment: str) -> None:
+    def _pytest(self, *arguments: str, status: int = 0, **environment: str) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
             cwd=self.folder,
@@ -144,7 +152,7 @@ class Suites:
             capture_output=True,
             text=True,
         )
-        if done.returncode:
+        if done.returncode != status:
             raise SystemExit(f"pytest {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
@@ -268,7 +276,12 @@ def parameters(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ..
 
     seconds = medians(
         chosen.parameter_rounds,
-        {"plain": suites.seconds, "check": lambda: suites.seconds(*golden), "update": update},
+        {
+            "plain": suites.seconds,
+            "check": lambda: suites.seconds(*golden),
+            "failed": lambda: suites.seconds(*golden, status=1, CHANGED="all"),
+            "update": update,
+        },
     )
     middle = count // 2
     suites.seconds(*golden, "--cutrace-update", f"test_it.py::test_it[{middle}]", CHANGED=str(middle))
@@ -283,6 +296,7 @@ def parameters(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ..
         "changed_lines": len(differences),
         "check_ms": round((seconds["check"] - seconds["plain"]) / count * 1e3, 3),
         "update_ms": round((seconds["update"] - seconds["plain"]) / count * 1e3, 3),
+        "failed_share": round(seconds["failed"] / seconds["check"], 2),
         "start_s": round(start["cutrace"] - start["plain"], 3),
     }
     targets = {name: {"at most": most, "met": figures[name] <= most} for name, most in TARGETS.items()}

@@ -274,9 +274,12 @@ class Session:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Iterator[None, pytest.TestReport, pytest.TestReport]:  # type: ignore[type-arg]
         attempt = item.stash.get(_ATTEMPT, None)
-        if attempt is not None and attempt.styled and call.when == "call":
-            _shorten_traceback(call)
-        report: Any = yield
+        if attempt is not None and attempt.styled and _shows_no_traceback(call):
+            item.repr_failure = _without_traceback  # type: ignore[method-assign]
+        try:
+            report: Any = yield
+        finally:
+            vars(item).pop("repr_failure", None)
         if report.when != "teardown":
             item.stash[_OUTCOME] = _outcome(report)
         if attempt is not None and report.when != "teardown":
@@ -336,19 +339,22 @@ class Session:
         )
 
 
-def _shorten_traceback(call: pytest.CallInfo[None]) -> None:
-    """Keep only the innermost entry of a traceback that is not shown, because pytest filters each entry, which takes
-    longer than the rest of the report."""
+def _shows_no_traceback(call: pytest.CallInfo[None]) -> bool:
+    """Whether the body failed with a message alone."""
     error = getattr(call.excinfo, "value", None)
-    if not isinstance(error, pytest.fail.Exception) or error.pytrace:
-        return
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is not None:
-        call.excinfo = pytest.ExceptionInfo.from_exc_info(
-            (type(error), error, traceback)
-        )
+    return (
+        call.when == "call"
+        and isinstance(error, pytest.fail.Exception)
+        and not error.pytrace
+    )
+
+
+def _without_traceback(
+    excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+) -> Any:
+    """The representation of a failure whose traceback is not shown. pytest would filter each entry of it, which takes
+    longer than the rest of the report."""
+    return excinfo.getrepr(style="value", tbfilter=False)
 
 
 def _outcome(report: pytest.TestReport) -> str:
