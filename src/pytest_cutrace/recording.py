@@ -24,6 +24,8 @@ from cutrace.outputs import unwritable
 _GRACE = 1.0
 #: Seconds after which a running process has flushed its records.
 _FLUSHED = 0.25
+#: The start of the names of folders with captures. The process id follows.
+_RECORDING = ".recording."
 #: Files in /dev of a machine with a GPU. Looking for them needs no driver call.
 _NODES = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu", "nvmap")
 
@@ -38,6 +40,14 @@ def refusal() -> str:
     if environment.CUDA in others:
         return f"another tool has set {environment.CUDA} to {others[environment.CUDA]}: unset it"
     return ""
+
+
+def _remove_left_behind(base: Path) -> None:
+    """Remove the captures of processes that were killed."""
+    for folder in base.glob(f"{_RECORDING}*"):
+        pid = folder.name.split(".")[2]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -70,9 +80,11 @@ class SessionRecording:
         self._sizes: dict[str, int] = {}
         self._waited: set[int] = set()
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix=".recording.", dir=base))
+            _remove_left_behind(base)
+            prefix = f"{_RECORDING}{os.getpid()}."
+            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         except OSError as error:
-            raise unwritable(base / ".recording", error) from None
+            raise unwritable(base / _RECORDING, error) from None
         self.parts = self.folder / "parts"
         self.parts.mkdir()
         if not refusal:

@@ -23,6 +23,7 @@ import pytest
 
 from cutrace.errors import CutraceError
 from cutrace.golden import Change, joined, propose, split, write_changes
+from cutrace.golden.journal import Journal, taken_up
 from cutrace.outputs import unwritable
 from cutrace.reports import jsonfile
 from cutrace.reports.causes import NAMED, Cause, by_cause, cause_lines
@@ -33,7 +34,7 @@ from cutrace.reports.text import (
     footer_lines,
     short_footer_lines,
 )
-from cutrace.units import printable
+from cutrace.units import count_of, printable
 
 from .accounts import (
     CollectedTests,
@@ -75,6 +76,39 @@ class Reporter:
         self._notes: list[str] = []
         #: The number of files of arguments.
         self._selections = 0
+        self._commit = ""
+        self._journal: Journal | None = None
+        #: The changes of an update that was interrupted.
+        self._earlier: tuple[Change, ...] = ()
+        self._take_up(settings.directory / "journal")
+
+    def _take_up(self, path: Path) -> None:
+        """Take up the journal of an interrupted update, or say that an update can."""
+        update = self._settings.update is not None
+        if not update and not path.exists():
+            return
+        self._commit = _commit(self._config.rootpath)
+        earlier = taken_up(path, self._commit)
+        number = count_of(len(earlier.changes), "test")
+        if not update:
+            if earlier.changes:
+                self._notes.append(
+                    f"an update was interrupted after {number}: pytest --cutrace-update takes them up"
+                )
+            return
+        self._journal = Journal(path, self._commit)
+        self._earlier = earlier.changes
+        if earlier.changes:
+            self._notes.append(f"{number} of an interrupted update taken up")
+        if earlier.outdated:
+            outdated = count_of(earlier.outdated, "test")
+            self._notes.append(
+                f"{outdated} of an interrupted update left out: the golden values have changed since"
+            )
+        if earlier.other_commit:
+            self._notes.append(
+                f"an interrupted update of commit {earlier.other_commit[:12]} left out: this is another commit"
+            )
 
     # Gathering
 
@@ -82,6 +116,13 @@ class Reporter:
         """Add a finished test. A test that runs again replaces its earlier case."""
         self._cases.pop(case.nodeid, None)
         self._cases[case.nodeid] = case
+        if self._journal is None or case.change is None:
+            return
+        try:
+            self._journal.add(case.change)
+        except CutraceError as error:
+            self._notes += str(error).splitlines()
+            self._journal = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -147,8 +188,12 @@ class Reporter:
         if self._settings.update is None:
             self._propose(changes)
             return True
+        earlier = [one for one in self._earlier if one.nodeid not in self._cases]
+        changes += earlier
         try:
             write_changes(changes)
+            if self._journal is not None:
+                self._journal.remove()
         except CutraceError as error:
             self._notes += str(error).splitlines()
             why = "its golden values could not be written"

@@ -275,3 +275,64 @@ def test_printed_commands_work_where_pytest_was_started(suite: Suite) -> None:
     assert accepted.returncode == 0, accepted.stderr
     assert below.run("--cutrace=require", NAME="other").status == 0
     assert sorted(path.name for path in suite.folder.rglob("*.toml") if ".cutrace" not in path.parts) == ["test_a.toml"]
+
+
+def killed(suite: Suite, name: str = "6") -> None:
+    suite.write("test_a.py", f"""
+        @pytest.mark.parametrize("n", range({name}))
+        def test_it(n):
+            for _ in range(n + 1):
+                fakegpu.launch("k")
+
+        def test_last():
+            if os.environ.get("KILLED"):
+                os.kill(os.getpid(), 9)
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    suite.run("--cutrace-update", KILLED="1")
+    assert suite.golden() == {}
+
+
+def test_a_killed_update_loses_the_running_test_alone(suite: Suite) -> None:
+    killed(suite)
+    assert list((suite.folder / ".cutrace").glob(".recording.*"))
+    told = suite.run("--cutrace", "-k", "last")
+    assert "an update was interrupted after 6 tests: pytest --cutrace-update takes them up" in told.output
+    assert not list((suite.folder / ".cutrace").glob(".recording.*"))
+    done = suite.run("--cutrace-update", "-k", "last")
+    assert done.status == 0, done.output
+    assert "6 tests of an interrupted update taken up" in done.output
+    assert suite.golden()["test_a.toml"].count("kernels = ") == 7
+    assert suite.run("--cutrace=require").status == 0
+    assert not (suite.folder / ".cutrace/journal").exists()
+    assert "interrupted" not in suite.run("--cutrace-update").output
+
+
+def test_a_journal_whose_values_have_changed_since_is_left_out(suite: Suite) -> None:
+    killed(suite, "2")
+    journal = (suite.folder / ".cutrace/journal").read_text()
+    assert suite.run("--cutrace-update", "-k", "it").status == 0
+    before = suite.golden()
+    (suite.folder / ".cutrace/journal").write_text(journal)
+    done = suite.run("--cutrace-update", "-k", "nothing")
+    assert "2 tests of an interrupted update left out: the golden values have changed since" in done.output
+    assert suite.golden() == before
+
+
+def test_a_journal_of_another_commit_is_left_out(suite: Suite) -> None:
+    killed(suite, "2")
+    journal = suite.folder / ".cutrace/journal"
+    journal.write_text(journal.read_text().replace('"commit": ""', '"commit": "0123456789abcdef"'))
+    done = suite.run("--cutrace-update", "-k", "last")
+    assert "an interrupted update of commit 0123456789ab left out: this is another commit" in done.output
+    assert suite.golden()["test_a.toml"].count("kernels = ") == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b'{"commit"', b"[]\n{}", b'{"commit": ""}\n{"nodeid": 1}\n{"no'])
+def test_a_damaged_journal_stops_nothing(suite: Suite, damage: bytes) -> None:
+    suite.write("test_a.py", PROGRAM)
+    (suite.folder / ".cutrace").mkdir()
+    (suite.folder / ".cutrace/journal").write_bytes(damage)
+    assert suite.run("--cutrace").status == 0
+    assert suite.run("--cutrace-update").status == 0
+    assert list(suite.golden()) == ["test_a.toml"]

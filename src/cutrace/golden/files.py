@@ -102,6 +102,11 @@ def read(path: Path, *, module: str | None = None) -> Module:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise CutraceError(f"{path}:{line}: this is not UTF-8 text. {_AGAIN}") from None
+    return parse(source, path, module)
+
+
+def parse(source: str, path: Path, module: str | None = None) -> Module:
+    """The golden file with this text, which errors name as ``path``. ``module``: see :func:`read`."""
     return _module(_Place(path, source, _tables(path, source)), module)
 
 

@@ -1,0 +1,145 @@
+"""A journal of an update: what it has measured so far, on disk as soon as each test ends.
+
+If the process is killed, the next update takes up its journal. A journal is a file of lines of JSON. The first line
+names the commit of the sources, each other line is a :class:`~.changes.Change` with its values as a golden file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import CutraceError
+from ..outputs import unwritable
+from .changes import Change, digest
+from .files import existing, parse, text
+from .model import Module, split
+
+
+class Journal:
+    """The journal at ``path``. ``commit`` is the id of the sources, "" if unknown."""
+
+    def __init__(self, path: Path, commit: str) -> None:
+        self.path = path
+        self._commit = commit
+        self._file: IO[str] | None = None
+
+    def add(self, change: Change) -> None:
+        """Write a change. Raises :class:`CutraceError` if that is impossible."""
+        try:
+            if self._file is None:
+                self._file = self._opened()
+            self._put(self._file, _fields(change))
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
+    def remove(self) -> None:
+        """Remove the journal of an update that has been written."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.path.unlink(missing_ok=True)
+
+    def _opened(self) -> IO[str]:
+        """The file, which continues that of an interrupted update of the same commit."""
+        known = _lines(self.path)
+        continued = next(known, {}).get("commit") == self._commit
+        file = self.path.open("a" if continued else "w", encoding="utf-8")
+        if not continued:
+            self._put(file, {"commit": self._commit})
+        return file
+
+    def _put(self, file: IO[str], line: dict[str, Any]) -> None:
+        # A line that is cut off must not reach into the next one.
+        file.write("\n" + json.dumps(line))
+        file.flush()
+
+
+@dataclass(frozen=True)
+class TakenUp:
+    """The changes of an interrupted update that still apply; how many do not, because the golden values have changed
+    since; and its commit, if that is another one and none applies."""
+
+    changes: tuple[Change, ...] = ()
+    outdated: int = 0
+    other_commit: str = ""
+
+
+def taken_up(path: Path, commit: str) -> TakenUp:
+    """Read the journal at ``path`` for an update of the sources of this commit. A missing journal has no changes."""
+    lines = _lines(path)
+    before = next(lines, {}).get("commit", commit)
+    if before != commit:
+        return TakenUp(other_commit=str(before) or "unknown")
+    latest: dict[tuple[str, str], Change] = {}
+    for line in lines:
+        change = _change(path, line)
+        if change is not None:
+            latest[change.nodeid, change.environment] = change
+    valid = tuple(filter(_applies, latest.values()))
+    return TakenUp(valid, len(latest) - len(valid))
+
+
+def _applies(change: Change) -> bool:
+    """Whether the golden values are still those that a change replaces."""
+    file, test = split(change.nodeid)
+    try:
+        entry = existing(change.path, file).tests.get(test)
+    except CutraceError:  # the tests of the module fail with this error
+        return False
+    return digest(entry, change.environment) == change.before
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a journal, without those that are damaged."""
+    try:
+        content = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for line in content.splitlines():
+        try:
+            values = json.loads(line)
+        except ValueError:  # the process was killed while it wrote
+            continue
+        if isinstance(values, dict):
+            yield values
+
+
+def _fields(change: Change) -> dict[str, Any]:
+    file, test = split(change.nodeid)
+    values = Module(file, {test: {change.environment: change.observed}})
+    return {
+        "nodeid": change.nodeid,
+        "path": str(change.path),
+        "environment": change.environment,
+        "line": change.line,
+        "before": change.before,
+        "source": str(change.source or ""),
+        "values": text(values),
+    }
+
+
+def _change(journal: Path, line: dict[str, Any]) -> Change | None:
+    """The change of a line; None if the line is damaged."""
+    try:
+        nodeid = str(line["nodeid"])
+        environment = str(line["environment"])
+        file, test = split(nodeid)
+        module = parse(str(line["values"]), journal, file)
+        source = None
+        if line["source"]:
+            source = Path(line["source"])
+        return Change(
+            nodeid,
+            Path(line["path"]),
+            environment,
+            module.tests[test][environment],
+            int(line["line"]),
+            str(line["before"]),
+            source,
+        )
+    except (KeyError, TypeError, ValueError, CutraceError):
+        return None
