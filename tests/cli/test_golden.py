@@ -57,6 +57,13 @@ def test_check_takes_a_list_of_collected_tests(project):
     assert "1 stale" in golden(project, "check", "--collected", "-", input=STAYS)[1]
 
 
+def test_check_knows_that_a_list_is_not_complete(project):
+    text = "tests/test_a.py::test_stays[2]\n\n1/3 tests collected (2 deselected) in 0.01s\n"
+    status, output, notes = golden(project, "check", "--collected", "-", input=text)
+    assert (status, output) == golden(project, "check")[:2]
+    assert "the list lacks 2 tests that pytest deselected: only sources are searched" in notes
+
+
 def test_check_names_damaged_files_with_their_line_and_the_rest_all_the_same(project):
     write_changes([change(project / "golden", OTHER)])
     golden_path(project / "golden", OTHER).write_text("<<<<<<< ours\n")

@@ -311,6 +311,12 @@ def _checked(root: Path, tests: Path, collected: str | None, form: str) -> Stale
     ids = None
     if listed is not None:
         ids = gold.collected_ids(listed)
+        deselected = gold.deselected_in(listed)
+        if deselected:
+            ids = None
+            say(
+                f"the list lacks {count_of(deselected, 'test')} that pytest deselected: only sources are searched"
+            )
     result = gold.check(root, tests, ids)
     say(*result.damaged)
     if form == "text":

@@ -509,23 +509,27 @@ class _Decider:
 
     def _update(self) -> NewValues | None:
         """What this update writes. If it changes a value, further runs must agree with it, and they are judged."""
-        new_values = self._merged()
+        update = self._settings.update
+        assert update is not None
+        new_values = self._merged(update)
         if new_values is not None and new_values.observed is not None:
             self._settle()
             self.judged = self._settled
-            new_values = self._merged()
+            new_values = self._merged(update)
         return new_values
 
     def _candidate(self) -> NewValues | None:
-        """What is proposed for the golden file."""
+        """What is proposed for the golden file: what an update would write."""
         self._settle()
-        return self._measured()
+        new_values = self._merged(Update())
+        if new_values is None or new_values.observed is None:
+            return None
+        return replace(new_values, update=False, notes=())
 
-    def _merged(self) -> NewValues | None:
+    def _merged(self, update: Update) -> NewValues | None:
         """The golden entry, updated with the values of the settled runs."""
         new = self._measured()
-        update = self._settings.update
-        if new is None or new.observed is None or update is None:
+        if new is None or new.observed is None:
             return None
         environment = new.environment
         old = self._recorded(environment)
@@ -635,8 +639,10 @@ def _limits_only(comparison: Comparison) -> Comparison:
 
 
 def _proposes(comparison: Comparison) -> bool:
-    """Whether golden values are missing or differ, so that measured ones are proposed."""
+    """Whether golden values are missing, differ or are too high, so that measured ones are proposed."""
     for row in comparison.rows:
+        if row.verdict is Verdict.BETTER and row.gated and row.rule != "limit":
+            return True
         if row.verdict is Verdict.UNVERIFIED and row.now is not None:
             return True
         if row.verdict is not Verdict.UNVERIFIED and row.failed and row.rule != "limit":

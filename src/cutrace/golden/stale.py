@@ -8,6 +8,7 @@ collected ids decides about parameters.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ from .naming import golden_path
 _EMPTY_BASES = frozenset(
     {"object", "ABC", "Protocol", "TestCase", "IsolatedAsyncioTestCase"}
 )
+_DESELECTED = re.compile(r"^\d+/\d+ tests collected \((\d+) deselected\)", re.MULTILINE)
 #: Functions that define names at run time.
 _DYNAMIC = frozenset({"globals", "setattr", "exec"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -118,6 +120,14 @@ def collected_ids(output: str) -> tuple[str, ...]:
             "there is no test id in the list of collected tests: make it with pytest --collect-only -q"
         )
     return tuple(ids)
+
+
+def deselected_in(output: str) -> int:
+    """The number of tests that the output of ``pytest --collect-only -q`` lacks, because pytest deselected them."""
+    found = _DESELECTED.findall(output)
+    if not found:
+        return 0
+    return int(found[-1])
 
 
 def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
