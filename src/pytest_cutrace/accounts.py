@@ -182,7 +182,7 @@ def account(
         entries = _recorded_in(module.tests, environments)
         if not entries:
             continue
-        if not (config.rootpath / module.path).exists():
+        if judge.is_gone(module.path):
             if judge.selects(module.path):
                 ids.setdefault(Fate.GONE, []).append(module.path)
             continue
@@ -215,7 +215,10 @@ class _Judge:
         self._root = config.rootpath
         self._collected = collected
         self._tests = frozenset(collected.tests)
-        self._modules = {split(nodeid)[0] for nodeid in collected.tests}
+        #: The collected test files, also those outside of the rootdir, whose cases have other ids.
+        self._modules = {
+            split(nodeid)[0] for nodeid in (*collected.tests, *self._cases)
+        }
         self._selecting = any(getattr(config.option, name, None) for name in _SELECTING)
         #: The files and folders of the command line with "", and its single tests with the rest of the id.
         self._words: list[tuple[Path, str]] = []
@@ -241,6 +244,9 @@ class _Judge:
         # Words of --pyargs are no paths.
         elsewhere = any(not path.exists() for path, _ in self._words)
         return elsewhere and module in self._modules
+
+    def is_gone(self, module: str) -> bool:
+        return module not in self._modules and not (self._root / module).exists()
 
     def fate(self, module: str, nodeid: str) -> Fate:
         case = self._cases.get(nodeid)

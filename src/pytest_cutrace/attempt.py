@@ -395,6 +395,7 @@ class Attempt(Tracer):
             line + 1 if here and line is not None else 0,
             golden.digest(self.expected.entry, new_values.environment),
             self.context.config.rootpath / file,
+            new_values.others,
         )
 
     def _shown_run(self) -> Run | None:

@@ -45,10 +45,24 @@ class SessionContext:
         return str(getattr(self.config, "workerinput", {}).get("workerid", ""))
 
     def nodeid(self, item: pytest.Item) -> str:
-        """The id of a test, without the group that pytest-xdist appends."""
+        """The id of a test, without the group that pytest-xdist appends. Its file is relative to the rootdir, or to the
+        folder of its package if that is elsewhere: pytest shortens ids of ``--pyargs`` until two are the same."""
+        nodeid = item.nodeid
         if self.worker and getattr(self.config.option, "loadgroup", False):
-            return without_group(item.nodeid)
-        return item.nodeid
+            nodeid = without_group(nodeid)
+        file, test = split(nodeid)
+        if not file or (self.config.rootpath / file).exists():
+            return nodeid
+        return joined(self._file_of(item.path), test)
+
+    def _file_of(self, path: Path) -> str:
+        """The name of a test file in ids."""
+        root = self.config.rootpath
+        if not path.is_relative_to(root):
+            root = path.parent
+            while (root / "__init__.py").exists():
+                root = root.parent
+        return path.relative_to(root).as_posix()
 
     def golden_id(self, item: pytest.Item) -> str:
         """The id of a test in golden files, which all of its repetitions share."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cutrace.errors import CutraceError
 from cutrace.golden import Interval, Module, Observed, Rules, Span, compare, observed, text, unsettled
+from cutrace.golden.update import own_kernels_changed
 from support.measured import entry, run, updated
 
 MIB = 1 << 20
@@ -281,3 +282,31 @@ def test_two_runs_confirm_what_they_agree_with_or_replace(update, now, confirmed
 def test_one_run_leaves_confirmed_what_it_does_not_change(now, confirmed):
     after, _ = updated(entry(), now, **ONCE)
     assert only(after).confirmed is confirmed
+
+
+OWN = Rules(own=("ours::*",))
+
+
+def of_kernels(**kernels: int) -> Observed:
+    named = {name.replace("__", "::"): count for name, count in kernels.items()}
+    return Observed({"": {"kernel_launches": named, "memset_count": 1}})
+
+
+def test_own_kernels_change_in_every_environment_that_had_them_so():
+    known = {
+        "sm_80": of_kernels(ours__a=1, ampere=2),
+        "sm_90": of_kernels(ours__a=1, hopper=1),
+        "sm_120": of_kernels(ours__a=3),
+        "sm_75": Observed({"": {"memset_count": 1}}),
+    }
+    after = of_kernels(ours__a=2, ours__b=1, other=1)
+    changed = own_kernels_changed(known, "sm_90", after, OWN)
+    assert changed == {"sm_80": of_kernels(ours__a=2, ours__b=1, ampere=2)}
+    assert own_kernels_changed(known, "sm_90", after, Rules()) == {}
+    assert own_kernels_changed({"sm_80": of_kernels(x=1)}, "sm_90", after, OWN) == {}
+
+
+def test_own_kernels_that_are_gone_are_gone_everywhere():
+    known = {"sm_80": of_kernels(ours__a=1), "sm_90": of_kernels(ours__a=1)}
+    changed = own_kernels_changed(known, "sm_90", of_kernels(), OWN)
+    assert changed == {"sm_80": Observed({"": {"memset_count": 1}})}

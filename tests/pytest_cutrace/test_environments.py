@@ -1,4 +1,4 @@
-"""Golden values apply in their environment, and elsewhere if two GPUs agree. Updates change only their own."""
+"""Golden values apply in their environment, and elsewhere if two GPUs agree."""
 
 from __future__ import annotations
 
@@ -100,6 +100,16 @@ def test_kernels_of_the_project_s_own_hold_everywhere(machines: Machines) -> Non
     assert more.case("test_library").state is State.UNVERIFIED
     machines.suite.write("test_a.py", PROGRAM.replace('fakegpu.launch("mylib_pad")', "fakegpu.init()"))
     assert machines.run("8.0", "--cutrace").case("test_library").rows[0].golden is not None
+
+
+def test_an_intended_change_of_own_kernels_holds_on_the_other_gpus(machines: Machines) -> None:
+    machines.suite.write("pytest.ini", "[pytest]\ncutrace_own_kernels =\n    mylib_*\n")
+    for capability in ("8.0", "9.0"):
+        assert machines.run(capability, "--cutrace-update").status == 0
+    assert machines.run("8.0", "--cutrace", MORE="2").failed == {"test_own"}
+    assert machines.run("9.0", "--cutrace-update", MORE="2").status == 0
+    assert machines.run("8.0", "--cutrace=require", MORE="2").status == 0
+    assert machines.run("8.0", "--cutrace", MORE="1").case("test_own").better
 
 
 def test_two_versions_of_a_library(machines: Machines) -> None:

@@ -336,3 +336,19 @@ def test_a_damaged_journal_stops_nothing(suite: Suite, damage: bytes) -> None:
     assert suite.run("--cutrace").status == 0
     assert suite.run("--cutrace-update").status == 0
     assert list(suite.golden()) == ["test_a.toml"]
+
+
+def test_packages_of_pyargs_have_golden_files_of_their_own(suite: Suite) -> None:
+    for package in ("pkg2", "pkg3"):
+        for folder in (package, f"{package}/tests"):
+            suite.write(f"lib/{folder}/__init__.py", "", prelude=False)
+        suite.write(f"lib/{package}/tests/test_a.py", f"def test_it():\n    fakegpu.launch('{package}')\n")
+    (suite.folder / "project").mkdir()
+    (suite.folder / "project/pytest.ini").write_text("[pytest]\npythonpath = ../lib\n")
+    project = Suite(suite.folder / "project", suite._driver)
+    arguments = ("--pyargs", "pkg2", "pkg3")
+    done = project.run("--cutrace-update", *arguments)
+    assert done.status == 0, done.output
+    assert list(project.golden()) == ["pkg2/tests/test_a.toml", "pkg3/tests/test_a.toml"]
+    again = project.run("--cutrace=require", *arguments)
+    assert again.status == 0, again.output

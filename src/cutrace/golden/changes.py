@@ -11,8 +11,8 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ _DIGITS = 16
 @dataclass(frozen=True)
 class Change:
     """New values of a test in one environment for the golden file at ``path``. ``line`` is the line of the test in its
-    ``source``, 0 if unknown; ``before`` is the :func:`digest` of the current golden values."""
+    ``source``, 0 if unknown; ``before`` is the :func:`digest` of the current golden values; ``others`` are the values
+    of other environments that change too."""
 
     nodeid: str
     path: Path
@@ -37,6 +38,7 @@ class Change:
     line: int = 0
     before: str = ""
     source: Path | None = None
+    others: Mapping[str, Observed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ def _changed(module: Module, changes: Sequence[Change]) -> Module:
         lines.setdefault(test, change.line)
         entry = dict(tests.get(test, {}))
         entry[change.environment] = change.observed
+        entry.update(change.others)
         tests[test] = entry
     names = sorted(lines, key=lambda test: _position(test, lines[test]))
     order = _inserted(list(module.tests), names)

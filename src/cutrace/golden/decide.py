@@ -28,7 +28,7 @@ from .model import (
     has_work,
 )
 from .rules import Rules, Update
-from .update import merged, observed, unsettled
+from .update import merged, observed, own_kernels_changed, unsettled
 
 #: The maximum of runs until two consecutive ones agree and are written.
 _MOST_RUNS = 3
@@ -141,13 +141,15 @@ class GateSettings:
 class NewValues:
     """Golden values to write for a test: by an update, or else as a candidate.
 
-    ``observed`` is None if an update changes nothing. ``notes`` are about values that it keeps.
+    ``observed`` is None if an update changes nothing. ``others`` are the values of other environments that change too.
+    ``notes`` are about values that it keeps.
     """
 
     environment: str
     observed: Observed | None
     update: bool
     notes: tuple[str, ...] = ()
+    others: Mapping[str, Observed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -524,7 +526,7 @@ class _Decider:
         new_values = self._merged(Update())
         if new_values is None or new_values.observed is None:
             return None
-        return replace(new_values, update=False, notes=())
+        return replace(new_values, update=False, notes=(), others={})
 
     def _merged(self, update: Update) -> NewValues | None:
         """The golden entry, updated with the values of the settled runs."""
@@ -541,10 +543,11 @@ class _Decider:
         changed, notes = merged(
             entry, new.observed, environment=environment, update=update, rules=rules
         )
-        written = None
-        if changed != entry:
-            written = changed[environment]
-        return NewValues(environment, written, update=True, notes=notes)
+        if changed == entry:
+            return NewValues(environment, None, update=True, notes=notes)
+        written = changed[environment]
+        others = own_kernels_changed(entry or {}, environment, written, rules)
+        return NewValues(environment, written, update=True, notes=notes, others=others)
 
     def _measured(self) -> NewValues | None:
         """The values of the settled runs; None if they are unreliable. Counters that could not be read keep their

@@ -110,7 +110,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _fields(change: Change) -> dict[str, Any]:
     file, test = split(change.nodeid)
-    values = Module(file, {test: {change.environment: change.observed}})
+    entry = {**change.others, change.environment: change.observed}
     return {
         "nodeid": change.nodeid,
         "path": str(change.path),
@@ -118,7 +118,7 @@ def _fields(change: Change) -> dict[str, Any]:
         "line": change.line,
         "before": change.before,
         "source": str(change.source or ""),
-        "values": text(values),
+        "values": text(Module(file, {test: entry})),
     }
 
 
@@ -128,7 +128,8 @@ def _change(journal: Path, line: dict[str, Any]) -> Change | None:
         nodeid = str(line["nodeid"])
         environment = str(line["environment"])
         file, test = split(nodeid)
-        module = parse(str(line["values"]), journal, file)
+        others = dict(parse(str(line["values"]), journal, file).tests[test])
+        observed = others.pop(environment)
         source = None
         if line["source"]:
             source = Path(line["source"])
@@ -136,10 +137,11 @@ def _change(journal: Path, line: dict[str, Any]) -> Change | None:
             nodeid,
             Path(line["path"]),
             environment,
-            module.tests[test][environment],
+            observed,
             int(line["line"]),
             str(line["before"]),
             source,
+            others,
         )
     except (KeyError, TypeError, ValueError, CutraceError):
         return None

@@ -1,4 +1,4 @@
-"""Update the golden entry of a test in one environment. The values of other environments never change."""
+"""Update the golden entry of a test in one environment. Of other environments only own kernels change."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ from .values import compare_values
 
 #: The classes that are always written. States and times are written only if they are gated.
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
+
+
+#: The metric that has counts by kernel.
+_KERNELS = "kernel_launches"
 
 
 def observed(
@@ -134,6 +138,52 @@ def merged(
         return {**entry, environment: new}, tuple(notes)
     merge = _EntryMerge(old, new, update, rules)
     return {**entry, environment: merge.observed()}, tuple(merge.notes)
+
+
+def own_kernels_changed(
+    entry: Entry, environment: str, after: Observed, rules: Rules
+) -> Entry:
+    """What changes in the other environments of an entry when the values of one become ``after``: the counts of the
+    project's own kernels, which are the same everywhere. Where they differed before, they stay."""
+    changed: Entry = {}
+    before = entry.get(environment)
+    if before is None:  # it is new there: nothing shows that the others would change
+        return changed
+    for name, observed in entry.items():
+        if name == environment:
+            continue
+        regions = {}
+        for region, values in observed.values.items():
+            old = _own_kernels(before.values.get(region, {}), rules)
+            new = _own_kernels(after.values.get(region, {}), rules)
+            regions[region] = values
+            if old != new and old == _own_kernels(values, rules):
+                regions[region] = _with_own_kernels(values, new, rules)
+        if regions != observed.values:
+            changed[name] = replace(observed, values=regions)
+    return changed
+
+
+def _own_kernels(values: Values, rules: Rules) -> Parts:
+    """The counts of the project's own kernels in a region."""
+    parts = values.get(_KERNELS)
+    if not isinstance(parts, dict):
+        return {}
+    return {name: count for name, count in parts.items() if rules.owns(name)}
+
+
+def _with_own_kernels(values: Values, own: Parts, rules: Rules) -> Values:
+    """The values of a region with other counts of the project's own kernels."""
+    parts = values.get(_KERNELS)
+    others: Parts = {}
+    if isinstance(parts, dict):
+        for name, count in parts.items():
+            if not rules.owns(name):
+                others[name] = count
+    changed = {**values, _KERNELS: {**others, **own}}
+    if not changed[_KERNELS]:
+        del changed[_KERNELS]
+    return changed
 
 
 class _EntryMerge:
