@@ -52,7 +52,7 @@ def test_a_renamed_or_a_new_test_is_missing_its_values(recorded: Suite) -> None:
     assert (done.status, case.state, case.reason) == (
         0, State.MISSING, "golden/tests/test_a.toml has no values of it",
     )  # fmt: skip
-    assert "no golden      1 test" in done.output
+    assert "no golden 1 test" in done.words
     assert "1 golden value has no test any more: tests/test_a.py::test_one (cutrace golden check)" in done.output
     assert "test_renamed" in recorded.golden(".cutrace/proposed")["tests/test_a.toml"]
     required = recorded.run("--cutrace=require")
@@ -114,17 +114,17 @@ def test_a_test_that_begins_to_skip(recorded: Suite) -> None:
     done = recorded.run("--cutrace=require")
     assert done.status == 4
     assert "--cutrace=require: 1 test with golden values was skipped: tests/test_b.py::test_one" in done.output
-    assert "golden values  6: 5 compared, 1 skipped" in done.output
+    assert "golden 6: 5 compared, 1 skipped" in done.words
     told = recorded.run("--cutrace", "-q")
     assert told.status == 0
-    assert "  golden values: 6: 5 compared, 1 skipped" in told.output
+    assert "  golden: 6: 5 compared, 1 skipped" in told.output
     allowed = PROGRAM.replace(
         "def test_one():", "@pytest.mark.cutrace(may_skip=True)\n@pytest.mark.skip\ndef test_one():"
     )
     recorded.write("tests/test_b.py", allowed)
     done = recorded.run("--cutrace=require")
     assert done.status == 0, done.output
-    assert "golden values  6: 5 compared, 1 skipped as allowed" in done.output
+    assert "golden 6: 5 compared, 1 skipped as allowed" in done.words
 
 
 def test_a_suite_that_skips_all_of_its_tests(recorded: Suite) -> None:
@@ -166,8 +166,8 @@ def test_what_the_command_line_selects_is_enough(recorded: Suite) -> None:
     for options in (("-k", "one"), ("tests/test_a.py::test_two",), ("--deselect", "tests/test_a.py::test_one")):
         done = recorded.run("--cutrace=require", *options)
         assert done.status == 0, done.output
-    assert "golden values  6: 2 compared, 4 not selected" in recorded.run("--cutrace", "-k", "one").output
-    assert "golden values  2: 2 compared" in recorded.run("--cutrace", "tests/test_a.py::test_two").output
+    assert "golden 6: 2 compared, 4 not selected" in recorded.run("--cutrace", "-k", "one").words
+    assert "golden 2: 2 compared" in recorded.run("--cutrace", "tests/test_a.py::test_two").words
     done = recorded.run("--cutrace=require", "-k", "one", "-n", "2", plugins=("xdist",))
     assert done.status == 0, done.output
 
@@ -176,4 +176,4 @@ def test_a_session_that_ends_early_tells_what_did_not_run(recorded: Suite) -> No
     recorded.write("tests/test_a.py", PROGRAM.replace("def test_one():", "def test_one():\n    assert False"))
     done = recorded.run("--cutrace", "-x")
     assert done.status == 1
-    assert "golden values  6: 1 failed before, 5 not run" in done.output
+    assert "golden 6: 1 failed before, 5 not run" in done.words

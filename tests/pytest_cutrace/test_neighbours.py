@@ -47,7 +47,7 @@ def test_repetitions_have_the_golden_values_of_their_test(suite: Suite) -> None:
         assert done.status == 0, done.output
         assert len(done.cases) == 15
         assert states(done) == {State.GATED}
-        assert "golden values  4: 4 compared" in done.output
+        assert "golden 4: 4 compared" in done.words
     assert suite.golden() == golden
 
 
@@ -55,10 +55,10 @@ def test_repetitions_in_workers(suite: Suite) -> None:
     recorded(suite)
     done = suite.run("--cutrace=require", "--count=3", "-n", "2", plugins=("repeat", "xdist"))
     assert done.status == 0, done.output
-    assert "golden values  4: 4 compared" in done.output
+    assert "golden 4: 4 compared" in done.words
     some = suite.run("--cutrace=require", "--count=3", "-n", "2", "-k", "one", plugins=("repeat", "xdist"))
     assert some.status == 0, some.output
-    assert "golden values  4: 1 compared, 3 not selected" in some.output
+    assert "golden 4: 1 compared, 3 not selected" in some.words
 
 
 def test_repetitions_are_written_once(suite: Suite) -> None:
@@ -170,7 +170,7 @@ def test_tests_in_forks_are_not_compared(suite: Suite) -> None:
         "test_skipped": (State.UNTRACED, "skipped, as may_skip allows"),
         "test_new": (State.UNVERIFIED, "it ran in a fork of the traced process"),
     }
-    assert "golden values  3: 2 not verified, 1 skipped as allowed" in done.output
+    assert "golden 3: 2 not verified, 1 skipped as allowed" in done.words
     assert suite.run("--cutrace=require", FORKED="1").status == 4
 
 

@@ -54,6 +54,11 @@ class Outcome:
         return {case.name: case for case in self.report.cases}
 
     @property
+    def words(self) -> str:
+        """The output without the spaces that align it."""
+        return " ".join(self.output.split())
+
+    @property
     def failed(self) -> set[str]:
         return {name for name, case in self.cases.items() if case.outcome == "failed"}
 

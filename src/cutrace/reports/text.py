@@ -338,7 +338,7 @@ def _mood(report: SessionReport) -> str:
 def _facts(report: SessionReport, proposed: str, account: str) -> Iterator[Fact]:
     """A label, a text and a style for each fact of the footer."""
     if account:
-        yield "golden values", account, ""
+        yield "golden", account, ""
     yield from _reasons(report, State.UNVERIFIED, "warn")
     count = report.counts[State.UNCONFIRMED] + _updates_from_one_run(report)
     if count:
