@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutrace.analysis.definitions import Metrics
-from cutrace.golden import artifact_path, environment, variant
+from cutrace.golden import artifact_path, environment, joined, split, variant
 from cutrace.golden.decide import GateSettings
 
 from .neighbours import without_repetition

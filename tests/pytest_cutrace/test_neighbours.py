@@ -73,7 +73,7 @@ def test_a_repetition_that_differs_names_the_test(suite: Suite) -> None:
     done = suite.run("--cutrace", "--count=2", "-k", "one", plugins=("repeat",), MORE="2")
     assert done.failed == {"test_one[1-2]", "test_one[2-2]"}
     assert "if intended: pytest --cutrace-update test_a.py::test_one\n" in done.output
-    assert done.output.count("golden values") == 1
+    assert done.output.count("\n  golden ") == 1
     assert suite.run("--cutrace-update", "--count=2", "-k", "one", plugins=("repeat",), MORE="2").status == 0
     assert suite.run("--cutrace=require", "-k", "one", MORE="2").status == 0
 

@@ -345,7 +345,7 @@ def test_packages_of_pyargs_have_golden_files_of_their_own(suite: Suite) -> None
         suite.write(f"lib/{package}/tests/test_a.py", f"def test_it():\n    fakegpu.launch('{package}')\n")
     (suite.folder / "project").mkdir()
     (suite.folder / "project/pytest.ini").write_text("[pytest]\npythonpath = ../lib\n")
-    project = Suite(suite.folder / "project", suite._driver)
+    project = Suite(suite.folder / "project", suite.driver)
     arguments = ("--pyargs", "pkg2", "pkg3")
     done = project.run("--cutrace-update", *arguments)
     assert done.status == 0, done.output
