@@ -28,7 +28,7 @@ from .model import (
     has_work,
 )
 from .rules import Rules, Update
-from .update import merged, observed, own_kernels_changed, unsettled
+from .update import disputed, merged, observed, own_kernels_changed
 
 #: The maximum of runs until two consecutive ones agree and are written.
 _MOST_RUNS = 3
@@ -388,21 +388,24 @@ class _Decider:
             comparison = confirmed(comparison, other)
         return comparison
 
-    def _settle(self) -> None:
-        """Take further runs until two consecutive ones agree, before they are written."""
+    def _settle(self) -> Observed | None:
+        """Take further runs until two consecutive ones agree, before they are written. Returns their values, None if no
+        two agree."""
         while not _have_problems(self._settled):
             most = _MOST_RUNS
             settled = self._settled
             if len(settled) > 1:
-                disputed = unsettled(_metrics(settled), self._rules(settled))
-                if not disputed:
-                    return
-                if all(name.rpartition("/")[2] in _STATES for name in disputed):
+                found = observed(_metrics(settled), self._rules(settled))
+                names = disputed(found)
+                if not names:
+                    return found
+                if all(name.rpartition("/")[2] in _STATES for name in names):
                     most = _MOST_STATE_RUNS
             if self._expected.repeat or len(self._passed) >= most:
-                return
+                return None
             if self._another() is None:
-                return
+                return None
+        return None
 
     @property
     def _settled(self) -> list[MeasuredRun]:
@@ -515,22 +518,23 @@ class _Decider:
         assert update is not None
         new_values = self._merged(update)
         if new_values is not None and new_values.observed is not None:
-            self._settle()
+            found = self._settle()
             self.judged = self._settled
-            new_values = self._merged(update)
+            new_values = self._merged(update, found)
         return new_values
 
     def _candidate(self) -> NewValues | None:
         """What is proposed for the golden file: what an update would write."""
-        self._settle()
-        new_values = self._merged(Update())
+        new_values = self._merged(Update(), self._settle())
         if new_values is None or new_values.observed is None:
             return None
         return replace(new_values, update=False, notes=(), others={})
 
-    def _merged(self, update: Update) -> NewValues | None:
-        """The golden entry, updated with the values of the settled runs."""
-        new = self._measured()
+    def _merged(
+        self, update: Update, found: Observed | None = None
+    ) -> NewValues | None:
+        """The golden entry, updated with the values of the settled runs, ``found`` if they are known."""
+        new = self._measured(found)
         if new is None or new.observed is None:
             return None
         environment = new.environment
@@ -549,15 +553,15 @@ class _Decider:
         others = own_kernels_changed(entry or {}, environment, written, rules)
         return NewValues(environment, written, update=True, notes=notes, others=others)
 
-    def _measured(self) -> NewValues | None:
-        """The values of the settled runs; None if they are unreliable. Counters that could not be read keep their
-        golden values."""
+    def _measured(self, found: Observed | None = None) -> NewValues | None:
+        """The values of the settled runs, ``found`` if they are known; None if they are unreliable. Counters that could
+        not be read keep their golden values."""
         runs = self._settled
         environment = _environment(runs)
         if not environment or _have_problems(runs):
             return None
         several = len(runs) > 1
-        new = observed(_metrics(runs), self._rules(runs), confirmed=several)
+        new = found or observed(_metrics(runs), self._rules(runs), confirmed=several)
         old = self._recorded(environment)
         for region, name in _uncounted(runs):
             copy_metric(region, name, old, new)

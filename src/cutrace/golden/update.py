@@ -105,9 +105,13 @@ def _agree(metric: Metric, one: Any, other: Any, rules: Rules) -> bool:
 
 
 def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ...]:
-    """The metrics on which these runs disagree, as ``metric`` or ``region/metric``. Gated states count too: the first
-    run of a process fills caches and pools, and its range would hide increases in later runs."""
-    found = observed(runs, rules)
+    """The metrics on which these runs disagree, as ``metric`` or ``region/metric``."""
+    return disputed(observed(runs, rules))
+
+
+def disputed(found: Observed) -> tuple[str, ...]:
+    """The metrics on which the observed runs disagree. Gated states count too: the first run of a process fills caches
+    and pools, and its range would hide increases in later runs."""
     ranges: dict[str, Values] = {}
     for region, values in found.values.items():
         ranges[region] = {}
