@@ -152,3 +152,16 @@ def test_many_streams_are_written_together(tmp_path: Path) -> None:
     events = sorted(decode(tmp_path / "streams.pftrace").gpu, key=lambda e: e.start)
     assert [(e.args["stream"], e.args["context"]) for e in events] == [(7 + i, 1 + i % 2) for i in range(500)]
     assert all(f"stream {e.args['stream']}" in e.queue for e in events)
+
+
+def test_a_stream_has_the_name_that_the_program_gave_it(tmp_path: Path) -> None:
+    with Capture(tmp_path / "named.bin") as c:
+        c.device()
+        c.add("resource_names", kind=1, object=8, context=1, name="copies")
+        c.add("resource_names", kind=3, object=9, context=1, name="a device")
+        launch = c.launch("kernel")
+        for stream in (7, 8, 9):
+            c.kernel(launch, 100 * stream, 100 * stream + 50, stream=stream, context=1)
+    cutrace.convert(c.path, tmp_path / "named.pftrace", derived=False)
+    events = sorted(decode(tmp_path / "named.pftrace").gpu, key=lambda e: e.start)
+    assert [e.queue for e in events] == ["stream 7", "stream 8 copies", "stream 9"]
