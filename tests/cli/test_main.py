@@ -72,6 +72,7 @@ BAD = {
     ),
     "an ending misspelt": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftarce"], "did you mean .pftrace"),
     "no command": (["record"], "Missing argument"),
+    "no file": (["stats"], "Missing argument"),
     "no report": (["batch", "{tmp}/good.bin", "-o", "{tmp}/out"], "Name a report and then files"),
     "no query": (["sql", "{tmp}/good.bin"], "cutrace sql run.bin 'show tables'"),
     "no output": (["convert", "{tmp}/good.bin"], "Missing option '-o' / '--output'. See `cutrace convert --help`."),
