@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from cutrace.errors import CutraceError
 from cutrace.reports.model import State
+from pytest_cutrace.fixtures import checked
 from support.suites import Suite
 
 
@@ -294,3 +298,12 @@ def test_hooks(suite: Suite) -> None:
     assert (suite.folder / "results.txt").read_text().split() == [
         *("test_it", "updated", "test_forgiven", "updated", "test_it", "gated", "test_forgiven", "gated"),
     ]
+
+
+@pytest.mark.parametrize(("value", "fits"), [(2**63 - 1, True), (1 - 2**63, True), (2**63, False), (-(2**63), False)])
+def test_a_counter_has_64_bits(value: int, fits: bool) -> None:
+    if fits:
+        assert checked("mylib.tokens", value)
+        return
+    with pytest.raises(CutraceError, match="a whole number of 64 bits"):
+        checked("mylib.tokens", value)
