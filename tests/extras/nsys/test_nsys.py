@@ -171,6 +171,31 @@ def test_events_before_the_session_move_all_times_by_whole_seconds(tmp_path: Pat
     assert lead == 1_700_000_000_000_000_000 - 2_000_000_000
 
 
+@pytest.mark.parametrize(
+    ("metadata", "shift"),
+    [
+        ({}, 0),
+        ({"EXPORT_CONFIG_TIME_SHIFT": "-500"}, -500),
+        ({"EXPORT_PARAM_TIME_SHIFT": "+700"}, 700),
+        ({"EXPORT_PARAM_TIME_SHIFT": "soon"}, 0),
+        ({"EXPORT_PARAM_TIME_NORMALIZE": "true"}, 1_700_000_000_000_000_000),
+    ],
+)
+def test_the_wall_clock_is_that_of_shifted_times(tmp_path: Path, metadata: dict[str, str], shift: int) -> None:
+    began = 1_700_000_000_000_000_000
+    told = {"EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems", **metadata}
+    path = nsys(
+        tmp_path / "a.sqlite", ["f"],
+        META_DATA_EXPORT=[{"name": name, "value": value} for name, value in told.items()],
+        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(max(shift, 0), max(shift, 0) + 5)],
+        TARGET_INFO_SESSION_START_TIME=[{"utcEpochNs": began}],
+    )  # fmt: skip
+    trace = cutrace.load(path)
+    offset = trace.processes[0].info["time_offset_ns"]
+    lead = int(trace.clocks["realtime"][0]) - int(trace.clocks["boottime"][0])
+    assert lead == began - shift - offset
+
+
 def test_copies_have_the_memory_kinds_of_cupti(tmp_path: Path) -> None:
     copy = {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1, "globalPid": global_pid(100)}
     path = nsys(
