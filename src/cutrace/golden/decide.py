@@ -474,7 +474,7 @@ class _Decider:
         return State.GATED, ""
 
     def _gates(self, comparison: Comparison) -> bool:
-        """Whether a value of the test is gated. A test whose golden values have no work gates that there is none."""
+        """Whether a value of the test is gated. New work fails a test whose golden values have no work."""
         if any(row.gated for row in comparison.rows):
             return True
         if comparison.rows or self._has_golden_values():
