@@ -40,7 +40,7 @@ class Fate(enum.Enum):
 
     COMPARED = "compared"
     FAILED = "failed before"
-    #: The reason is told as one of the test's state.
+    #: The footer gives the reason with the state of the test.
     UNVERIFIED = "not verified"
     SKIPPED = "skipped"
     MAY_SKIP = "skipped as allowed"
@@ -173,7 +173,7 @@ def account(
     if not settings.golden_root.is_dir():
         return SessionAccount(ids)
     environments = {case.environment for case in cases if case.environment}
-    judge = _Judge(cases, settings, config, collected)
+    judge = _Judge(cases, config, collected)
     for path in golden_files(settings.golden_root):
         try:
             module = read(path)
@@ -206,12 +206,10 @@ class _Judge:
     def __init__(
         self,
         cases: Sequence[Case],
-        settings: Settings,
         config: pytest.Config,
         collected: CollectedTests,
     ) -> None:
         self._cases = {case.nodeid: case for case in cases}
-        self._settings = settings
         self._root = config.rootpath
         self._collected = collected
         self._tests = frozenset(collected.tests)

@@ -76,7 +76,6 @@ class Reporter:
         self._notes: list[str] = []
         #: The number of files of arguments.
         self._selections = 0
-        self._commit = ""
         self._journal: Journal | None = None
         #: The changes of an update that was interrupted.
         self._earlier: tuple[Change, ...] = ()
@@ -87,8 +86,8 @@ class Reporter:
         update = self._settings.update is not None
         if not update and not path.exists():
             return
-        self._commit = _commit(self._config.rootpath)
-        earlier = taken_up(path, self._commit)
+        commit = _commit(self._config.rootpath)
+        earlier = taken_up(path, commit)
         number = count_of(len(earlier.changes), "test")
         if not update:
             if earlier.changes:
@@ -96,7 +95,7 @@ class Reporter:
                     f"an update was interrupted after {number}: pytest --cutrace-update takes them up"
                 )
             return
-        self._journal = Journal(path, self._commit)
+        self._journal = Journal(path, commit)
         self._earlier = earlier.changes
         if earlier.changes:
             self._notes.append(f"{number} of an interrupted update taken up")

@@ -147,7 +147,7 @@ def not_annotated(trace: Trace) -> Iterator[str]:
                 yield annotate.unused(name)
 
 
-#: The tables that are counted, with the nouns of their rows. Kernels are counted even if there are none.
+#: The tables that are counted, with the nouns of their rows. Kernels are always counted, also 0.
 _NOUNS = {
     "kernels": "kernel",
     "memcpys": "copy",

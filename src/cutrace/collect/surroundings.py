@@ -90,7 +90,7 @@ def tools(
 
 
 def _libraries(environment: Mapping[str, str], proc: Path) -> set[str]:
-    """The names of the files that this process has mapped or is told to load."""
+    """The names of the files that this process has mapped, or loads by its environment."""
     names = set()
     for line in _read(proc / "self" / "maps").splitlines():
         _, slash, name = line.rpartition("/")

@@ -151,7 +151,7 @@ def own_kernels_changed(
     project's own kernels, which are the same everywhere. Where they differed before, they stay."""
     changed: Entry = {}
     before = entry.get(environment)
-    if before is None:  # a new environment says nothing about the others
+    if before is None:  # there is nothing to compare the others with
         return changed
     for name, observed in entry.items():
         if name == environment:

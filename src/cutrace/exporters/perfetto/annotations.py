@@ -38,14 +38,14 @@ _INT_VALUE = proto.field("DebugAnnotation", "int_value").tag
 
 
 class _SharedSet(NamedTuple):
-    """Texts that slices share, and the names of the numbers that each slice has of its own."""
+    """Strings that slices share, and the names of the numbers that each slice has of its own."""
 
     texts: dict[str, str]
     numbers: tuple[str, ...]
 
 
 class _SimilarTexts(NamedTuple):
-    """Texts that differ only in integers: the number of their shared set, and the encoded name of each integer."""
+    """Strings that differ only in integers: the number of their shared set, and the encoded name of each integer."""
 
     shared: int
     begins: list[bytes]
@@ -72,7 +72,7 @@ class Annotations:
         self._pieces = {b"": self.pieces.add(b"")}
         self._shared = [_SharedSet({}, ())]
         self._numbers: dict[tuple[Any, ...], int] = {((), ()): UNSHARED}
-        # For texts that differ only in integers, by the text around the integers.
+        # For strings that differ only in integers, by what is around the integers.
         self._similar: dict[tuple[bytes, ...], _SimilarTexts] = {}
         self.shared_of = np.zeros(len(strings), np.uint32)
         self.piece_of = np.zeros(len(strings), np.uint32)

@@ -561,7 +561,7 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
 
 
 def _devices(to: Writer, trace: Trace, process: int) -> np.ndarray:
-    """The devices of a process, with the ids of their texts in another part of the capture."""
+    """The devices of a process, with the ids of their strings in another part of the capture."""
     devices: np.ndarray = trace.devices[trace.devices["process"] == process].copy()
     for column in ("name", "pci"):
         texts = trace.strings.take(devices[column]).tolist()

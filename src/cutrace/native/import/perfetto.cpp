@@ -306,7 +306,7 @@ void PerfettoReader::gpu_info_names(std::string_view data) {
   devices_ = std::move(names);
 }
 
-// The first of a track and its parents whose descriptor is not read; 0 if there is none, and then the track has its process.
+// The first of a track and its parents whose descriptor has not arrived. 0 without one: the process of the track is known.
 std::uint64_t PerfettoReader::missing(std::uint64_t uuid, unsigned depth) {
   if (uuid == 0) return 0;
   const std::uint32_t index = tracks_.find_index(uuid);

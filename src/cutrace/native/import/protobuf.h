@@ -78,12 +78,12 @@ class Message {
   }
 
   bool has(std::uint64_t number) const { return find(number).has_value(); }
-  // The value of a number, 0 if there is none.
+  // The value of a number; 0 without one.
   std::uint64_t number(std::uint64_t number) const {
     const auto field = find(number);
     return field ? field->value : 0;
   }
-  // The bytes of a string or message, empty if there is none.
+  // The bytes of a string or message; empty without one.
   std::string_view bytes(std::uint64_t number) const {
     const auto field = find(number);
     return field ? field->bytes : std::string_view();
