@@ -28,6 +28,8 @@ _FLUSHED = 0.25
 _RECORDING = ".recording."
 #: Files in /dev of a machine with a GPU. Looking for them needs no driver call.
 _NODES = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu", "nvmap")
+#: The start of the collector's note with the reason why calls have no Python stacks.
+_NO_STACKS = "no Python stacks are recorded: "
 
 
 def refusal() -> str:
@@ -99,7 +101,7 @@ class SessionRecording:
             self.notes.append(
                 f"NVTX ranges are not recorded: another tool has set {environment.NVTX} to {others[environment.NVTX]}"
             )
-        options = completed(Options())
+        options = completed(Options(stacks=("later",)))
         self._options = options.text(directory=self.folder)
         variables = environment.injection(options, self.folder)
         self._variables = {
@@ -178,6 +180,23 @@ class SessionRecording:
     def mark(self, text: str) -> None:
         if self._recording():
             collector().mark(text)
+
+    def stacks(self, calls: str) -> str:
+        """Record the Python stacks of calls of these groups (``"sync,alloc,copy,launch"``) from now on, also if CUDA is
+        not in use yet; "" ends that. Call it from the main thread, so that Python's frames are checked at once. Returns
+        the reason why no call has a stack, "" if none is known."""
+        if self._native is None:
+            return self.refusal
+        if self._recording() and not self._own_file():
+            return "another recording of this process runs"
+        try:
+            self._native.stacks(calls)
+        except CutraceError as error:
+            return str(error)
+        for note in self._native.notes().splitlines():
+            if note.startswith(_NO_STACKS):
+                return note.removeprefix(_NO_STACKS)
+        return ""
 
     def take(self, *, patient: bool) -> tuple[CaptureFile, ...]:
         """The captures since the last call: wait for the GPU, cut this process's recording, and collect the files of

@@ -229,6 +229,94 @@ print(deallocator.value == before)
     assert [nothing[2], sync[2], launch[2], after[0]] == ["True", "False", "False", "True"]
 
 
+LATER = """
+import cutrace
+from cutrace.collect.library import collector
+native = collector()
+native.start("directory=.;stacks=later")
+fakegpu.launch("k")
+def work(): fakegpu.launch("k"), say(); fakegpu.synchronize()
+"""
+
+
+def run(recorded: Recorded, text: str) -> str:
+    """Run a program that records itself; returns what it printed."""
+    (recorded.folder / "program.py").write_text(text + SAY)
+    done = subprocess.run(
+        [recorded.python, "program.py"], cwd=recorded.folder, env=recorded.driver.environment(), capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_running_recording_begins_and_ends_to_take_stacks(recorded: Recorded) -> None:
+    text = """
+for i in range(3):
+    fakegpu.launch("k"); fakegpu.synchronize()
+    native.stacks("launch")
+    work(); work()
+    native.stacks("")
+    fakegpu.launch("k")
+    native.synchronize()
+    assert native.cut(f"{i}.bin")
+native.stop()
+"""
+    run(recorded, PRELUDE + LATER + text)
+    said = recorded.said()
+    for i in range(3):
+        with cutrace.load(recorded.folder / f"{i}.bin") as trace:
+            assert trace.quality.lossless
+            stacks = [stack for name, stack in stacks_of(trace) if name == "cudaLaunchKernel"]
+            assert stacks[-4:] == [None, *said[2 * i : 2 * i + 2], None]
+            assert [stack for name, stack in stacks_of(trace) if name == "cudaDeviceSynchronize"] == [None] * 3
+
+
+def test_a_recording_takes_no_stacks_before_it_is_asked_for_them(recorded: Recorded) -> None:
+    text = """
+before_request = called(launch), called(fakegpu.synchronize), deallocator.value == before
+native.stacks("sync,launch")
+print(called(launch) > before_request[0], called(fakegpu.synchronize) - before_request[1], deallocator.value == before)
+native.stacks("")
+print((called(launch), called(fakegpu.synchronize), deallocator.value == before) == before_request)
+native.stop()
+"""
+    assert run(recorded, PRELUDE + LATER + IN_PROCESS + text).split() == ["True", "4", "False", "True"]
+
+
+def test_stacks_that_are_asked_for_before_cuda_is_in_use_are_taken_from_then_on(recorded: Recorded) -> None:
+    text = """
+from cutrace.collect import Options, environment, completed
+from cutrace.collect.library import collector
+from pathlib import Path
+os.environ.update(environment.injection(completed(Options(stacks=("later",))), Path(".")))
+collector().stacks("launch")
+fakegpu.init()
+fakegpu.launch("k"), say()
+collector().synchronize()
+assert collector().cut("run.bin")
+"""
+    run(recorded, PRELUDE.replace("fakegpu.init()", "") + text)
+    with recorded.load() as trace:
+        assert [stack for _, stack in stacks_of(trace)] == recorded.said()
+
+
+def test_a_recording_without_the_option_refuses_to_take_stacks(recorded: Recorded) -> None:
+    text = """
+from cutrace.errors import CutraceError
+for options, calls in (("", "sync"), ("stacks=later", "waits")):
+    native.stop()
+    native.start(f"directory=.;{options}")
+    try: native.stacks(calls)
+    except CutraceError as error: print(error)
+"""
+    refusals = run(recorded, PRELUDE + LATER + text).splitlines()
+    assert refusals == [
+        "this recording takes no stacks on request: start it with stacks=later",
+        "stacks are those of calls of the groups sync, alloc, copy and launch",
+    ]
+
+
 def test_each_recording_of_a_process_has_its_own_stacks(recorded: Recorded) -> None:
     text = """
 def work(name):

@@ -61,6 +61,7 @@ class Collector:
             self._library = ctypes.CDLL(str(collector_path()))
             self._library.cutrace_start.argtypes = [ctypes.c_char_p]
             self._library.cutrace_mark.argtypes = [ctypes.c_char_p]
+            self._library.cutrace_stacks.argtypes = [ctypes.c_char_p]
             self._library.cutrace_cut.argtypes = [ctypes.c_char_p]
             self._library.cutrace_notes.restype = ctypes.c_char_p
             self._library.cutrace_stats.argtypes = [
@@ -120,6 +121,14 @@ class Collector:
     def mark(self, text: str) -> None:
         """Put a mark at the current time."""
         self._check(self._library.cutrace_mark(text.encode()))
+
+    def stacks(self, calls: str) -> None:
+        """Record the Python stacks of calls of these groups (``"sync,alloc,copy,launch"``) from now on; "" ends that.
+
+        If CUPTI does not record yet, it begins with the recording of GPU activity. The recording needs the option
+        ``stacks=later``. Raises :class:`CutraceError` for another recording and for an unknown group.
+        """
+        self._check(self._library.cutrace_stacks(calls.encode()))
 
     def now(self) -> int:
         """Nanoseconds of the clock that a capture uses (BOOTTIME)."""

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "features/annotate/annotate.h"
@@ -14,6 +15,7 @@
 #include "features/nvtx/nvtx.h"
 #include "options.h"
 #include "process.h"
+#include "features/stacks/stacks.h"
 #include "features/standby/standby.h"
 
 namespace cutrace {
@@ -85,6 +87,15 @@ int cutrace_flush(void) { return ask(&Recording::flush); }
 int cutrace_synchronize(void) { return current() == nullptr ? succeed() : ask(&Recording::synchronize); }
 int cutrace_cut(const char* path) { return make_file(path, &Recording::cut); }
 int cutrace_dump(const char* path) { return make_file(path, &Recording::dump); }
+
+int cutrace_stacks(const char* calls) {
+  return guarded([&] {
+    const std::optional<CallGroups> groups = parse_call_groups(calls != nullptr ? calls : "");
+    if (!groups) return fail("stacks are those of calls of the groups sync, alloc, copy and launch");
+    request_stacks(*groups);
+    return current() == nullptr ? succeed() : ask(&Recording::record_requested_stacks);
+  });
+}
 
 int cutrace_mark(const char* text) {
   if (cutrace_running() == 0) return process::none_running();

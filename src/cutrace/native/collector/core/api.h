@@ -45,6 +45,9 @@ CUTRACE_EXPORT int cutrace_cut(const char* path);
 /* Writes the rows of a recording that keeps only its newest rows (last_ms, rotate) to `path`, as a capture; replaces the
  * file. 0: done. 1: nothing is recorded yet. Negative: the dump failed. The recording goes on in any case. */
 CUTRACE_EXPORT int cutrace_dump(const char* path);
+/* Records the Python stacks of calls of these groups ("sync", "alloc", "copy", "launch", separated by commas) from now on, also
+ * when the recording, or its use of CUPTI, starts later; "" ends that. The recording needs the option stacks=later. */
+CUTRACE_EXPORT int cutrace_stacks(const char* calls);
 /* Adds a mark to the capture. */
 CUTRACE_EXPORT int cutrace_mark(const char* text);
 /* Begins and ends a range of the calling thread, in the default domain of NVTX. They nest apart from ranges of NVTX, so that a

@@ -198,6 +198,16 @@ std::optional<CallGroup> parse_call_group(std::string_view word) {
   return static_cast<CallGroup>(it - kGroupNames.begin());
 }
 
+std::optional<CallGroups> parse_call_groups(std::string_view words) {
+  CallGroups groups = 0;
+  while (!words.empty()) {
+    const std::optional<CallGroup> group = parse_call_group(trimmed(next_word(words, ",")));
+    if (!group) return std::nullopt;
+    groups |= bit(*group);
+  }
+  return groups;
+}
+
 CallGroups call_groups(std::string_view name) {
   const std::string_view call = without_prefix(name);
   CallGroups groups = 0;

@@ -49,6 +49,8 @@ constexpr CallGroups bit(CallGroup group) { return CallGroups{1} << static_cast<
 
 // "sync" -> CallGroup::sync; nullopt for another word.
 std::optional<CallGroup> parse_call_group(std::string_view word);
+// The groups of "sync,launch"; none of "". nullopt if there is another word.
+std::optional<CallGroups> parse_call_groups(std::string_view words);
 // The groups of the function that CUPTI calls `name`: a copy that waits for its end is in `copy` and in `sync`.
 CallGroups call_groups(std::string_view name);
 

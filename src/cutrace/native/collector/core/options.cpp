@@ -39,17 +39,21 @@ bool names(std::string_view value, std::vector<std::string>& out) {
   return !out.empty() && out.size() <= Options::kMostAnnotated && std::ranges::find(out, "") == out.end();
 }
 
-// "sync,launch:100": groups of calls; of launches, one in 100.
+// "sync,launch:100": groups of calls; of launches, one in 100. "later": none yet.
 bool stacks(std::string_view value, Options& o) {
   while (!value.empty()) {
     std::string_view word = trimmed(next_word(value, ","));
+    if (word == "later") {
+      o.stacks_later = true;
+      continue;
+    }
     const std::optional<CallGroup> group = parse_call_group(next_word(word, ":"));
     if (!group) return false;
     o.stacks |= bit(*group);
     if (word.empty()) continue;
     if (*group != CallGroup::launch || !number(word, o.stacks_every) || o.stacks_every == 0) return false;
   }
-  return o.stacks != 0;
+  return o.may_record_stacks();
 }
 
 bool added(std::optional<Condition> condition, std::vector<Condition>& conditions) {

@@ -36,6 +36,7 @@ struct Options {
   std::vector<std::string> annotate;                   // functions of a Python program that get ranges, by name
   std::string annotator;                               // the Python file that finds them; "": the caller runs it
   CallGroups stacks = 0;                               // calls whose Python stacks are recorded
+  bool stacks_later = false;                           // cutrace_stacks() names such calls while it records
   std::uint32_t stacks_every = 1;                      // of launches: one in so many
   std::uint64_t stacks_min_ns = 0;                     // only of calls that take so long
   std::string capture_range;                           // record windows: "profiler" or "nvtx:NAME"; "": everything
@@ -60,8 +61,9 @@ struct Options {
   bool keeps_newest() const { return last_ms != 0 || rotate; }
   bool uses_cupti() const { return (kinds & ~bit(Kind::nvtx)) != 0 || sample_pc || stacks != 0; }
   bool records_windows() const { return !capture_range.empty(); }
+  bool may_record_stacks() const { return stacks != 0 || stacks_later; }
   // For events of threads: their rings, and what NVTX keeps of them. Stacks need memory beside their events.
-  std::uint64_t events_memory() const { return max_memory / (stacks != 0 ? 8 : 4); }
+  std::uint64_t events_memory() const { return max_memory / (may_record_stacks() ? 8 : 4); }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }
 };
 

@@ -16,6 +16,7 @@
 #include "cuda/driver.h"
 #include "own_thread.h"
 #include "features/nvtx/nvtx.h"
+#include "features/stacks/stacks.h"
 #include "wake.h"
 
 namespace cutrace {
@@ -214,6 +215,16 @@ Outcome Recording::synchronize(std::string& error) {
   if (!source_.active()) return Outcome::done;
   const auto wait = [this, context = current_context()] { CuptiSource::synchronize(context); };
   return carry_out(wait, nullptr, "synchronized with the GPU", error);
+}
+
+Outcome Recording::record_requested_stacks(std::string& error) {
+  if (!options_.may_record_stacks()) {
+    error = "this recording takes no stacks on request: start it with stacks=later";
+    return Outcome::failed;
+  }
+  wait_for_attach();
+  if (!source_.active()) return Outcome::done;  // done when CUPTI is attached
+  return carry_out(cutrace::record_requested_stacks, nullptr, "asked for stacks", error);
 }
 
 Outcome Recording::cut(const std::string& path, std::string& error) {

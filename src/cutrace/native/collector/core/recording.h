@@ -56,6 +56,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // Waits for the GPU on the flusher's thread, so that the capture does not show the wait. Does nothing while CUPTI does not
   // record.
   Outcome synchronize(std::string& error);
+  // Records the stacks of the calls of request_stacks(), on the flusher's thread.
+  Outcome record_requested_stacks(std::string& error);
   // Completes the file with all complete records, moves it to `path` and goes on in a new file. On failure `error` is a
   // sentence, and the recording goes on.
   Outcome cut(const std::string& path, std::string& error);

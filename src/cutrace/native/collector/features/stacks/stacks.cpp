@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "code_deaths.h"
 #include "core/clock.h"
@@ -115,7 +116,7 @@ class StacksFeature final : public Feature {
  public:
   std::unique_ptr<Decoder> decoder(const DecoderContext& context) override {
     const Options& options = context.options;
-    if (options.stacks == 0) return nullptr;
+    if (!options.may_record_stacks()) return nullptr;
     thread_memory_.store(options.max_memory / kShare);
     return std::make_unique<StackDecoder>(context, counts_, options.max_memory / kShare, python::raise_code_epoch);
   }
@@ -128,16 +129,22 @@ class StacksFeature final : public Feature {
 
   void attach(const AttachContext& context) override {
     const Options& options = context.options;
-    if (options.stacks == 0) return;
+    if (!options.may_record_stacks()) return;
     notes_ = &context.notes;
-    const std::string problem = python::find_interpreter();
-    if (!problem.empty()) return say(problem);
-    if (!watch_calls(context)) return say("CUPTI refuses callbacks of API calls");
+    said_ = false;
+    cupti_ = &context.cupti;
+    callbacks_ = &context.callbacks;
     min_ns_.store(options.stacks_min_ns);
     launch_every_.store(options.stacks_every);
-    wanted_.store(true);
-    recording_.store(rings::armed.load(), std::memory_order_release);
-    begin();
+    record(options.stacks != 0 ? options.stacks : requested_.load());
+  }
+
+  void request(CallGroups calls) { requested_.store(calls); }
+  void record_requested() {
+    const CallGroups before = calls_;
+    end();
+    each_call(before, [&](const ApiFunction& function) { callbacks_->unwatch(*this, function.domain, function.id); });
+    record(requested_.load());
   }
 
   // The interpreter may have started since.
@@ -145,17 +152,7 @@ class StacksFeature final : public Feature {
     if (wanted_.load() && python::trust() == python::Trust::unknown) begin();
   }
 
-  void detach(bool) override {
-    if (!wanted_.exchange(false)) return;
-    recording_.store(0);
-    watch_deaths();
-    switch (python::trust()) {
-      case python::Trust::trusted: return;
-      case python::Trust::refused: return say(python::refusal());
-      case python::Trust::asked: return say("the main thread of Python ran no code after the first CUDA call");
-      default: return say("the Python interpreter did not run");
-    }
-  }
+  void detach(bool) override { end(); }
 
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override {
     const auto* const call = static_cast<const CUpti_CallbackData*>(data);
@@ -181,18 +178,54 @@ class StacksFeature final : public Feature {
   static constexpr std::uint64_t kShare = 16;
   static constexpr std::size_t kDomains = 3, kIds = 2048;
 
-  void say(std::string_view why) const { notes_->add_quietly(std::string(kNone).append(why)); }
+  // Once a recording.
+  void say(std::string_view why) {
+    if (!std::exchange(said_, true)) notes_->add_quietly(std::string(kNone).append(why));
+  }
 
-  // Watches the calls of the groups. False when CUPTI has none of them.
-  bool watch_calls(const AttachContext& context) {
-    bool any = false;
-    for (const ApiFunction& function : context.cupti.api_functions()) {
-      const CallGroups groups = call_groups(function.name) & context.options.stacks;
-      const auto domain = static_cast<std::size_t>(function.domain);
-      if (groups == 0 || domain >= kDomains || function.id >= kIds) continue;
-      sampled_[domain][function.id].store(groups == bit(CallGroup::launch), std::memory_order_relaxed);
-      any |= context.callbacks.watch(*this, function.domain, function.id);
+  // Begins to take the stacks of these calls. CUPTI is attached.
+  void record(CallGroups calls) {
+    if (calls == 0) return;
+    const std::string problem = python::find_interpreter();
+    if (!problem.empty()) return say(problem);
+    if (!watch(calls)) return say("CUPTI refuses callbacks of API calls");
+    wanted_.store(true);
+    recording_.store(rings::armed.load(), std::memory_order_release);
+    begin();
+  }
+
+  // Takes no more stacks. The callbacks stay.
+  void end() {
+    calls_ = 0;
+    if (!wanted_.exchange(false)) return;
+    recording_.store(0);
+    watch_deaths();
+    switch (python::trust()) {
+      case python::Trust::trusted: return;
+      case python::Trust::refused: return say(python::refusal());
+      case python::Trust::asked: return say("the main thread of Python ran no code after the first CUDA call");
+      default: return say("the Python interpreter did not run");
     }
+  }
+
+  // Visits the functions of these groups.
+  template <typename Visit>
+  void each_call(CallGroups calls, Visit&& visit) const {
+    for (const ApiFunction& function : cupti_->api_functions()) {
+      const bool known = static_cast<std::size_t>(function.domain) < kDomains && function.id < kIds;
+      if (known && (call_groups(function.name) & calls) != 0) visit(function);
+    }
+  }
+
+  // Watches the calls. False when CUPTI has none of them.
+  bool watch(CallGroups calls) {
+    calls_ = calls;
+    bool any = false;
+    each_call(calls, [&](const ApiFunction& function) {
+      const bool only_launches = (call_groups(function.name) & calls) == bit(CallGroup::launch);
+      sampled_[static_cast<std::size_t>(function.domain)][function.id].store(only_launches, std::memory_order_relaxed);
+      any |= callbacks_->watch(*this, function.domain, function.id);
+    });
     return any;
   }
 
@@ -254,7 +287,13 @@ class StacksFeature final : public Feature {
   }
 
   StackCounts counts_;
-  Notes* notes_ = nullptr;  // of the recording, while it is wanted
+  // Of the recording that is attached. The attaching thread and the flusher use them, one after the other.
+  Notes* notes_ = nullptr;
+  const CuptiLibrary* cupti_ = nullptr;
+  Callbacks* callbacks_ = nullptr;
+  bool said_ = false;     // a note says why there are no stacks
+  CallGroups calls_ = 0;  // that are watched
+  std::atomic<CallGroups> requested_{0};
   std::atomic<std::uint64_t> min_ns_{0};
   std::atomic<std::uint32_t> launch_every_{1};
   std::atomic<std::size_t> thread_memory_{0};
@@ -275,5 +314,8 @@ void StacksFeature::on_check() { instance().watch_deaths(); }
 }  // namespace
 
 Feature& stacks_feature() { return instance(); }
+
+void request_stacks(CallGroups calls) { instance().request(calls); }
+void record_requested_stacks() { instance().record_requested(); }
 
 }  // namespace cutrace

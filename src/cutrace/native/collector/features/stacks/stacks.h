@@ -11,4 +11,10 @@ namespace cutrace {
 
 Feature& stacks_feature();
 
+// Any thread: the calls whose stacks a recording with the option stacks=later records, from its next attach() or
+// record_requested_stacks() on.
+void request_stacks(CallGroups calls);
+// The flusher, while CUPTI is attached.
+void record_requested_stacks();
+
 }  // namespace cutrace
