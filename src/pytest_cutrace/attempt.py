@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +36,7 @@ from cutrace.reports.text import plain as plain_lines
 from .bodies import ENDINGS, Body
 from .capture import Captures, Run
 from .context import SessionContext
-from .fixtures import Tracer, checked, counters_of
+from .fixtures import RequestedRegion, Tracer, checked, requested_region
 from .report import argument
 
 _FILES = ("run.bin", "trace.pftrace", "metrics.json")
@@ -77,16 +78,24 @@ class Attempt(Tracer):
         #: The comparisons by the identities of their runs.
         self._comparisons: dict[tuple[int, ...], golden.Comparison] = {}
         #: Regions and values of fixtures that were set up before the body.
-        self._spanning: list[tuple[str, tuple[str, ...]]] = []
+        self._spanning: list[RequestedRegion] = []
         self._before: dict[str, Any] = {}
 
     # The fixture
 
+    def region(
+        self, name: str, counters: str | Sequence[str] = (), **limits: Any
+    ) -> AbstractContextManager[None]:
+        __tracebackhide__ = True
+        region = requested_region(name, counters, limits)
+        self._check_counters_of(region)
+        if region.limits:
+            self._limit(region)
+        return self._inside(region)
+
     @contextlib.contextmanager
-    def region(self, name: str, counters: str | Sequence[str] = ()) -> Iterator[None]:
+    def _inside(self, region: RequestedRegion) -> Iterator[None]:
         run = self.current
-        region = (str(name), counters_of(counters))
-        self._check_counters_of(region, run)
         if run is None:
             self._spanning.append(region)
             try:
@@ -94,27 +103,37 @@ class Attempt(Tracer):
             finally:
                 self._spanning.remove(region)
             return
-        entered = self.captures.enter(run, *region)
+        entered = self.captures.enter(run, region.name, region.counters)
         try:
             yield
         finally:
             self.captures.leave(run, entered)
 
-    def _check_counters_of(
-        self, region: tuple[str, tuple[str, ...]], run: Run | None
-    ) -> None:
+    def _check_counters_of(self, region: RequestedRegion) -> None:
         """Refuse a region with counters inside a range that is counted."""
-        name, counters = region
-        if not counters:
+        __tracebackhide__ = True
+        if not region.counters:
             return
-        counted = bool(self.expected.counters) or any(
-            outer for _, outer in self._spanning
-        )
+        run = self.current
+        counted = bool(self.expected.counters)
+        counted |= any(outer.counters for outer in self._spanning)
         if counted or (run is not None and run.counting is not None):
             raise CutraceError(
-                f"the region {name} requests counters inside a test or region with counters: the GPU counts one range "
-                "at a time, so remove the counters from one of them"
+                f"{region.place}: the region {region.name} requests counters inside a test or region with counters: "
+                "the GPU counts one range at a time, so remove the counters from one of them"
             )
+
+    def _limit(self, region: RequestedRegion) -> None:
+        """Expect the limits of a region, which all regions of its name share."""
+        __tracebackhide__ = True
+        known = self.expected.limits
+        if known.get(region.name, region.limits) != region.limits:
+            raise CutraceError(
+                f"{region.place}: the region {region.name} has other limits already, and regions of one name add up: "
+                "give this one the same limits or another name"
+            )
+        limits = {**known, region.name: region.limits}
+        self.expected = replace(self.expected, limits=limits)
 
     def value(self, name: str, value: Any) -> None:
         counter = checked(name, value)
@@ -157,8 +176,8 @@ class Attempt(Tracer):
         self.user = {}
         for name, value in self._before.items():
             self.value(name, value)
-        for region, counters in self._spanning:
-            self.captures.enter(self.current, region, counters)
+        for region in self._spanning:
+            self.captures.enter(self.current, region.name, region.counters)
 
     def end(self) -> Run:
         """End the window, whether or not the body passed."""
@@ -325,6 +344,9 @@ class Attempt(Tracer):
             if self.outcome in ("skipped", "xfailed"):
                 reason = self.expected.skip_reason
             self.decision = replace(self.decision, reason=reason)
+        elif not self.runs:
+            # The body may have requested limits since.
+            self.untraced(self.decision.reason)
         try:
             case = self._case(change=self._change())
             artifacts = self._keep(self._cause or cause_of(case))

@@ -275,7 +275,8 @@ class Captures:
         more: Callable[[Trace, Window], Mapping[str, Value]] | None,
     ) -> Metrics:
         if not files:  # no process used CUDA
-            return Metrics(dict(NOTHING))
+            regions = {region.name: dict(NOTHING) for region in window.regions}
+            return Metrics(dict(NOTHING), regions)
         with self.opened(files) as trace:
             from cutrace.analysis.metrics import measure
 

@@ -87,7 +87,10 @@ def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
         raise pytest.UsageError(f"{place}: {error}") from None
     limited = [name for name in limits if golden.is_counter(name)]
     counters = dict.fromkeys((*expected.counters, *limited))
-    return replace(expected, limits=limits or None, counters=tuple(counters))
+    by_region = {}
+    if limits:
+        by_region[""] = limits
+    return replace(expected, limits=by_region, counters=tuple(counters))
 
 
 def _limits(item: pytest.Item) -> dict[str, Any]:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
+
+@dataclass(frozen=True)
+class RequestedRegion:
+    """A region as the test requests it. ``limits`` are by full name of the metric. ``place`` is the file and line of
+    the request."""
+
+    name: str
+    counters: tuple[str, ...] = ()
+    limits: Mapping[str, int | float] = field(default_factory=dict)
+    place: str = ""
 
 
 class Tracer:
@@ -17,6 +30,8 @@ class Tracer:
 
     def __init__(self, reason: str = "it needs pytest --cutrace") -> None:
         self._reason = reason
+        #: Whether the test has requested a region with limits.
+        self.limited = False
 
     @property
     def metrics(self) -> Mapping[str, Any]:
@@ -25,15 +40,18 @@ class Tracer:
         pytest.skip(f"gpu_trace.metrics: {self._reason}")
 
     def region(
-        self, name: str, counters: Sequence[str] = ()
+        self, name: str, counters: str | Sequence[str] = (), **limits: Any
     ) -> AbstractContextManager[None]:
         """A part of the test with its own metrics. Regions may be nested; those of the same name are added. A region
         that a fixture enters spans each run of the test's body.
 
-        ``counters`` are hardware counters as in the marker. Only one range is counted at a time.
+        ``counters`` are hardware counters as in the marker. Only one range is counted at a time. ``limits`` are the
+        most that the regions of this name may do of a metric, as in ``gpu_limit``: ``sync_calls=0,
+        peak_memory="64 MiB"``. Raises :class:`CutraceError` for unknown names and for values that are no limits.
         """
-        if counters:
-            counters_of(counters)
+        __tracebackhide__ = True
+        requested_region(name, counters, limits)
+        self.limited |= bool(limits)
         return nullcontext()
 
     def value(self, name: str, value: Any) -> None:
@@ -42,11 +60,29 @@ class Tracer:
         checked(name, value)
 
 
-def counters_of(names: str | Sequence[str]) -> tuple[str, ...]:
-    """The counters of a region. Raises :class:`CutraceError` for unknown names."""
-    from cutrace.golden import parse_counters
+def requested_region(
+    name: str, counters: str | Sequence[str], limits: Mapping[str, Any]
+) -> RequestedRegion:
+    """The region that a call of ``region()`` requests. A limit on a hardware counter requests the counter.
 
-    return parse_counters(names)
+    Raises :class:`CutraceError` with the place of the call for unknown names and for values that are no limits.
+    """
+    __tracebackhide__ = True
+    if not counters and not limits:
+        return RequestedRegion(str(name))
+    from cutrace.errors import CutraceError
+    from cutrace.golden import is_counter, parse_counters, parse_limits
+
+    caller = sys._getframe(2)
+    place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+    try:
+        counted = parse_counters(counters)
+        limited = parse_limits(limits)
+    except CutraceError as error:
+        raise CutraceError(f"{place}: {error}") from None
+    needed = filter(is_counter, limited)
+    every = tuple(dict.fromkeys((*counted, *needed)))
+    return RequestedRegion(str(name), every, limited, place)
 
 
 def checked(name: str, value: Any) -> bool:

@@ -34,6 +34,8 @@ _EXPECTED = pytest.StashKey[Expectation]()
 #: The variable with the process id of a session that distributes its tests to workers.
 _CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
 _ATTEMPT = pytest.StashKey[Attempt]()
+#: The tracer of a test that is not traced.
+_TRACER = pytest.StashKey[Tracer]()
 _OUTCOME = pytest.StashKey[str]()
 #: The reason why a test is not traced although the session is.
 _OBSTACLE = pytest.StashKey[str]()
@@ -132,7 +134,8 @@ class Session:
         if attempt is not None:
             return attempt
         obstacle = item.stash.get(_OBSTACLE, "")
-        return Tracer(self.refusal or obstacle or "this test is not traced")
+        reason = self.refusal or obstacle or "this test is not traced"
+        return item.stash.setdefault(_TRACER, Tracer(reason))
 
     def _normalize(self, name: str) -> str:
         custom = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
@@ -328,7 +331,7 @@ class Session:
             reason = "the marker says off=True"
         elif not self.refusal and outcome in ("skipped", "xfailed"):
             reason = expected.skip_reason
-        elif expected.any:
+        elif expected.any or self.tracer(item).limited:
             state = State.UNVERIFIED
         return Case(
             self.context.nodeid(item),

@@ -363,6 +363,16 @@ def test_what_is_over_its_limit_fails_and_says_of_what_it_is_made():
     assert found.rows[0].detail == "over the limit, vectorized_elementwise x2, softmax_fwd"
 
 
+def test_a_limit_of_a_region_holds_for_the_runs_that_entered_it():
+    runs = [run(regions=FORWARD), run()]
+    (row,) = limits(runs, {"kernel_launches": 0}, "forward").rows
+    assert (row.region, row.failed) == ("forward", True)
+    assert row.now == run(regions=FORWARD).regions["forward"]["kernel_launches"]
+    (row,) = limits(runs[1:], {"kernel_launches": 0}, "forward").rows
+    assert (row.verdict, row.failed) == (Verdict.UNVERIFIED, False)
+    assert row.detail == "a region with limits was not entered: forward"
+
+
 def test_of_several_runs_the_highest_counts_and_of_times_the_median():
     runs = [run(), run(syncs={"cudaStreamSynchronize": 3}, kernel_time_ns=90_000), run()]
     assert limits(runs, {"sync_calls": 2}).failed

@@ -39,7 +39,7 @@ SLOW = run(kernel_time_ns=60_000)
 TIMES = Rules(parse_gate("work,time"))
 GOLDEN = replace(EXPECTED, entry=entry())
 TIMED = replace(EXPECTED, rules=TIMES, entry=entry(gate=TIMES.gate))
-LIMITED = replace(EXPECTED, limits=parse_limits({"kernel_launches": 3}))
+LIMITED = replace(EXPECTED, limits={"": parse_limits({"kernel_launches": 3})})
 
 
 def measured(metrics: Metrics | None, **more: Any) -> MeasuredRun | None:

@@ -120,6 +120,14 @@ def test_a_broken_limit_is_no_golden_value_to_update():
     assert "--cutrace-update" not in text
 
 
+def test_a_broken_limit_of_a_region_says_where_it_is():
+    limit = Row("sync_calls", "decode", 0, 1, "limit", Verdict.WORSE, True, "over the limit", True)
+    text = failure(softmax(limit))
+    assert "cutrace: decode/sync_calls 1 (limit 0)" in text
+    assert "if intended: raise the limit in gpu_trace.region('decode')" in text
+    assert "gpu_limit" not in text
+
+
 def test_numbers_that_cannot_be_trusted_are_not_to_be_updated_from():
     text = failure(softmax(KERNEL, problems=("3 records were dropped by CUPTI",)))
     assert text.startswith("cutrace: not verified: 3 records were dropped by CUPTI, kernel_launches 3 -> 4")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..analysis.definitions import Metric, MetricClass, Metrics
+from ..analysis.definitions import Metric, MetricClass, Metrics, Value
 from ..units import count_of
 from . import statistics
 from .model import (
@@ -106,32 +106,44 @@ def problems_of(runs: Sequence[Metrics]) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
-    """Compare one or more runs with upper limits (:func:`~cutrace.golden.rules.parse_limits`), without a golden file.
+def limits(
+    runs: Sequence[Metrics], budget: Mapping[str, object], region: str = ""
+) -> Comparison:
+    """Compare one or more runs, or a region of them, with upper limits (:func:`~cutrace.golden.rules.parse_limits`),
+    without a golden file.
 
-    The highest value of the runs counts; for times, the median.
+    The highest value of the runs counts; for times, the median. The limits of a region that no run entered are
+    unverified.
     """
     limits = parse_limits(budget)
-    rows = [_limit_row(name, limit, runs) for name, limit in limits.items()]
+    scopes = [run.values for run in runs]
+    if region:
+        scopes = [run.regions[region] for run in runs if region in run.regions]
+    rows = [_limit_row(name, region, limit, scopes) for name, limit in limits.items()]
     return Comparison(tuple(rows), (), problems_of(runs))
 
 
-def _limit_row(name: str, limit: int | float, runs: Sequence[Metrics]) -> Row:
-    now = _limited(name, runs)
+def _limit_row(
+    name: str, region: str, limit: int | float, scopes: Sequence[Mapping[str, Value]]
+) -> Row:
+    now = _limited(name, scopes)
     verdict = Verdict.WORSE
     detail = ""
-    if now is None:
+    if region and not scopes:
+        verdict = Verdict.UNVERIFIED
+        detail = f"a region with limits was not entered: {region}"
+    elif now is None:
         detail = "not measured"
     elif now <= limit:
         verdict = Verdict.SAME
     else:
         detail = "over the limit"
-        listing = _listing(runs[0].values.get(BREAKDOWNS.get(name, "")))
+        listing = _listing(scopes[0].get(BREAKDOWNS.get(name, "")))
         if listing:
             detail += f", {listing}"
     return Row(
         name,
-        "",
+        region,
         golden=limit,
         now=now,
         rule="limit",
@@ -142,11 +154,11 @@ def _limit_row(name: str, limit: int | float, runs: Sequence[Metrics]) -> Row:
     )
 
 
-def _limited(name: str, runs: Sequence[Metrics]) -> int | float | None:
+def _limited(name: str, scopes: Sequence[Mapping[str, Value]]) -> int | float | None:
     """The value that is compared with a limit; None if no run has one."""
     values = []
-    for run in runs:
-        value = run.values.get(name)
+    for scope in scopes:
+        value = scope.get(name)
         # A hardware counter that was not requested is unknown, not 0.
         if value is None and not is_counter(name):
             value = 0

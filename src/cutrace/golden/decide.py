@@ -80,10 +80,10 @@ class Expectation:
     """How one test is traced, and what it is compared with.
 
     ``repeat`` is None if the plugin decides; ``counters`` are the hardware counters that the test requests or limits;
-    ``limits`` are the limits of ``gpu_limit`` by metric. ``path`` is the golden file of the test's module, ``entry``
-    its entry of the test; ``siblings``: it has entries of other tests. ``may_skip``: the test may be skipped in a
-    session with ``require``. ``passed_over`` is the reason why the test is neither recorded nor compared with golden
-    values, "" if it is.
+    ``limits`` are the limits by region and metric ("" is the whole test). ``path`` is the golden file of the test's
+    module, ``entry`` its entry of the test; ``siblings``: it has entries of other tests. ``may_skip``: the test may be
+    skipped in a session with ``require``. ``passed_over`` is the reason why the test is neither recorded nor compared
+    with golden values, "" if it is.
     """
 
     rules: Rules
@@ -94,7 +94,7 @@ class Expectation:
     warmup: int = 0
     repeat: int | None = None
     counters: tuple[str, ...] = ()
-    limits: Mapping[str, Any] | None = None
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     entry: Entry | None = None
     siblings: bool = False
     passed_over: str = ""
@@ -109,7 +109,7 @@ class Expectation:
     @property
     def any(self) -> bool:
         """Whether the test is to be verified."""
-        return self.entry is not None or self.marked or self.limits is not None
+        return self.entry is not None or self.marked or bool(self.limits)
 
 
 @dataclass(frozen=True)
@@ -430,12 +430,12 @@ class _Decider:
             golden = entry.get(environment, Observed())
             rows = _uncounted_rows(uncounted, golden, expected.rules)
             comparisons += [compared, Comparison(tuple(rows))]
-        if expected.limits is not None:
-            counted = dict(expected.limits)
-            for region, name in uncounted:
-                if not region:
-                    counted.pop(name, None)
-            comparisons.append(limits(metrics, counted))
+        for region, limited in expected.limits.items():
+            counted = dict(limited)
+            for name in limited:
+                if (region, name) in uncounted:
+                    del counted[name]
+            comparisons.append(limits(metrics, counted, region))
         if not comparisons:
             return None
         joined = _joined(comparisons)

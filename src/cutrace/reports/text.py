@@ -431,18 +431,21 @@ def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
 def remedies(cases: Iterable[Case], arguments: str) -> Iterator[str]:
     """What to do if the changes of these tests are intended. ``arguments`` selects the tests, quoted for a shell."""
     verdicts = set()
-    limited = False
+    limited: dict[str, None] = {}
     for case in cases:
         if case.state is State.MISSING:
             verdicts.add(Verdict.NEW)
         for row in case.failed_rows:
             if row.rule == "limit":
-                limited = True
+                limited[row.region] = None
             elif not case.problems:
                 # An update does not write unreliable numbers.
                 verdicts.add(row.verdict)
-    if limited:
-        yield "if intended: raise the limit in the test's @pytest.mark.gpu_limit"
+    for region in limited:
+        where = "the test's @pytest.mark.gpu_limit"
+        if region:
+            where = f"gpu_trace.region({printable(region)!r})"
+        yield f"if intended: raise the limit in {where}"
     if not verdicts:
         return
     option = "--cutrace-update"
