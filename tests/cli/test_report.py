@@ -9,6 +9,8 @@ import pytest
 
 from captures import Capture
 from cutrace.analysis.marks import begin, end
+from cutrace.golden.compare import Row
+from cutrace.golden.model import Verdict
 from cutrace.reports.jsonfile import read_report, report_text
 from cutrace.reports.model import Case, SessionReport, State
 from reports.page import Page
@@ -18,7 +20,8 @@ from support import cutrace, refused
 def written(path: Path, launches: int = 3, **about) -> Path:
     environment = about.pop("environment", "sm_90")
     values = {"kernel_launches": launches, "kernels": {"gemm": launches}, "kernel_time_ns": 100 * launches}
-    case = Case("t.py::a", state=State.GATED, environment=environment, gpu="GPU", values=values,
+    outcome, rows = about.pop("outcome", ""), about.pop("rows", ())
+    case = Case("t.py::a", outcome, rows=rows, state=State.GATED, environment=environment, gpu="GPU", values=values,
                 artifacts={"run.bin": "a/run.bin", "trace.pftrace": "a/trace.pftrace"})  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(report_text(SessionReport((case,), **about)))
@@ -42,6 +45,9 @@ def test_jobs_have_the_names_given_or_their_own_or_those_of_files_and_folders(tm
     assert jobs(tmp_path / "all.json") == [("a100", "sm_80"), ("h200", "sm_90"), ("nightly", "sm_90")]
     run("merge", a, b, "-o", "all.json", "--name", "one", "--name", "two", cwd=tmp_path)
     assert jobs(tmp_path / "all.json") == [("one", "sm_80"), ("two", "sm_90")]
+    same = [written(tmp_path / name / "report.json", job="gpu-tests") for name in ("cuda12", "cuda13")]
+    run("merge", *same, "-o", "all.json", cwd=tmp_path)
+    assert [job for job, _ in jobs(tmp_path / "all.json")] == ["cuda12", "cuda13"]
     d = written(tmp_path / "other" / "a100" / "report.json")
     run("merge", a, d, "-o", "all.json", cwd=tmp_path)
     assert [job for job, _ in jobs(tmp_path / "all.json")] == [str(a), str(d)]
@@ -63,6 +69,21 @@ def test_a_merged_report_is_markdown_or_html_by_the_name_of_its_file(tmp_path):
     run("merge", a, b, "-o", "all.html", cwd=tmp_path)
     assert "2 jobs (a, b)" in (tmp_path / "all.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "all.html", "all.md", "b.json"]
+
+
+def test_a_summary_for_a_reader_elsewhere(tmp_path):
+    """Paths are from the folder of the summary, which is what the reader downloads."""
+    row = Row("kernel_launches", "", 3, 4, "exact", Verdict.CHANGED, True, "", True)
+    report = written(tmp_path / "jobs" / "h100" / "report.json", outcome="failed", rows=(row,))
+    (report.parent / "a").mkdir()
+    (report.parent / "a" / "trace.pftrace").touch()
+    (report.parent / "proposed").mkdir()
+    there = ("--download", "gh run download 7 --dir run-7", "--into", "run-7", "--page", "https://host/page")
+    run("merge", report, "-o", "jobs/summary.md", *there, "--max-size", "60KB", cwd=tmp_path)
+    made = (tmp_path / "jobs" / "summary.md").read_text()
+    assert "\ncutrace open run-7/h100/a/trace.pftrace\n" in made
+    assert "\ncutrace golden accept run-7/h100/proposed\n" in made
+    assert "(https://host/page)" in made
 
 
 def test_a_merged_page_has_the_timelines_of_the_captures_that_are_there(tmp_path):
@@ -136,6 +157,11 @@ def test_a_trend_is_in_the_order_of_the_files_or_of_time(tmp_path):
         (["merge", "a.json", "b.json", "-o", "x.json", "--name", "a"], "1 name for 2 files"),
         (["merge", "a.json", "-o", "b.json/x.json"], "b.json is not a folder"),
         (["merge", "a.json", "b.json", "-o", "x.json", "--name", "a", "--name", "a"], "two files are named 'a'"),
+        (["merge", "a.json", "-o", "x.html", "--page", "https://a"], "are for a .md file"),
+        (["merge", "a.json", "-o", "x.md", "--page", "a.html"], "begin it with https://"),
+        (["merge", "a.json", "-o", "x.md", "--download", "get"], "--download and --into need each other"),
+        (["merge", "a.json", "-o", "x.md", "--max-size", "1K"], "is too small: give 16KiB or more"),
+        (["merge", "a.json", "-o", "x.md", "--max-size", "big"], "'big' is not a size"),
         (
             ["compare", "a.json", "none.json"],
             "cannot read none.json: No such file or directory. Check its name and permissions.",

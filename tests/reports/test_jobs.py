@@ -48,6 +48,7 @@ def test_the_same_test_of_several_jobs_stays_apart():
     again = merge([("merged", made), ("more", two)])
     assert [c.job for c in again.cases] == ["h200", "a100", "more"]
     assert merge([("a", one), ("b", replace(two, commit="def"))]).commit == "abc, def"
+    assert merge([("h200", one)]) == replace(one, job="h200")
 
 
 def test_equal_reports_do_not_differ_whatever_their_times():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from cutrace.golden.compare import Row
 from cutrace.golden.model import Verdict
 from cutrace.reports.junit import properties
-from cutrace.reports.markdown import markdown, text
+from cutrace.reports.markdown import Download, markdown, text
 from cutrace.reports.model import Case, Kernel, SessionReport, State
 
 ROW = Row("kernel_launches", "", 3, 4, "exact", Verdict.CHANGED, True, "+ cast_kernel x1 (new)", True)
@@ -125,3 +127,36 @@ def test_better_unconfirmed_and_unverified_tests_are_listed_with_their_environme
     assert "</code> on H200 (sm_90), nightly | kernel_launches 10 -&#62; 1 (- gemm x9) |" in made
     assert "- 1 x no golden for sm_80: <code>t.py&#58;&#58;b</code> on A100 (sm_80)" in made
     assert "<summary>Not confirmed: 1 test</summary>" in made
+
+
+DOWNLOAD = Download("gh run download 7 --dir run-7", "run-7", "https://host/a (b)", ("proposed",))
+
+
+def test_a_reader_elsewhere_can_paste_the_commands_that_open_a_trace_and_accept_candidates():
+    made = markdown(SessionReport((CASE,)), DOWNLOAD)
+    download = "```sh\ngh run download 7 --dir run-7\n"
+    assert f"\n{download}cutrace open run-7/a/trace.pftrace\n```\n" in made
+    assert f"\n{download}cutrace golden accept run-7/proposed\n```\n" in made
+    assert "\n[All tests, with their timelines](https://host/a%20%28b%29)\n" in made
+    assert "cutrace open" not in markdown(SessionReport((CASE,)))
+
+
+@pytest.mark.parametrize("path", ["a/```/\n# b/trace.pftrace", "a b/'$(x)'/trace.pftrace"])
+def test_a_path_cannot_end_the_block_of_commands(path):
+    made = markdown(
+        SessionReport((replace(CASE, artifacts={"trace.pftrace": path}),)), replace(DOWNLOAD, candidates=())
+    )
+    block = re.search(r"^(`+)sh\n(.*)\n(.*)\n\1$", made, re.MULTILINE)
+    assert block
+    assert "`" * len(block[1]) not in block[3]
+    assert len(shlex.split(block[3])) == 3
+
+
+@pytest.mark.parametrize("limit", [16 << 10, 60_000])
+def test_sections_without_room_are_left_out(limit):
+    rows = [replace(ROW, detail=f"+ kernel_{number}" + "y" * 1000) for number in range(500)]
+    cases = tuple(failed(number, row) for number, row in enumerate(rows))
+    made = markdown(SessionReport(cases, notes=("*" * 1000,) * 100), DOWNLOAD, limit)
+    assert limit // 2 < len(made.encode()) < limit
+    assert "\n## cutrace\n\n500 traced" in "\n" + made
+    assert re.search(r"\n\d+ sections left out: see the other reports\n$", made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,37 @@ def report() -> None:
     multiple=True,
     help="Label of a job, once for each FILE in their order.",
 )
-def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> None:
+@click.option(
+    "--download",
+    metavar="COMMAND",
+    default="",
+    help="For .md: the command with which a reader downloads the folder of the report. Needs --into.",
+)
+@click.option(
+    "--into",
+    "folder",
+    metavar="DIR",
+    default="",
+    help="The folder into which --download puts the files.",
+)
+@click.option(
+    "--page", metavar="URL", default="", help="For .md: the address of the HTML page."
+)
+@click.option(
+    "--max-size",
+    metavar="SIZE",
+    default="1MiB",
+    help="For .md: leave out sections beyond this size (1MiB unless given).",
+)
+def merge(
+    sources: tuple[Path, ...],
+    output: Path,
+    names: tuple[str, ...],
+    download: str,
+    folder: str,
+    page: str,
+    max_size: str,
+) -> None:
     """Join FILE..., the report.json of each job, in one report.
 
     The same test is kept apart by environment and job. Jobs get the names given, or the label in the report, or the
@@ -44,13 +74,45 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> No
     """
     from ..outputs import check_output
     from ..reports import jobs, jsonfile
+    from ..reports.markdown import LEAST, Download, markdown
+    from ..units import parse_size
 
     check_output(output, sources, endings=tuple(_KINDS))
+    summary = output.suffix == ".md"
+    if (download or page) and not summary:
+        raise click.UsageError("--download and --page are for a .md file")
+    if bool(download) != bool(folder):
+        raise click.UsageError("--download and --into need each other")
+    if page and not page.startswith(("https://", "http://")):
+        raise click.UsageError(
+            f"--page {page!r} is not an address: begin it with https://"
+        )
+    limit = parse_size(max_size)
+    if limit < LEAST:
+        raise click.UsageError(
+            f"--max-size {max_size} is too small: give 16KiB or more"
+        )
     reports = []
     for source, (label, one) in zip(sources, _read(sources, names), strict=True):
         reports.append((label, _moved(one, source, output)))
     made = jobs.merge(reports)
-    jsonfile.write(output, jsonfile.rendered(made, _KINDS[output.suffix]))
+    if summary:
+        candidates = ()
+        if download:
+            candidates = tuple(_candidates(sources, output))
+        how = Download(download, folder, page, candidates)
+        text = markdown(made, how, limit)
+    else:
+        text = jsonfile.rendered(made, _KINDS[output.suffix])
+    jsonfile.write(output, text)
+
+
+def _candidates(sources: Sequence[Path], output: Path) -> Iterator[str]:
+    """The folders of candidates beside the reports, as paths from the folder of ``output``."""
+    for source in sources:
+        proposed = source.parent / "proposed"
+        if proposed.is_dir():
+            yield os.path.relpath(proposed, output.parent)
 
 
 @report.command(short_help="Show what changed from one report to another.")
@@ -141,25 +203,26 @@ def _read(
         many = f"{count_of(len(names), 'name')} for {count_of(len(sources), 'file')}"
         raise click.UsageError(f"{many}: give each file one, in their order")
     reports = [read_report(path) for path in sources]
-    labels = list(names) or list(map(_usual_label, sources, reports))
-    counts = Counter(labels)
-    labelled = []
-    for label, path, one in zip(labels, sources, reports, strict=True):
-        if counts[label] == 1:
-            labelled.append((label, one))
-        elif names:
+    if names:
+        if len(set(names)) < len(names):
+            name, _ = Counter(names).most_common(1)[0]
             raise click.UsageError(
-                f"two files are named {label!r}: give each a name of its own"
+                f"two files are named {name!r}: give each a name of its own"
             )
-        else:
-            labelled.append((str(path), one))
-    return labelled
+        return list(zip(names, reports, strict=True))
+    labels = [report.job for report in reports]
+    # Jobs of a matrix have the same label, and folders of their own.
+    for unlike in (_name, str):
+        counts = Counter(labels)
+        for number, path in enumerate(sources):
+            label = labels[number]
+            if not label or counts[label] > 1:
+                labels[number] = unlike(path)
+    return list(zip(labels, reports, strict=True))
 
 
-def _usual_label(path: Path, one: SessionReport) -> str:
-    """The label of a report that is given no name."""
-    if one.job:
-        return one.job
+def _name(path: Path) -> str:
+    """The name of the file, or of its folder if all reports have the name of this file."""
     if path.stem == "report":
         return path.resolve().parent.name
     return path.stem

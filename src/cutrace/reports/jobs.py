@@ -41,7 +41,11 @@ _TABLES = {
 
 
 def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
-    """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it."""
+    """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it. A single
+    report stays as it is, with its label."""
+    if len(reports) == 1:
+        label, report = reports[0]
+        return replace(report, job=label)
     labels = []
     cases: list[Case] = []
     notes: list[str] = []

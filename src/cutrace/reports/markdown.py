@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
 
 from ..golden.compare import Row
 from ..golden.model import scoped
-from ..units import count_of
+from ..units import count_of, printable
 from .causes import Cause, by_cause
 from .model import STATES, Case, SessionReport, State
 from .text import changes, notable, remark, summary
 from .values import duration, pair, short, title
 
-#: Maxima of causes or tests with a table, failed tests that are named, reasons, test names of a reason, and kernels: a
-#: job summary is limited to 1 MiB.
+#: The maximum size of a job summary on GitHub, and the smallest limit, in bytes.
+LIMIT = 1 << 20
+LEAST = 16 << 10
+#: Bytes for the line about sections that are left out.
+_REST = 100
+#: Maxima of causes or tests with a table, failed tests that are named, reasons, test names of a reason, and kernels.
 _TESTS = 50
 _FAILED_NAMES = 2000
 _REASONS = 20
@@ -28,9 +35,61 @@ _END_OF_DETAILS = ("</details>", "")
 _SYNTAX = re.compile(r"[\\`*{}\[\]<>#!|~&$:@]|(?<![^\W_])_|_(?![^\W_])|^[^\w(]")
 
 
-def markdown(report: SessionReport) -> str:
-    """The summary of a session in GitHub's Markdown."""
-    lines = ["## cutrace", "", text(summary(report)), ""]
+@dataclass(frozen=True)
+class Download:
+    """How a reader of a summary gets the files of its report.
+
+    ``command`` downloads them into ``folder``, which then has what the folder of the summary has. ``candidates`` are
+    folders of candidates, as paths from there. ``page`` is the address of the HTML page. "" for what there is not.
+    """
+
+    command: str = ""
+    folder: str = ""
+    page: str = ""
+    candidates: tuple[str, ...] = ()
+
+    def commands(self, *verb: str, path: str) -> list[str]:
+        """The lines of a code block that runs ``cutrace`` with this verb on a downloaded file."""
+        local = f"{self.folder}/{path}"
+        run = shlex.join(["cutrace", *verb, local])
+        return _code_block([self.command, run])
+
+
+def markdown(
+    report: SessionReport, download: Download | None = None, limit: int = LIMIT
+) -> str:
+    """The summary of a session in GitHub's Markdown, at most ``limit`` bytes (16 KiB or more): sections that have no
+    room are left out.
+
+    With a ``download``, each failure has the commands that open its trace.
+    """
+    download = download or Download()
+    lines = list(_head(report, download))
+    room = limit - _REST - _size(lines)
+    left_out = 0
+    for section in _sections(report, download):
+        size = _size(section)
+        if size <= room:
+            lines += section
+            room -= size
+        else:
+            left_out += 1
+    if left_out:
+        lines.append(f"{count_of(left_out, 'section')} left out: see the other reports")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _size(lines: Iterable[str]) -> int:
+    """The number of bytes of these lines."""
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
+def _head(report: SessionReport, download: Download) -> Iterator[str]:
+    """The sum, and what the report is of."""
+    yield "## cutrace"
+    yield ""
+    yield text(summary(report))
+    yield ""
     about = [report.job, report.header]
     for name, version in report.versions.items():
         about.append(f"{name} {version}")
@@ -38,21 +97,30 @@ def markdown(report: SessionReport) -> str:
         about.append(f"commit {report.commit}")
     known = ", ".join(filter(None, about))
     if known:
-        lines += [text(known), ""]
-    for note in report.notes:
-        lines.append(f"> {text(note)}")
-    if report.notes:
-        lines.append("")
-    lines += _failures(by_cause(report.drifted))
+        yield text(known)
+        yield ""
+    if download.page:
+        address = quote(download.page, safe=":/?&=#%+,@")
+        yield f"[All tests, with their timelines]({address})"
+        yield ""
+
+
+def _sections(report: SessionReport, download: Download) -> Iterator[list[str]]:
+    """The lines of each section, the most important ones first."""
+    for note in report.notes[:_TESTS]:
+        yield [f"> {text(note)}", ""]
+    yield from _failures(by_cause(report.drifted), download)
+    for folder in download.candidates:
+        accept = download.commands("golden", "accept", path=folder)
+        yield ["Accept the candidates that are intended:", "", *accept]
     updated = [case for case in report.cases if case.state is State.UPDATED]
     _, heading = STATES[State.UPDATED]
-    lines += _changed(heading, [(case, case.updated) for case in updated])
+    yield list(_changed(heading, [(case, case.updated) for case in updated]))
     better = [(case, case.better) for case in report.better]
-    lines += _changed("Better than the golden values", better)
+    yield list(_changed("Better than the golden values", better))
     for state in (State.UNVERIFIED, State.UNCONFIRMED, State.MISSING, State.UNTRACED):
-        lines += _why(report, state)
-    lines += _slowest(report)
-    return "\n".join(lines).rstrip() + "\n"
+        yield list(_why(report, state))
+    yield list(_slowest(report))
 
 
 def text(plain: str, width: int = _CELL) -> str:
@@ -66,6 +134,15 @@ def code(name: str, width: int = _CELL) -> str:
     return f"<code>{text(name, width)}</code>"
 
 
+def _code_block(commands: Iterable[str]) -> list[str]:
+    """Commands as a block that can be copied."""
+    lines = list(map(printable, commands))
+    fence = "```"
+    while fence in "\n".join(lines):
+        fence += "`"
+    return [f"{fence}sh", *lines, fence, ""]
+
+
 def _left_out(count: int, noun: str) -> list[str]:
     """The line about those beyond the first ones."""
     more = count - _TESTS
@@ -74,19 +151,19 @@ def _left_out(count: int, noun: str) -> list[str]:
     return []
 
 
-def _failures(causes: Sequence[Cause]) -> Iterator[str]:
+def _failures(causes: Sequence[Cause], download: Download) -> Iterator[list[str]]:
     """A section for each cause."""
     if not causes:
         return
     shown = causes[:_TESTS]
     names = _FAILED_NAMES // len(shown)
     for cause in shown:
-        yield from _failure(cause, names)
+        yield list(_failure(cause, names, download))
     others = sum(len(cause.cases) for cause in causes[_TESTS:])
-    yield from _left_out(_TESTS + others, "failed test")
+    yield _left_out(_TESTS + others, "failed test")
 
 
-def _failure(cause: Cause, names: int) -> Iterator[str]:
+def _failure(cause: Cause, names: int, download: Download) -> Iterator[str]:
     """The section of a cause: the details of its first test, and the names of all, at most so many."""
     case = cause.cases[0]
     tests = len(cause.cases)
@@ -107,7 +184,11 @@ def _failure(cause: Cause, names: int) -> Iterator[str]:
     if rows:
         yield from table(("metric", "golden", "now", "rule", ""), map(_row, rows))
     trace = case.artifacts.get("trace.pftrace")
-    if trace:
+    if trace and download.command:
+        yield "Open its trace:"
+        yield ""
+        yield from download.commands("open", path=trace)
+    elif trace:
         yield f"Trace: {code(trace)}"
         yield ""
     if tests > 1:
