@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WHEEL = Path(os.environ.get("TOX_PACKAGE", ""))
 IN_PACKAGE = os.environ.get("TOX_ENV_NAME") == "package"
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
 pytestmark = pytest.mark.skipif(not IN_PACKAGE, reason="tox -e package installs the tools")
 
 
@@ -83,15 +83,25 @@ def test_one_version() -> None:
     run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff")
 
 
-def test_workflows_are_valid(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "file", "schema"),
+    [
+        ("ci.md", ".github", "vendor.github-workflows"),
+        ("ci.md", ".gitlab-ci", "vendor.gitlab-ci"),
+        ("tutorials/ci.md", ".github", "vendor.github-workflows"),
+    ],
+)
+def test_jobs_in_the_documentation_are_valid(page: str, file: str, schema: str, tmp_path: Path) -> None:
     shown = []
-    for page in (ROOT / "docs" / "ci.md", ROOT / "docs" / "tutorials" / "ci.md"):
-        for text in re.findall(r"^```yaml\n(# \.github.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+    for text in blocks:
+        if text.startswith(f"# {file}"):
+            if "under jobs" in text.partition("\n")[0]:
+                text = f"on: push\njobs:\n{text}"
             shown.append(tmp_path / f"{len(shown)}.yml")
             shown[-1].write_text(text)
     assert shown
-    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS, *shown)
-    run("zizmor", "--offline", "--persona", "pedantic", *WORKFLOWS)
+    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *shown)
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
