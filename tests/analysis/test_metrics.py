@@ -194,6 +194,38 @@ def test_streams_are_those_of_a_context(measured):
     assert measured(write).values["streams_used"] == 3
 
 
+def test_work_on_the_default_stream_of_its_context(measured):
+    def write(c):
+        c.context()
+        c.add("contexts", context=2, device=1, null_stream=147, compute_api=1)
+        launched(c, "k", 200, correlation=1, stream=7)
+        c.memset(300, 310, 4, stream=7)
+        c.memcpy(310, 320, 4, stream=9)
+        launched(c, "k", 400, correlation=2, stream=147, context=2, device=1)
+        launched(c, "k", 500, correlation=3, stream=7, context=2, device=1)
+
+    assert measured(write).values["default_stream_work"] == 3
+
+
+def test_the_default_stream_of_a_context_that_the_capture_lacks_is_unknown(measured):
+    def write(c):
+        c.context()
+        launched(c, "k", 200, correlation=1, stream=7)
+        launched(c, "k", 300, correlation=2, stream=7, context=2, device=1)
+
+    assert "default_stream_work" not in measured(write).values
+
+
+def test_copies_of_pageable_memory(measured):
+    def write(c):
+        for kind, source, destination in (
+            (1, 1, 3), (1, 2, 3), (1, 5, 3), (2, 3, 1), (2, 3, 2), (3, 1, 4), (4, 4, 1), (8, 3, 3), (9, 1, 1),
+        ):  # fmt: skip
+            c.memcpy(200, 210, 4, kind=kind, source=source, destination=destination)
+
+    assert measured(write).values["pageable_copies"] == 4
+
+
 # What belongs to a window
 
 
@@ -415,7 +447,8 @@ def test_a_capture_with_everything_unpleasant_is_measured(tmp_path):
 
 REAL = {
     "cpp_streams.bin": {"kernel_launches": 41, "memcpy_count": 28, "memset_count": 2, "sync_calls": 20,
-                        "allocations": 6, "frees": 6, "pinned_allocations": 2, "streams_used": 5},
+                        "allocations": 6, "frees": 6, "pinned_allocations": 2, "streams_used": 5,
+                        "default_stream_work": 9, "pageable_copies": 2},
     "cuda_core.bin": {"kernel_launches": 52, "syncs": {"cuStreamSynchronize": 2}, "allocations": 2,
                       "peak_memory_bytes": 2 << 20, "net_memory_bytes": 0},
     "cuda_graph.bin": {"kernels": {"join": 20, "left": 80, "right": 80}, "graph_launches": 20, "memcpy_h2d_count": 20,
@@ -425,7 +458,8 @@ REAL = {
                       "allocations": 18, "streams_used": 3},
     # 12 allocations of PyTorch's pool. The 706 variables of modules that CUPTI also lists do not count.
     "torch_step.bin": {"kernel_launches": 166, "memcpy_h2d_count": 14, "memcpy_d2h_count": 4, "allocations": 12,
-                       "syncs": {"cudaDeviceSynchronize": 1, "cudaStreamSynchronize": 10}, "streams_used": 2},
+                       "syncs": {"cudaDeviceSynchronize": 1, "cudaStreamSynchronize": 10}, "streams_used": 2,
+                       "default_stream_work": 176, "pageable_copies": 6},
     "triton.bin": {"kernel_launches": 59, "memset_count": 1, "sync_calls": 5, "allocations": 2},
 }  # fmt: skip
 
@@ -466,6 +500,7 @@ def test_the_documentation_lists_every_metric_with_its_class_and_unit():
 
 def test_every_metric_that_a_window_has_is_listed(measured):
     def write(c):
+        c.context()
         launched(c, "k", 200, correlation=1)
         for kind in (1, 2, 8, 9, 10, 0):
             c.memcpy(300, 310, 4, kind=kind)

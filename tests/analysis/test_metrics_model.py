@@ -90,6 +90,7 @@ def write(path: Path, processes: list[Process], window: Span, regions: list[Span
         parts.append(path.with_suffix(f".{number}"))
         with Capture(parts[-1], pid=number + 1, parent_pid=number, ended=1) as c:
             c.device()
+            c.add("contexts", context=1, null_stream=1)
             for a in process.calls:
                 c.api(a.function, a.start, a.end, thread=a.thread, correlation=a.correlation, domain=a.domain,
                       status=700 * a.failed)  # fmt: skip
@@ -167,6 +168,7 @@ def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -
             values["memcpy_bytes"] += m.size
             values[f"memcpy_{DIRECTIONS[m.kind]}_count"] += 1
             values[f"memcpy_{DIRECTIONS[m.kind]}_bytes"] += m.size
+            values["pageable_copies"] += DIRECTIONS[m.kind] == "h2d"  # of source memory 1, to 3
             copying += m.end - m.start
         for m in of_window(process.fills):
             values["memset_count"] += 1
@@ -182,6 +184,7 @@ def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -
                 levels.append((m.start, -m.size if m.kind % 2 else m.size))
         for w in of_window(process.kernels + process.copies + process.fills + process.graphs):
             streams.add((number, w.stream))
+            values["default_stream_work"] += w.stream == 1
             busy.update(range(w.start, w.end))
             ends += [w.start, w.end]
 

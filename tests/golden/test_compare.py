@@ -444,3 +444,4 @@ def test_a_tolerance_of_bytes_of_the_hardware(words, more, failed):
 def test_a_limit_of_a_counter_that_was_not_counted_fails():
     assert [row.detail for row in limits([run()], {"instructions": 5}).rows if row.failed] == ["not measured"]
     assert not limits([run(instructions=5)], {"instructions": 5}).failed
+    assert [row.detail for row in limits([run()], {"default_stream_work": 5}).rows if row.failed] == ["not measured"]

@@ -682,8 +682,8 @@ EXPORT int fake_gpu_replay(std::uint32_t exec, std::uint32_t stream, std::uint64
   });
 }
 
-EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
-                         std::uint64_t duration) {
+EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint32_t pinned, std::uint64_t bytes,
+                         std::uint32_t stream, std::uint64_t duration) {
   if (const int status = runtime_init()) return status;
   return api_call(call, [&](std::uint32_t correlation) {
     const bool async = contains(call, "Async");
@@ -691,8 +691,9 @@ EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t byt
       copy.copyKind = static_cast<std::uint8_t>(kind);
       const bool from_host = kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD || kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOH;
       const bool to_host = kind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH || kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOH;
-      copy.srcKind = from_host ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-      copy.dstKind = to_host ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+      const auto host = pinned ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED : CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
+      copy.srcKind = from_host ? host : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+      copy.dstKind = to_host ? host : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
       copy.flags = async ? CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC : 0;
       copy.bytes = bytes;
       copy.contextId = kContext;

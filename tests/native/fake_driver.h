@@ -34,7 +34,7 @@ int fake_gpu_end_capture(std::uint32_t stream, std::uint32_t* graph);
 int fake_gpu_instantiate(std::uint32_t graph, std::uint32_t* exec);
 int fake_gpu_replay(std::uint32_t exec, std::uint32_t stream, std::uint64_t duration);
 // `kind` is a CUpti_ActivityMemcpyKind. A call that is not named Async waits for the copy.
-int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
+int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint32_t pinned, std::uint64_t bytes, std::uint32_t stream,
                   std::uint64_t duration);
 int fake_gpu_fill(const char* call, std::uint64_t bytes, std::uint32_t value, std::uint32_t stream,
                   std::uint64_t duration);

@@ -173,3 +173,39 @@ def test_a_limit_asks_for_its_counter(suite: Suite) -> None:
     assert done.failed == {"test_budget[2]"}, done.output
     assert "decode/instructions 2,000 (limit 1,500)" in done.output
     assert done.case("test_budget[1]").state is State.GATED
+
+
+PINNED = """
+    PINNED = "PAGEABLE" not in os.environ
+    STREAM = int(os.environ.get("STREAM", 9))
+
+    @pytest.mark.gpu_limit(pageable_copies=0, default_stream_work=0)
+    def test_limited(gpu_trace):
+        with gpu_trace.region("load", pageable_copies=0, default_stream_work=0):
+            fakegpu.copy("HtoD", 64, pinned=PINNED, stream=STREAM)
+            fakegpu.copy("DtoH", 64, pinned=PINNED, stream=STREAM)
+        fakegpu.launch("k", stream=STREAM)
+
+    @pytest.mark.cutrace(gate="work,pageable_copies,default_stream_work")
+    def test_gated():
+        fakegpu.copy("HtoD", 64, pinned=PINNED, stream=STREAM)
+
+    def test_plain():
+        fakegpu.copy("HtoD", 64, pinned=PINNED, stream=STREAM)
+"""
+
+
+def test_copies_of_pageable_memory_and_work_on_the_default_stream_on_request(suite: Suite) -> None:
+    suite.write("test_a.py", PINNED)
+    assert suite.run("--cutrace-update").status == 0
+    (text,) = suite.golden().values()
+    assert text.count("pageable_copies = 0") == text.count("default_stream_work = 0") == 1
+    assert suite.run("--cutrace=require").status == 0
+
+    pageable = suite.run("--cutrace", PAGEABLE="1")
+    assert pageable.failed == {"test_limited", "test_gated"}
+    assert "cutrace: pageable_copies 2 (limit 0), load/pageable_copies 2 (limit 0)" in pageable.output
+    assert "cutrace: pageable_copies 0 -> 1" in pageable.output
+    default = suite.run("--cutrace", STREAM="7")
+    assert default.failed == {"test_limited", "test_gated"}
+    assert "cutrace: default_stream_work 3 (limit 0), load/default_stream_work 2 (limit 0)" in default.output

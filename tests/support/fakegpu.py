@@ -158,11 +158,13 @@ def replay(executable: int, stream: int = 7, duration_ns: int = 1000) -> None:
 
 
 def copy(
-    kind: str = "HtoD", bytes: int = 4096, stream: int = 7, duration_ns: int = 1000, call: str = "cudaMemcpyAsync"
-) -> None:
-    """Copy memory; ``kind`` is one of :data:`COPIES`. A call not named Async waits for the copy."""
+    kind: str = "HtoD", bytes: int = 4096, stream: int = 7, duration_ns: int = 1000, call: str = "cudaMemcpyAsync",
+    pinned: bool = True,
+) -> None:  # fmt: skip
+    """Copy memory; ``kind`` is one of :data:`COPIES`. A call not named Async waits for the copy. Host memory is pinned
+    or pageable."""
     status = _driver().fake_gpu_copy(
-        call.encode(), COPIES[kind], ctypes.c_uint64(bytes), stream, ctypes.c_uint64(duration_ns)
+        call.encode(), COPIES[kind], pinned, ctypes.c_uint64(bytes), stream, ctypes.c_uint64(duration_ns)
     )
     _check(status, call)
 

@@ -141,6 +141,18 @@ METRICS: dict[str, Metric] = {
         Metric("pinned_frees", _STATE, "", "releases of pinned host memory"),
         Metric("streams_used", _STATE, "", "streams on which GPU work ran"),
         Metric(
+            "default_stream_work",
+            _STATE,
+            "",
+            "kernels, copies and fills on the legacy default stream",
+        ),
+        Metric(
+            "pageable_copies",
+            _STATE,
+            "",
+            "copies between host and device whose host memory is pageable",
+        ),
+        Metric(
             "peak_memory_bytes",
             _STATE,
             "bytes",

@@ -42,6 +42,9 @@ _DIRECTION_NUMBERS = np.array(
 # the driver, so they do not count.
 _DEVICE_MEMORY = (3, 4, 5)
 _PINNED_MEMORY = 2
+_PAGEABLE_MEMORY = 1
+#: The column with the kind of the host's memory, by direction.
+_HOST_SIDES = {"h2d": "source_memory", "d2h": "destination_memory"}
 _ALLOCATE = 1
 _RELEASE = 2
 
@@ -185,7 +188,7 @@ def _values(
         **_copied(work),
         **_waits(index, work),
         **_memory(index, work["allocations"]),
-        "streams_used": _streams(work),
+        **_streams(index, work),
         **_times(index, work),
     }
     return {name: values[name] for name in METRICS if name in values}
@@ -216,15 +219,21 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
         "memcpy_bytes": int(copies["bytes"].sum()),
         "memset_count": len(fills),
         "memset_bytes": int(fills["bytes"].sum()),
+        "pageable_copies": 0,
     }
     if not len(copies):
         return values
+    pageable = 0
     direction = _DIRECTION_NUMBERS[copies["kind"]]
     for number, kind in enumerate(COPY_KINDS):
         of_kind = copies[direction == number]
-        if len(of_kind):
-            values[f"memcpy_{kind}_count"] = len(of_kind)
-            values[f"memcpy_{kind}_bytes"] = int(of_kind["bytes"].sum())
+        if not len(of_kind):
+            continue
+        values[f"memcpy_{kind}_count"] = len(of_kind)
+        values[f"memcpy_{kind}_bytes"] = int(of_kind["bytes"].sum())
+        if kind in _HOST_SIDES:
+            pageable += int((of_kind[_HOST_SIDES[kind]] == _PAGEABLE_MEMORY).sum())
+    values["pageable_copies"] = pageable
     return values
 
 
@@ -270,7 +279,8 @@ def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     }
 
 
-def _streams(work: WorkSelection) -> int:
+def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
+    """The number of streams on which GPU work ran, and the work on default streams if all of them are known."""
     keys = []
     for table in GPU_WORK:
         rows = work[table].rows
@@ -278,9 +288,20 @@ def _streams(work: WorkSelection) -> int:
             process = rows["process"].astype(np.uint64) << np.uint64(48)
             context = rows["context"].astype(np.uint64) << np.uint64(32)
             keys.append(process | context | rows["stream"])
-    if keys:
-        return len(np.unique(np.concatenate(keys)))
-    return 0
+    if not keys:
+        return {"streams_used": 0, "default_stream_work": 0}
+    streams, counts = np.unique(np.concatenate(keys), return_counts=True)
+    values: dict[str, Value] = {"streams_used": len(streams)}
+    on_default = 0
+    for key, count in zip(streams.tolist(), counts.tolist(), strict=True):
+        context, stream = divmod(key, 1 << 32)
+        default = index.default_streams.get(context)
+        if default is None:
+            return values
+        if stream == default:
+            on_default += count
+    values["default_stream_work"] = on_default
+    return values
 
 
 def _times(index: Index, work: WorkSelection) -> dict[str, Value]:

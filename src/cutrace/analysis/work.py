@@ -123,7 +123,8 @@ class Function:
 class Index:
     """The calls and the work of a capture, from which windows are cut. ``lost`` counts rows of GPU work with neither a
     time nor a recorded launch, which may belong to any window; ``owner`` is the result of :func:`.windows.owners`.
-    ``loading`` marks the calls that copy into variables of a module while it is loaded (:func:`_loading`)."""
+    ``loading`` marks the calls that copy into variables of a module while it is loaded (:func:`_loading`).
+    ``default_streams`` has the legacy default streams by process index << 16 | context."""
 
     everything: WorkSelection
     loading: np.ndarray
@@ -131,6 +132,7 @@ class Index:
     launch_name: np.ndarray
     strings: StringTable
     owner: dict[int, int | None]
+    default_streams: dict[int, int]
     lost: int
 
     @property
@@ -208,6 +210,7 @@ def _index(trace: Trace) -> Index:
         trace.launches["name"],
         trace.strings,
         owner,
+        _default_streams(trace),
         lost,
     )
 
@@ -239,6 +242,14 @@ def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
     behind_address = np.append(False, finds[function][:-1]) & ~new_thread
     mask[order] = copies[function] & behind_address & (loaded >= ended)
     return mask
+
+
+def _default_streams(trace: Trace) -> dict[int, int]:
+    streams = {}
+    columns = trace.contexts[["process", "context", "null_stream"]]
+    for process, context, stream in columns.tolist():
+        streams[process << 16 | context] = stream
+    return streams
 
 
 def _functions(trace: Trace) -> Function:

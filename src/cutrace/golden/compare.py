@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..analysis.definitions import Metric, MetricClass, Metrics, Value
+from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics, Value
 from ..units import count_of
 from . import statistics
 from .model import (
@@ -159,8 +159,7 @@ def _limited(name: str, scopes: Sequence[Mapping[str, Value]]) -> int | float | 
     values = []
     for scope in scopes:
         value = scope.get(name)
-        # A hardware counter that was not requested is unknown, not 0.
-        if value is None and not is_counter(name):
+        if value is None and not _is_unknown(name):
             value = 0
         if isinstance(value, int | float):
             values.append(value)
@@ -170,6 +169,13 @@ def _limited(name: str, scopes: Sequence[Mapping[str, Value]]) -> int | float | 
     if metric is not None and metric.kind is MetricClass.TIME:
         return statistics.interval(values).median
     return max(values)
+
+
+def _is_unknown(name: str) -> bool:
+    """Whether a metric without a value is unknown rather than 0: a hardware counter that was not requested, and a
+    metric that all other windows have."""
+    metric = METRICS.get(name)
+    return is_counter(name) or (metric is not None and metric.always)
 
 
 def confirmed(first: Comparison, *again: Comparison) -> Comparison:
