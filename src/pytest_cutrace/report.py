@@ -362,11 +362,10 @@ class Reporter:
                 name: str(away / path) for name, path in case.artifacts.items()
             }
             cases.append(replace(case, artifacts=artifacts))
+        moved = replace(report, cases=tuple(cases))
         try:
-            jsonfile.write(
-                destination,
-                jsonfile.rendered(replace(report, cases=tuple(cases)), kind),
-            )
+            text = jsonfile.rendered(moved, kind, destination.parent)
+            jsonfile.write(destination, text)
         except CutraceError as error:
             self._notes.append(str(error))
         else:

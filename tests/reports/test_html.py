@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +68,8 @@ def test_the_page_needs_nothing_from_elsewhere_and_lets_nothing_else_run():
     policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
-    assert not re.search(r"(?:https?:)?//[a-z]", made)
+    # The button of a trace opens this one in another window.
+    assert re.findall(r"(?:https?:)?//[a-z][\w.]*", made) == ["https://ui.perfetto.dev"]
     assert not [a for _, a in page.tags if {"src", "style"} & set(a)]
     assert [a["href"] for tag, a in page.tags if tag == "a"] == ["#t0"]
 
@@ -162,3 +166,25 @@ def test_styles_are_in_the_page_once_and_a_test_of_a_real_suite_takes_few_bytes(
     # 500 of them are to be less than 10 MB.
     assert (many - one) / 10 < 18_000
     assert html(SessionReport(()))
+
+
+def test_a_page_holds_the_traces_of_failed_tests_that_are_there_and_small(tmp_path, monkeypatch):
+    monkeypatch.setattr("cutrace.reports.html._TRACE", 1000)
+    monkeypatch.setattr("cutrace.reports.html._TRACES", 200)
+    contents = {"a": b"trace" * 1000, "b": secrets.token_bytes(2000), "c": secrets.token_bytes(200), "passed": b"trace"}
+    cases = []
+    for name, content in contents.items():
+        path = tmp_path / f"{name}.pftrace"
+        path.write_bytes(content)
+        outcome = "passed" if name == "passed" else "failed"
+        cases.append(Case(f"t.py::{name}", outcome, artifacts={"trace.pftrace": path.name}))
+    (tmp_path / "secret").write_bytes(b"secret")
+    unusable = ("gone.pftrace", "secret", "nul\0.pftrace", ".pftrace/x.pftrace")
+    cases += [Case(f"t.py::{path}", "failed", artifacts={"trace.pftrace": path}) for path in unusable]
+    report = SessionReport(tuple(cases))
+    scripts = Page(html(report, tmp_path)).scripts
+    traces = {name: text for name, text in scripts.items() if name.startswith("p")}
+    assert list(traces) == ["p0"]
+    assert gzip.decompress(base64.b64decode(json.loads(traces["p0"]))) == contents["a"]
+    assert html(report, tmp_path) == html(report, tmp_path)
+    assert '"p0"' not in html(report)

@@ -103,7 +103,7 @@ def merge(
         how = Download(download, folder, page, candidates)
         text = markdown(made, how, limit)
     else:
-        text = jsonfile.rendered(made, _KINDS[output.suffix])
+        text = jsonfile.rendered(made, _KINDS[output.suffix], output.parent)
     jsonfile.write(output, text)
 
 

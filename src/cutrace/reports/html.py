@@ -8,6 +8,7 @@ so a page with hundreds of timelines opens quickly. Data from tests reach the pa
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -33,10 +34,14 @@ _THEME = '<button type=button id=theme title="Light or dark" aria-label="Light o
 _HEADLINE = ("kernel_launches", "kernel_time_ns")
 #: The maximum of parts that a table lists.
 _PARTS = 100
+#: The maximum of bytes of a compressed trace in the page, and of all traces.
+_TRACE = 256 << 10
+_TRACES = 4 << 20
 
 
-def html(report: SessionReport) -> str:
-    """The page of a report. Links to artifacts are relative to the folder of the page."""
+def html(report: SessionReport, folder: Path | None = None) -> str:
+    """The page of a report. Links to artifacts are relative to the folder of the page. With ``folder``, the page holds
+    the traces of tests that failed, so that it can hand them to ui.perfetto.dev."""
     order = list(STATES)
     cases = list(report.cases)
     cases.sort(key=lambda case: (not case.bad, order.index(case.state)))
@@ -46,8 +51,15 @@ def html(report: SessionReport) -> str:
     styles: dict[Style, int] = {}
     details = []
     entries = []
+    room = _TRACES
     for number, case in enumerate(cases):
         details.append(data_script(f"c{number}", _case(case, styles)))
+        trace = ""
+        if folder is not None and case.bad:
+            trace = _trace(case, folder)
+        if trace and len(trace) <= room:
+            room -= len(trace)
+            details.append(data_script(f"p{number}", trace))
         entries.append(_entry(number, case, several=several))
     looks = [(style.name, style.detail, style.kind) for style in styles]
     details.insert(0, data_script("styles", looks))
@@ -293,6 +305,22 @@ def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
         "kernels": list(_kernels(case)),
         "timeline": picture,
     }
+
+
+def _trace(case: Case, folder: Path) -> str:
+    """The trace of a test, compressed, in base64; "" if there is none, or a large one."""
+    path = folder / case.artifacts.get("trace.pftrace", "")
+    # A report of another machine must not bring other files into the page.
+    if path.suffix != ".pftrace":
+        return ""
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError):  # a NUL in the name is a ValueError
+        return ""
+    packed = gzip.compress(content, mtime=0)
+    if len(packed) > _TRACE:
+        return ""
+    return base64.b64encode(packed).decode()
 
 
 def _key(case: Case) -> str:

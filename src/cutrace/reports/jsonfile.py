@@ -39,12 +39,15 @@ def read_case(path: Path) -> Case:
     return case
 
 
-def rendered(report: SessionReport, kind: str) -> str:
-    """The report as ``json``, ``markdown`` or ``html``."""
+def rendered(report: SessionReport, kind: str, folder: Path | None = None) -> str:
+    """The report as ``json``, ``markdown`` or ``html``. A page holds traces that it finds from ``folder``, its
+    own."""
     from .html import html
     from .markdown import markdown
 
-    return {"json": report_text, "markdown": markdown, "html": html}[kind](report)
+    if kind == "html":
+        return html(report, folder)
+    return {"json": report_text, "markdown": markdown}[kind](report)
 
 
 def _text(data: dict[str, Any]) -> str:

@@ -49,12 +49,29 @@
     if (stop) { stop.end(); stop = null; }
     if (!holder) { detail.replaceChildren(make("p", { class: "hint" }, "Choose a test.")); return; }
     entries[number[1]].firstChild.setAttribute("aria-current", "true");
-    show(data(holder.id));
+    show(data(holder.id), $("p" + number[1]));
     detail.scrollTop = 0;
     if (document.body.clientWidth <= 760) window.scrollTo(0, 0);
   }
 
-  function show(test) {
+  const PERFETTO = "https://ui.perfetto.dev";
+
+  /** Hand a compressed trace to Perfetto in a window of its own, which answers when it can take it. */
+  function perfetto(test, trace) {
+    const packed = Uint8Array.from(atob(trace), (letter) => letter.charCodeAt(0));
+    const ui = window.open(PERFETTO + "/#!/?enablePlugins=com.meta.GpuCompute,dev.perfetto.GpuByProcess");
+    if (!ui) return;
+    const asking = setInterval(() => (ui.closed ? stop() : ui.postMessage("PING", PERFETTO)), 100);
+    const answered = (event) => {
+      if (event.source !== ui || event.data !== "PONG") return;
+      stop();
+      ui.postMessage({ perfetto: { buffer: packed.buffer, title: test.name, fileName: "trace.pftrace.gz" } }, PERFETTO);
+    };
+    const stop = () => { clearInterval(asking); removeEventListener("message", answered); };
+    addEventListener("message", answered);
+  }
+
+  function show(test, trace) {
     const back = make("button", { id: "back", type: "button" }, "← all tests");
     back.addEventListener("click", () => { location.hash = ""; });
     const copy = make("button", { type: "button" }, "copy id");
@@ -62,12 +79,14 @@
       const done = () => { copy.textContent = "copied"; setTimeout(() => { copy.textContent = "copy id"; }, 1200); };
       if (navigator.clipboard) navigator.clipboard.writeText(test.nodeid).then(done, () => {});
     });
+    const look = trace && make("button", { type: "button", title: "The trace goes from this page to that one. Perfetto asks whether to open it." }, "open in Perfetto");
+    if (look) look.addEventListener("click", () => perfetto(test, data(trace.id)));
     const badge = make("span", { class: "badge" }, make("i", { class: "dot " + test.key }), test.state);
     detail.replaceChildren(
       back, make("h2", { class: "mono" }, test.name), make("p", { class: "id mono" }, test.nodeid),
       make("div", { class: "facts" }, badge, make("span", { class: "badge" }, "test " + test.outcome),
         ...test.facts.map((fact) => make("span", {}, fact)), make("span", {}, test.reason)),
-      make("div", { class: "links" }, ...test.links.map(([name, path]) => make("a", { href: path, download: "" }, name)),
+      make("div", { class: "links" }, look, ...test.links.map(([name, path]) => make("a", { href: path, download: "" }, name)),
         test.golden ? make("span", { class: "hint" }, "golden: " + test.golden) : null, copy),
       ...test.problems.map((words) => make("p", { class: "say bad" }, "not verified: " + words)),
       ...test.notes.map((words) => make("p", { class: "say warn" }, words)),
