@@ -145,3 +145,12 @@ def test_reading_a_trace_of_64_ranks(reader: Reader) -> None:
     (reader.folder / "benchmarks").symlink_to(ROOT / "benchmarks")
     assert reader.follow("ranks.md") == {}
     assert "<figure>" in (reader.folder / "out" / "collectives.html").read_text()
+
+
+def test_the_recipes_of_a_page_are_the_files_that_run_on_a_gpu() -> None:
+    page = (ROOT / "docs" / "instead-of-a-benchmark.md").read_text()
+    shown = {title: text for _, title, text in BLOCK.findall(page)}
+    files = {path.name: path.read_text() for path in (ROOT / "tests" / "gpu" / "recipes").glob("*.py")}
+    assert shown == files
+    for name, text in files.items():
+        compile(text, name, "exec")
