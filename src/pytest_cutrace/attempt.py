@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -39,6 +40,8 @@ from .context import SessionContext
 from .fixtures import RequestedRegion, Tracer, checked, requested_region
 from .report import argument
 
+#: The maximum of tests whose threads are named.
+_NAMED_TESTS = 3
 _FILES = ("run.bin", "trace.pftrace", "metrics.json")
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
 
@@ -320,11 +323,32 @@ class Attempt(Tracer):
         first = self.context.first_failures.get(self._cause, case.nodeid)
         if first != case.nodeid:
             return repeated_failure(case, argument(first, self.context.config))
+        self._tell_of_left_threads()
+        case = self._case(state=State.GATED)
         if self.context.keeps(case.nodeid, self._cause, failed=True):
             trace = self.context.folder(self.item) / "trace.pftrace"
             shown = {"trace.pftrace": self.context.relative(trace)}
             case = replace(case, artifacts=shown)
         return failure_lines(case, self.context.argument(self.item))
+
+    def _tell_of_left_threads(self) -> None:
+        """Add notes on the work of the judged run that threads of earlier tests launched."""
+        run = self._shown_run()
+        if run is None or not run.left_threads or not run.files:
+            return
+        from cutrace.analysis.metrics import work_by_thread
+
+        with self.captures.opened(run.files) as trace:
+            by_thread = work_by_thread(trace, run.window)
+        by_test = Counter[str]()
+        for thread, test in run.left_threads.items():
+            by_test[test] += by_thread.get(thread, 0)
+        for test, count in by_test.most_common(_NAMED_TESTS):
+            if count:
+                self._note(
+                    f"{count:,} of {run.metrics.gpu_records:,} kernels, copies and fills were launched by threads that "
+                    f"began in {test}"
+                )
 
     # The result
 

@@ -18,6 +18,7 @@ from cutrace.golden.decide import MeasuredRun
 from cutrace.plugins import of_extras
 
 from .recording import CaptureFile, SessionRecording
+from .threads import LeftThreads
 
 if TYPE_CHECKING:
     from cutrace.trace import Trace
@@ -90,6 +91,8 @@ class Run:
     #: The region that is being counted, None for the whole window.
     counting: tuple[str, int] | None = None
     user: dict[str, object] = field(default_factory=dict)
+    #: The threads that earlier runs left running, by native id, with the test in which they began.
+    left_threads: Mapping[int, str] = field(default_factory=dict)
     parts: tuple[CaptureFile, ...] = ()
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
     #: The run as decisions see it, None before it is measured.
@@ -121,6 +124,7 @@ class Captures:
         self.normalize = normalize
         self.counters = counters
         self._earlier: deque[Path] = deque()
+        self._threads = LeftThreads()
         #: Whether a test or region is being counted.
         self._counting = False
 
@@ -129,6 +133,7 @@ class Captures:
             self._counting = False
             self.counters.end()
         run = Run(name, marked=self.recording.begin())
+        run.left_threads = self._threads.begin()
         if counters:
             self._count(run, "", counters)
         run.start = _now()
@@ -145,6 +150,7 @@ class Captures:
         if run.marked:
             self.recording.mark(end("test", run.name))
         run.end = _now()
+        self._threads.end(run.name)
         if self._counting:
             self._counted(run, "")
         run.parts += self.recording.take(patient=patient)

@@ -13,7 +13,7 @@ import cutrace
 from captures import ORIGIN, Capture, awkward, join, training_steps
 from cutrace.analysis.definitions import METRICS, MetricClass, Metrics
 from cutrace.analysis.marks import begin, end
-from cutrace.analysis.metrics import measure
+from cutrace.analysis.metrics import measure, work_by_thread
 from cutrace.analysis.windows import whole, windows
 
 ROOT = Path(__file__).parents[2]
@@ -224,6 +224,17 @@ def test_copies_of_pageable_memory(measured):
             c.memcpy(200, 210, 4, kind=kind, source=source, destination=destination)
 
     assert measured(write).values["pageable_copies"] == 4
+
+
+def test_work_by_thread(tmp_path):
+    with Capture(tmp_path / "a.bin", ended=1) as c:
+        launched(c, "k", 200, correlation=1, thread=100)
+        launched(c, "k", 300, correlation=2, thread=101)
+        c.api("cudaMemsetAsync", 400, 410, thread=101, correlation=3)
+        c.memset(500, 510, 4, correlation=3)
+        c.memset(600, 610, 4)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        assert work_by_thread(trace, whole(trace)) == {100: 1, 101: 2}
 
 
 # What belongs to a window

@@ -120,6 +120,20 @@ def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelec
     return processes, work
 
 
+def work_by_thread(trace: Trace, window: Window) -> dict[int, int]:
+    """The number of kernels, copies, fills and whole graphs that each thread launched in a window. Work whose launch
+    was not recorded is left out."""
+    index = index_of(trace)
+    _, work = belonging(index, window)
+    threads = index.calls["thread"]
+    by_thread = Counter[int]()
+    for table in GPU_WORK:
+        calls = work[table].call
+        launching = threads[calls[calls >= 0]]
+        by_thread.update(launching.tolist())
+    return dict(by_thread)
+
+
 def _of_region(
     work: WorkSelection,
     name: str,
