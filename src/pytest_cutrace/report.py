@@ -32,6 +32,7 @@ from cutrace.reports.text import (
     TERMINAL_WRITER,
     Line,
     footer_lines,
+    remarks,
     short_footer_lines,
 )
 from cutrace.units import count_of, printable
@@ -376,10 +377,7 @@ def _remarks(case: Case) -> Iterator[str]:
     """What ``-v`` says of a test."""
     yield from case.notes
     yield from case.problems
-    if case.first_did_more:
-        yield "the first run did more GPU work than those that are judged"
-    for metric in case.unstable:
-        yield f"{metric} differs from run to run: it is not compared"
+    yield from remarks(case)
 
 
 def _first_set(names: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ def test_a_first_run_that_does_more_is_counted(suite: Suite) -> None:
     for option in ("--cutrace-update", "--cutrace=require"):
         done = suite.run(option, "-v")
         assert done.status == 0, done.output
-        assert "2  did more in their first run: -v names them" in done.output
+        assert "2  did more in the first run: -v names the tests" in done.output
         assert "test_a.py::test_warm[1]: the first run did more GPU work than those that are judged" in done.output
 
 
@@ -158,7 +158,7 @@ def test_unstable_values_alone_gate_nothing(suite: Suite) -> None:
     done = suite.run("--cutrace")
     assert (done.status, done.case("test_it").state) == (0, State.UNVERIFIED)
     assert done.case("test_it").reason == "nothing is gated: its golden values are unstable"
-    assert "1  have values that differ from run to run" in done.output
+    assert "1  with values that differ from run to run" in done.output
     assert suite.run("--cutrace=require").status == 4
 
 

@@ -85,6 +85,16 @@ def test_what_failed_comes_first_and_filters_count_each_state():
     assert 'data-filter="updated"' not in made
 
 
+def test_a_test_that_failed_by_itself_comes_after_those_that_changed():
+    page = Page(html(report(Case("a::loss", "failed", State.UNVERIFIED), full("a::drifted"))))
+    assert [page.case(n)["nodeid"] for n in range(2)] == ["a::drifted", "a::loss"]
+
+
+def test_a_first_run_that_did_more_is_a_note():
+    page = Page(html(report(Case("a::warm", notes=("slow",), first_did_more=True))))
+    assert page.case(0)["notes"] == ["slow", "the first run did more GPU work than those that are judged"]
+
+
 @pytest.mark.parametrize(("launches", "words"), [(1, "1 kernel<"), (2, "2 kernels<")])
 def test_the_list_counts_kernels(launches, words):
     assert words in html(report(Case("a", values={"kernel_launches": launches})))

@@ -160,3 +160,13 @@ def test_sections_without_room_are_left_out(limit):
     assert limit // 2 < len(made.encode()) < limit
     assert "\n## cutrace\n\n500 traced" in "\n" + made
     assert re.search(r"\n\d+ sections left out: see the other reports\n$", made)
+
+
+def test_tests_that_differ_from_run_to_run_are_named():
+    row = replace(ROW, verdict=Verdict.UNSTABLE, failed=False)
+    cases = (Case("t.py::warm", first_did_more=True), Case("t.py::cache", rows=(row,)), Case("t.py::same"))
+    made = markdown(SessionReport(cases))
+    assert "<summary>Different from run to run: 2 tests</summary>" in made
+    assert "\n- <code>t.py&#58;&#58;warm</code>: the first run did more GPU work than those that are judged\n" in made
+    assert "cache</code>: kernel_launches differs from run to run&#58; it is not compared\n" in made
+    assert "same" not in made

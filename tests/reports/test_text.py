@@ -21,6 +21,7 @@ from cutrace.reports.text import (
     footer_lines,
     plain,
     remark,
+    short_footer_lines,
     table_lines,
 )
 from cutrace.reports.values import counts, duration, listed, number_text, pair, short, size, title, value_text
@@ -151,6 +152,29 @@ def test_a_region_does_not_list_the_kernels_of_the_whole_test_again():
     assert text.count("cast_fp32_kernel") == 2
     assert "forward/kernel_launches 1 -> 2, forward/sync_calls 1 -> 2 (+ cudaDeviceSynchronize)" in text
     assert re.search(r"forward/kernel_launches +1 +2 +exact +CHANGED\n", text)
+
+
+def test_a_region_over_its_limit_does_not_list_its_golden_value_too():
+    golden = replace(SYNC, region="decode", golden=0, now=4)
+    limit = replace(golden, rule="limit", verdict=Verdict.WORSE, detail="over the limit, cudaStreamSynchronize x4")
+    text = failure(softmax(golden, limit))
+    assert text.startswith("cutrace: decode/sync_calls 4 (limit 0: cudaStreamSynchronize x4)\n")
+    assert text.count("decode/sync_calls") == 2
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (200, "  unverified: 3 no golden for sm_90; 2 no golden for sm_80; 1 no counters"),
+        (65, "  unverified: 3 no golden for sm_90; and 2 more"),
+        (40, "  unverified: 3 no golden …0; and 2 more"),
+    ],
+)
+def test_a_quiet_footer_leaves_out_whole_reasons(width, line):
+    reasons = ["no golden for sm_90"] * 3 + ["no golden for sm_80"] * 2 + ["no counters"]
+    cases = [Case(f"t.py::{number}", state=State.UNVERIFIED, reason=why) for number, why in enumerate(reasons)]
+    lines = plain(short_footer_lines(SessionReport(tuple(cases)), account="", width=width))
+    assert lines[1] == line
 
 
 def test_values_that_differ_look_different():

@@ -97,7 +97,7 @@ def merge(
         reports.append((label, _moved(one, source, output)))
     made = jobs.merge(reports)
     if summary:
-        candidates = ()
+        candidates: tuple[str, ...] = ()
         if download:
             candidates = tuple(_candidates(sources, output))
         how = Download(download, folder, page, candidates)

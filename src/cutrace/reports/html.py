@@ -25,7 +25,7 @@ from ..golden.model import Stored, Verdict, part_of, place, plain
 from ..units import printable
 from .model import STATES, Case, SessionReport, State, Style, Timeline
 from .tables import cell
-from .text import changes, comment, names_shortened, style_of
+from .text import changes, comment, names_shortened, remarks, style_of
 from .values import counts, duration, pair, short, title, value_text
 
 _FOLDER = Path(__file__).parent
@@ -44,7 +44,10 @@ def html(report: SessionReport, folder: Path | None = None) -> str:
     the traces of tests that failed, so that it can hand them to ui.perfetto.dev."""
     order = list(STATES)
     cases = list(report.cases)
-    cases.sort(key=lambda case: (not case.bad, order.index(case.state)))
+    # What cutrace found comes first, then what failed for another reason.
+    cases.sort(
+        key=lambda case: (not case.drifted, not case.bad, order.index(case.state))
+    )
     environments = {case.environment for case in cases if case.environment}
     several = len(environments) > 1
     # Timelines share their styles, because tests run the same kernels.
@@ -293,7 +296,7 @@ def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
         "file": case.file,
         "outcome": case.outcome,
         "problems": case.problems,
-        "notes": case.notes,
+        "notes": [*case.notes, *remarks(case)],
         "golden": case.golden,
         "state": label,
         "key": _key(case),

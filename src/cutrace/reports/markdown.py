@@ -14,7 +14,7 @@ from ..golden.model import scoped
 from ..units import count_of, printable
 from .causes import Cause, by_cause
 from .model import STATES, Case, SessionReport, State
-from .text import changes, notable, remark, summary
+from .text import changes, notable, remark, remarks, summary
 from .values import duration, pair, short, title
 
 #: The maximum size of a job summary on GitHub, and the smallest limit, in bytes.
@@ -120,6 +120,8 @@ def _sections(report: SessionReport, download: Download) -> Iterator[list[str]]:
     yield list(_changed("Better than the golden values", better))
     for state in (State.UNVERIFIED, State.UNCONFIRMED, State.MISSING, State.UNTRACED):
         yield list(_why(report, state))
+    runs = "Different from run to run"
+    yield list(_remarked(runs, [case for case in report.cases if any(remarks(case))]))
     yield list(_slowest(report))
 
 
@@ -278,6 +280,19 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
     if others > 0:
         yield f"- and {count_of(others, 'other reason')}"
     yield ""
+    yield from _END_OF_DETAILS
+
+
+def _remarked(heading: str, cases: Sequence[Case]) -> Iterator[str]:
+    """Tests with what their first run and their unstable values say."""
+    if not cases:
+        return
+    yield from _details(heading, len(cases))
+    for case in cases[:_TESTS]:
+        said = "; ".join(remarks(case))
+        yield f"- {_test(case)}: {text(said)}"
+    yield ""
+    yield from _left_out(len(cases), "test")
     yield from _END_OF_DETAILS
 
 

@@ -147,10 +147,16 @@ def notable(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_repeats(rows: Sequence[Row]) -> list[Row]:
-    """The rows, in which a region does not list again what the row of the whole test lists."""
+    """The rows. A region does not list again what the row of the whole test lists, nor a golden value of which a limit
+    failed, too."""
     listed_above = {(row.metric, row.detail) for row in rows if not row.region}
+    over = {
+        (row.region, row.metric) for row in rows if row.failed and row.rule == "limit"
+    }
     shown = []
     for row in rows:
+        if row.region and row.rule != "limit" and (row.region, row.metric) in over:
+            continue
         if row.region and (row.metric, row.detail) in listed_above:
             row = replace(row, detail="")
         shown.append(row)
@@ -276,10 +282,19 @@ def short_footer_lines(
         words = text.split()
         facts.setdefault(label, []).append(" ".join(words))
     for label, texts in facts.items():
-        joined = "; ".join(texts)
-        line = short(f"  {label}: {joined}", width)
-        lines.append((line, ""))
+        lines.append((_joined(label, texts, width), ""))
     return lines
+
+
+def _joined(label: str, texts: Sequence[str], width: int) -> str:
+    """A line with the first texts: as many as have room, and at least one."""
+    line = f"  {label}: {texts[0]}"
+    for number, text in enumerate(texts[1:], 1):
+        others = len(texts) - number
+        if len(f"{line}; {text}; and {others} more") > width:
+            return short(f"{line}; and {others} more", width)
+        line += f"; {text}"
+    return short(line, width)
 
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:
@@ -368,16 +383,22 @@ def _updates_from_one_run(report: SessionReport) -> int:
 
 def _first_runs(report: SessionReport) -> Iterator[Fact]:
     """Tests whose runs differ: the first one from the others, or all."""
-    more = 0
-    unstable = 0
-    for case in report.cases:
-        more += case.first_did_more
-        unstable += bool(case.unstable)
+    more = sum(case.first_did_more for case in report.cases)
+    unstable = sum(bool(case.unstable) for case in report.cases)
     if more:
-        yield "first runs", f"{more:,}  did more in their first run: -v names them", ""
+        text = "did more in the first run: -v names the tests"
+        yield "first runs", f"{more:,}  {text}", ""
     if unstable:
-        text = "have values that differ from run to run: they are not compared, -v names them"
+        text = "with values that differ from run to run and are not compared: -v names the tests"
         yield "unstable", f"{unstable:,}  {text}", "warn"
+
+
+def remarks(case: Case) -> Iterator[str]:
+    """What the first run of a test and its unstable values say: a sentence each."""
+    if case.first_did_more:
+        yield "the first run did more GPU work than those that are judged"
+    for metric in case.unstable:
+        yield f"{metric} differs from run to run: it is not compared"
 
 
 def _better(report: SessionReport) -> Iterator[Fact]:
