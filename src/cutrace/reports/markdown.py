@@ -120,8 +120,7 @@ def _sections(report: SessionReport, download: Download) -> Iterator[list[str]]:
     yield list(_changed("Better than the golden values", better))
     for state in (State.UNVERIFIED, State.UNCONFIRMED, State.MISSING, State.UNTRACED):
         yield list(_why(report, state))
-    runs = "Different from run to run"
-    yield list(_remarked(runs, [case for case in report.cases if any(remarks(case))]))
+    yield list(_unequal_runs(report.cases))
     yield list(_slowest(report))
 
 
@@ -283,16 +282,19 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
     yield from _END_OF_DETAILS
 
 
-def _remarked(heading: str, cases: Sequence[Case]) -> Iterator[str]:
-    """Tests with what their first run and their unstable values say."""
-    if not cases:
-        return
-    yield from _details(heading, len(cases))
-    for case in cases[:_TESTS]:
+def _unequal_runs(cases: Iterable[Case]) -> Iterator[str]:
+    """Tests whose runs differ: the first one from the others, or all."""
+    lines = []
+    for case in cases:
         said = "; ".join(remarks(case))
-        yield f"- {_test(case)}: {text(said)}"
+        if said:
+            lines.append(f"- {_test(case)}: {text(said)}")
+    if not lines:
+        return
+    yield from _details("Different from run to run", len(lines))
+    yield from lines[:_TESTS]
     yield ""
-    yield from _left_out(len(cases), "test")
+    yield from _left_out(len(lines), "test")
     yield from _END_OF_DETAILS
 
 

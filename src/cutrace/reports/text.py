@@ -383,8 +383,11 @@ def _updates_from_one_run(report: SessionReport) -> int:
 
 def _first_runs(report: SessionReport) -> Iterator[Fact]:
     """Tests whose runs differ: the first one from the others, or all."""
-    more = sum(case.first_did_more for case in report.cases)
-    unstable = sum(bool(case.unstable) for case in report.cases)
+    more = 0
+    unstable = 0
+    for case in report.cases:
+        more += case.first_did_more
+        unstable += bool(case.unstable)
     if more:
         text = "did more in the first run: -v names the tests"
         yield "first runs", f"{more:,}  {text}", ""
