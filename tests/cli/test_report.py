@@ -48,6 +48,8 @@ def test_jobs_have_the_names_given_or_their_own_or_those_of_files_and_folders(tm
     same = [written(tmp_path / name / "report.json", job="gpu-tests") for name in ("cuda12", "cuda13")]
     run("merge", *same, "-o", "all.json", cwd=tmp_path)
     assert [job for job, _ in jobs(tmp_path / "all.json")] == ["cuda12", "cuda13"]
+    run("merge", a, "-o", "all.json", cwd=tmp_path)
+    assert jobs(tmp_path / "all.json") == [("", "sm_80")], "a single report needs no label"
     d = written(tmp_path / "other" / "a100" / "report.json")
     run("merge", a, d, "-o", "all.json", cwd=tmp_path)
     assert [job for job, _ in jobs(tmp_path / "all.json")] == [str(a), str(d)]
@@ -82,7 +84,7 @@ def test_a_summary_for_a_reader_elsewhere(tmp_path):
     run("merge", report, "-o", "jobs/summary.md", *there, "--max-size", "60KB", cwd=tmp_path)
     made = (tmp_path / "jobs" / "summary.md").read_text()
     assert "\ncutrace open run-7/h100/a/trace.pftrace\n" in made
-    assert "\ncutrace golden accept run-7/h100/proposed\n" in made
+    assert "\ncutrace golden accept --dry-run run-7/h100/proposed\n" in made
     assert "(https://host/page)" in made
 
 

@@ -187,7 +187,7 @@ def test_the_action_fails_with_a_summary_artifacts_and_a_comment(runner: Runner)
     )  # fmt: skip
     summary = runner.summary.read_text()
     assert "(https://github.example/page)" in summary
-    download, opening = re.findall(r"```sh\n(.*)\n(cutrace open .*)\n```", summary)[0]
+    download, opening = re.findall(r"```sh\n(.*)\n", summary)[:2]
     assert download == "gh run download 7 --repo o/r --name h100 --dir h100-7"
     trace = opening.removeprefix("cutrace open h100-7/")
     assert (runner.checkout / ".cutrace" / trace).is_file()

@@ -90,6 +90,15 @@ def test_a_test_that_failed_by_itself_comes_after_those_that_changed():
     assert [page.case(n)["nodeid"] for n in range(2)] == ["a::drifted", "a::loss"]
 
 
+def test_regions_that_failed_come_after_the_whole_test():
+    row = Row("sync_calls", "forward", 0, 1, "exact", Verdict.CHANGED, True, "", True)
+    same = replace(row, region="backward", now=0, verdict=Verdict.SAME, failed=False)
+    values = {"sync_calls": 1}
+    case = Case("a::b", "failed", State.GATED, rows=(same, row), values=values, regions={"optimizer": values})
+    tables = Page(html(report(case))).case(0)["tables"]
+    assert [table["region"] for table in tables] == ["", "forward", "backward", "optimizer"]
+
+
 def test_a_first_run_that_did_more_is_a_note():
     page = Page(html(report(Case("a::warm", notes=("slow",), first_did_more=True))))
     assert page.case(0)["notes"] == ["slow", "the first run did more GPU work than those that are judged"]

@@ -134,22 +134,22 @@ DOWNLOAD = Download("gh run download 7 --dir run-7", "run-7", "https://host/a (b
 
 def test_a_reader_elsewhere_can_paste_the_commands_that_open_a_trace_and_accept_candidates():
     made = markdown(SessionReport((CASE,)), DOWNLOAD)
-    download = "```sh\ngh run download 7 --dir run-7\n"
-    assert f"\n{download}cutrace open run-7/a/trace.pftrace\n```\n" in made
-    assert f"\n{download}cutrace golden accept run-7/proposed\n```\n" in made
+    first = "gh run download 7 --dir run-7\ncutrace golden accept --dry-run run-7/proposed\n"
+    assert made.index(f"\n```sh\n{first}```\n") < made.index("###")
+    assert "\n```sh\ncutrace open run-7/a/trace.pftrace\n```\n" in made
     assert "\n[All tests, with their timelines](https://host/a%20%28b%29)\n" in made
-    assert "cutrace open" not in markdown(SessionReport((CASE,)))
+    assert "```" not in markdown(SessionReport((CASE,)))
+    assert "accept" not in markdown(SessionReport((CASE,)), replace(DOWNLOAD, candidates=()))
 
 
 @pytest.mark.parametrize("path", ["a/```/\n# b/trace.pftrace", "a b/'$(x)'/trace.pftrace"])
 def test_a_path_cannot_end_the_block_of_commands(path):
-    made = markdown(
-        SessionReport((replace(CASE, artifacts={"trace.pftrace": path}),)), replace(DOWNLOAD, candidates=())
-    )
-    block = re.search(r"^(`+)sh\n(.*)\n(.*)\n\1$", made, re.MULTILINE)
+    case = replace(CASE, artifacts={"trace.pftrace": path})
+    made = markdown(SessionReport((case,)), DOWNLOAD)
+    block = re.search(r"^(`+)sh\n(cutrace open .*)\n\1$", made, re.MULTILINE)
     assert block
-    assert "`" * len(block[1]) not in block[3]
-    assert len(shlex.split(block[3])) == 3
+    assert "`" * len(block[1]) not in block[2]
+    assert len(shlex.split(block[2])) == 3
 
 
 @pytest.mark.parametrize("limit", [16 << 10, 60_000])

@@ -211,6 +211,8 @@ def _read(
             )
         return list(zip(names, reports, strict=True))
     labels = [report.job for report in reports]
+    if len(reports) == 1:
+        return list(zip(labels, reports, strict=True))
     # Jobs of a matrix have the same label, and folders of their own.
     for unlike in (_name, str):
         counts = Counter(labels)

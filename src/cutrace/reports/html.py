@@ -348,7 +348,11 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
     compared: dict[str, list[Row]] = {"": []}
     for row in case.rows:
         compared.setdefault(row.region, []).append(row)
-    for region in {**compared, **case.regions}:
+    failed = {row.region for row in case.failed_rows}
+    regions = list({**compared, **case.regions})
+    # After the whole test, regions that failed.
+    regions.sort(key=lambda region: (region != "", region not in failed))
+    for region in regions:
         values = case.values
         if region:
             values = case.regions.get(region, {})

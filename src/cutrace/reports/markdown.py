@@ -48,11 +48,9 @@ class Download:
     page: str = ""
     candidates: tuple[str, ...] = ()
 
-    def commands(self, *verb: str, path: str) -> list[str]:
-        """The lines of a code block that runs ``cutrace`` with this verb on a downloaded file."""
-        local = f"{self.folder}/{path}"
-        run = shlex.join(["cutrace", *verb, local])
-        return _code_block([self.command, run])
+    def path(self, name: str) -> str:
+        """The path of a downloaded file, quoted for a shell."""
+        return shlex.quote(f"{self.folder}/{name}")
 
 
 def markdown(
@@ -61,7 +59,7 @@ def markdown(
     """The summary of a session in GitHub's Markdown, at most ``limit`` bytes (16 KiB or more): sections that have no
     room are left out.
 
-    With a ``download``, each failure has the commands that open its trace.
+    With a ``download``, each failure has the command that opens its trace.
     """
     download = download or Download()
     lines = list(_head(report, download))
@@ -109,10 +107,9 @@ def _sections(report: SessionReport, download: Download) -> Iterator[list[str]]:
     """The lines of each section, the most important ones first."""
     for note in report.notes[:_TESTS]:
         yield [f"> {text(note)}", ""]
+    if download.command:
+        yield _first_steps(download)
     yield from _failures(by_cause(report.drifted), download)
-    for folder in download.candidates:
-        accept = download.commands("golden", "accept", path=folder)
-        yield ["Accept the candidates that are intended:", "", *accept]
     updated = [case for case in report.cases if case.state is State.UPDATED]
     _, heading = STATES[State.UPDATED]
     yield list(_changed(heading, [(case, case.updated) for case in updated]))
@@ -152,6 +149,16 @@ def _left_out(count: int, noun: str) -> list[str]:
     return []
 
 
+def _first_steps(download: Download) -> list[str]:
+    """The commands that download the files and accept the candidates."""
+    commands = [download.command]
+    sentence = "Get the files:"
+    for folder in download.candidates:
+        commands.append(f"cutrace golden accept --dry-run {download.path(folder)}")
+        sentence = "Get the files, and see what accepting the candidates would change:"
+    return [sentence, "", *_code_block(commands)]
+
+
 def _failures(causes: Sequence[Cause], download: Download) -> Iterator[list[str]]:
     """A section for each cause."""
     if not causes:
@@ -186,9 +193,7 @@ def _failure(cause: Cause, names: int, download: Download) -> Iterator[str]:
         yield from table(("metric", "golden", "now", "rule", ""), map(_row, rows))
     trace = case.artifacts.get("trace.pftrace")
     if trace and download.command:
-        yield "Open its trace:"
-        yield ""
-        yield from download.commands("open", path=trace)
+        yield from _code_block([f"cutrace open {download.path(trace)}"])
     elif trace:
         yield f"Trace: {code(trace)}"
         yield ""
