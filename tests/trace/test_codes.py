@@ -101,3 +101,20 @@ def test_queries_join_kernels_with_their_code(tmp_path):
     path = capture(tmp_path / "a.bin", {"k": [ONE]}, [("k", ONE.hash)])
     rows = cutrace.sql(path, "select c.registers from kernels k join kernel_codes c on c.code = k.code")
     assert rows["registers"].to_pylist() == [32]
+
+
+def test_a_recording_of_code_that_knows_none_says_so(tmp_path):
+    with Capture(tmp_path / "a.bin", options={"code": "1"}) as c:
+        c.kernel(c.launch("k"), 0, 500)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        assert trace.codes.by_kernel["k"].descriptions == ("unknown",)
+
+
+def test_codes_of_some_kernels_have_descriptions(tmp_path):
+    path = capture(tmp_path / "a.bin", {"k": [ONE, TWO], "other": [ONE]}, [("k", TWO.hash), ("other", 0), ("k", 0)])
+    with cutrace.load(path) as trace:
+        found = trace.codes.of_kernels(trace.kernels[:2], str.upper)
+        assert {name: kernel.descriptions for name, kernel in found.items()} == {
+            "K": ("0000000000000002 registers=40 shared=128 local=8 bytes=640",),
+            "OTHER": ("unknown",),
+        }

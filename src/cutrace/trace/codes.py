@@ -8,10 +8,12 @@ ambiguous.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .._native import demangle
 
@@ -44,6 +46,21 @@ class KernelCode:
         """The hash as people see it: 16 hexadecimal digits."""
         return hash_text(self.hash)
 
+    @property
+    def description(self) -> str:
+        """The hash with the properties that are not 0: ``9f3c52d0a1b2c3d4 registers=32 shared=1024 bytes=512``."""
+        properties = {
+            "registers": self.registers,
+            "shared": self.static_shared,
+            "local": self.local,
+            "bytes": self.size,
+        }
+        words = [self.text]
+        for name, value in properties.items():
+            if value:
+                words.append(f"{name}={value}")
+        return " ".join(words)
+
 
 @dataclass(frozen=True)
 class CodesOfKernel:
@@ -60,11 +77,22 @@ class CodesOfKernel:
     @property
     def text(self) -> str:
         """The hashes, in order; :data:`AMBIGUOUS` or :data:`UNKNOWN` for launches without one."""
-        words = [code.text for code in sorted(self.codes)]
-        if self.unknown:
-            hashes = {code.hash for code in self.candidates}
-            words.append(_uncertain(len(hashes)))
-        return ", ".join(words)
+        hashes = [code.text for code in sorted(self.codes)]
+        return ", ".join([*hashes, *self._uncertainty])
+
+    @property
+    def descriptions(self) -> tuple[str, ...]:
+        """The codes as :attr:`KernelCode.description`, in order; :data:`AMBIGUOUS` or :data:`UNKNOWN` for launches
+        without one."""
+        codes = [code.description for code in sorted(self.codes)]
+        return (*codes, *self._uncertainty)
+
+    @property
+    def _uncertainty(self) -> list[str]:
+        if not self.unknown:
+            return []
+        hashes = {code.hash for code in self.candidates}
+        return [_uncertain(len(hashes))]
 
 
 class KernelCodes:
@@ -104,20 +132,33 @@ class KernelCodes:
 
     def by_name(self, name_of: Callable[[str], str]) -> dict[str, CodesOfKernel]:
         """The codes of the launched kernels, by what ``name_of`` returns for their mangled names."""
+        used: set[tuple[int, int]] = set()
+        for rows in self._trace.blocks("kernels"):
+            used |= _launches(rows)
+        return self._by_name_of(used, name_of)
+
+    def of_kernels(
+        self, kernels: np.ndarray, name_of: Callable[[str], str]
+    ) -> dict[str, CodesOfKernel]:
+        """The same of these rows of the table ``kernels`` alone."""
+        return self._by_name_of(_launches(kernels), name_of)
+
+    def _by_name_of(
+        self, launches: set[tuple[int, int]], name_of: Callable[[str], str]
+    ) -> dict[str, CodesOfKernel]:
         found: defaultdict[str, _Found] = defaultdict(_Found)
-        for process, launch in self._launches():
+        for process, launch in sorted(launches):
             row = self._trace.launches[launch]
             mangled = self._trace.strings[row["name"]]
             candidates = self.candidates(process, mangled)
             found[name_of(mangled)].add(int(row["code"]), candidates)
         return {name: found[name].result() for name in sorted(found)}
 
-    def _launches(self) -> Iterable[tuple[int, int]]:
-        """The launch configurations of each process that have kernels."""
-        used: set[tuple[int, int]] = set()
-        for rows in self._trace.blocks("kernels"):
-            used.update(set(rows[["process", "launch"]].tolist()))
-        return sorted(pair for pair in used if pair[1])
+
+def _launches(kernels: np.ndarray) -> set[tuple[int, int]]:
+    """The known launch configurations of kernels, each with its process."""
+    known = kernels[kernels["launch"] > 0]
+    return set(known[["process", "launch"]].tolist())
 
 
 class _Found:

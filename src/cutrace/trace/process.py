@@ -118,6 +118,11 @@ class Process:
         return tuple(self.info.get("dumped_because", ()))
 
     @property
+    def records_code(self) -> bool:
+        """Whether the recording was asked for the machine code of kernels."""
+        return bool(self.info.get("options", {}).get("code") == "1")
+
+    @property
     def flush_ms(self) -> int:
         """The interval (ms) between flushes to the file."""
         given = self.info.get("options", {}).get("flush_ms")

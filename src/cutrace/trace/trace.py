@@ -331,8 +331,9 @@ class Trace:
 
     @cached_property
     def codes(self) -> KernelCodes | None:
-        """The machine code of the kernels of the trace; None if none was recorded."""
-        if self.count("kernel_codes") and len(self.kernel_codes):
+        """The machine code of the kernels of the trace; None if the recording was not asked for it."""
+        asked = any(process.records_code for process in self.processes)
+        if asked or (self.count("kernel_codes") and len(self.kernel_codes)):
             return KernelCodes(self)
         return None
 
