@@ -499,6 +499,34 @@ def test_nothing_of_a_trace_is_kept_when_it_is_gone(tmp_path):
 # The documentation
 
 
+CODED = {"options": {"code": "1"}, "ended": 1}
+
+
+def coded(c: Capture, name: str, at: int, *, correlation: int, code: int) -> None:
+    """A kernel whose machine code is known."""
+    c.add("kernel_codes", name=name, code=code, registers=32, size=512, architecture=90, context=1)
+    c.api("cudaLaunchKernel", at, at + 10, thread=100, correlation=correlation)
+    c.kernel(c.launch(name, code=code), at + 20, at + 70, correlation=correlation)
+
+
+def test_codes_are_those_of_the_kernels_of_the_window_by_stable_name(measured):
+    def write(c):
+        coded(c, "_Z4axpyIfEvPT_", 200, correlation=1, code=2)
+        coded(c, "_Z4axpyIfEvPT_", 300, correlation=2, code=1)
+        launched(c, "fill", 400, correlation=3)
+        coded(c, "later", 2_000, correlation=4, code=3)
+
+    found = measured(write, info=CODED)
+    described = ("0000000000000001 registers=32 bytes=512", "0000000000000002 registers=32 bytes=512")
+    assert found.codes == {"axpy": described, "fill": ("unknown",)}
+    assert list(found.codes) == list(found.values["kernels"])
+
+
+def test_without_a_recording_of_code_there_are_none(measured):
+    assert measured(lambda c: launched(c, "k", 200, correlation=1)).codes is None
+    assert measured(lambda c: None, info=CODED).codes == {}
+
+
 def documented() -> list[tuple[str, str, str]]:
     text = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w/]*) \| .+ \|$", text, re.MULTILINE)
@@ -516,8 +544,9 @@ def test_every_metric_that_a_window_has_is_listed(measured):
         for kind in (1, 2, 8, 9, 10, 0):
             c.memcpy(300, 310, 4, kind=kind)
 
-    # A capture has no hardware counters.
-    assert list(measured(write).values) == [name for name, found in METRICS.items() if not found.hardware]
+    # A capture has no hardware counters, and codes are apart from numbers.
+    listed = [name for name, found in METRICS.items() if not found.hardware and name != "code"]
+    assert list(measured(write).values) == listed
 
 
 def test_the_documentation_explains_every_class():

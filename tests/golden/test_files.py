@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cutrace.analysis.definitions import METRICS, MetricClass
 from cutrace.errors import CutraceError
-from cutrace.golden import Interval, Module, Observed, Span, golden_files, observed, read, text, write
+from cutrace.golden import Codes, Interval, Module, Observed, Span, golden_files, observed, read, text, write
 from cutrace.golden.model import DIVIDED, SIGNED
 from support.measured import MODULE, NAME, many, run
 
@@ -161,6 +161,9 @@ environments = st.sampled_from(["sm_80", "sm_90", "sm_90-cuda13", "sm_90+sm_120"
 counts = st.integers(0, 2**63 - 1)
 alternatives = st.sets(counts, min_size=2, max_size=3).map(lambda found: tuple(sorted(found)))
 parts = st.dictionaries(names, st.one_of(counts, alternatives), min_size=1, max_size=3)
+code = st.from_regex(r"\A[0-9a-f]{16}( registers=[1-9][0-9]?)?( local=8)?( bytes=512)?\Z")
+codes_of_kernel = st.sets(code, min_size=1, max_size=2).map(lambda found: tuple(sorted(found)))
+codes = st.dictionaries(names, codes_of_kernel, max_size=3).map(Codes)
 
 
 @st.composite
@@ -173,6 +176,8 @@ def intervals(draw) -> Interval:
 def values_of(name: str) -> st.SearchStrategy:
     if name not in METRICS:
         return st.integers(-(2**62), 2**62)
+    if METRICS[name].kind is MetricClass.CODE:
+        return codes
     if METRICS[name].kind is MetricClass.TIME:
         return intervals()
     if METRICS[name].kind is MetricClass.STATE:
@@ -182,17 +187,24 @@ def values_of(name: str) -> st.SearchStrategy:
 
 
 STORED = [name for name, found in METRICS.items() if not found.total and found.kind is not MetricClass.INFO]
-values = st.lists(st.sampled_from([*STORED, "ours.tokens", "ours.a/b"]), unique=True, max_size=4).flatmap(
-    lambda chosen: st.fixed_dictionaries({name: values_of(name) for name in chosen})
-)
+
+
+def values(*metrics: str) -> st.SearchStrategy:
+    return st.lists(st.sampled_from(metrics), unique=True, max_size=4).flatmap(
+        lambda chosen: st.fixed_dictionaries({name: values_of(name) for name in chosen})
+    )
+
+
+of_tests = values(*STORED, "ours.tokens", "ours.a/b")
+of_regions = values(*[name for name in STORED if name != "code"], "ours.tokens")
 #: A region with an empty name is the whole window.
-regions = st.dictionaries(names.filter(bool), values, max_size=1)
+regions = st.dictionaries(names.filter(bool), of_regions, max_size=1)
 
 
 @st.composite
 def observations(draw) -> Observed:
-    found = {"": draw(values), **draw(regions)}
-    unstable = {region: draw(values) for region in found if draw(st.booleans())}
+    found = {"": draw(of_tests), **draw(regions)}
+    unstable = {region: draw(of_regions if region else of_tests) for region in found if draw(st.booleans())}
     return Observed(found, {region: shaky for region, shaky in unstable.items() if shaky}, draw(st.booleans()))
 
 

@@ -6,7 +6,7 @@ docs/metrics.md defines each metric. :data:`METRICS` is the same list for progra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -23,6 +23,8 @@ class MetricClass(Enum):
     STATE = "state"
     #: A counter of the project or of the hardware. Compared exactly; missing means unknown.
     COUNTER = "counter"
+    #: The compiler and its options, and the GPU architecture. Compared kernel by kernel; missing means unknown.
+    CODE = "code"
     #: Also the load and the clocks of the machine. Compared statistically.
     TIME = "time"
     #: Never compared.
@@ -64,6 +66,7 @@ COPY_KINDS: dict[str, str] = {
 
 _WORK = MetricClass.WORK
 _STATE = MetricClass.STATE
+_CODE = MetricClass.CODE
 _TIME = MetricClass.TIME
 _INFO = MetricClass.INFO
 _BYTES_TOLERANCE = 0.02
@@ -114,6 +117,13 @@ METRICS: dict[str, Metric] = {
             "kernels that ran, by normalised name",
             counts=True,
             total="kernel_launches",
+        ),
+        Metric(
+            "code",
+            _CODE,
+            "",
+            "machine code of kernels, by normalised name",
+            always=False,
         ),
         Metric("graph_launches", _WORK, "", "launches of CUDA graphs"),
         Metric("memcpy_count", _WORK, "", "copies in all directions"),
@@ -225,6 +235,9 @@ class Metrics:
     the name of each device used. ``facts`` describes hardware and software as far as the capture does: ``compute
     capability`` (several are joined by ``+``), ``clock`` of the first device, ``driver``, ``cuda``. ``gpu_records``
     counts the GPU work; ``without_launch`` of its records have no recorded launch and count by their own start.
+
+    ``codes`` are the machine codes of the kernels by stable name, each as ``9f3c52d0a1b2c3d4 registers=32 bytes=512``;
+    ``ambiguous`` or ``unknown`` stands for launches whose code is not known. It is None if no code was recorded.
     """
 
     values: dict[str, Value]
@@ -234,3 +247,4 @@ class Metrics:
     facts: dict[str, str] = field(default_factory=dict)
     gpu_records: int = 0
     without_launch: int = 0
+    codes: Mapping[str, tuple[str, ...]] | None = None

@@ -11,6 +11,7 @@ import numpy as np
 from ..patterns import any_matcher
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Process, Trace
+from ..trace.codes import UNKNOWN
 from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.selection import united
@@ -99,6 +100,7 @@ def measure(
         facts=facts,
         gpu_records=gpu_records,
         without_launch=without_launch,
+        codes=_codes(trace, index, work["kernels"].rows, names),
     )
 
 
@@ -223,6 +225,23 @@ def _launches(
         "kernels": _counts(index.kernel_names(kernels), names.__getitem__),
         "graph_launches": graphs,
     }
+
+
+def _codes(
+    trace: Trace, index: Index, kernels: np.ndarray, names: dict[int, str]
+) -> dict[str, tuple[str, ...]] | None:
+    """The machine code of kernels by stable name; None if it was not recorded."""
+    if trace.codes is None:
+        return None
+    stable = {}
+    for recorded in np.unique(index.kernel_names(kernels)).tolist():
+        stable[index.strings[recorded]] = names[recorded]
+    # Kernels without a launch configuration have no code.
+    codes: dict[str, tuple[str, ...]] = dict.fromkeys(stable.values(), (UNKNOWN,))
+    known = trace.codes.of_kernels(kernels, stable.__getitem__)
+    for name, kernel in known.items():
+        codes[name] = kernel.descriptions
+    return dict(sorted(codes.items()))
 
 
 def _copied(work: WorkSelection) -> dict[str, Value]:

@@ -9,6 +9,7 @@ from .difference import Difference, difference, differences
 from .environment import check_variant, environment, recorded_on, variant
 from .files import existing, golden_files, read, text, write
 from .model import (
+    Codes,
     Entry,
     Interval,
     Module,
@@ -37,8 +38,8 @@ from .stale import StaleCheck, check, collected_ids, deselected_in, prune
 from .update import merged, observed, unsettled
 
 __all__ = [
-    "MODES", "Accepted", "Change", "Comparison", "Difference", "Entry", "Interval", "Module", "Observed", "Row",
-    "Rules", "Span", "StaleCheck", "Update", "Verdict", "accept", "artifact_path", "check", "check_variant",
+    "MODES", "Accepted", "Change", "Codes", "Comparison", "Difference", "Entry", "Interval", "Module", "Observed",
+    "Row", "Rules", "Span", "StaleCheck", "Update", "Verdict", "accept", "artifact_path", "check", "check_variant",
     "collected_ids", "compare", "confirmed", "counters_in", "deselected_in", "difference", "differences", "digest",
     "environment", "existing", "golden_files", "golden_path", "is_counter", "joined", "limits", "merged", "observed",
     "parse_counters", "parse_gate", "parse_ignore", "parse_limits", "parse_own", "parse_tolerance", "parse_update",

@@ -23,6 +23,7 @@ from ..analysis.statistics.memory import MEMORY
 from ..analysis.tables import Cell, Column, Table
 from ..errors import CutraceError
 from ..units import count_of
+from .codes import code_difference
 from .model import Interval, Stored, Verdict
 from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, memory_tolerance, shares
 from .values import Tolerance, ValueResult, compare_values
@@ -406,35 +407,14 @@ def _cell(row: CaptureChange, column: str) -> Cell:
 
 # Machine code
 
-_CODE_FIELDS = {
-    "registers": "registers",
-    "static shared": "static_shared",
-    "local": "local",
-    "code bytes": "size",
-}
-
 
 def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
     """Return the differences in a kernel's machine code. The list is empty if the code is equal or unknown."""
     if old is None or new is None or old.unknown or new.unknown:
         return []
-    old_hashes = {code.hash for code in old.ran}
-    new_hashes = {code.hash for code in new.ran}
-    if old_hashes == new_hashes:
-        return []
-    gone = old.ran - new.ran
-    come = new.ran - old.ran
-    if len(gone) != 1 or len(come) != 1:
-        return [f"other code ({len(gone)} gone, {len(come)} new)"]
-    (before,) = gone
-    (after,) = come
-    differences = ["other code"]
-    for name, attribute in _CODE_FIELDS.items():
-        old_value = getattr(before, attribute)
-        new_value = getattr(after, attribute)
-        if old_value != new_value:
-            differences.append(f"{name} {old_value} -> {new_value}")
-    return differences
+    before = {code.description for code in old.ran}
+    after = {code.description for code in new.ran}
+    return code_difference(before, after)
 
 
 # Launch configurations

@@ -11,8 +11,10 @@ from ..units import count_of
 from . import statistics
 from .model import (
     BREAKDOWNS,
+    CODE,
     DIVIDED,
     WORK,
+    Codes,
     Entry,
     Parts,
     Stored,
@@ -30,7 +32,10 @@ from .values import LISTED, ValueResult, compare_values
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
-#: The verdicts on counts. The first one that a run has is that of all runs.
+#: The classes of which the worst run counts.
+_WORST = (*_COUNTED, MetricClass.CODE)
+_NO_CODE = "no machine code was recorded; put cutrace_gate = work,counter,code into the ini file, or record with --code"
+#: The verdicts on counts and codes. The first one that a run has is that of all runs.
 _WORST_FIRST = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
 
 
@@ -212,6 +217,8 @@ def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
         name = metric.name
         if not rules.ignores(metric):
             compared[name] = rules.without_ignored(name, totals[name])
+    if run.codes and not region and not rules.ignores(METRICS[CODE]):
+        compared[CODE] = rules.without_ignored(CODE, Codes(dict(run.codes)))
     return compared
 
 
@@ -265,6 +272,8 @@ class _EntryComparer:
         self._sources = [one for one in entry.values() if one.confirmed]
         if self._recorded_here:
             self._sources = [entry[environment]]
+        gates_code = rules.gates(METRICS[CODE]) and not rules.ignores(METRICS[CODE])
+        self._lacks_code = gates_code and any(map(_has_no_code, runs))
         worked = any(has_work(run.values) for run in runs)
         self._work_is_gone = self._has_golden_work() and not worked
 
@@ -297,8 +306,9 @@ class _EntryComparer:
         """The metrics with a golden value in a region."""
         names: set[str] = set()
         for source in self._sources:
-            names.update(source.values.get(region, ()))
-            names.update(source.unstable.get(region, ()))
+            names.update(source.metrics(region))
+        if self._lacks_code and not region:
+            names.add(CODE)
         return names
 
     def _seen(self, values_of_runs: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -338,6 +348,8 @@ class _EntryComparer:
     def _omitted(self, compared: _ComparedMetric, *, written: bool) -> bool:
         """Whether a metric has no row: there is nothing to compare, and nothing to tell."""
         kind = compared.metric.kind
+        if kind is MetricClass.CODE and compared.now is None:
+            return not self._lacks_code
         noted = compared.now or compared.golden or written
         if kind is MetricClass.WORK and not noted:
             return True
@@ -355,6 +367,8 @@ class _EntryComparer:
         now = compared.now
         if compared.unstable is not None:
             result = ValueResult(Verdict.UNSTABLE, "runs did not agree")
+        elif metric.kind is MetricClass.CODE and now is None:
+            result = ValueResult(Verdict.UNVERIFIED, _NO_CODE)
         elif golden is None and compared.gated:
             why = self._why_missing(compared.region, metric.name)
             result = ValueResult(Verdict.UNVERIFIED, why)
@@ -363,7 +377,7 @@ class _EntryComparer:
         elif now is None:
             why = self._why_not_measured(compared.region)
             result = ValueResult(Verdict.CHANGED, why)
-        elif metric.kind in _COUNTED:
+        elif metric.kind in _WORST:
             result, now = self._worst(compared, golden)
         else:
             tolerance = self._rules.tolerance_for(metric)
@@ -424,6 +438,8 @@ class _EntryComparer:
     ) -> ValueResult:
         """The result of one run. Names whose count is unknown here are not compared."""
         metric = compared.metric
+        if isinstance(golden, Codes):
+            return _compare_codes(metric, golden, value)
         unknown: set[str] = set()
         if isinstance(golden, dict) and not compared.complete:
             unknown = self._unknown_names(compared.region, metric.name, golden, value)
@@ -456,6 +472,8 @@ class _EntryComparer:
         first = values[0]
         if self._recorded_here:
             return first, True
+        if name == CODE:  # environments can agree by chance only
+            return None, False
         if len(values) > 1 and values.count(first) == len(values):
             return first, True
         if name in DIVIDED and all(isinstance(value, dict) for value in values):
@@ -508,14 +526,38 @@ class _EntryComparer:
         return "not measured"
 
 
+def _has_no_code(run: Metrics) -> bool:
+    """Whether a run with kernels recorded no machine code."""
+    return run.codes is None and bool(run.values.get("kernel_launches"))
+
+
+def _compare_codes(metric: Metric, golden: Codes, measured: Codes) -> ValueResult:
+    """The result of one run. Kernels that one side lacks differ in their number. A kernel whose code is not known on
+    both sides is never equal."""
+    known = measured.known
+    both = known.of(golden.by_kernel)
+    expected = golden.of(both.by_kernel)
+    result = compare_values(metric, expected, both)
+    if result.differs:
+        return result
+    why = "the machine code of a kernel is not known"
+    names = measured.unknown
+    if not names:
+        why = f"no golden value of {metric.name}"
+        names = sorted(known.by_kernel.keys() - golden.by_kernel)
+    if not names:
+        return result
+    return ValueResult(Verdict.UNVERIFIED, f"{why}: {', '.join(names[:LISTED])}")
+
+
 def _shown(metric: Metric, values: Sequence[Any]) -> Any:
-    """The value to show of several runs: the first for work and counters, the highest for states, one interval for
-    times; None without values."""
+    """The value to show of several runs: the first for work, counters and code, the highest for states, one interval
+    for times; None without values."""
     if not values:
         return None
     if metric.kind is MetricClass.TIME:
         return statistics.interval(values)
-    if metric.kind in _COUNTED:
+    if metric.kind in _WORST:
         return values[0]
     return max(values)
 

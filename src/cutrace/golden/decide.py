@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.definitions import METRICS, MetricClass, Metrics
-from .compare import Comparison, Row, compare, confirmed, limits
+from .compare import Comparison, Row, compare, confirmed, kept, limits
 from .model import (
+    CODE,
     WORK,
     Entry,
     Observed,
@@ -29,6 +30,7 @@ from .model import (
 )
 from .rules import Rules, Update
 from .update import disputed, merged, observed, own_kernels_changed
+from .values import LISTED
 
 #: The maximum of runs until two consecutive ones agree and are written.
 _MOST_RUNS = 3
@@ -190,6 +192,11 @@ def decide(
         )
 
 
+def names_code(update: Update | None) -> bool:
+    """Whether an update names the machine code of kernels."""
+    return update is not None and bool(update.only) and update.takes(METRICS[CODE])
+
+
 def untraced(expected: Expectation, reason: str) -> Decision:
     """The decision on a test that could not be traced, for this reason."""
     if expected.any:
@@ -283,6 +290,7 @@ class _Decider:
         if comparison is not None:
             comparison = self._second_chance(comparison)
             comparison = self._confirm_slower_times(comparison)
+        self._note_unknown_code()
 
         if updating:
             state, reason = self._state(comparison)
@@ -444,12 +452,42 @@ class _Decider:
         return joined
 
     def _rules(self, runs: Sequence[MeasuredRun]) -> Rules:
-        """The rules for runs; counters that could not be read in one of them are ignored."""
+        """The rules for runs; counters that could not be read in one of them are ignored, and code unless it is
+        wanted."""
         rules = self._expected.rules
         ignored = list(rules.ignore)
+        if not self._wants_code:
+            ignored.append(CODE)
         for _, name in _uncounted(runs):
             ignored.append(name)
         return replace(rules, ignore=tuple(ignored))
+
+    @property
+    def _wants_code(self) -> bool:
+        """Whether machine code is compared and written: the test has some, or the gate or the update names it."""
+        if self._expected.rules.gates(METRICS[CODE]) or names_code(
+            self._settings.update
+        ):
+            return True
+        entry = self._expected.entry or {}
+        return any(CODE in one.metrics("") for one in entry.values())
+
+    def _note_unknown_code(self) -> None:
+        """Note the kernels whose machine code is not known."""
+        kernels: set[str] = set()
+        for run in self.judged:
+            if run.metrics.codes:
+                values = kept(run.metrics, "", self._rules([run])) or {}
+                if CODE in values:
+                    kernels.update(values[CODE].unknown)
+        names = sorted(kernels)
+        listed = names[:LISTED]
+        if len(names) > LISTED:
+            listed.append(f"{len(names) - LISTED} more")
+        if names:
+            self._note(
+                f"the machine code of {', '.join(listed)} is not known, so it is not compared"
+            )
 
     def _fails(self, comparison: Comparison | None) -> bool:
         """Whether a value fails the test, or the numbers of a test that is to be verified are unreliable."""
@@ -650,6 +688,8 @@ def _proposes(comparison: Comparison) -> bool:
     for row in comparison.rows:
         if row.verdict is Verdict.BETTER and row.gated and row.rule != "limit":
             return True
+        if row.metric == CODE and row.verdict is Verdict.UNVERIFIED and row.golden:
+            continue  # the code of a kernel is not known, and another run knows no more
         if row.verdict is Verdict.UNVERIFIED and row.now is not None:
             return True
         if row.verdict is not Verdict.UNVERIFIED and row.failed and row.rule != "limit":

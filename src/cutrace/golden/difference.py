@@ -11,6 +11,7 @@ from ..errors import CutraceError
 from .compare import Row
 from .files import golden_files, read
 from .model import (
+    Codes,
     Entry,
     Module,
     Observed,
@@ -154,6 +155,8 @@ def _row(
     detail = ""
     if isinstance(old, dict) and isinstance(new, dict):
         detail = changed_parts(old, new, metric.unit)
+    elif isinstance(old, Codes):
+        detail = compare_values(metric, old, new).detail
     return Row(
         name, region, old, new, "", verdict, True, detail, verdict is Verdict.CHANGED
     )

@@ -19,10 +19,13 @@ from typing import Any, NoReturn
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError, did_you_mean
 from ..outputs import write_text
+from .codes import is_code
 from .model import (
     BREAKDOWNS,
+    CODE,
     DIVIDED,
     SIGNED,
+    Codes,
     Count,
     Entry,
     Interval,
@@ -76,6 +79,8 @@ _KINDS = {
     list: "a list",
     dict: "a table",
 }
+#: The starts of lines with machine code. No other key starts so.
+_CODE_LINES = (b"\ncode", b"\nunstable.code")
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
 #: A number with so many digits that Python refuses to read it.
 _ENDLESS = re.compile(r"\d{4300}")
@@ -152,6 +157,16 @@ def golden_files(root: Path) -> Iterator[Path]:
         hidden = any(part.startswith(".") for part in inside.parts)
         if not hidden and path.is_file():
             yield path
+
+
+def may_have_code(path: Path) -> bool:
+    """Whether a golden file may have values of machine code. The file is not parsed, because sessions ask before any
+    test runs."""
+    try:
+        data = path.read_bytes()
+    except OSError:  # the tests of the module fail with this error
+        return False
+    return any(start in data for start in _CODE_LINES)
 
 
 def line_of_test(path: Path, test: str) -> int:
@@ -407,6 +422,8 @@ def _value(metric: Metric, place: _Place) -> Stored:
         return _interval(place)
     if metric.kind is MetricClass.STATE:
         return _span(place)
+    if metric.kind is MetricClass.CODE:
+        return _codes(place)
     by_name = metric.counts or metric.name in DIVIDED
     if isinstance(place.value, dict) and by_name:
         return {key: _count(place.at(key)) for key in place.value}
@@ -417,6 +434,39 @@ def _value(metric: Metric, place: _Place) -> Stored:
     if metric.kind is MetricClass.COUNTER:
         return _count(place, -_LARGEST)
     return _count(place)
+
+
+def _codes(place: _Place) -> Codes:
+    """The machine code of kernels, which stands in the table of an environment."""
+    if place.keys[1] != "on":
+        place.fail(
+            f"code depends on the GPU: write it below [{_key(place.keys[0])}.on.sm_90], for the GPU that ran it"
+        )
+    if place.keys[3] == "region":
+        place.fail("code is that of the whole test: remove it from the region")
+    if not isinstance(place.value, dict):
+        place.fail(
+            f'code is a table of strings by kernel, not {_kind(place.value)}: write code.softmax = "..."'
+        )
+    codes = {}
+    for kernel in place.value:
+        codes[kernel] = _codes_of_kernel(place.at(kernel))
+    return Codes(codes)
+
+
+def _codes_of_kernel(place: _Place) -> tuple[str, ...]:
+    """The codes of one kernel: a string, or a list of several."""
+    texts = place.value
+    if isinstance(texts, str):
+        texts = [texts]
+    valid = isinstance(texts, list) and texts
+    if not valid or not all(isinstance(one, str) and is_code(one) for one in texts):
+        place.fail(
+            f"the code of {place.keys[-1]} is a hash of 16 digits with properties, such as "
+            '"9f3c52d0a1b2c3d4 registers=32 shared=1024 bytes=512", or a list of such strings. Remove the line, and '
+            "run pytest --cutrace-update=code"
+        )
+    return tuple(sorted(set(texts)))
 
 
 def _count(place: _Place, least: int = 0) -> Count:
@@ -555,6 +605,7 @@ def _shared(scopes: Sequence[Values]) -> Values:
     names: dict[str, None] = {}
     for values in scopes:
         names.update(dict.fromkeys(values))
+    names.pop(CODE, None)  # depends on the GPU, also where only one was seen
     shared = {}
     for name in names:
         common = _common([values.get(name) for values in scopes])
@@ -612,6 +663,9 @@ def _value_lines(values: Values, prefix: str) -> Iterator[str]:
     for metric in ordered(values):
         name = metric.name
         value = values[name]
+        if isinstance(value, Codes):
+            yield from _code_lines(value, f"{prefix}{name}")
+            continue
         wide = False
         if isinstance(value, dict):
             name = BREAKDOWNS.get(name, name)
@@ -622,6 +676,18 @@ def _value_lines(values: Values, prefix: str) -> Iterator[str]:
                 yield f"{name}.{_key(key)} = {_value_text(value[key])}"
         else:
             yield f"{name} = {_value_text(value)}"
+
+
+def _code_lines(codes: Codes, name: str) -> Iterator[str]:
+    """A line for each kernel."""
+    for kernel in sorted(codes.by_kernel):
+        texts = codes.by_kernel[kernel]
+        value = _strings(texts)
+        if len(texts) == 1:
+            value = _string(texts[0])
+        yield f"{name}.{_key(kernel)} = {value}"
+    if not codes.by_kernel:
+        yield f"{name} = {{}}"
 
 
 def _value_text(value: Stored) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,14 @@ from ..analysis.definitions import (
     hardware,
     is_full_name,
 )
+from .codes import is_code
 
 #: The metrics of GPU work: if any is above 0, there was GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
 #: Metrics that may be negative: a test can free more than it allocates.
 SIGNED = frozenset({"net_memory_bytes"})
+#: The name of the metric with the machine code of kernels.
+CODE = "code"
 _ORDER = {name: index for index, name in enumerate(METRICS)}
 #: Integers with more bits than this are not measurements, and JSON readers fail on them.
 _BITS = 1024
@@ -76,11 +79,38 @@ class Span:
     max: int
 
 
+@dataclass(frozen=True)
+class Codes:
+    """The machine code of each kernel: the codes that its launches ran, in order, as in :mod:`.codes`. A measured one
+    may be a word that says why the code of a launch is not known."""
+
+    by_kernel: dict[str, tuple[str, ...]]
+
+    @property
+    def known(self) -> Codes:
+        """The kernels of which the code of each launch is known."""
+        return self.of(self.by_kernel.keys() - set(self.unknown))
+
+    @property
+    def unknown(self) -> list[str]:
+        """The names of the other kernels, in order."""
+        unknown = []
+        for name, codes in self.by_kernel.items():
+            if not all(map(is_code, codes)):
+                unknown.append(name)
+        return sorted(unknown)
+
+    def of(self, kernels: Container[str]) -> Codes:
+        """The codes of these kernels alone."""
+        codes = self.by_kernel.items()
+        return Codes({name: texts for name, texts in codes if name in kernels})
+
+
 #: A count, or several accepted alternatives.
 Count = int | tuple[int, ...]
 #: Counts by name: of kernels, of functions, of directions of copies. A missing name counts 0.
 Parts = dict[str, Count]
-Stored = Count | Parts | Span | Interval
+Stored = Count | Parts | Span | Interval | Codes
 #: Golden values by metric. Parts are stored under the name of their total: ``{"kernel_launches": {"k": 2}}``.
 Values = dict[str, Stored]
 
@@ -93,6 +123,10 @@ class Observed:
     values: dict[str, Values] = field(default_factory=dict)
     unstable: dict[str, Values] = field(default_factory=dict)
     confirmed: bool = True
+
+    def metrics(self, region: str) -> set[str]:
+        """The metrics with a value in a region."""
+        return {*self.values.get(region, ()), *self.unstable.get(region, ())}
 
 
 #: The golden values of one test, by environment.
@@ -290,8 +324,8 @@ def amount(value: object) -> int | None:
 def plain(value: Any) -> Any:
     """Convert any object to JSON values. NaN and infinities become null, unknown objects their text.
 
-    Dataclasses become objects by field. Ranges become ``{"span": {...}}`` and intervals ``{"interval": {...}}``, which
-    cannot be confused with counts by name because these contain no objects.
+    Dataclasses become objects by field. Ranges become ``{"span": {...}}``, intervals ``{"interval": {...}}`` and codes
+    ``{"codes": {...}}``, which cannot be confused with counts by name because these contain no objects.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -311,7 +345,7 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [one.name for one in dataclasses.fields(value)]
         fields = {name: plain(getattr(value, name)) for name in names}
-        if isinstance(value, Interval | Span):
+        if isinstance(value, Interval | Span | Codes):
             return {type(value).__name__.lower(): fields}
         return fields
     if isinstance(value, Mapping):
@@ -340,6 +374,10 @@ def stored(value: Any) -> Any:
     span = value.get("span")
     if isinstance(span, dict):
         return Span(**span)
+    codes = value.get("codes")
+    if isinstance(codes, dict):
+        by_kernel = codes["by_kernel"].items()
+        return Codes({name: tuple(texts) for name, texts in by_kernel})
     return {name: stored(count) for name, count in value.items()}
 
 

@@ -16,7 +16,7 @@ from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError, did_you_mean
 from ..patterns import any_matcher, matcher
 from ..units import parse_duration, parse_size
-from .model import DIVIDED, find_metric, is_counter, total_of
+from .model import CODE, DIVIDED, Codes, find_metric, is_counter, total_of
 from .values import Tolerance
 
 #: Memory fails if it exceeds the golden value by more than this share and by more than this many bytes.
@@ -32,6 +32,9 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 #: The word of a gate with which less of a gated metric fails a test.
 _LESS = "less"
+#: The metrics whose names ``ignore`` can leave out.
+_BY_NAME = (*DIVIDED, CODE)
+_KERNELS = "kernel_launches"
 _CLASSES = {kind.value: kind for kind in MetricClass if kind is not MetricClass.INFO}
 _SHARE = re.compile(
     r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%?)", re.ASCII | re.IGNORECASE
@@ -64,15 +67,20 @@ class Rules:
         return _names_metric(self.ignore, metric)
 
     def without_ignored(self, total: str, value: Any) -> Any:
-        """Counts by name without names to ignore; other values unchanged."""
+        """Counts or codes by name without names to ignore; other values unchanged."""
+        of = {total}
+        if total == CODE:
+            of.add(_KERNELS)  # the code of an ignored kernel does not count either
         patterns = []
         for word in self.ignore:
             metric, _, pattern = word.partition(":")
-            if pattern and metric == total:
+            if pattern and metric in of:
                 patterns.append(pattern)
-        if not patterns or not isinstance(value, dict):
+        if not patterns or not isinstance(value, dict | Codes):
             return value
         ignored = any_matcher(patterns)
+        if isinstance(value, Codes):
+            return value.of([name for name in value.by_kernel if not ignored(name)])
         return {name: count for name, count in value.items() if not ignored(name)}
 
     def owns(self, kernel: str) -> bool:
@@ -176,7 +184,7 @@ def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
                 f"{name!r} is not a metric: write kernels:{name} to ignore kernels by name"
             )
         total = _target(first)
-        if colon and total not in DIVIDED:
+        if colon and total not in _BY_NAME:
             raise CutraceError(
                 f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels"
             )
@@ -198,7 +206,15 @@ def parse_tolerance(
     """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such texts, or ``{"kernel_time": 0.1}`` to
     shares by metric or class. Commas or spaces separate several in one text. Raises :class:`CutraceError` for other
     texts."""
-    return {_target(name): share for name, share in shares(given)}
+    tolerance = {}
+    for name, share in shares(given):
+        target = _target(name)
+        if target == CODE:
+            raise CutraceError(
+                "code is equal or not, and has no tolerance: ignore kernels, such as code:nccl*"
+            )
+        tolerance[target] = share
+    return tolerance
 
 
 def shares(
@@ -344,6 +360,8 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _limit(metric: Metric, value: object) -> int | float:
+    if metric.kind is MetricClass.CODE:
+        raise CutraceError("code is no number and cannot be limited: gate it instead")
     if metric.counts:
         raise CutraceError(
             f"{metric.name} has counts by name and cannot be limited: limit {metric.total} instead"

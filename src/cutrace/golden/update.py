@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..analysis.definitions import Metric, MetricClass, Metrics
+from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics
 from ..errors import CutraceError
 from . import statistics
 from .compare import kept, problems_of
 from .model import (
+    CODE,
+    Codes,
     Count,
     Entry,
     Interval,
@@ -81,6 +83,9 @@ def _observe(
     name = metric.name
     stable = found.values[region]
     seen = values_in(scopes, metric)
+    if metric.kind is MetricClass.CODE:
+        _observe_codes(region, seen, found)
+        return
     if metric.kind not in _COUNTED:
         if not rules.gates(metric):
             return
@@ -94,6 +99,21 @@ def _observe(
         found.unstable.setdefault(region, {})[name] = _bounds(seen)
     elif seen[0] or metric.kind is MetricClass.COUNTER:
         stable[name] = seen[-1]
+
+
+def _observe_codes(region: str, seen: Sequence[Codes], found: Observed) -> None:
+    """Add the machine code of the kernels whose code is known in all runs."""
+    names = set(seen[0].by_kernel)
+    for codes in seen:
+        names &= codes.known.by_kernel.keys()
+    if not names:
+        return
+    runs = [codes.of(names) for codes in seen]
+    differ = any(compare_values(METRICS[CODE], runs[0], run).differs for run in runs)
+    if differ:
+        found.unstable.setdefault(region, {})[CODE] = _bounds(runs)
+    else:
+        found.values[region][CODE] = runs[-1]
 
 
 def _agree(metric: Metric, one: Any, other: Any, rules: Rules) -> bool:
@@ -330,7 +350,9 @@ class _EntryMerge:
 
 
 def _bounds(values: Sequence[Any]) -> Stored:
-    """The minimum and the maximum of several values, name by name."""
+    """The minimum and the maximum of several values, name by name; of codes, all that were seen."""
+    if isinstance(values[0], Codes):
+        return _all_codes(values)
     parts = [value for value in values if isinstance(value, dict)]
     if not parts:
         return _between(values)
@@ -343,6 +365,15 @@ def _bounds(values: Sequence[Any]) -> Stored:
     for name in sorted(names):
         bounds[name] = _between([part.get(name, 0) for part in parts])
     return bounds
+
+
+def _all_codes(seen: Sequence[Codes]) -> Codes:
+    """The codes of each kernel in any of these values."""
+    every: dict[str, set[str]] = {}
+    for codes in seen:
+        for name, texts in codes.by_kernel.items():
+            every.setdefault(name, set()).update(texts)
+    return Codes({name: tuple(sorted(texts)) for name, texts in every.items()})
 
 
 def _between(counts: Sequence[Count]) -> Count:
@@ -374,7 +405,8 @@ def _widened(before: Stored, after: Stored) -> Stored:
         least = min(before.min, after.min)
         most = max(before.max, after.max)
         return Span(least, most)
-    if isinstance(before, Interval | Span) or isinstance(after, Interval | Span):
+    whole = Interval | Span | Codes
+    if isinstance(before, whole) or isinstance(after, whole):
         return after
     if isinstance(before, dict) and isinstance(after, dict):
         parts: Parts = {}

@@ -13,7 +13,18 @@ from typing import Any
 from ..analysis.definitions import Metric, MetricClass
 from ..units import format_size
 from . import statistics
-from .model import Count, Interval, Parts, Span, Stored, Verdict, alternatives, amount
+from .codes import changed_codes
+from .model import (
+    Codes,
+    Count,
+    Interval,
+    Parts,
+    Span,
+    Stored,
+    Verdict,
+    alternatives,
+    amount,
+)
 
 #: The maximum of names in a detail; the others are counted.
 LISTED = 6
@@ -62,6 +73,8 @@ def compare_values(
         return _compare_times(expected, measured, tolerance)
     if metric.kind is MetricClass.STATE:
         return _compare_states(metric, expected, measured, tolerance)
+    if isinstance(expected, Codes):
+        return _compare_codes(expected, measured)
     if isinstance(expected, dict):
         return _compare_parts(metric, expected, measured, tolerance)
     assert isinstance(expected, int | tuple)
@@ -92,6 +105,17 @@ def _compare_states(
     if metric.name.endswith("frees"):
         return ValueResult(Verdict.WORSE)  # fewer frees may be a leak
     return ValueResult(Verdict.BETTER)
+
+
+def _compare_codes(expected: Codes, measured: Any) -> ValueResult:
+    """Compare the code of kernels. A kernel that one side lacks differs too."""
+    now: Mapping[str, tuple[str, ...]] = {}
+    if isinstance(measured, Codes):
+        now = measured.by_kernel
+    detail = changed_codes(expected.by_kernel, now)
+    if detail:
+        return ValueResult(Verdict.CHANGED, detail)
+    return _SAME
 
 
 def _compare_parts(
