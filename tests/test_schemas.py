@@ -279,6 +279,28 @@ def test_reports_of_the_plugin_fit(tmp_path, fake_driver):
         schemas.check(json.loads(path.read_text()))
 
 
+def test_reports_with_machine_code_fit(tmp_path, fake_driver):
+    suite = Suite(tmp_path, fake_driver)
+    suite.write(
+        "test_a.py",
+        """
+        def test_work():
+            with open(os.environ["CUBIN"], "rb") as file:
+                fakegpu.load_module(file.read())
+            fakegpu.launch("scale")
+            fakegpu.launch("elsewhere")
+        """,
+    )
+    suite.run("--cutrace-update=code", CUBIN=str(DATA / "cubins" / "sm_100.cubin"))
+    keep = ("--cutrace", "--cutrace-keep=all")
+    assert suite.run(*keep, CUBIN=str(DATA / "cubins" / "sm_80.cubin")).case("test_work").code == "other"
+    (capture,) = tmp_path.rglob("run.bin")
+    check = ("check", capture, "--golden", tmp_path / "golden" / "test_a.toml", "--format", "json")
+    for found in ((tmp_path / "report.json").read_text(), printed(*check)):
+        assert "codes" in found
+        schemas.check(json.loads(found))
+
+
 def test_what_does_not_fit_is_found(tmp_path):
     for change in ({"span_ns": "1"}, {"new": 1}, {"format": 2}):
         found = json.loads(printed("info", "--json", small_capture(tmp_path / "a.bin")))

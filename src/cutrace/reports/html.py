@@ -261,6 +261,7 @@ def _drift(case: Case) -> Iterator[str]:
         yield "not verified"
     yield from _arrows("", case.failed_rows)
     yield from _arrows("updated: ", case.updated)
+    yield from _arrows("", case.other_code)
     if not case.failed_rows:
         yield from _arrows("better: ", case.better)
 

@@ -30,6 +30,8 @@ def _pairs(case: Case) -> Iterator[tuple[str, str]]:
         yield "gpu", case.gpu
     if case.environment:
         yield "environment", case.environment
+    if case.codes:
+        yield "code", case.code
     yield from _numbers("", case.values)
     for region, values in case.regions.items():
         yield from _numbers(f"{region}.", values)
@@ -38,6 +40,7 @@ def _pairs(case: Case) -> Iterator[tuple[str, str]]:
     yield from _changes("failed", case.failed_rows)
     yield from _changes("better", case.better)
     yield from _changes("updated", case.updated)
+    yield from _changes("other", case.other_code)
     for problem in case.problems:
         yield "problem", problem
     for name, path in case.artifacts.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -112,9 +112,11 @@ def _sections(report: SessionReport, download: Download) -> Iterator[list[str]]:
     yield from _failures(by_cause(report.drifted), download)
     updated = [case for case in report.cases if case.state is State.UPDATED]
     _, heading = STATES[State.UPDATED]
-    yield list(_changed(heading, [(case, case.updated) for case in updated]))
-    better = [(case, case.better) for case in report.better]
-    yield list(_changed("Better than the golden values", better))
+    yield list(_changed(heading, updated, lambda case: case.updated))
+    heading = "Better than the golden values"
+    yield list(_changed(heading, report.better, lambda case: case.better))
+    heading = "Other machine code"
+    yield list(_changed(heading, report.other_code, lambda case: case.other_code))
     for state in (State.UNVERIFIED, State.UNCONFIRMED, State.MISSING, State.UNTRACED):
         yield list(_why(report, state))
     yield list(_unequal_runs(report.cases))
@@ -217,13 +219,16 @@ def _on(case: Case) -> str:
     return where
 
 
-def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[str]:
+def _changed(
+    heading: str, cases: Sequence[Case], rows_of: Callable[[Case], Sequence[Row]]
+) -> Iterator[str]:
     """A table of tests with the changes in each."""
     if not cases:
         return
     yield from _details(heading, len(cases))
     cells = []
-    for case, rows in cases:
+    for case in cases:
+        rows = rows_of(case)
         if rows:
             values = ", ".join(changes(rows))
             cells.append((_test(case), text(values)))

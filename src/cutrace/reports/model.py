@@ -11,7 +11,7 @@ from ..analysis.definitions import Value
 from ..golden.changes import Change
 from ..golden.compare import Row
 from ..golden.decide import State as State
-from ..golden.model import Verdict, plain, scoped, stored
+from ..golden.model import CODE, Verdict, plain, scoped, stored
 
 #: The reason of a case without one.
 UNKNOWN = "no reason is known"
@@ -35,6 +35,8 @@ STATES: dict[State, tuple[str, str]] = {
 BETTER = (Verdict.BETTER, Verdict.FAST)
 #: Verdicts on a value that differs from the golden one.
 DIFFERENT = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW, *BETTER)
+#: What verdicts say about machine code.
+_CODE_WORDS = {Verdict.SAME: "same", Verdict.CHANGED: "other"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,12 @@ def _is_better(row: Row) -> bool:
 
 def _is_replaced(row: Row) -> bool:
     """Whether an update writes the value of a row."""
-    return row.verdict in DIFFERENT and row.gated and row.rule != "limit"
+    written = row.gated or row.metric == CODE
+    return row.verdict in DIFFERENT and written and row.rule != "limit"
+
+
+def _is_other_code(row: Row) -> bool:
+    return row.metric == CODE and row.verdict is Verdict.CHANGED and not row.failed
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,8 @@ class Case:
     ``golden`` is the path of the golden file. ``environment`` is that of the golden values (``sm_90-cuda13``);
     ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a merged report.
     ``change`` has the new golden values. ``change`` and ``timeline`` are not in report.json. ``first_did_more``: the
-    first run did GPU work that the judged runs did not.
+    first run did GPU work that the judged runs did not. ``codes`` are the machine codes of its kernels (of
+    :class:`.Metrics`), None if none were recorded.
 
     In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
@@ -144,6 +152,7 @@ class Case:
     job: str = ""
     change: Change | None = None
     first_did_more: bool = False
+    codes: Mapping[str, tuple[str, ...]] | None = None
 
     def __post_init__(self) -> None:
         if self.state is not State.UPDATED or not self.failed_rows:
@@ -195,6 +204,21 @@ class Case:
         return tuple(metrics)
 
     @property
+    def code(self) -> str:
+        """``same`` if each kernel ran the code of the golden file, ``other`` if one did not, else ``unknown``."""
+        for row in self.rows:
+            if row.metric == CODE:
+                return _CODE_WORDS.get(row.verdict, "unknown")
+        return "unknown"
+
+    @property
+    def other_code(self) -> tuple[Row, ...]:
+        """The row of machine code that differs from the golden value and does not fail."""
+        if self.state is State.UPDATED:
+            return ()
+        return tuple(filter(_is_other_code, self.rows))
+
+    @property
     def better(self) -> tuple[Row, ...]:
         """The gated rows that are better than the golden value and do not fail."""
         if self.state is State.UPDATED:
@@ -226,7 +250,9 @@ class Case:
 
     def to_json(self) -> dict[str, Any]:
         """The case as JSON values, without the timeline and the change."""
-        return _plain_fields(self, without=_INTERNAL)
+        values = _plain_fields(self, without=_INTERNAL)
+        values["code"] = self.code
+        return values
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
@@ -237,6 +263,9 @@ class Case:
         _read_list(known, "notes", str)
         _read_list(known, "rows", _row)
         _read_list(known, "kernels", lambda kernel: Kernel(**kernel))
+        if known.get("codes"):
+            codes = known["codes"].items()
+            known["codes"] = {name: tuple(texts) for name, texts in codes}
         return cls(**known)
 
 
@@ -271,6 +300,11 @@ class SessionReport:
     def better(self) -> tuple[Case, ...]:
         """The cases that are better than the golden values and did not drift."""
         return tuple(case for case in self.cases if case.better and not case.drifted)
+
+    @property
+    def other_code(self) -> tuple[Case, ...]:
+        """The cases with other machine code that does not fail them."""
+        return tuple(case for case in self.cases if case.other_code)
 
     @property
     def devices(self) -> tuple[str, ...]:

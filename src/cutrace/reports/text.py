@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
-from ..golden.model import Verdict, find_metric, scoped
+from ..golden.model import CODE, Verdict, find_metric, scoped
 from ..units import count_of, printable
 from .model import BETTER, CONFIRM, DIFFERENT, STATES, Case, SessionReport, State
 from .values import listed, pair, short, title
@@ -119,6 +119,8 @@ def _change(row: Row) -> str:
     golden, now = pair(row.metric, row.golden, row.now)
     name = metric_name(row)
     detail = short(brief(row.detail), _DETAIL)
+    if row.metric == CODE and detail:
+        return detail  # the numbers of kernels say nothing
     if row.rule == "limit":
         limit = f"limit {golden}"
         names = detail.removeprefix("over the limit").removeprefix(", ")
@@ -358,7 +360,10 @@ def _facts(report: SessionReport, proposed: str, account: str) -> Iterator[Fact]
     count = report.counts[State.UNCONFIRMED] + _updates_from_one_run(report)
     if count:
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
-    yield from _better(report)
+    yield from _changed("better", report.better, lambda case: case.better, "good")
+    yield from _changed(
+        "other code", report.other_code, lambda case: case.other_code, "warn"
+    )
     yield from _first_runs(report)
     yield from _reasons(report, State.UNTRACED, "")
     missing = _named(report, State.MISSING)
@@ -404,20 +409,25 @@ def remarks(case: Case) -> Iterator[str]:
         yield f"{metric} differs from run to run: it is not compared"
 
 
-def _better(report: SessionReport) -> Iterator[Fact]:
-    better = report.better
+def _changed(
+    label: str,
+    cases: Sequence[Case],
+    rows_of: Callable[[Case], Sequence[Row]],
+    style: str,
+) -> Iterator[Fact]:
+    """The first tests with what changed in each."""
     texts = []
-    for case in better[:_TESTS]:
+    for case in cases[:_TESTS]:
         name = short(case.name, NAME_WIDTH)
-        values = ", ".join(changes(case.better))
+        values = ", ".join(changes(rows_of(case)))
         texts.append(f"{name}: {values}")
-    others = len(better) - _TESTS
+    others = len(cases) - _TESTS
     if others > 0:
         texts.append(f"and {others:,} more")
     # The first line has the number.
-    number = f"{len(better):,}"
+    number = f"{len(cases):,}"
     for text in texts:
-        yield "better", f"{number}  {text}", "good"
+        yield label, f"{number}  {text}", style
         number = " " * len(number)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from ..analysis.definitions import METRICS, hardware, is_full_name
-from ..golden.model import Interval, Span, amount, text_of
-from ..units import format_duration, format_size, printable
+from ..golden.model import Codes, Interval, Span, amount, text_of
+from ..units import count_of, format_duration, format_size, printable
 
 #: The text of a missing value.
 NOTHING = "-"
@@ -40,7 +40,9 @@ def title(name: str) -> str:
 
 def value_text(name: str, value: object, *, exact: bool = False) -> str:
     """A value of a metric as text: the median of an interval, the sum of counts by name, ``1 or 2`` for alternatives,
-    ``0 to 3`` for a range. ``exact``: with all digits."""
+    ``0 to 3`` for a range, ``2 kernels`` for codes. ``exact``: with all digits."""
+    if isinstance(value, Codes):
+        return count_of(len(value.by_kernel), "kernel")
     if isinstance(value, Interval):
         value = value.median
     elif isinstance(value, Mapping):
