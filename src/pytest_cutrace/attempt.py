@@ -414,6 +414,7 @@ class Attempt(Tracer):
             "duration_s": self.duration_s,
             "runs": len(judged) or 1,
             "first_did_more": decision.first_did_more,
+            "codes": metrics.codes,
             "worker": self.context.worker,
         }
         if metrics.gpus:

@@ -67,10 +67,11 @@ class SessionRecording:
     header.
     """
 
-    def __init__(self, base: Path, refusal: str) -> None:
-        """Arm, unless there is a ``refusal``. Captures are written under ``base``. Raises :class:`CutraceError` if that
-        folder is not writable."""
+    def __init__(self, base: Path, refusal: str, *, code: bool = False) -> None:
+        """Arm, unless there is a ``refusal``. Captures are written under ``base``, with the machine code of kernels if
+        ``code``. Raises :class:`CutraceError` if that folder is not writable."""
         self.refusal = refusal
+        self._code = code
         self.notes: list[str] = []
         self._pid = os.getpid()
         self._options = ""
@@ -101,7 +102,7 @@ class SessionRecording:
             self.notes.append(
                 f"NVTX ranges are not recorded: another tool has set {environment.NVTX} to {others[environment.NVTX]}"
             )
-        options = completed(Options(stacks=("later",)))
+        options = completed(Options(stacks=("later",), code=self._code))
         self._options = options.text(directory=self.folder)
         variables = environment.injection(options, self.folder)
         self._variables = {

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from cutrace.analysis.definitions import METRICS
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
-from cutrace.golden.decide import Expectation, State
+from cutrace.golden import golden_files
+from cutrace.golden.decide import Expectation, State, names_code
+from cutrace.golden.files import may_have_code
+from cutrace.golden.model import CODE
 from cutrace.outputs import unwritable
 from cutrace.reports.model import Case
 
@@ -92,7 +96,11 @@ class Session:
 
     def _record(self) -> None:
         if not self._collects_only:
-            self.recording = SessionRecording(self.settings.directory, self.refusal)
+            settings = self.settings
+            code = _records_code(settings)
+            self.recording = SessionRecording(
+                settings.directory, self.refusal, code=code
+            )
             self.refusal = self.recording.refusal
             self.captures = Captures(self.recording, self._normalize, counters())
 
@@ -340,6 +348,14 @@ class Session:
             reason=reason,
             worker=self.context.worker,
         )
+
+
+def _records_code(settings: options.Settings) -> bool:
+    """Whether the session records machine code, which takes time: the gate or the update names it, or a golden file has
+    some."""
+    if settings.rules.gates(METRICS[CODE]) or names_code(settings.update):
+        return True
+    return any(map(may_have_code, golden_files(settings.golden_root)))
 
 
 def _shows_no_traceback(call: pytest.CallInfo[None]) -> bool:
