@@ -264,16 +264,14 @@ class Reporter:
             return
         report = self._report()
         writer = terminalreporter._tw
-        account = self._account.line()
         width = writer.fullwidth
         if verbosity < 0:
-            lines = short_footer_lines(report, account=account, width=width)
+            lines = short_footer_lines(report, width=width)
         else:
             lines = footer_lines(
                 report,
                 written=self._written,
                 proposed=self._proposed,
-                account=account,
                 width=width,
             )
         lines += cause_lines(
@@ -352,6 +350,7 @@ class Reporter:
             duration_s=round(time.time() - self._began, 3),
             versions={"cutrace": version("cutrace"), "pytest": pytest.__version__},
             notes=tuple(notes),
+            account=self._account.line(),
         )
 
     def _write(self, report: SessionReport, kind: str, destination: Path) -> None:

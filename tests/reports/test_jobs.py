@@ -49,6 +49,8 @@ def test_the_same_test_of_several_jobs_stays_apart():
     assert [c.job for c in again.cases] == ["h200", "a100", "more"]
     assert merge([("a", one), ("b", replace(two, commit="def"))]).commit == "abc, def"
     assert merge([("h200", one)]) == replace(one, job="h200")
+    counted = replace(one, account="2: 2 compared")
+    assert merge([("h200", counted), ("a100", two), ("b", counted)]).account == "h200 2: 2 compared; b 2: 2 compared"
 
 
 def test_equal_reports_do_not_differ_whatever_their_times():

@@ -173,7 +173,7 @@ def test_a_region_over_its_limit_does_not_list_its_golden_value_too():
 def test_a_quiet_footer_leaves_out_whole_reasons(width, line):
     reasons = ["no golden for sm_90"] * 3 + ["no golden for sm_80"] * 2 + ["no counters"]
     cases = [Case(f"t.py::{number}", state=State.UNVERIFIED, reason=why) for number, why in enumerate(reasons)]
-    lines = plain(short_footer_lines(SessionReport(tuple(cases)), account="", width=width))
+    lines = plain(short_footer_lines(SessionReport(tuple(cases)), width=width))
     assert lines[1] == line
 
 

@@ -188,6 +188,8 @@ def _about(report: SessionReport) -> Iterator[str]:
     if report.duration_s:
         facts.append(f"{report.duration_s:.1f} s")
     facts += [f"{name} {version}" for name, version in report.versions.items()]
+    if report.account:
+        facts.append(f"golden values {report.account}")
     for fact in filter(None, facts):
         yield f"<span>{escaped(fact)}</span>"
     for note in report.notes:

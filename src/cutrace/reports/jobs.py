@@ -52,8 +52,11 @@ def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
     starts = []
     seconds = 0.0
     commits = []
+    accounts = []
     versions: dict[str, list[str]] = {}
     for label, report in reports:
+        if report.account:
+            accounts.append(f"{label} {report.account}")
         labels.append(label)
         cases += [replace(case, job=case.job or label) for case in report.cases]
         notes += [f"{label}: {note}" for note in report.notes]
@@ -71,6 +74,7 @@ def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
         versions={name: _distinct(texts) for name, texts in versions.items()},
         notes=tuple(notes),
         commit=_distinct(commits),
+        account="; ".join(accounts),
     )
 
 

@@ -88,6 +88,9 @@ def _head(report: SessionReport, download: Download) -> Iterator[str]:
     yield ""
     yield text(summary(report))
     yield ""
+    if report.account:
+        yield text(f"Golden values {report.account}")
+        yield ""
     about = [report.job, report.header]
     for name, version in report.versions.items():
         about.append(f"{name} {version}")

@@ -273,7 +273,7 @@ class Case:
 class SessionReport:
     """A session: its cases in the order of execution, a header line, its begin (ISO 8601), its duration (s), and the
     versions of software (``cutrace``, ``driver``, ``CUDA``, ...). ``commit`` is the id of the tested source, ``job``
-    the label of the CI job."""
+    the label of the CI job. ``account`` says what became of the golden values: ``16: 12 compared, 4 skipped``."""
 
     cases: tuple[Case, ...]
     header: str = ""
@@ -283,6 +283,7 @@ class SessionReport:
     notes: tuple[str, ...] = ()
     commit: str = ""
     job: str = ""
+    account: str = ""
 
     @property
     def counts(self) -> dict[State, int]:

@@ -248,18 +248,16 @@ def footer_lines(
     *,
     written: Sequence[str] = (),
     proposed: str = "",
-    account: str = "",
     width: int = 0,
 ) -> list[Line]:
     """The lines at the end of a session: numbers of tests by state, with reasons.
 
     ``written`` are the paths of written reports, ``proposed`` is the folder with candidates for golden files ("" if
-    there are none), ``account`` says what became of the golden values. Lines are wrapped to ``width`` columns, 0 for no
-    limit.
+    there are none). Lines are wrapped to ``width`` columns, 0 for no limit.
     """
     lines = [(f"cutrace: {summary(report)}", _mood(report))]
     lines += _indented(report.notes, "warn")
-    facts = list(_facts(report, proposed, account))
+    facts = list(_facts(report, proposed))
     facts += [("report", path, "") for path in written]
     label_width = max((len(label) for label, _, _ in facts), default=0)
     before = ""
@@ -273,14 +271,12 @@ def footer_lines(
     return lines
 
 
-def short_footer_lines(
-    report: SessionReport, *, account: str, width: int
-) -> list[Line]:
+def short_footer_lines(report: SessionReport, *, width: int) -> list[Line]:
     """The footer of a quiet session: the numbers, the notes, and one line for each kind of fact."""
     lines = [(f"cutrace: {summary(report)}", _mood(report))]
     lines += _indented(report.notes, "warn")
     facts: dict[str, list[str]] = {}
-    for label, text, _ in _facts(report, "", account):
+    for label, text, _ in _facts(report):
         words = text.split()
         facts.setdefault(label, []).append(" ".join(words))
     for label, texts in facts.items():
@@ -352,10 +348,10 @@ def _mood(report: SessionReport) -> str:
     return "bold"
 
 
-def _facts(report: SessionReport, proposed: str, account: str) -> Iterator[Fact]:
+def _facts(report: SessionReport, proposed: str = "") -> Iterator[Fact]:
     """A label, a text and a style for each fact of the footer."""
-    if account:
-        yield "golden", account, ""
+    if report.account:
+        yield "golden", report.account, ""
     yield from _reasons(report, State.UNVERIFIED, "warn")
     count = report.counts[State.UNCONFIRMED] + _updates_from_one_run(report)
     if count:
