@@ -30,7 +30,7 @@ from cutrace.golden.decide import (
 from cutrace.golden.model import plain
 from cutrace.reports import jsonfile
 from cutrace.reports.causes import cause_of, repeated_failure
-from cutrace.reports.model import Case
+from cutrace.reports.model import AddedWork, Case
 from cutrace.reports.text import Line, failure_lines
 from cutrace.reports.text import plain as plain_lines
 
@@ -43,6 +43,8 @@ from .report import argument
 #: The maximum of tests whose threads are named.
 _NAMED_TESTS = 3
 _FILES = ("run.bin", "trace.pftrace", "metrics.json")
+#: The calls with Python stacks in the run that names lines.
+_WITH_STACKS = "sync,alloc,copy,launch"
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
 
 
@@ -74,8 +76,11 @@ class Attempt(Tracer):
         self.styled: list[Line] = []
         #: Whether a report of the call, or of a subtest, failed.
         self.failed = False
-        #: The cause of the failure of the comparison.
+        #: The cause of the failure of the comparison, and the lines of Python that it names.
         self._cause = ""
+        self.added: tuple[AddedWork, ...] = ()
+        #: Whether the last further run passed, if there was one.
+        self._repeatable = True
         self.outcome = "passed"
         self.duration_s = 0.0
         #: The comparisons by the identities of their runs.
@@ -254,6 +259,11 @@ class Attempt(Tracer):
     def _again(self) -> MeasuredRun | None:
         """Run the test once more, with its function-scoped fixtures set up anew. Returns None and adds a note if it
         cannot be run or does not pass. An error of a teardown is the test's own."""
+        measured = self._measured_again()
+        self._repeatable = measured is not None
+        return measured
+
+    def _measured_again(self) -> MeasuredRun | None:
         assert self.body is not None
         obstacle = self.body.obstacle()
         if obstacle:
@@ -324,6 +334,7 @@ class Attempt(Tracer):
         if first != case.nodeid:
             return repeated_failure(case, argument(first, self.context.config))
         self._tell_of_left_threads()
+        self.added = self._added(case)
         case = self._case(state=State.GATED)
         if self.context.keeps(case.nodeid, self._cause, failed=True):
             trace = self.context.folder(self.item) / "trace.pftrace"
@@ -349,6 +360,38 @@ class Attempt(Tracer):
                     f"{count:,} of {run.metrics.gpu_records:,} kernels, copies and fills were launched by threads that "
                     f"began in {test}"
                 )
+
+    def _added(self, case: Case) -> tuple[AddedWork, ...]:
+        """The lines of Python from which the work came that fails the test, by one more run with Python stacks."""
+        from cutrace.reports.added import StackedRun, increases_of
+
+        increases = increases_of(case.failed_rows)
+        if not increases or case.problems or not self._repeatable:
+            return ()
+        recording = self.captures.recording
+        recording.stacks(_WITH_STACKS)
+        try:
+            again = self._again()
+        except ENDINGS as error:  # of a teardown, after a failure
+            self._note(f"another run did not pass: {type(error).__name__}: {error}")
+            again = None
+        finally:
+            why_none = recording.stacks("")
+        run = self.runs[-1]
+        if again is None or not run.files:
+            return ()
+        assert self.body is not None
+        project = self.body.project(self.context.config.rootpath)
+        with self.captures.opened(run.files) as trace:
+            if trace.python_stacks is None and why_none:
+                self._note(f"no line is named: {why_none}")
+                return ()
+            normalize = self.captures.normalize
+            stacked = StackedRun(trace, run.window, again.metrics, normalize)
+            added = [stacked.added(increase, project) for increase in increases]
+        if None in added:
+            self._note("the run that names lines did other work: not all are named")
+        return tuple(filter(None, added))
 
     # The result
 
@@ -415,6 +458,7 @@ class Attempt(Tracer):
             "runs": len(judged) or 1,
             "first_did_more": decision.first_did_more,
             "codes": metrics.codes,
+            "added": self.added,
             "worker": self.context.worker,
         }
         if metrics.gpus:

@@ -6,14 +6,19 @@ Fixtures of wider scopes stay, as they do between two tests of a module.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import types
 import unittest
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from .neighbours import restart_time_limit
+
+if TYPE_CHECKING:
+    from cutrace.reports.added import Project
 
 #: The exceptions with which a further run of a test may end.
 ENDINGS = (
@@ -76,6 +81,21 @@ class Body:
             raise AssertionError(trace.strip().splitlines()[-1])
         if result.unexpectedSuccesses:
             raise AssertionError("an unexpected success")
+
+    def project(self, root: Path) -> Project:
+        """The code of the project below ``root``, with the lines of this test."""
+        from cutrace.reports.added import Project
+
+        code = getattr(inspect.unwrap(self._item.obj), "__code__", None)
+        if code is None:
+            return Project(Path(root).resolve(), os.path.realpath(self._item.path))
+        lines = [line for *_, line in code.co_lines() if line]
+        return Project(
+            Path(root).resolve(),
+            os.path.realpath(code.co_filename),
+            code.co_firstlineno,
+            max(lines),
+        )
 
     def _renew_instance(self) -> None:
         """Bind the method of a class to a new instance; items of unittest make one themselves."""

@@ -25,6 +25,7 @@ from cutrace.golden import (
     parse_tolerance,
     recorded_on,
 )
+from cutrace.golden.compare import increases
 from support.measured import FACTS, NOTHING, entry, run
 
 MIB = 1 << 20
@@ -445,3 +446,23 @@ def test_a_limit_of_a_counter_that_was_not_counted_fails():
     assert [row.detail for row in limits([run()], {"instructions": 5}).rows if row.failed] == ["not measured"]
     assert not limits([run(instructions=5)], {"instructions": 5}).failed
     assert [row.detail for row in limits([run()], {"default_stream_work": 5}).rows if row.failed] == ["not measured"]
+
+
+# What rose
+
+
+def test_names_that_rose_have_their_amounts():
+    before = by_hand(kernel_launches={"a": 1, "b": (1, 3), "gone": 2}, sync_calls=0)
+    found = against(before, run(kernels={"a": 3, "b": 2, "new": 1, "gone": 1}, memset_count=2))
+    rows = differing(found)
+    assert increases(rows["kernel_launches"]) == {"a": (1, 3), "b": (3, 2), "new": (0, 1)}
+    assert increases(rows["memset_count"]) == {"": (0, 2)}
+    (limit,) = limits([run(kernels={"a": 3})], {"kernel_launches": 2}).rows
+    assert increases(limit) == {"": (2, 3)}
+
+
+def test_names_that_are_unknown_in_this_environment_did_not_rise():
+    """In another environment only kernels of the project itself have golden amounts."""
+    before = {"sm_80": Observed({"": {"kernel_launches": {"own_a": 1, "gemm_80": 1}}})}
+    rows = differing(against(before, run(kernels={"own_a": 2, "gemm_90": 1}), own=("own_*",)))
+    assert increases(rows["kernel_launches"]) == {"own_a": (1, 2)}

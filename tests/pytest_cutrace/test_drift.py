@@ -86,7 +86,8 @@ def test_what_is_added_fails_the_test_it_is_in(suite: Suite) -> None:
         assert metric in rows
         assert told in rows[metric].detail
         failure = done.output.partition(f"  test_{at} on NVIDIA FAKE")[2].partition("if intended: ")[0]
-        (line,) = [line for line in failure.splitlines() if line.split()[:1] == [metric.removesuffix("_bytes")]]
+        table = failure.partition("\n  metric ")[2]
+        (line,) = [line for line in table.splitlines() if line.split()[:1] == [metric.removesuffix("_bytes")]]
         assert told in line
         assert f"if intended: pytest --cutrace-update test_it.py::test_{at}" in done.output
 

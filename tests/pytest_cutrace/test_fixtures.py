@@ -233,7 +233,8 @@ def test_limits(suite: Suite) -> None:
     """)  # fmt: skip
     done = suite.run("--cutrace")
     assert done.failed == {"test_over"}
-    (line,) = [line for line in done.output.splitlines() if line.startswith("  peak_memory")]
+    added, line = [line for line in done.output.splitlines() if line.startswith("  peak_memory")]
+    assert added.endswith("   2 MiB test_a.py:12 in test_over")
     assert line.split() == ["peak_memory", "1", "MiB", "2", "MiB", "limit", "WORSE", "over", "the", "limit"]
     assert "cutrace: peak_memory 2 MiB (limit 1 MiB)" in done.output
 

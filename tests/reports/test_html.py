@@ -20,7 +20,7 @@ from cutrace.analysis.windows import whole
 from cutrace.golden.compare import Row
 from cutrace.golden.model import Verdict
 from cutrace.reports.html import html
-from cutrace.reports.model import Case, Kernel, Lane, SessionReport, State, Style, Timeline
+from cutrace.reports.model import AddedWork, CallSite, Case, Kernel, Lane, SessionReport, State, Style, Timeline
 from cutrace.reports.timeline import timeline, top_kernels
 from reports.page import Page
 
@@ -35,6 +35,7 @@ def full(text: str, state: State = State.GATED) -> Case:
     return Case(
         text, text, state, text, text, (row,), {text: 1, "kernels": {text: 2}}, {text: {text: 1}}, {text: text},
         (text,), (text,), {text: text}, 1.5, 2, text, text, (Kernel(text, 1, 2, 2, 2),), picture, text, text, text,
+        added=(AddedWork(text, text, text, text, (CallSite(text, text, 1, 2),), 3),),
     )  # fmt: skip
 
 

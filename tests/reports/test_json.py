@@ -17,7 +17,7 @@ from cutrace import CutraceError
 from cutrace.golden import Change, Observed, Row
 from cutrace.golden.model import Interval, Span, Verdict, plain
 from cutrace.reports.jsonfile import case_text, read_case, read_report, report_text, write
-from cutrace.reports.model import Case, Kernel, SessionReport, State, Timeline
+from cutrace.reports.model import AddedWork, CallSite, Case, Kernel, SessionReport, State, Timeline
 
 # Longer texts and larger values take the same way, and most of the time.
 WORDS = st.text(max_size=6)
@@ -29,6 +29,8 @@ SPANS = st.builds(Span, st.integers(), st.integers())
 PARTS = st.dictionaries(NAMES, COUNTS, max_size=2)
 STORED = st.one_of(st.none(), COUNTS, PARTS, SPANS, INTERVALS)
 ROWS = st.builds(Row, WORDS, WORDS, STORED, STORED, WORDS, st.sampled_from(Verdict), st.booleans())
+SITES = st.builds(CallSite, WORDS, WORDS, st.integers(), st.integers())
+ADDED = st.builds(AddedWork, *[WORDS] * 4, st.lists(SITES, max_size=2).map(tuple), st.integers())
 CASES = st.builds(
     Case,
     WORDS,
@@ -41,6 +43,7 @@ CASES = st.builds(
     regions=st.dictionaries(WORDS, st.dictionaries(WORDS, VALUES, max_size=2), max_size=2),
     problems=st.lists(WORDS, max_size=2).map(tuple),
     kernels=st.lists(st.builds(Kernel, WORDS, *[st.integers()] * 4), max_size=2).map(tuple),
+    added=st.lists(ADDED, max_size=2).map(tuple),
 )
 
 

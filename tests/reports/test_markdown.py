@@ -14,7 +14,7 @@ from cutrace.golden.compare import Row
 from cutrace.golden.model import Verdict
 from cutrace.reports.junit import properties
 from cutrace.reports.markdown import Download, markdown, text
-from cutrace.reports.model import Case, Kernel, SessionReport, State
+from cutrace.reports.model import AddedWork, CallSite, Case, Kernel, SessionReport, State
 
 ROW = Row("kernel_launches", "", 3, 4, "exact", Verdict.CHANGED, True, "+ cast_kernel x1 (new)", True)
 CASE = Case(
@@ -86,6 +86,13 @@ def test_junit_properties_are_plain_numbers():
         "cutrace.failed.kernel_launches": "kernel_launches 3 -> 4 (+ cast_kernel)",
         "cutrace.file.trace.pftrace": "a/trace.pftrace",
     }
+
+
+def test_the_lines_of_added_work_are_in_each_report():
+    site = CallSite("mylib/ops.py:42 in fused_add", "test_ops.py:17", 1, 0)
+    case = replace(CASE, added=(AddedWork("kernel_launches", "", "cast", "+ cast", (site,)),))
+    assert "\n- <code>&#43; cast   mylib/ops.py" in markdown(SessionReport((case,)))
+    assert ("cutrace.added", "+ cast   mylib/ops.py:42 in fused_add  <- test_ops.py:17") in properties(case)
 
 
 def test_junit_names_what_was_updated_and_what_got_better_and_no_failure():

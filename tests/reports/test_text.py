@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.golden import Change, Interval, Observed, Row, Span, Verdict
-from cutrace.reports.model import Case, SessionReport, State
+from cutrace.reports.model import AddedWork, CallSite, Case, SessionReport, State
 from cutrace.reports.text import (
     CLICK,
     TERMINAL_WRITER,
@@ -69,6 +69,36 @@ def test_a_failure_names_the_metrics_the_kernel_the_call_the_trace_and_the_way_o
     )
     styles = [style for _, style in failure_lines(case)]
     assert styles == ["bad", "bold", "dim", "bad", "bad", "", "", ""]
+
+
+def test_added_work_has_its_lines_behind_the_name_of_the_test():
+    here = CallSite("ops.py:42 in fused_add", "test_ops.py:17", 1, 0)
+    loop = CallSite("test_ops.py:19 in test_b", "", 1200, 0)
+    memory = CallSite("", "", 2, 64 << 20)
+    added = (
+        AddedWork("kernel_launches", "", "cast", "+ cast", (here,)),
+        AddedWork("sync_calls", "", "cudaStreamSynchronize", "cudaStreamSynchronize 1 -> 1,201", (loop, here), 2),
+        AddedWork("peak_memory_bytes", "", "", "peak_memory 32 MiB -> 64 MiB", (memory,)),
+        AddedWork("kernel_launches", "", "k" * 100, "+ " + "k" * 100, (loop,)),
+    )
+    lines = failure(softmax(KERNEL, added=added)).splitlines()
+    width = lines[3].index("1,200x")
+    assert [line[:width].strip() for line in lines[2:7]] == [
+        "+ cast",
+        "cudaStreamSynchronize 1 -> 1,201",
+        "",
+        "",
+        "peak_memory 32 MiB -> 64 MiB",
+    ]
+    assert [line[width:] for line in lines[2:8]] == [
+        "ops.py:42 in fused_add  <- test_ops.py:17",
+        "1,200x test_ops.py:19 in test_b",
+        "1x ops.py:42 in fused_add  <- test_ops.py:17",
+        "and 2 more places",
+        "64 MiB no Python frame",
+        "1,200x test_ops.py:19 in test_b",
+    ]
+    assert len(lines[7][:width].strip()) <= 62
 
 
 def test_the_first_line_of_a_failure_is_bounded():

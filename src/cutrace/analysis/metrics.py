@@ -34,20 +34,21 @@ DIRECTIONS = {
     9: "h2h",
     10: "p2p",
 }
-_DIRECTION_NUMBERS = np.array(
+#: The index in COPY_KINDS of each CUpti_ActivityMemcpyKind.
+DIRECTION_NUMBERS = np.array(
     [list(COPY_KINDS).index(DIRECTIONS.get(kind, "other")) for kind in range(256)]
 )
 
 
-# CUpti_ActivityMemoryKind of device memory, arrays and managed memory. The variables of modules (6, 7) are allocated by
-# the driver, so they do not count.
-_DEVICE_MEMORY = (3, 4, 5)
-_PINNED_MEMORY = 2
-_PAGEABLE_MEMORY = 1
+#: CUpti_ActivityMemoryKind of device memory, arrays and managed memory. The variables of modules (6, 7) are allocated
+#: by the driver, so they do not count.
+DEVICE_MEMORY = (3, 4, 5)
+PINNED_MEMORY = 2
+PAGEABLE_MEMORY = 1
 #: The column with the kind of the host's memory, by direction.
-_HOST_SIDES = {"h2d": "source_memory", "d2h": "destination_memory"}
-_ALLOCATE = 1
-_RELEASE = 2
+HOST_SIDES = {"h2d": "source_memory", "d2h": "destination_memory"}
+ALLOCATE = 1
+RELEASE = 2
 
 # Losses that make metrics wrong. NVTX losses do not: a window with a lost mark is incomplete, which is reported.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit",
@@ -73,18 +74,10 @@ def measure(
     processes, work = belonging(index, window)
     names = _stable_names(index, work["kernels"], normalize)
     work = _without_ignored(index, work, names, ignore)
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for region in window.regions:
-        spans.setdefault(region.name, []).append((region.start, region.end))
-    origins = trace.origins
-    nodes: dict[str, np.ndarray] = {}
-    if origins:
-        for table in NODE_FIELDS:
-            nodes[table] = origins.of_rows(table, work[table].rows)
+    nodes = _nodes(trace.origins, work)
     regions = {}
-    for name, parts in spans.items():
-        # Regions of the same name may be nested; their work counts once.
-        of_region = _of_region(work, name, united(parts), origins, nodes)
+    for name in dict.fromkeys(region.name for region in window.regions):
+        of_region = _of_region(work, name, window, trace.origins, nodes)
         regions[name] = _values(index, of_region, names)
     gpu_records = 0
     without_launch = 0
@@ -136,15 +129,34 @@ def work_by_thread(trace: Trace, window: Window) -> dict[int, int]:
     return dict(by_thread)
 
 
+def work_in(trace: Trace, window: Window, region: str = "") -> WorkSelection:
+    """The calls and the work of a window, or of its regions of this name."""
+    _, work = belonging(index_of(trace), window)
+    if not region:
+        return work
+    nodes = _nodes(trace.origins, work)
+    return _of_region(work, region, window, trace.origins, nodes)
+
+
+def _nodes(origins: Origins | None, work: WorkSelection) -> dict[str, np.ndarray]:
+    """The graph node of each row by table; nothing without graphs."""
+    if not origins:
+        return {}
+    return {table: origins.of_rows(table, work[table].rows) for table in NODE_FIELDS}
+
+
 def _of_region(
     work: WorkSelection,
     name: str,
-    spans: list[tuple[int, int]],
+    window: Window,
     origins: Origins | None,
     nodes: dict[str, np.ndarray],
 ) -> WorkSelection:
     """The calls and the work launched within a region, and the work of graph nodes that were created in it: while it
     was open, or in an NVTX range of its name. ``nodes`` has the node of each row by table."""
+    parts = [(part.start, part.end) for part in window.regions if part.name == name]
+    # Regions of the same name may be nested; their work counts once.
+    spans = united(parts)
     inside = work.within(spans)
     if not origins:
         return inside
@@ -257,15 +269,15 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
     if not len(copies):
         return values
     pageable = 0
-    direction = _DIRECTION_NUMBERS[copies["kind"]]
+    direction = DIRECTION_NUMBERS[copies["kind"]]
     for number, kind in enumerate(COPY_KINDS):
         of_kind = copies[direction == number]
         if not len(of_kind):
             continue
         values[f"memcpy_{kind}_count"] = len(of_kind)
         values[f"memcpy_{kind}_bytes"] = int(of_kind["bytes"].sum())
-        if kind in _HOST_SIDES:
-            pageable += int((of_kind[_HOST_SIDES[kind]] == _PAGEABLE_MEMORY).sum())
+        if kind in HOST_SIDES:
+            pageable += int((of_kind[HOST_SIDES[kind]] == PAGEABLE_MEMORY).sum())
     values["pageable_copies"] = pageable
     return values
 
@@ -288,14 +300,14 @@ def _counts(numbers: np.ndarray, name: Callable[[int], str]) -> dict[str, int]:
 
 def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     rows = allocations.rows
-    pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
-    on_device = np.isin(rows["memory"], _DEVICE_MEMORY)
-    calls = allocations.call[on_device & (rows["operation"] == _ALLOCATE)]
+    pinned = rows[rows["memory"] == PINNED_MEMORY]["operation"]
+    on_device = np.isin(rows["memory"], DEVICE_MEMORY)
+    calls = allocations.call[on_device & (rows["operation"] == ALLOCATE)]
     # Function 0 has no name and stands for calls that were not recorded.
     functions = np.append(index.calls["function"], 0)[calls]
     device = rows[on_device]
-    taken = device["operation"] == _ALLOCATE
-    given = device["operation"] == _RELEASE
+    taken = device["operation"] == ALLOCATE
+    given = device["operation"] == RELEASE
     size = device["bytes"].astype(np.int64)
     change = size * (taken.astype(np.int64) - given)
     # At equal times releases come first, so that the result does not depend on the order of processes.
@@ -305,8 +317,8 @@ def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
         "allocations": int(taken.sum()),
         "allocators": _counts(functions, index.function_name),
         "frees": int(given.sum()),
-        "pinned_allocations": int((pinned == _ALLOCATE).sum()),
-        "pinned_frees": int((pinned == _RELEASE).sum()),
+        "pinned_allocations": int((pinned == ALLOCATE).sum()),
+        "pinned_frees": int((pinned == RELEASE).sum()),
         "peak_memory_bytes": int(level.max(initial=0)),
         "net_memory_bytes": int(change.sum()),
     }
@@ -424,7 +436,7 @@ def _hardware(
         if not len(rows):
             continue
         if table == "allocations":
-            rows = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
+            rows = rows[np.isin(rows["memory"], DEVICE_MEMORY)]
         pairs, _ = devices_of(rows)
         used.update(pairs)
     names: dict[bytes, str] = {}

@@ -19,6 +19,7 @@ from .model import (
     Parts,
     Stored,
     Verdict,
+    alternatives,
     amount,
     find_metric,
     grouped,
@@ -28,7 +29,7 @@ from .model import (
     values_in,
 )
 from .rules import DEFAULTS, Rules, parse_limits
-from .values import LISTED, ValueResult, compare_values
+from .values import LISTED, ValueResult, compare_values, is_more, part_change
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
@@ -56,6 +57,31 @@ class Row:
     gated: bool
     detail: str = ""
     failed: bool = False
+
+
+def increases(row: Row) -> dict[str, tuple[int, int]]:
+    """The names whose amounts rose in a row of work or memory, each with the golden and the present amount; "" is the
+    name in a row without parts, and in that of a limit. Names whose golden amount is unknown are left out."""
+    if not isinstance(row.now, Mapping):
+        before = amount(row.golden)
+        now = amount(row.now)
+        if before is None or now is None or now <= before:
+            return {}
+        return {"": (before, now)}
+    if not isinstance(row.golden, Mapping):
+        return {}
+    metric = find_metric(row.metric)
+    unit = metric.unit if metric is not None else ""
+    rose: dict[str, tuple[int, int]] = {}
+    for name, count in row.now.items():
+        golden = row.golden.get(name, 0)
+        before = max(alternatives(golden))
+        now = amount(count) or 0
+        # Only the detail tells a name that is new from one whose golden amount is unknown in this environment.
+        told = part_change(name, before, now, unit) in row.detail
+        if told and is_more(golden, now):
+            rose[name] = (before, now)
+    return rose
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def changed_parts(
         now = amount(measured.get(name)) or 0
         if now in alternatives(before):
             continue
-        text = _change(name, max(alternatives(before)), now, unit)
+        text = part_change(name, max(alternatives(before)), now, unit)
         if is_more(before, now):
             increases.append(text)
         else:
@@ -188,7 +188,8 @@ def changed_parts(
     return ", ".join(listed)
 
 
-def _change(name: str, before: int, now: int, unit: str) -> str:
+def part_change(name: str, before: int, now: int, unit: str) -> str:
+    """The change of one name as text: ``- gemm x2 (gone)``; bytes as sizes."""
     if unit == "bytes":
         return f"{name} {format_size(before)} -> {format_size(now)}"
     text = f"+ {name}"

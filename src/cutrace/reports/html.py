@@ -25,7 +25,14 @@ from ..golden.model import Stored, Verdict, part_of, place, plain
 from ..units import printable
 from .model import STATES, Case, SessionReport, State, Style, Timeline
 from .tables import cell
-from .text import changes, comment, names_shortened, remarks, style_of
+from .text import (
+    added_lines,
+    changes,
+    comment,
+    names_shortened,
+    remarks,
+    style_of,
+)
 from .values import counts, duration, pair, short, title, value_text
 
 _FOLDER = Path(__file__).parent
@@ -298,6 +305,7 @@ def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
         "name": case.name,
         "file": case.file,
         "outcome": case.outcome,
+        "added": added_lines(case),
         "problems": case.problems,
         "notes": [*case.notes, *remarks(case)],
         "golden": case.golden,

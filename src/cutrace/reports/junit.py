@@ -10,7 +10,7 @@ from ..golden.compare import Row
 from ..golden.model import plain
 from ..units import printable
 from .model import Case
-from .text import changes
+from .text import added_lines, changes
 
 
 def properties(case: Case) -> list[tuple[str, str]]:
@@ -41,6 +41,8 @@ def _pairs(case: Case) -> Iterator[tuple[str, str]]:
     yield from _changes("better", case.better)
     yield from _changes("updated", case.updated)
     yield from _changes("other", case.other_code)
+    for line in added_lines(case):
+        yield "added", line
     for problem in case.problems:
         yield "problem", problem
     for name, path in case.artifacts.items():

@@ -14,7 +14,7 @@ from ..golden.model import scoped
 from ..units import count_of, printable
 from .causes import Cause, by_cause
 from .model import STATES, Case, SessionReport, State
-from .text import changes, notable, remark, remarks, summary
+from .text import added_lines, changes, notable, remark, remarks, summary
 from .values import duration, pair, short, title
 
 #: The maximum size of a job summary on GitHub, and the smallest limit, in bytes.
@@ -192,6 +192,8 @@ def _failure(cause: Cause, names: int, download: Download) -> Iterator[str]:
         yield f"- not verified: {text(problem)}"
     for note in case.notes:
         yield f"- {text(note)}"
+    for line in added_lines(case):
+        yield f"- {code(line)}"
     yield ""
     rows = notable(case.rows)
     if rows:

@@ -99,6 +99,37 @@ class Timeline:
     left_out: int = 0
 
 
+@dataclass(frozen=True)
+class CallSite:
+    """A place in Python code from which work came: ``count`` times, with ``bytes`` in all.
+
+    ``place`` is ``mylib/ops.py:42 in fused_add``, "" if no Python code made the call. ``test`` is the line of the test
+    that led there, "" if it is the same line or unknown.
+    """
+
+    place: str
+    test: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class AddedWork:
+    """Work of one name of a failed metric that is more than its golden value, and where all of this work came from.
+
+    ``change`` says what differs: ``+ cast_kernel`` is new, so the sites are those of what was added;
+    ``softmax_kernel 3 -> 5`` had sites before, and which one was added is unknown. ``name`` is "" for a metric without
+    parts. ``others`` counts further sites.
+    """
+
+    metric: str
+    region: str
+    name: str
+    change: str
+    sites: tuple[CallSite, ...]
+    others: int = 0
+
+
 def _is_better(row: Row) -> bool:
     return row.verdict in BETTER and row.gated and not row.failed
 
@@ -122,9 +153,9 @@ class Case:
     are the paths of files (``run.bin``, ``trace.pftrace``, ``metrics.json``) relative to the folder of the report;
     ``golden`` is the path of the golden file. ``environment`` is that of the golden values (``sm_90-cuda13``);
     ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a merged report.
-    ``change`` has the new golden values. ``change`` and ``timeline`` are not in report.json. ``first_did_more``: the
-    first run did GPU work that the judged runs did not. ``codes`` are the machine codes of its kernels (of
-    :class:`.Metrics`), None if none were recorded.
+    ``added`` has the lines of Python from which added work came. ``change`` has the new golden values. ``change`` and
+    ``timeline`` are not in report.json. ``first_did_more``: the first run did GPU work that the judged runs did not.
+    ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were recorded.
 
     In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
@@ -153,6 +184,7 @@ class Case:
     change: Change | None = None
     first_did_more: bool = False
     codes: Mapping[str, tuple[str, ...]] | None = None
+    added: tuple[AddedWork, ...] = ()
 
     def __post_init__(self) -> None:
         if self.state is not State.UPDATED or not self.failed_rows:
@@ -266,6 +298,7 @@ class Case:
         if known.get("codes"):
             codes = known["codes"].items()
             known["codes"] = {name: tuple(texts) for name, texts in codes}
+        _read_list(known, "added", _added_work)
         return cls(**known)
 
 
@@ -357,6 +390,12 @@ def _read_list(
 ) -> None:
     """Replace the elements of a list by what they stand for. A missing list is empty."""
     values[name] = tuple(map(read, values.get(name) or ()))
+
+
+def _added_work(data: Mapping[str, Any]) -> AddedWork:
+    known = dict(data)
+    _read_list(known, "sites", lambda site: CallSite(**site))
+    return AddedWork(**known)
 
 
 def _row(data: Mapping[str, Any]) -> Row:

@@ -88,6 +88,7 @@
         ...test.facts.map((fact) => make("span", {}, fact)), make("span", {}, test.reason)),
       make("div", { class: "links" }, look, ...test.links.map(([name, path]) => make("a", { href: path, download: "" }, name)),
         test.golden ? make("span", { class: "hint" }, "golden: " + test.golden) : null, copy),
+      ...(test.added.length ? [make("pre", { class: "say bad mono" }, test.added.join("\n"))] : []),
       ...test.problems.map((words) => make("p", { class: "say bad" }, "not verified: " + words)),
       ...test.notes.map((words) => make("p", { class: "say warn" }, words)),
       ...metrics(test.tables), ...recorded(test.user));

@@ -16,8 +16,17 @@ from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
 from ..golden.model import CODE, Verdict, find_metric, scoped
 from ..units import count_of, printable
-from .model import BETTER, CONFIRM, DIFFERENT, STATES, Case, SessionReport, State
-from .values import listed, pair, short, title
+from .model import (
+    BETTER,
+    CONFIRM,
+    DIFFERENT,
+    STATES,
+    AddedWork,
+    Case,
+    SessionReport,
+    State,
+)
+from .values import listed, pair, short, title, unit_of, value_text
 
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
@@ -82,6 +91,7 @@ def failure_lines(case: Case, argument: str = "") -> list[Line]:
     if case.runs > 1:
         test += f", {count_of(case.runs, 'run')}"
     lines = [(f"cutrace: {headline(case)}", "bad"), (f"  {test}", "bold")]
+    lines += _indented(added_lines(case), "bad")
     lines += _indented([f"not verified: {one}" for one in case.problems], "bad")
     lines += _indented(case.notes, "warn")
     for line, style in table_lines(notable(case.rows)):
@@ -91,6 +101,34 @@ def failure_lines(case: Case, argument: str = "") -> list[Line]:
         lines += _indented([f"trace     {trace}"], "")
     quoted = shlex.quote(printable(argument or case.nodeid))
     return lines + _indented(remedies([case], quoted), "")
+
+
+def added_lines(case: Case) -> list[str]:
+    """What was added, with the lines of Python from which it came: ``+ cast   ops.py:42 in f  <- test_ops.py:17``."""
+    labels = [short(names_shortened(work.change), NAME_WIDTH) for work in case.added]
+    width = max(map(len, labels), default=0)
+    lines = []
+    for label, work in zip(labels, case.added, strict=True):
+        for text in _site_texts(work):
+            lines.append(f"{label:<{width}}   {text}")
+            label = ""
+    return lines
+
+
+def _site_texts(work: AddedWork) -> Iterator[str]:
+    """A text for each site; how often it is left out for a single piece of work."""
+    several = len(work.sites) > 1 or work.others
+    for site in work.sites:
+        words = [site.place or "no Python frame"]
+        if unit_of(work.metric) == "bytes":
+            words.insert(0, value_text(work.metric, site.bytes))
+        elif several or site.count > 1:
+            words.insert(0, f"{site.count:,}x")
+        if site.test:
+            words.append(f" <- {site.test}")
+        yield " ".join(words)
+    if work.others:
+        yield f"and {count_of(work.others, 'more place')}"
 
 
 def headline(case: Case) -> str:
