@@ -11,7 +11,7 @@ with CuPy installed. Golden files are written to a separate folder, never into D
 ``check``        three unchanged sessions: eight workers, three workers, one process in a shuffled order.
 ``sensitivity``  200 gated tests that pass get an additional kernel, copy, synchronisation or allocation, or one kernel
                  less (a copy of the golden files is recorded with one more). Counts the tests that fail, or are
-                 shown as better.
+                 shown as better, and the failures that name the line of Python from which the work came.
 
 ``--check-only`` compares with golden files of another machine, the folder ``--golden``. ``--fake`` uses the fake GPU of
 this project's tests, and a suite for it. Exit status 1 when a target is missed or a session did not end.
@@ -42,7 +42,7 @@ from workloads import options
 sys.path.insert(0, str(Path(__file__).parent / "stability"))
 
 import pytest
-from stability_plugin import KERNEL
+from stability_plugin import KERNEL, PLANTED, planted_line
 
 from workloads.machine import facts
 
@@ -52,9 +52,12 @@ FILES = (
     *("sorting_tests/test_search.py", "linalg_tests/test_product.py", "random_tests/test_generator.py"),
     *("cuda_tests/test_stream.py", "cuda_tests/test_graph.py", "cuda_tests/test_memory.py"),
 )
+#: Whether a failure names the line that added the work; ``once``: its test runs once, so it cannot.
+LINES = ("right", "missing", "wrong", "once")
 STAGES = ("plain", "update", "check", "sensitivity")
-#: Targets in %: false failures of gated tests, tests with GPU work that are unstable or unconfirmed, changes found.
-MOST_FALSE, MOST_LOOSE, LEAST_FOUND = 0.2, 5.0, 99.0
+#: Targets in %: false failures of gated tests, tests with GPU work that are unstable or unconfirmed, changes found,
+#: right lines among failures of tests that can run again.
+MOST_FALSE, MOST_LOOSE, LEAST_FOUND, LEAST_LINES = 0.2, 5.0, 99.0, 95.0
 #: Metrics above 0 in tests with GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
 #: By kind of change: the metric that shows it, and the name in its detail.
@@ -264,6 +267,11 @@ class Benchmark:
         self._seen(rows, "kernel taken away", session, drawn)
         for row in rows:
             self._target(f"{row['kind']}: found and named, %", row["percent"], "at least", LEAST_FOUND)
+            if row["kind"] == "kernel taken away":
+                continue
+            right = _percent(row["lines"]["right"], row["found"] - row["lines"]["once"])
+            self._target(f"{row['kind']}: right lines, %", right, "at least", LEAST_LINES)
+            self._target(f"{row['kind']}: wrong lines", row["lines"]["wrong"], "at most", 0)
 
     def _copy(self, name: str) -> Path:
         return Path(shutil.copytree(self.golden, self._scratch / f"golden-{name}"))
@@ -273,6 +281,7 @@ class Benchmark:
         metric, name = SHOWN_BY[kind]
         less = kind == "kernel taken away"
         gated, found, named, missed = 0, 0, 0, []
+        lines: dict[str, list[str]] = {answer: [] for answer in LINES}
         for test in drawn:
             case = session.cases.get(test)
             if case is None:
@@ -285,6 +294,8 @@ class Benchmark:
             gated += 1
             if row is not None and (row["verdict"] == "BETTER" if less else row["failed"] and test in session.failed):
                 found += 1
+                if not less:
+                    lines[_line_named(case, test, metric, name)].append(test)
                 # Allocations without a golden breakdown are named by the metric.
                 named += name in row["detail"] or (metric == "allocations" and not row["detail"])
             else:
@@ -292,7 +303,9 @@ class Benchmark:
         counts = {"drawn": len(drawn), "gated": gated, "found": found, "named": named}
         percent = round(100 * min(found, named) / gated, 2) if gated else 0.0
         found_here = {"kind": kind, "metric": metric, **counts, "percent": percent}
-        rows.append({**found_here, "seconds": session.seconds, "missed": missed})
+        named_lines = {answer: len(tests) for answer, tests in lines.items()}
+        rows.append({**found_here, "seconds": session.seconds, "lines": named_lines, "missed": missed})
+        rows[-1]["without_right_line"] = lines["missing"] + lines["wrong"]
         self._say(f"{kind}: {', '.join(f'{name} {count}' for name, count in counts.items())}", session)
 
     def _count(self, rows: list[dict[str, Any]], session: Session, title: str) -> None:
@@ -342,6 +355,24 @@ class Benchmark:
             write(self.chosen.out, self.result)
 
 
+def _line_named(case: dict[str, Any], test: str, metric: str, name: str) -> str:
+    """Return whether a failure names the line that added the work: one of :data:`LINES`."""
+    line = f"{PLANTED}:{planted_line(test)} in planted"
+    for work in case["added"]:
+        if (work["metric"], work["region"]) != (metric, "") or work["name"] not in (name, ""):
+            continue
+        places = [site["place"] for site in work["sites"]]
+        if work["change"].startswith("+ "):
+            # All lines of new work are those of what was added.
+            others = [place for place in places if place and place != line]
+            return "wrong" if others else "right" if line in places else "missing"
+        if line in places:
+            return "right"
+        return "missing" if work["others"] or "" in places else "wrong"
+    runs_once = any(note.startswith(("it is not run again", "another run did not pass")) for note in case["notes"])
+    return "once" if runs_once else "missing"
+
+
 def _failures(session: Session, test: str) -> list[dict[str, Any]]:
     """Return the rows for which cutrace failed a test; without rows, its message."""
     case = session.cases.get(test, {})
@@ -382,8 +413,11 @@ def table(result: dict[str, Any]) -> str:
         lines += ["", f"{golden['files']} golden files, {golden['bytes']:,} bytes."]
     if changes := result.get("sensitivity"):
         columns = ("drawn", "gated", "found", "named", "percent")
-        lines += ["", "| change | drawn | in gated metrics | found | named | % |", "|---|" + "---:|" * len(columns)]
-        lines += [f"| {row['kind']} | " + " | ".join(str(row[name]) for name in columns) + " |" for row in changes]
+        heads = ("change", "drawn", "in gated metrics", "found", "named", "%", *(f"line {answer}" for answer in LINES))
+        lines += ["", "| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(columns) + len(LINES))]
+        for row in changes:
+            cells = [row[name] for name in columns] + [row["lines"][answer] for answer in LINES]
+            lines.append(f"| {row['kind']} | " + " | ".join(map(str, cells)) + " |")
     false = [(row["session"], failure) for row in result.get("checks", ()) for failure in row["false_failures"]]
     if false:
         lines += ["", "Failed for nothing:"]
