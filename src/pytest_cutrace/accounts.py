@@ -11,21 +11,23 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from cutrace.errors import CutraceError
 from cutrace.golden import Entry, golden_files, joined, read, split
-from cutrace.golden.decide import ALLOWED_SKIP
+from cutrace.golden.decide import ALLOWED_SKIP, SWITCHED_OFF
 from cutrace.reports.model import Case, State
 from cutrace.reports.values import listed
 from cutrace.units import count_of
 
-from .options import Settings
+from .options import Settings, on_command_line
 
 #: Options with which pytest does not collect all tests of the files that it is given.
 _SELECTING = ("lf", "ignore", "ignore_glob")
+#: Options that select tests by names or markers.
+_FILTERS = ("keyword", "markexpr")
 #: The maximum of test names in a sentence; the others are counted.
 _LISTED = 3
 _STATES = {
@@ -44,10 +46,12 @@ class Fate(enum.Enum):
     UNVERIFIED = "not verified"
     SKIPPED = "skipped"
     MAY_SKIP = "skipped as allowed"
+    EXPECTED_TO_FAIL = "expected to fail"
     OFF = "switched off"
     OUT_OF_SCOPE = "out of scope"
     NOT_RUN = "not run"
     NOT_SELECTED = "not selected"
+    DESELECTED = "deselected by addopts"
     NOT_COLLECTED = "not collected"
     GONE = "without a test"
 
@@ -58,9 +62,25 @@ _SILENT = {
         "test with golden values was skipped",
         "tests with golden values were skipped",
     ),
+    Fate.EXPECTED_TO_FAIL: (
+        "test with golden values is expected to fail",
+        "tests with golden values are expected to fail",
+    ),
+    Fate.OFF: (
+        "test with golden values is switched off",
+        "tests with golden values are switched off",
+    ),
+    Fate.OUT_OF_SCOPE: (
+        "test with golden values is out of scope",
+        "tests with golden values are out of scope",
+    ),
     Fate.NOT_RUN: (
         "test with golden values did not run",
         "tests with golden values did not run",
+    ),
+    Fate.DESELECTED: (
+        "golden value was deselected by addopts",
+        "golden values were deselected by addopts",
     ),
     Fate.NOT_COLLECTED: (
         "golden value was not collected",
@@ -79,9 +99,10 @@ class CollectedTests(NamedTuple):
 @dataclass(frozen=True)
 class SessionAccount:
     """The ids of golden entries of this environment, within what the user selected, by what became of them. A module
-    that is gone has one id, its path."""
+    that is gone has one id, its path. ``damaged`` has an error for each golden file that cannot be read."""
 
     ids: Mapping[Fate, Sequence[str]]
+    damaged: Sequence[str] = ()
 
     def line(self) -> str:
         """The numbers of all entries; "" if there are none."""
@@ -110,6 +131,7 @@ class SessionAccount:
 
     def silent(self) -> Iterator[str]:
         """The sentences about values that were not compared without a reason that the user gave."""
+        yield from self.damaged
         for fate, (one, several) in _SILENT.items():
             ids = self.ids.get(fate, ())
             problem = several
@@ -119,12 +141,19 @@ class SessionAccount:
                 yield f"{len(ids):,} {problem}: {listed(ids, _LISTED)}"
 
 
-def shortcomings(cases: Sequence[Case], settings: Settings) -> Iterator[str]:
-    """The problems of the tests of a session that fail it with ``require``."""
+def shortcomings(
+    cases: Sequence[Case], settings: Settings, *, passed_all: bool
+) -> Iterator[str]:
+    """The problems of the tests of a session that fail it with ``require``. ``passed_all``: pytest says that no test
+    failed."""
     ran = [case for case in cases if case.outcome != "skipped"]
     if ran and not any(case.state in (State.GATED, State.UPDATED) for case in ran):
         yield "nothing was gated"
-    passed = [case for case in ran if case.outcome == "passed"]
+    passed = [case for case in ran if case.outcome in ("passed", "xpassed")]
+    hidden = [case.nodeid for case in ran if _has_failed(case)]
+    if hidden and passed_all:
+        number = count_of(len(hidden), "test")
+        yield f"{number} passed although cutrace failed it: {listed(hidden, _LISTED)}"
     for state, problem in _STATES.items():
         tests = [case.nodeid for case in passed if case.state is state]
         if not tests:
@@ -142,6 +171,13 @@ def shortcomings(cases: Sequence[Case], settings: Settings) -> Iterator[str]:
             f"{count_of(len(ungated), 'test')} did GPU work without golden values: {listed(ungated, _LISTED)}; "
             "record them with --cutrace-update, or exclude them with cutrace(off=True) or cutrace_scope = marked"
         )
+
+
+def _has_failed(case: Case) -> bool:
+    """Whether cutrace failed a test that was not expected to fail. A hook may hide that."""
+    if case.state is not State.GATED or case.outcome == "xfailed":
+        return False
+    return bool(case.problems) or any(row.failed for row in case.rows)
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
@@ -174,10 +210,14 @@ def account(
         return SessionAccount(ids)
     environments = {case.environment for case in cases if case.environment}
     judge = _Judge(cases, config, collected)
+    damaged = []
     for path in golden_files(settings.golden_root):
         try:
             module = read(path)
-        except CutraceError:  # the tests of the module fail with this error
+        except CutraceError as error:
+            source = path.relative_to(settings.golden_root).with_suffix(".py")
+            if judge.selects(str(source)):
+                damaged.append(str(error))
             continue
         entries = _recorded_in(module.tests, environments)
         if not entries:
@@ -190,7 +230,7 @@ def account(
             nodeid = joined(module.path, test)
             if judge.selects(module.path, nodeid):
                 ids.setdefault(judge.fate(module.path, nodeid), []).append(nodeid)
-    return SessionAccount(ids)
+    return SessionAccount(ids, damaged)
 
 
 def _recorded_in(tests: Mapping[str, Entry], environments: set[str]) -> list[str]:
@@ -217,11 +257,20 @@ class _Judge:
         self._modules = {
             split(nodeid)[0] for nodeid in (*collected.tests, *self._cases)
         }
-        self._selecting = any(getattr(config.option, name, None) for name in _SELECTING)
+        chosen = on_command_line(config)
+        self._selecting = _gives(chosen, _SELECTING)
+        #: The tests that addopts names with --deselect, by the starts of their ids.
+        self._excluded = tuple(
+            set(config.option.deselect or ()).difference(chosen.deselect or ())
+        )
+        #: Whether only addopts selects by names or markers.
+        self._filtered = _gives(config.option, _FILTERS) and not _gives(
+            chosen, (*_FILTERS, "deselect")
+        )
         #: The files and folders of the command line with "", and its single tests with the rest of the id.
         self._words: list[tuple[Path, str]] = []
         started = config.invocation_params.dir
-        for word in config.args:
+        for word in chosen.file_or_dir or ["."]:
             file, test = word, ""
             if "::" in word:
                 file, test = split(word)
@@ -251,6 +300,8 @@ class _Judge:
         if case is not None:
             return self._fate_of(case)
         if nodeid in self._collected.deselected:
+            if self._filtered or nodeid.startswith(self._excluded):
+                return Fate.DESELECTED
             return Fate.NOT_SELECTED
         if nodeid in self._tests:
             return Fate.NOT_RUN
@@ -261,19 +312,28 @@ class _Judge:
         return Fate.NOT_COLLECTED
 
     def _fate_of(self, case: Case) -> Fate:
+        if case.outcome in ("skipped", "xfailed") and case.reason == ALLOWED_SKIP:
+            return Fate.MAY_SKIP
+        if case.outcome == "xfailed":
+            return Fate.EXPECTED_TO_FAIL
         if case.state in (State.GATED, State.UPDATED):
             return Fate.COMPARED
-        if case.outcome in ("skipped", "xfailed"):
-            if case.reason == ALLOWED_SKIP:
-                return Fate.MAY_SKIP
+        if case.outcome == "skipped":
             return Fate.SKIPPED
-        if case.outcome != "passed":
+        if case.outcome not in ("passed", "xpassed"):
             return Fate.FAILED
         if case.state is State.UNTRACED:
+            if case.reason != SWITCHED_OFF:
+                return Fate.NOT_RUN
             return Fate.OFF
         if case.state is State.TRACED:
             return Fate.OUT_OF_SCOPE
         return Fate.UNVERIFIED
+
+
+def _gives(options: Any, names: Sequence[str]) -> bool:
+    """Whether one of these options has a value."""
+    return any(getattr(options, name, None) for name in names)
 
 
 def _is_part(test: str, name: str) -> bool:

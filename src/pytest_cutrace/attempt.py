@@ -17,6 +17,7 @@ from cutrace.collect import cuda
 from cutrace.errors import CutraceError
 from cutrace.golden.compare import problems_of
 from cutrace.golden.decide import (
+    ALLOWED_SKIP,
     Decision,
     Expectation,
     MeasuredRun,
@@ -76,6 +77,8 @@ class Attempt(Tracer):
         self.styled: list[Line] = []
         #: Whether a report of the call, or of a subtest, failed.
         self.failed = False
+        #: Whether a part of the test, such as a subtest, was skipped.
+        self.skipped = False
         #: The cause of the failure of the comparison, and the lines of Python that it names.
         self._cause = ""
         self.added: tuple[AddedWork, ...] = ()
@@ -414,6 +417,10 @@ class Attempt(Tracer):
         elif not self.runs:
             # The body may have requested limits since.
             self.untraced(self.decision.reason)
+        if self.skipped:
+            self._skip_partly()
+        if self.outcome == "xfailed" and self.expected.may_skip:
+            self.decision = replace(self.decision, reason=ALLOWED_SKIP)
         try:
             case = self._case(change=self._change())
             artifacts = self._keep(self._cause or cause_of(case))
@@ -435,6 +442,14 @@ class Attempt(Tracer):
             # Tests that are expected to fail show no block to refer to.
             self.context.first_failures.setdefault(self._cause, case.nodeid)
         return case
+
+    def _skip_partly(self) -> None:
+        """Gate nothing of a test whose subtest was skipped: it would seem to do less."""
+        compared = self.outcome == "passed" and self.decision.state is State.GATED
+        if compared and not self.expected.may_skip:
+            self.decision = replace(
+                self.decision, state=State.UNVERIFIED, reason="a subtest was skipped"
+            )
 
     def _case(self, **more: Any) -> Case:
         """The case of this attempt, without artifacts."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The parser of pytest's arguments.
+PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()
 _REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html"}
 #: The report that is part of the file of pytest's --junitxml.
 _JUNIT = "junit"
@@ -187,6 +189,13 @@ def arguments(config: pytest.Config | None) -> list[str]:
     except (AttributeError, KeyError, ValueError):  # the ini file is not loaded yet
         before = []
     return [*before, *map(str, config.invocation_params.args)]
+
+
+def on_command_line(config: pytest.Config) -> Any:
+    """The options of the command line, without those of the ini value ``addopts``."""
+    words = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    words += map(str, config.invocation_params.args)
+    return config.stash[PARSER].parse_known_args(words)
 
 
 def known(config: pytest.Config) -> Any:

@@ -6,6 +6,7 @@ It imports only pytest; everything else is imported with ``--cutrace``. See docs
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,10 @@ _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 def pytest_addoption(
     parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager
 ) -> None:
-    options.add(parser, options.arguments(pluginmanager.get_plugin("pytestconfig")))
+    config: Any = pluginmanager.get_plugin("pytestconfig")
+    options.add(parser, options.arguments(config))
+    if config is not None:
+        config.stash[options.PARSER] = parser
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -66,6 +70,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if session is not None:
         session.close()
         del config.stash[_SESSION]
+        if session.ended_early and sys.exc_info()[0] is None:
+            raise pytest.UsageError(
+                "--cutrace=require: nothing was gated: pytest ended before it collected tests"
+            )
 
 
 def _start(config: pytest.Config) -> Session:

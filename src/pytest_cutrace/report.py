@@ -49,6 +49,12 @@ from .options import Settings
 
 #: Variables of CI systems with the commit and the name of the job.
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
+#: The exit statuses of sessions that have an account.
+_ENDED_WELL = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
 #: The first pytest release that reads arguments from a file.
 _ARGUMENT_FILES = (8, 2)
 _JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
@@ -70,7 +76,8 @@ class Reporter:
         #: The ids of repetitions with the id in golden files.
         self.repetitions: dict[str, str] = {}
         self._account = SessionAccount({})
-        self._ended_well = False
+        #: Whether the session has its account.
+        self.finished = False
         self._began = time.time()
         self._written: list[str] = []
         self._proposed = ""
@@ -159,17 +166,22 @@ class Reporter:
 
     # Reporting
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        self._ended_well = exitstatus in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.TESTS_FAILED,
-        )
-        written = self._write_golden_files()
-        facts = list(self._facts())
-        red = not written or (self._settings.require and facts)
-        if red and exitstatus == pytest.ExitCode.OK:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int
+    ) -> Iterator[None]:
+        red = self._finish(exitstatus)
+        yield
+        # A hook may have replaced the status, as for a session without tests.
+        if red and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    def _finish(self, exitstatus: int) -> bool:
+        """Write golden files and reports. Returns whether the session fails because of golden files or ``require``."""
+        self.finished = True
+        written = self._write_golden_files()
+        facts = list(self._facts(exitstatus))
+        red = not written or (self._settings.require and bool(facts))
         if self._settings.require:
             facts = [f"--cutrace=require: {fact}" for fact in facts]
         self._notes += facts
@@ -181,6 +193,7 @@ class Reporter:
             )
             for kind, destination in self._settings.reports:
                 self._write(report, kind, destination)
+        return red
 
     def _write_golden_files(self) -> bool:
         """Write golden files in an update, else candidates. Returns False if golden files could not be updated."""
@@ -239,15 +252,16 @@ class Reporter:
         except CutraceError as error:
             self._notes += str(error).splitlines()
 
-    def _facts(self) -> Iterator[str]:
+    def _facts(self, exitstatus: int) -> Iterator[str]:
         """Problems of the session that are not problems of one test."""
+        passed_all = exitstatus == pytest.ExitCode.OK
         cases = tuple(self._cases.values())
         settings = self._settings
         if settings.require:
-            yield from shortcomings(cases, settings)
+            yield from shortcomings(cases, settings, passed_all=passed_all)
         if folder_missing(cases, settings):
             yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
-        if not self._ended_well or not self._collected:
+        if exitstatus not in _ENDED_WELL:
             return
         ids = self._golden_ids(self._collected)
         collected = CollectedTests(ids, frozenset(self._deselected))

@@ -16,7 +16,7 @@ from cutrace.analysis.definitions import METRICS
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
 from cutrace.golden import golden_files
-from cutrace.golden.decide import Expectation, State, names_code
+from cutrace.golden.decide import SWITCHED_OFF, Expectation, State, names_code
 from cutrace.golden.files import may_have_code
 from cutrace.golden.model import CODE
 from cutrace.outputs import unwritable
@@ -123,6 +123,12 @@ class Session:
         traces = f"traces in {self.context.relative(self.settings.directory)}"
         notes = self.recording.notes if self.recording is not None else []
         return "; ".join([f"{golden}, {traces}", *notes])
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the session should have gated tests and ended before its account."""
+        reporter = self._reporter
+        return self.settings.require and reporter is not None and not reporter.finished
 
     def close(self) -> None:
         """End the recording and restore the environment."""
@@ -295,6 +301,7 @@ class Session:
             item.stash[_OUTCOME] = _outcome(report)
         if attempt is not None and report.when != "teardown":
             attempt.failed |= report.failed
+            attempt.skipped |= report.skipped
             attempt.outcome = _outcome(report)
             attempt.duration_s = report.duration
             if attempt.styled and report.failed:
@@ -336,7 +343,7 @@ class Session:
             state = State.UNVERIFIED
             reason = self._wrong[item]
         elif expected.off:
-            reason = "the marker says off=True"
+            reason = SWITCHED_OFF
         elif not self.refusal and outcome in ("skipped", "xfailed"):
             reason = expected.skip_reason
         elif expected.any or self.tracer(item).limited:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutrace.reports.model import State
-from support.suites import Outcome, Suite
+from support.suites import FORKING, Outcome, Suite
 
 PROGRAM = """
     import random
@@ -111,41 +111,13 @@ def test_tests_in_threads_are_not_compared(suite: Suite) -> None:
         "test_it": State.UNVERIFIED, "test_iterated": State.UNVERIFIED, "test_alone": State.GATED,
     }  # fmt: skip
     assert "unverified 2 pytest-run-parallel runs it several times at once" in done.words
-    assert suite.run("--cutrace=require", "--parallel-threads=3", plugins=("run-parallel",)).status == 4
     golden = suite.golden()
     assert suite.run("--cutrace-update=all", "--parallel-threads=3", plugins=("run-parallel",)).status == 0
     assert suite.golden() == golden
 
 
-#: What pytest-forked does.
-FORKS = """
-    import json
-    from _pytest.runner import runtestprotocol
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(item, nextitem):
-        if "FORKED" not in os.environ:
-            return None
-        hook = item.config.hook
-        there, here = os.pipe()
-        if not os.fork():
-            reports = runtestprotocol(item, log=False)
-            made = [hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
-            with open(here, "w") as pipe:
-                json.dump(made, pipe)
-            os._exit(0)
-        os.close(here)
-        with open(there) as pipe:
-            for data in json.load(pipe):
-                report = hook.pytest_report_from_serializable(config=item.config, data=data)
-                hook.pytest_runtest_logreport(report=report)
-        os.wait()
-        return True
-"""
-
-
 def test_tests_in_forks_are_not_compared(suite: Suite) -> None:
-    suite.write("conftest.py", FORKS)
+    suite.write("conftest.py", FORKING)
     suite.write("test_a.py", """
         def test_it(gpu_trace):
             with gpu_trace.region("launch"):
@@ -171,7 +143,6 @@ def test_tests_in_forks_are_not_compared(suite: Suite) -> None:
         "test_new": (State.UNVERIFIED, "it ran in a fork of the traced process"),
     }
     assert "golden 3: 2 not verified, 1 skipped as allowed" in done.words
-    assert suite.run("--cutrace=require", FORKED="1").status == 4
 
 
 def test_each_run_of_a_test_has_the_whole_time(suite: Suite) -> None:

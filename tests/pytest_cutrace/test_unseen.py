@@ -43,9 +43,6 @@ def test_no_driver(recorded: Suite) -> None:
         "test_plain": (State.UNTRACED, why),
     }
     assert f"unverified 2 {why}" in done.words
-    required = recorded.run("--cutrace=require", gpu=False)
-    assert required.status == 4
-    assert f"--cutrace=require: nothing can be traced: {why}" in required.output
     distributed = recorded.run("--cutrace", "-n", "2", gpu=False, plugins=("xdist",))
     assert f"cutrace: nothing can be traced: {why}" in distributed.output.splitlines()
     assert f"unverified 2 {why}" in distributed.words
@@ -60,7 +57,6 @@ def test_another_tool_holds_cupti(recorded: Suite, distributed: tuple[str, ...])
     assert done.case("test_gated").state is State.UNVERIFIED
     assert "another" in done.case("test_gated").reason
     assert "2 unverified" in done.output
-    assert recorded.run("--cutrace=require", *distributed, plugins=plugins).status == 4
 
 
 def test_nothing_was_done_where_there_is_no_gpu(recorded: Suite) -> None:
@@ -68,7 +64,6 @@ def test_nothing_was_done_where_there_is_no_gpu(recorded: Suite) -> None:
     done = recorded.run("--cutrace", WORK="0")
     assert done.case("test_gated").state is State.UNVERIFIED
     assert "no GPU work of tests was seen" in done.output
-    assert recorded.run("--cutrace=require", WORK="0").status == 4
     hidden = recorded.run("--cutrace", WORK="0", CUDA_VISIBLE_DEVICES="")
     assert hidden.case("test_gated").reason == "CUDA_VISIBLE_DEVICES= hides all GPUs"
 
@@ -103,7 +98,6 @@ def test_the_process_belongs_to_another_recording(recorded: Suite, name: str, va
     done = recorded.run("--cutrace", **{name: value})
     assert done.case("test_gated").state is State.UNVERIFIED
     assert told in done.case("test_gated").reason
-    assert recorded.run("--cutrace=require", **{name: value}).status == 4
 
 
 def test_the_variables_were_gone_when_cuda_began(suite: Suite) -> None:

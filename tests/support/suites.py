@@ -32,6 +32,31 @@ _MODULES = {
 }
 #: What every inner test file begins with.
 PRELUDE = "import os, subprocess, sys, time\nimport fakegpu\nimport pytest\n\n"
+#: A conftest that runs each test in a fork, as pytest-forked does, if ``FORKED`` is set.
+FORKING = """
+    import json
+    from _pytest.runner import runtestprotocol
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(item, nextitem):
+        if "FORKED" not in os.environ:
+            return None
+        hook = item.config.hook
+        there, here = os.pipe()
+        if not os.fork():
+            reports = runtestprotocol(item, log=False)
+            made = [hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
+            with open(here, "w") as pipe:
+                json.dump(made, pipe)
+            os._exit(0)
+        os.close(here)
+        with open(there) as pipe:
+            for data in json.load(pipe):
+                report = hook.pytest_report_from_serializable(config=item.config, data=data)
+                hook.pytest_runtest_logreport(report=report)
+        os.wait()
+        return True
+"""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ _STATES = frozenset(
 
 #: The reason of a test that was skipped, which its marker allows.
 ALLOWED_SKIP = "skipped, as may_skip allows"
+#: The reason of a test that is not traced because its marker says so.
+SWITCHED_OFF = "the marker says off=True"
 
 #: Compares runs with a golden entry in an environment, by rules.
 Compare = Callable[[Entry, Sequence[Metrics], str, Rules], Comparison]
@@ -513,7 +515,7 @@ class _Decider:
 
     def _gates(self, comparison: Comparison) -> bool:
         """Whether a value of the test is gated. New work fails a test whose golden values have no work."""
-        if any(row.gated for row in comparison.rows):
+        if any(_compares(row) for row in comparison.rows):
             return True
         if comparison.rows or self._has_golden_values():
             return False
@@ -701,6 +703,11 @@ def _why_nothing_is_gated(comparison: Comparison) -> str:
     if any(row.verdict is Verdict.UNSTABLE for row in comparison.rows):
         return "nothing is gated: its golden values are unstable"
     return "nothing is gated: the rules gate none of its golden values"
+
+
+def _compares(row: Row) -> bool:
+    """Whether a row gates something. All names that it counts may be ignored."""
+    return row.gated and bool(row.golden != {} or row.now)
 
 
 def _gates_work(rules: Rules, name: str) -> bool:

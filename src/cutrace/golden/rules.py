@@ -205,13 +205,17 @@ def parse_tolerance(
 ) -> dict[str, float]:
     """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such texts, or ``{"kernel_time": 0.1}`` to
     shares by metric or class. Commas or spaces separate several in one text. Raises :class:`CutraceError` for other
-    texts."""
+    texts, and for a share above 100 % of counts, where a percentage was meant."""
     tolerance = {}
     for name, share in shares(given):
         target = _target(name)
         if target == CODE:
             raise CutraceError(
                 "code is equal or not, and has no tolerance: ignore kernels, such as code:nccl*"
+            )
+        if share > 1 and _counts(target):
+            raise CutraceError(
+                f"a tolerance of {name} above 100 % gates nothing: write a share such as 0.05 or '5%'"
             )
         tolerance[target] = share
     return tolerance
@@ -316,6 +320,14 @@ def _target(name: str) -> str:
     if metric.kind is MetricClass.INFO:
         raise CutraceError(f"{metric.name} is never compared: name another metric")
     return total_of(metric)
+
+
+def _counts(target: str) -> bool:
+    """Whether the values of a class or metric are counts, which do not vary from run to run."""
+    metric = find_metric(target)
+    if metric is not None:
+        target = metric.kind.value
+    return target in (MetricClass.WORK.value, MetricClass.COUNTER.value)
 
 
 def _split(value: str | Iterable[str]) -> list[str]:
