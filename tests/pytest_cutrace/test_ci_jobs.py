@@ -222,6 +222,16 @@ def test_the_action_says_why_there_is_no_report_and_refuses_a_bad_name(runner: R
     assert runner.called() == []
 
 
+def test_a_process_that_ends_without_a_report_fails_the_job(runner: Runner) -> None:
+    (runner.checkout / "test_ops.py").write_text("import os\n\ndef test_end():\n    os._exit(0)\n")
+    statuses, output, results = runner.act()
+    assert (statuses[0], results["status"]) == (1, "1"), output
+    assert "pytest ended without a report" in output
+    status, output = runner.job()
+    assert status == 1
+    assert "pytest ended without a report" in output
+
+
 def test_the_template_fails_with_artifacts_and_a_note(runner: Runner) -> None:
     runner.comments('[{"id": 5, "body": "no"}]')
     status, output = runner.job()
