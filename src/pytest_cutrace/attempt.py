@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,6 +46,8 @@ _NAMED_TESTS = 3
 _FILES = ("run.bin", "trace.pftrace", "metrics.json")
 #: The calls with Python stacks in the run that names lines.
 _WITH_STACKS = "sync,alloc,copy,launch"
+#: The calls with Python stacks in runs whose limits allow some of them.
+_WAITS = "sync"
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
 
 
@@ -91,6 +93,10 @@ class Attempt(Tracer):
         #: Regions and values of fixtures that were set up before the body.
         self._spanning: list[RequestedRegion] = []
         self._before: dict[str, Any] = {}
+        #: The calls whose stacks the next run records, whether they are being recorded, and why none are.
+        self._calls_with_stacks = ""
+        self._has_stacks = False
+        self._why_no_stacks = ""
 
     # The fixture
 
@@ -100,8 +106,8 @@ class Attempt(Tracer):
         __tracebackhide__ = True
         region = requested_region(name, counters, limits)
         self._check_counters_of(region)
-        if region.limits:
-            self._limit(region)
+        if region.budget is not None:
+            self._expect(region, region.budget)
         return self._inside(region)
 
     @contextlib.contextmanager
@@ -125,26 +131,31 @@ class Attempt(Tracer):
         __tracebackhide__ = True
         if not region.counters:
             return
-        run = self.current
         counted = bool(self.expected.counters)
-        counted |= any(outer.counters for outer in self._spanning)
-        if counted or (run is not None and run.counting is not None):
+        for outer in self._spanning:
+            counted |= bool(outer.counters)
+        if self.current is not None:
+            counted |= self.current.counting is not None
+        if counted:
             raise CutraceError(
                 f"{region.place}: the region {region.name} requests counters inside a test or region with counters: "
                 "the GPU counts one range at a time, so remove the counters from one of them"
             )
 
-    def _limit(self, region: RequestedRegion) -> None:
+    def _expect(self, region: RequestedRegion, budget: golden.Budget) -> None:
         """Expect the limits of a region, which all regions of its name share."""
         __tracebackhide__ = True
-        known = self.expected.limits
-        if known.get(region.name, region.limits) != region.limits:
+        known = self.expected.budgets
+        if known.get(region.name, budget) != budget:
             raise CutraceError(
                 f"{region.place}: the region {region.name} has other limits already, and regions of one name add up: "
                 "give this one the same limits or another name"
             )
-        limits = {**known, region.name: region.limits}
-        self.expected = replace(self.expected, limits=limits)
+        budgets = {**known, region.name: budget}
+        self.expected = replace(self.expected, budgets=budgets)
+        runs = self.current is not None
+        if budget.allowed and runs and not self._has_stacks:
+            self._record_stacks(_WAITS)
 
     def value(self, name: str, value: Any) -> None:
         counter = checked(name, value)
@@ -181,6 +192,10 @@ class Attempt(Tracer):
     def begin(self) -> None:
         """Begin the window."""
         self._note(self.captures.recording.ready())
+        if self._calls_with_stacks:
+            self._record_stacks(self._calls_with_stacks)
+        elif self._allows:
+            self._record_stacks(_WAITS)
         self.current = self.captures.begin(
             self.context.nodeid(self.item), self.expected.counters
         )
@@ -196,8 +211,21 @@ class Attempt(Tracer):
         assert run is not None
         self.current = None
         self.captures.end(run, patient=self.expected.any)
+        if self._has_stacks:
+            self._record_stacks("")
         self.runs.append(run)
         return run
+
+    @property
+    def _allows(self) -> bool:
+        """Whether a limit of the test allows synchronising calls by place."""
+        budgets = self.expected.budgets.values()
+        return any(budget.allowed for budget in budgets)
+
+    def _record_stacks(self, calls: str) -> None:
+        """Record the Python stacks of these calls from now on, "" for none."""
+        self._why_no_stacks = self.captures.recording.stacks(calls)
+        self._has_stacks = bool(calls)
 
     def not_passed(self, run: Run, error: BaseException) -> None:
         """Measure a run whose body did not pass, without a comparison."""
@@ -291,7 +319,7 @@ class Attempt(Tracer):
         return self._measure(run)
 
     def _measure(self, run: Run) -> MeasuredRun:
-        metrics = self.captures.measure(run, self._more)
+        metrics = self.captures.measure(run, partial(self._more, run))
         values: dict[str, Any] = {**metrics.values, **run.user}
         run.metrics = replace(metrics, values=values)
         uncounted = {}
@@ -304,10 +332,16 @@ class Attempt(Tracer):
             uncounted,
             early=run.early and cuda.initialised(),
         )
+        if run.waits:
+            from cutrace.reports.allowed import without_allowed
+
+            limited = without_allowed(run.metrics, run.waits)
+            run.measured = replace(run.measured, limited=limited)
         return run.measured
 
-    def _more(self, trace: Any, window: Any) -> dict[str, Value]:
-        """The counters that hooks compute from the trace."""
+    def _more(self, run: Run, trace: Any, window: Any) -> dict[str, Value]:
+        """The counters that hooks compute from the trace. It also finds the calls that are not allowed."""
+        run.waits = self._waits(trace, window)
         more: dict[str, Value] = {}
         for values in self.item.ihook.pytest_cutrace_metrics(
             item=self.item, trace=trace, window=window
@@ -324,6 +358,16 @@ class Attempt(Tracer):
                     )
                 more[name] = int(value)
         return more
+
+    def _waits(self, trace: Any, window: Any) -> dict[str, dict[str, int]]:
+        """The synchronising calls that limits with allowed places count, by region and place."""
+        if not self._allows:
+            return {}
+        from cutrace.reports.allowed import waits_that_count
+
+        assert self.body is not None
+        project = self.body.project(self.context.config.rootpath)
+        return waits_that_count(trace, window, self.expected.budgets, project)
 
     def _note(self, sentence: str) -> None:
         if sentence and sentence not in self.notes:
@@ -353,41 +397,37 @@ class Attempt(Tracer):
         from cutrace.analysis.metrics import work_by_thread
 
         with self.captures.opened(run.files) as trace:
-            by_thread = work_by_thread(trace, run.window)
-        by_test = Counter[str]()
-        for thread, test in run.left_threads.items():
-            by_test[test] += by_thread.get(thread, 0)
+            by_test = work_by_thread(trace, run.window, run.left_threads)
         for test, count in by_test.most_common(_NAMED_TESTS):
-            if count:
-                self._note(
-                    f"{count:,} of {run.metrics.gpu_records:,} kernels, copies and fills were launched by threads that "
-                    f"began in {test}"
-                )
+            self._note(
+                f"{count:,} of {run.metrics.gpu_records:,} kernels, copies and fills were launched by threads that "
+                f"began in {test}"
+            )
 
     def _added(self, case: Case) -> tuple[AddedWork, ...]:
         """The lines of Python from which the work came that fails the test, by one more run with Python stacks."""
         from cutrace.reports.added import StackedRun, increases_of
+        from cutrace.reports.allowed import without_places
 
-        increases = increases_of(case.failed_rows)
+        rows = without_places(case.failed_rows, self.expected.budgets)
+        increases = increases_of(rows)
         if not increases or case.problems or not self._repeatable:
             return ()
-        recording = self.captures.recording
-        recording.stacks(_WITH_STACKS)
+        # The stacks of a running recording, so that CUDA goes on as before.
+        self._calls_with_stacks = _WITH_STACKS
         try:
             again = self._again()
         except ENDINGS as error:  # of a teardown, after a failure
             self._note(f"another run did not pass: {type(error).__name__}: {error}")
             again = None
-        finally:
-            why_none = recording.stacks("")
         run = self.runs[-1]
         if again is None or not run.files:
             return ()
         assert self.body is not None
         project = self.body.project(self.context.config.rootpath)
         with self.captures.opened(run.files) as trace:
-            if trace.python_stacks is None and why_none:
-                self._note(f"no line is named: {why_none}")
+            if trace.python_stacks is None and self._why_no_stacks:
+                self._note(f"no line is named: {self._why_no_stacks}")
                 return ()
             normalize = self.captures.normalize
             stacked = StackedRun(trace, run.window, again.metrics, normalize)
@@ -395,6 +435,19 @@ class Attempt(Tracer):
         if None in added:
             self._note("the run that names lines did other work: not all are named")
         return tuple(filter(None, added))
+
+    def _about_allowed(self) -> list[str]:
+        """Notes on calls that limits allow."""
+        if self.decision.comparison is None or not self._allows:
+            return []
+        from cutrace.reports.allowed import notes
+
+        return notes(
+            self.expected.budgets,
+            self.decision.judged[-1],
+            [run.measured for run in self.runs],
+            self._why_no_stacks,
+        )
 
     # The result
 
@@ -468,7 +521,7 @@ class Attempt(Tracer):
             "regions": dict(metrics.regions),
             "user": dict(self.user),
             "problems": problems_of(judged),
-            "notes": (*comparison.notes, *self.notes),
+            "notes": (*comparison.notes, *self.notes, *self._about_allowed()),
             "duration_s": self.duration_s,
             "runs": len(judged) or 1,
             "first_did_more": decision.first_did_more,

@@ -94,6 +94,8 @@ class Run:
     #: The threads that earlier runs left running, by native id, with the test in which they began.
     left_threads: Mapping[int, str] = field(default_factory=dict)
     parts: tuple[CaptureFile, ...] = ()
+    #: The synchronising calls that limits with allowed places count, by region and place.
+    waits: dict[str, dict[str, int]] = field(default_factory=dict)
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
     #: The run as decisions see it, None before it is measured.
     measured: MeasuredRun | None = None

@@ -80,28 +80,29 @@ def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
             expected = replace(expected, marked=True)
             for name, value in marker.kwargs.items():
                 expected = _with(expected, name, value)
-        limits = _limits(item)
+        budget = _budget(item)
     except CutraceError as error:
         path, line, _ = item.reportinfo()
         place = f"{path}:{line + 1}" if line is not None else str(path)
         raise pytest.UsageError(f"{place}: {error}") from None
-    limited = [name for name in limits if golden.is_counter(name)]
+    if budget is None:
+        return expected
+    limited = [name for name in budget.limits if golden.is_counter(name)]
     counters = dict.fromkeys((*expected.counters, *limited))
-    by_region = {}
-    if limits:
-        by_region[""] = limits
-    return replace(expected, limits=by_region, counters=tuple(counters))
+    return replace(expected, budgets={"": budget}, counters=tuple(counters))
 
 
-def _limits(item: pytest.Item) -> dict[str, Any]:
-    """The limits of the markers ``gpu_limit`` of a test."""
+def _budget(item: pytest.Item) -> golden.Budget | None:
+    """The limits of the markers ``gpu_limit`` of a test, None if it has no marker."""
     limits: dict[str, Any] = {}
     for marker in reversed(list(item.iter_markers("gpu_limit"))):
         if marker.args or not marker.kwargs:
             what = "takes metrics by name" if marker.args else "limits nothing"
             raise CutraceError(f"gpu_limit {what}: write gpu_limit(kernel_launches=3)")
-        limits |= golden.parse_limits(marker.kwargs)
-    return limits
+        limits |= marker.kwargs
+    if not limits:
+        return None
+    return golden.parse_budget(limits)
 
 
 def _with(expected: Expectation, name: str, value: Any) -> Expectation:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from cutrace.golden import Budget
 
 
 @dataclass(frozen=True)
 class RequestedRegion:
-    """A region as the test requests it. ``limits`` are by full name of the metric. ``place`` is the file and line of
-    the request."""
+    """A region as the test requests it. ``place`` is the file and line of the request."""
 
     name: str
     counters: tuple[str, ...] = ()
-    limits: Mapping[str, int | float] = field(default_factory=dict)
+    budget: Budget | None = None
     place: str = ""
 
 
@@ -45,9 +47,9 @@ class Tracer:
         """A part of the test with its own metrics. Regions may be nested; those of the same name are added. A region
         that a fixture enters spans each run of the test's body.
 
-        ``counters`` are hardware counters as in the marker. Only one range is counted at a time. ``limits`` are the
-        most that the regions of this name may do of a metric, as in ``gpu_limit``: ``sync_calls=0,
-        peak_memory="64 MiB"``. Raises :class:`CutraceError` for unknown names and for values that are no limits.
+        ``counters`` are hardware counters as in the marker. Only one range is counted at a time. ``limits`` are those
+        of ``gpu_limit``, for all regions of this name together: ``sync_calls=0, peak_memory="64 MiB"``. Raises
+        :class:`CutraceError` for unknown names and for values that are no limits.
         """
         __tracebackhide__ = True
         requested_region(name, counters, limits)
@@ -71,18 +73,22 @@ def requested_region(
     if not counters and not limits:
         return RequestedRegion(str(name))
     from cutrace.errors import CutraceError
-    from cutrace.golden import is_counter, parse_counters, parse_limits
+    from cutrace.golden import is_counter, parse_budget, parse_counters
 
     caller = sys._getframe(2)
-    place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+    file = caller.f_code.co_filename
+    place = f"{file}:{caller.f_lineno}"
     try:
         counted = parse_counters(counters)
-        limited = parse_limits(limits)
+        budget = None
+        if limits:
+            budget = parse_budget(limits)
     except CutraceError as error:
         raise CutraceError(f"{place}: {error}") from None
-    needed = filter(is_counter, limited)
-    every = tuple(dict.fromkeys((*counted, *needed)))
-    return RequestedRegion(str(name), every, limited, place)
+    if budget is not None:
+        needed = filter(is_counter, budget.limits)
+        counted = tuple(dict.fromkeys((*counted, *needed)))
+    return RequestedRegion(str(name), counted, budget, place)
 
 
 def checked(name: str, value: Any) -> bool:

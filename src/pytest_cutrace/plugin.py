@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line(
         "markers",
-        "gpu_limit(metric=limit, ...): limit the GPU work of the test, e.g. kernel_launches=3, "
-        'peak_memory="64 MiB" (pytest --cutrace)',
+        "gpu_limit(metric=limit, ..., allow, reason): limit the GPU work of the test, e.g. kernel_launches=3, "
+        'peak_memory="64 MiB"; allow has places whose calls may wait (pytest --cutrace)',
     )
     if options.wanted(config):
         _start(config).configured()

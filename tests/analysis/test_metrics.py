@@ -234,7 +234,7 @@ def test_work_by_thread(tmp_path):
         c.memset(500, 510, 4, correlation=3)
         c.memset(600, 610, 4)
     with cutrace.load(tmp_path / "a.bin") as trace:
-        assert work_by_thread(trace, whole(trace)) == {100: 1, 101: 2}
+        assert work_by_thread(trace, whole(trace), {101: "a", 102: "b"}) == {"a": 2}
 
 
 # What belongs to a window

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cutrace.analysis.definitions import Metrics
-from cutrace.golden import Observed, Rules, Span, Update, parse_gate, parse_limits
+from cutrace.golden import Observed, Rules, Span, Update, parse_budget, parse_gate
 from cutrace.golden.decide import (
     Decision,
     Expectation,
@@ -39,7 +39,7 @@ SLOW = run(kernel_time_ns=60_000)
 TIMES = Rules(parse_gate("work,time"))
 GOLDEN = replace(EXPECTED, entry=entry())
 TIMED = replace(EXPECTED, rules=TIMES, entry=entry(gate=TIMES.gate))
-LIMITED = replace(EXPECTED, limits={"": parse_limits({"kernel_launches": 3})})
+LIMITED = replace(EXPECTED, budgets={"": parse_budget({"kernel_launches": 3})})
 
 
 def measured(metrics: Metrics | None, **more: Any) -> MeasuredRun | None:
@@ -115,7 +115,7 @@ CASES = {
     "all of it vanished": Table(GOLDEN, [IDLE, IDLE], Next.PASS, State.UPDATED, writes="update",
                                 settings=replace(UPDATE, update=Update("all"))),
     "an update of lost records": Table(GOLDEN, [LOST], Next.FAIL, State.GATED, settings=UPDATE),
-    "an update above a limit": Table(replace(GOLDEN, limits=LIMITED.limits), [MORE, MORE], Next.FAIL, State.GATED,
+    "an update above a limit": Table(replace(GOLDEN, budgets=LIMITED.budgets), [MORE, MORE], Next.FAIL, State.GATED,
                                      settings=UPDATE),
 }  # fmt: skip
 
@@ -213,6 +213,27 @@ def test_a_body_that_did_not_pass() -> None:
     assert not_passed(EXPECTED, worked, skipped=False).state is State.TRACED
     assert not_passed(EXPECTED, worked, skipped=True).reason == "skipped"
     assert untraced(EXPECTED, "no driver") == Decision(Next.PASS, State.UNTRACED, "no driver")
+
+
+def test_limits_judge_what_is_not_allowed() -> None:
+    allowing = {"": parse_budget({"sync_calls": 0, "allow": ["io.py:*"], "reason": "reads back"})}
+    expected = replace(EXPECTED, budgets=allowing)
+    more = {name: value for name, value in SAME.values.items() if name not in ("sync_calls", "syncs")}
+    allowed = MeasuredRun(SAME, "sm_90", limited=Metrics({**more, "sync_calls": 0, "syncs": {}}))
+    assert decide(expected, [allowed], CHECK).next is Next.PASS
+    other = {"ops.py:42 in step": 1}
+    over = MeasuredRun(SAME, "sm_90", limited=Metrics({**more, "sync_calls": 1, "syncs": other}))
+    decision = decide(expected, [over, over], CHECK)
+    assert decision.next is Next.FAIL
+    assert decision.comparison is not None
+    (row,) = decision.comparison.rows
+    assert (row.now, row.detail) == (1, "over the limit, ops.py:42 in step")
+    golden = decide(replace(expected, entry=entry()), [allowed], CHECK)
+    assert golden.comparison is not None
+    assert [row.now for row in golden.comparison.rows if row.metric == "sync_calls"] == [
+        {"cudaStreamSynchronize": 1},
+        0,
+    ]
 
 
 def test_another_comparison_may_replace_ours() -> None:

@@ -9,16 +9,18 @@ from cutrace.errors import CutraceError
 from cutrace.extras.hardware.sets import COUNTERS
 from cutrace.golden import (
     MODES,
+    Budget,
     Rules,
     Update,
+    parse_budget,
     parse_counters,
     parse_gate,
     parse_ignore,
-    parse_limits,
     parse_tolerance,
     parse_update,
 )
 from cutrace.golden.model import find_metric
+from cutrace.golden.rules import parse_limits
 
 
 def gated(rules: Rules) -> set[str]:
@@ -137,6 +139,13 @@ def test_limits_are_counts_bytes_and_times():
     assert parse_limits(given) == {name: value for _, name, value in limits.values()}
 
 
+def test_a_budget_allows_calls_by_place():
+    given = {"sync_calls": 0, "allow": ["mylib/io.py:*", "/loss.py:(item|[0-9]+)$/"], "reason": " reads back "}
+    assert parse_budget(given) == Budget({"sync_calls": 0}, tuple(given["allow"]), "reads back")
+    assert parse_budget({"sync_calls": 0, "allow": "a.py:7", "reason": "x"}).allowed == ("a.py:7",)
+    assert parse_budget({"kernel_launches": 3}) == Budget({"kernel_launches": 3})
+
+
 BAD = {
     "a class that is none": (parse_gate, "wrok", "no metric 'wrok': did you mean work"),
     "a class of format 1": (parse_gate, "exact", "no metric 'exact'"),
@@ -170,6 +179,14 @@ BAD = {
     "no size": (parse_limits, {"peak_memory": "64 apples"}, "'64 apples' is not a size"),
     "no time": (parse_limits, {"kernel_time": "20 MiB"}, "'20 MiB' is not a time"),
     "a list": (parse_limits, {"peak_memory": [1]}, "'64 MiB'"),
+    "no place": (parse_budget, {"sync_calls": 0, "allow": [], "reason": "x"}, r"allow=\[\] names no place"),
+    "a place without a reason": (parse_budget, {"sync_calls": 0, "allow": ["a.py:*"]}, "allow needs a reason"),
+    "an empty reason": (parse_budget, {"sync_calls": 0, "allow": ["a.py:*"], "reason": " "}, "allow needs a reason"),
+    "a reason alone": (parse_budget, {"sync_calls": 0, "reason": "x"}, "reason is that of allow"),
+    "a place without a limit": (parse_budget, {"allow": ["a.py:*"], "reason": "x"}, "write sync_calls=0 beside it"),
+    "a file": (parse_budget, {"sync_calls": 0, "allow": "a.py", "reason": "x"}, "write a.py:FUNCTION, a.py:LINE or"),
+    "a place that is no text": (parse_budget, {"sync_calls": 0, "allow": [7], "reason": "x"}, "7 is not a place"),
+    "a wrong expression": (parse_budget, {"sync_calls": 0, "allow": "/(/", "reason": "x"}, "not a regular expression"),
     "a limit of a breakdown": (
         parse_limits,
         {"syncs": 0},

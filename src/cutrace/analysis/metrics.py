@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,18 +115,22 @@ def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelec
     return processes, work
 
 
-def work_by_thread(trace: Trace, window: Window) -> dict[int, int]:
-    """The number of kernels, copies, fills and whole graphs that each thread launched in a window. Work whose launch
-    was not recorded is left out."""
+def work_by_thread(
+    trace: Trace, window: Window, names: Mapping[int, str]
+) -> Counter[str]:
+    """The number of kernels, copies, fills and whole graphs that threads launched in a window, by the ``names`` of the
+    threads. Work of other threads and work whose launch was not recorded are left out."""
     index = index_of(trace)
     _, work = belonging(index, window)
     threads = index.calls["thread"]
-    by_thread = Counter[int]()
+    by_name = Counter[str]()
     for table in GPU_WORK:
         calls = work[table].call
         launching = threads[calls[calls >= 0]]
-        by_thread.update(launching.tolist())
-    return dict(by_thread)
+        for thread in launching.tolist():
+            if thread in names:
+                by_name[names[thread]] += 1
+    return by_name
 
 
 def work_in(trace: Trace, window: Window, region: str = "") -> WorkSelection:

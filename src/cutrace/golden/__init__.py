@@ -24,12 +24,13 @@ from .model import (
 from .naming import artifact_path, golden_path
 from .rules import (
     MODES,
+    Budget,
     Rules,
     Update,
+    parse_budget,
     parse_counters,
     parse_gate,
     parse_ignore,
-    parse_limits,
     parse_own,
     parse_tolerance,
     parse_update,
@@ -38,10 +39,11 @@ from .stale import StaleCheck, check, collected_ids, deselected_in, prune
 from .update import merged, observed, unsettled
 
 __all__ = [
-    "MODES", "Accepted", "Change", "Codes", "Comparison", "Difference", "Entry", "Interval", "Module", "Observed",
-    "Row", "Rules", "Span", "StaleCheck", "Update", "Verdict", "accept", "artifact_path", "check", "check_variant",
-    "collected_ids", "compare", "confirmed", "counters_in", "deselected_in", "difference", "differences", "digest",
-    "environment", "existing", "golden_files", "golden_path", "is_counter", "joined", "limits", "merged", "observed",
-    "parse_counters", "parse_gate", "parse_ignore", "parse_limits", "parse_own", "parse_tolerance", "parse_update",
-    "propose", "prune", "read", "recorded_on", "split", "text", "unsettled", "variant", "write", "write_changes",
+    "MODES", "Accepted", "Budget", "Change", "Codes", "Comparison", "Difference", "Entry", "Interval", "Module",
+    "Observed", "Row", "Rules", "Span", "StaleCheck", "Update", "Verdict", "accept", "artifact_path", "check",
+    "check_variant", "collected_ids", "compare", "confirmed", "counters_in", "deselected_in", "difference",
+    "differences", "digest", "environment", "existing", "golden_files", "golden_path", "is_counter", "joined",
+    "limits", "merged", "observed", "parse_budget", "parse_counters", "parse_gate", "parse_ignore", "parse_own",
+    "parse_tolerance", "parse_update", "propose", "prune", "read", "recorded_on", "split", "text", "unsettled",
+    "variant", "write", "write_changes",
 ]  # fmt: skip

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..analysis.definitions import METRICS, MetricClass, Metrics
 from .compare import Comparison, Row, compare, confirmed, kept, limits
@@ -28,7 +27,7 @@ from .model import (
     find_metric,
     has_work,
 )
-from .rules import Rules, Update
+from .rules import Budget, Rules, Update
 from .update import disputed, merged, observed, own_kernels_changed
 from .values import LISTED
 
@@ -84,7 +83,7 @@ class Expectation:
     """How one test is traced, and what it is compared with.
 
     ``repeat`` is None if the plugin decides; ``counters`` are the hardware counters that the test requests or limits;
-    ``limits`` are the limits by region and metric ("" is the whole test). ``path`` is the golden file of the test's
+    ``budgets`` are the limits by region ("" is the whole test). ``path`` is the golden file of the test's
     module, ``entry`` its entry of the test; ``siblings``: it has entries of other tests. ``may_skip``: the test may be
     skipped in a session with ``require``. ``passed_over`` is the reason why the test is neither recorded nor compared
     with golden values, "" if it is.
@@ -98,7 +97,7 @@ class Expectation:
     warmup: int = 0
     repeat: int | None = None
     counters: tuple[str, ...] = ()
-    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
     entry: Entry | None = None
     siblings: bool = False
     passed_over: str = ""
@@ -113,7 +112,7 @@ class Expectation:
     @property
     def any(self) -> bool:
         """Whether the test is to be verified."""
-        return self.entry is not None or self.marked or bool(self.limits)
+        return self.entry is not None or self.marked or bool(self.budgets)
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,8 @@ class MeasuredRun:
 
     ``uncounted`` are the hardware counters that could not be read, by region and name, with the reason. ``unseen`` is
     the reason why GPU work may be missing, "" if none is known. ``early``: the run started before CUDA was in use, so
-    nothing could be counted, and a further run can.
+    nothing could be counted, and a further run can. ``limited`` are the metrics that limits judge if some calls are
+    allowed: ``sync_calls`` without these, and ``syncs`` by place. They are None if limits judge ``metrics``.
     """
 
     metrics: Metrics
@@ -130,6 +130,7 @@ class MeasuredRun:
     uncounted: Mapping[tuple[str, str], str] = field(default_factory=dict)
     unseen: str = ""
     early: bool = False
+    limited: Metrics | None = None
 
 
 @dataclass(frozen=True)
@@ -440,12 +441,13 @@ class _Decider:
             golden = entry.get(environment, Observed())
             rows = _uncounted_rows(uncounted, golden, expected.rules)
             comparisons += [compared, Comparison(tuple(rows))]
-        for region, limited in expected.limits.items():
-            counted = dict(limited)
-            for name in limited:
+        limited = [run.limited or run.metrics for run in runs]
+        for region, budget in expected.budgets.items():
+            counted = dict(budget.limits)
+            for name in budget.limits:
                 if (region, name) in uncounted:
                     del counted[name]
-            comparisons.append(limits(metrics, counted, region))
+            comparisons.append(limits(limited, counted, region))
         if not comparisons:
             return None
         joined = _joined(comparisons)

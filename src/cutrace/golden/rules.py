@@ -140,6 +140,19 @@ def memory_tolerance(share: float) -> Tolerance:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """The limits of a test or of a region by full name of the metric.
+
+    ``allowed`` are patterns of places, ``file:function`` or ``file:line``. Synchronising calls below a matching frame
+    of Python do not count towards the limit of ``sync_calls``. ``reason`` says why.
+    """
+
+    limits: Mapping[str, int | float]
+    allowed: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Update:
     """The values that an update replaces: its mode, and the metrics and classes to which it is limited (none: all)."""
 
@@ -260,6 +273,53 @@ def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
         metric = metric_named(name)
         limits[metric.name] = _limit(metric, value)
     return limits
+
+
+def parse_budget(given: Mapping[str, object]) -> Budget:
+    """Parse limits with the places whose synchronising calls do not count: ``sync_calls=0, allow=["mylib/io.py:*"],
+    reason="reads the result back"``. Raises :class:`CutraceError` for an empty list and for a list without a reason or
+    without a limit of ``sync_calls``."""
+    values = dict(given)
+    allow = values.pop("allow", None)
+    reason = values.pop("reason", None)
+    limits = parse_limits(values)
+    if allow is None:
+        if reason is not None:
+            raise CutraceError(
+                "reason is that of allow: name the places of calls that may wait, or remove the reason"
+            )
+        return Budget(limits)
+    places = _places(allow)
+    if not isinstance(reason, str) or not reason.strip():
+        raise CutraceError(
+            'allow needs a reason: write why these calls may wait, reason="reads the result back"'
+        )
+    if "sync_calls" not in limits:
+        raise CutraceError(
+            "allow names calls that a limit of sync_calls does not count: write sync_calls=0 beside it"
+        )
+    return Budget(limits, places, reason.strip())
+
+
+def _places(allow: object) -> tuple[str, ...]:
+    """Patterns of places, from one or a list of them."""
+    if isinstance(allow, str):
+        allow = [allow]
+    if not isinstance(allow, list | tuple) or not allow:
+        raise CutraceError(
+            f"allow={allow!r} names no place: write a list such as ['mylib/io.py:*'], or remove it"
+        )
+    for place in allow:
+        if not isinstance(place, str):
+            raise CutraceError(
+                f"{place!r} is not a place: write a string such as 'mylib/io.py:*'"
+            )
+        matcher(place)  # raises an error for a wrong pattern
+        if ":" not in place and not place.startswith("/"):
+            raise CutraceError(
+                f"{place!r} is not a place: write {place}:FUNCTION, {place}:LINE or {place}:*"
+            )
+    return tuple(allow)
 
 
 def parse_update(value: str | Iterable[str]) -> Update:

@@ -85,14 +85,17 @@ class Project:
         return path.is_relative_to(self.root)
 
     def _line(self, frame: PythonFrame) -> str:
-        """File and line. The file is relative to the root, or to the folder of installed packages."""
-        path = Path(frame.file)
+        return f"{self.shown(frame.file)}:{frame.line}"
+
+    def shown(self, file: str) -> str:
+        """A file relative to the root, or to the folder of installed packages."""
+        path = Path(file)
         for at, part in enumerate(path.parts):
             if part in _INSTALLED:
-                return f"{'/'.join(path.parts[at + 1 :])}:{frame.line}"
+                return "/".join(path.parts[at + 1 :])
         if path.is_relative_to(self.root):
             path = path.relative_to(self.root)
-        return f"{path.as_posix()}:{frame.line}"
+        return path.as_posix()
 
 
 @lru_cache(maxsize=1024)
@@ -234,11 +237,19 @@ class StackedRun:
         return [CallSite(*place, counts[place], sizes[place]) for place in counts]
 
     def _place(self, stack: int, project: Project) -> tuple[str, str]:
-        stacks = self.trace.python_stacks
-        if stacks is None or not stack:
+        frames = frames_of(self.trace, stack)
+        if not frames:
             return "", ""
-        frames = []
-        for number in stacks.frames(stack):
-            frame = stacks.frame(number)
-            frames.append(frame._replace(file=_real(frame.file)))
         return project.place_of(frames)
+
+
+def frames_of(trace: Trace, stack: int) -> list[PythonFrame]:
+    """The frames of a Python stack, outermost first, with the files that :class:`Project` expects; none for stack 0."""
+    stacks = trace.python_stacks
+    if stacks is None:
+        return []
+    frames = []
+    for number in stacks.frames(stack):
+        frame = stacks.frame(number)
+        frames.append(frame._replace(file=_real(frame.file)))
+    return frames

@@ -1,0 +1,146 @@
+"""Synchronising calls that a limit allows: those below a Python frame at a place of ``allow``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..analysis.call_sites import counted_work
+from ..analysis.definitions import Metrics, Value
+from ..analysis.marks import Window
+from ..golden import Budget, Row
+from ..golden.decide import MeasuredRun
+from ..golden.model import scoped
+from ..patterns import any_matcher
+from ..trace import Trace
+from ..trace.stacks import PythonFrame
+from ..units import count_of
+from .added import Project, frames_of
+
+#: The metric whose limit can allow calls.
+_METRIC = "sync_calls"
+#: The place of calls without a Python stack. No pattern allows them.
+_NO_FRAME = "no Python frame"
+
+#: Synchronising calls by region and place.
+WaitsByRegion = Mapping[str, Mapping[str, int]]
+
+
+def waits_that_count(
+    trace: Trace, window: Window, budgets: Mapping[str, Budget], project: Project
+) -> dict[str, dict[str, int]]:
+    """The synchronising calls of a window that the limits of budgets with allowed places count, by region and place. A
+    call is allowed if one frame of its stack is at an allowed place."""
+    waits = {}
+    for region, budget in budgets.items():
+        if budget.allowed:
+            matches = any_matcher(budget.allowed)
+            waits[region] = _by_place(trace, window, region, matches, project)
+    return waits
+
+
+def _by_place(
+    trace: Trace,
+    window: Window,
+    region: str,
+    allowed: Callable[[str], bool],
+    project: Project,
+) -> dict[str, int]:
+    counts = Counter[str]()
+    work = counted_work(trace, window, _METRIC, region=region)
+    assert work is not None
+    stacks, calls = np.unique(work.stack, return_counts=True)
+    for stack, count in zip(stacks.tolist(), calls.tolist(), strict=True):
+        frames = frames_of(trace, stack)
+        if not frames:
+            counts[_NO_FRAME] += count
+        elif not any(map(allowed, _names(frames, project))):
+            place, _ = project.place_of(frames)
+            counts[place] += count
+    return dict(counts)
+
+
+def _names(frames: Sequence[PythonFrame], project: Project) -> Iterator[str]:
+    """What a pattern may match: line, function and qualified function of each frame."""
+    for frame in frames:
+        file = project.shown(frame.file)
+        yield f"{file}:{frame.line}"
+        yield f"{file}:{frame.function}"
+        yield f"{file}:{frame.function.rpartition('.')[2]}"
+
+
+def without_allowed(metrics: Metrics, waits: WaitsByRegion) -> Metrics | None:
+    """The metrics that limits judge: ``sync_calls`` are those that count, ``syncs`` are these by place. None if limits
+    judge the metrics as they are."""
+    if not waits:
+        return None
+    values = metrics.values
+    regions = dict(metrics.regions)
+    for region, by_place in waits.items():
+        counted: dict[str, Value] = {
+            _METRIC: sum(by_place.values()),
+            "syncs": dict(by_place),
+        }
+        if not region:
+            values = {**values, **counted}
+        elif region in regions:
+            regions[region] = {**regions[region], **counted}
+    return replace(metrics, values=values, regions=regions)
+
+
+def notes(
+    budgets: Mapping[str, Budget],
+    judged: MeasuredRun,
+    runs: Sequence[MeasuredRun | None],
+    why_no_stacks: str,
+) -> list[str]:
+    """Sentences on the calls that limits leave out in the judged run, and on lists that allowed none in any run.
+    ``why_no_stacks`` is the reason why calls have no Python stacks, "" if none is known."""
+    sentences = []
+    for region, budget in budgets.items():
+        if not budget.allowed:
+            continue
+        name = scoped(region, _METRIC)
+        allowed = _allowed(judged, region)
+        places = ", ".join(budget.allowed)
+        if allowed:
+            calls = count_of(allowed, "call")
+            sentence = f"{name} leaves out {calls} at allowed places: {budget.reason}"
+        elif why_no_stacks:
+            sentence = f"{name} allows no call: {why_no_stacks}"
+        elif any(_allowed(run, region) for run in runs):
+            continue
+        else:
+            sentence = f"{name} allows calls at {places}, and no run made any: correct or remove the places"
+        sentences.append(sentence)
+    return sentences
+
+
+def without_places(rows: Sequence[Row], budgets: Mapping[str, Budget]) -> list[Row]:
+    """The rows without those of limits with allowed places, which name the places of the calls that count."""
+    others = []
+    for row in rows:
+        budget = budgets.get(row.region)
+        of_limit = row.rule == "limit" and row.metric == _METRIC
+        if not of_limit or budget is None or not budget.allowed:
+            others.append(row)
+    return others
+
+
+def _allowed(run: MeasuredRun | None, region: str) -> int:
+    """The number of synchronising calls of a run, or of its regions of this name, that the limits leave out."""
+    if run is None or run.limited is None:
+        return 0
+    return _waits(run.metrics, region) - _waits(run.limited, region)
+
+
+def _waits(metrics: Metrics, region: str) -> int:
+    values = metrics.values
+    if region:
+        values = metrics.regions.get(region, {})
+    count = values.get(_METRIC, 0)
+    assert isinstance(count, int)
+    return count
