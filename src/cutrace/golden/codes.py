@@ -69,7 +69,11 @@ def changed_codes(
 
 
 def _hashes(codes: Collection[str]) -> set[str]:
-    return {code.split()[0] for code in codes}
+    return set(map(_hash, codes))
+
+
+def _hash(code: str) -> str:
+    return code.split()[0]
 
 
 def _properties(code: str) -> dict[str, str]:

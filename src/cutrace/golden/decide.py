@@ -460,7 +460,8 @@ class _Decider:
         wanted."""
         rules = self._expected.rules
         ignored = list(rules.ignore)
-        if not self._wants_code:
+        recorded = any(map(_has_code, runs))
+        if recorded and not self._wants_code:
             ignored.append(CODE)
         for _, name in _uncounted(runs):
             ignored.append(name)
@@ -480,7 +481,7 @@ class _Decider:
         """Note the kernels whose machine code is not known."""
         kernels: set[str] = set()
         for run in self.judged:
-            if run.metrics.codes:
+            if _has_code(run):
                 values = kept(run.metrics, "", self._rules([run])) or {}
                 if CODE in values:
                     kernels.update(values[CODE].unknown)
@@ -628,6 +629,11 @@ def _environment(runs: Sequence[MeasuredRun]) -> str:
 
 def _metrics(runs: Sequence[MeasuredRun]) -> list[Metrics]:
     return [run.metrics for run in runs]
+
+
+def _has_code(run: MeasuredRun) -> bool:
+    """Whether a run has the machine code of kernels."""
+    return bool(run.metrics.codes)
 
 
 def _have_problems(runs: Sequence[MeasuredRun]) -> bool:

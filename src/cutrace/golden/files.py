@@ -166,7 +166,7 @@ def may_have_code(path: Path) -> bool:
         data = path.read_bytes()
     except OSError:  # the tests of the module fail with this error
         return False
-    return any(start in data for start in _CODE_LINES)
+    return any(map(data.__contains__, _CODE_LINES))
 
 
 def line_of_test(path: Path, test: str) -> int:

@@ -68,6 +68,8 @@ class Rules:
 
     def without_ignored(self, total: str, value: Any) -> Any:
         """Counts or codes by name without names to ignore; other values unchanged."""
+        if not self.ignore:
+            return value
         of = {total}
         if total == CODE:
             of.add(_KERNELS)  # the code of an ignored kernel does not count either

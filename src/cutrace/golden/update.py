@@ -109,11 +109,11 @@ def _observe_codes(region: str, seen: Sequence[Codes], found: Observed) -> None:
     if not names:
         return
     runs = [codes.of(names) for codes in seen]
-    differ = any(compare_values(METRICS[CODE], runs[0], run).differs for run in runs)
-    if differ:
-        found.unstable.setdefault(region, {})[CODE] = _bounds(runs)
-    else:
-        found.values[region][CODE] = runs[-1]
+    for run in runs:
+        if compare_values(METRICS[CODE], runs[0], run).differs:
+            found.unstable.setdefault(region, {})[CODE] = _bounds(runs)
+            return
+    found.values[region][CODE] = runs[-1]
 
 
 def _agree(metric: Metric, one: Any, other: Any, rules: Rules) -> bool:
