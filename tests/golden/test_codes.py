@@ -25,7 +25,6 @@ from cutrace.golden import (
     observed,
     parse_gate,
     parse_ignore,
-    parse_limits,
     parse_tolerance,
     parse_update,
     read,
@@ -35,6 +34,7 @@ from cutrace.golden.codes import changed_codes, code_difference
 from cutrace.golden.decide import Expectation, GateSettings, MeasuredRun, Next, State, decide
 from cutrace.golden.files import may_have_code
 from cutrace.golden.model import plain, stored
+from cutrace.golden.rules import parse_limits
 from cutrace.trace.codes import KernelCode
 from support.measured import MODULE, NAME, TEST, entry, run, updated
 
