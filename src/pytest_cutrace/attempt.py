@@ -436,19 +436,6 @@ class Attempt(Tracer):
             self._note("the run that names lines did other work: not all are named")
         return tuple(filter(None, added))
 
-    def _about_allowed(self) -> list[str]:
-        """Notes on calls that limits allow."""
-        if self.decision.comparison is None or not self._allows:
-            return []
-        from cutrace.reports.allowed import notes
-
-        return notes(
-            self.expected.budgets,
-            self.decision.judged[-1],
-            [run.measured for run in self.runs],
-            self._why_no_stacks,
-        )
-
     # The result
 
     def case(self, *, passed: bool) -> Case:
@@ -521,7 +508,7 @@ class Attempt(Tracer):
             "regions": dict(metrics.regions),
             "user": dict(self.user),
             "problems": problems_of(judged),
-            "notes": (*comparison.notes, *self.notes, *self._about_allowed()),
+            "notes": (*comparison.notes, *self.notes),
             "duration_s": self.duration_s,
             "runs": len(judged) or 1,
             "first_did_more": decision.first_did_more,
@@ -529,6 +516,17 @@ class Attempt(Tracer):
             "added": self.added,
             "worker": self.context.worker,
         }
+        if decision.comparison is not None and self._allows:
+            from cutrace.reports.allowed import allowed_calls
+
+            allowed = allowed_calls(
+                self.expected.budgets,
+                decision.judged[-1],
+                [run.measured for run in self.runs],
+                self._why_no_stacks,
+            )
+            values["notes"] += allowed.notes
+            values["allowed"] = allowed.by_list
         if metrics.gpus:
             values["environment"] = decision.judged[-1].environment
             values["recorded_on"] = golden.recorded_on(metrics)

@@ -132,12 +132,19 @@ def test_a_call_without_a_python_frame_counts(library: Suite) -> None:
 
 
 def test_a_list_that_allows_nothing_is_told(library: Suite) -> None:
-    library.write("test_a.py", TEST.replace("mylib/io.py:read", "mylib/io.py:readd").replace("io.Reader", "#"))
+    stale = TEST.replace("mylib/io.py:read", "mylib/io.py:readd").replace("io.Reader", "#")
+    library.write("test_a.py", stale)
     done = library.run("--cutrace")
     assert done.status == 0
-    told = "sync_calls allows calls at mylib/io.py:readd, and no run made any: correct or remove the places"
-    assert told in done.case("test_step").notes
-    assert told in library.run("--cutrace", "-v").words
+    assert done.case("test_step").allowed == {"mylib/io.py:readd": 0}
+    assert "allow no call was made at mylib/io.py:readd (1 test): correct or remove it" in done.words
+    library.write("test_a.py", TEST)
+    library.write("test_b.py", TEST.replace("io.Reader", "#").replace("test_step", "test_other"))
+    used = library.run("--cutrace")
+    assert [used.case(name).allowed for name in ("test_step", "test_other")] == [
+        {"mylib/io.py:read": 2}, {"mylib/io.py:read": 0},
+    ]  # fmt: skip
+    assert "no call was made" not in used.words, "one test is enough"
 
 
 @pytest.mark.parametrize(

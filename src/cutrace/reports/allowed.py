@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,7 +52,6 @@ def _by_place(
 ) -> dict[str, int]:
     counts = Counter[str]()
     work = counted_work(trace, window, _METRIC, region=region)
-    assert work is not None
     stacks, calls = np.unique(work.stack, return_counts=True)
     for stack, count in zip(stacks.tolist(), calls.tolist(), strict=True):
         frames = frames_of(trace, stack)
@@ -91,32 +91,39 @@ def without_allowed(metrics: Metrics, waits: WaitsByRegion) -> Metrics | None:
     return replace(metrics, values=values, regions=regions)
 
 
-def notes(
+class AllowedCalls(NamedTuple):
+    """What a case says of allowed calls: notes, and the number of calls of all runs by list of places."""
+
+    notes: tuple[str, ...]
+    by_list: dict[str, int]
+
+
+def allowed_calls(
     budgets: Mapping[str, Budget],
     judged: MeasuredRun,
     runs: Sequence[MeasuredRun | None],
     why_no_stacks: str,
-) -> list[str]:
-    """Sentences on the calls that limits leave out in the judged run, and on lists that allowed none in any run.
-    ``why_no_stacks`` is the reason why calls have no Python stacks, "" if none is known."""
-    sentences = []
+) -> AllowedCalls:
+    """The calls that limits leave out in the judged run and in all runs. ``why_no_stacks`` is the reason why calls have
+    no Python stacks, "" if none is known."""
+    if why_no_stacks:
+        return AllowedCalls((f"no call is allowed: {why_no_stacks}",), {})
+    notes = []
+    by_list: dict[str, int] = {}
     for region, budget in budgets.items():
         if not budget.allowed:
             continue
-        name = scoped(region, _METRIC)
-        allowed = _allowed(judged, region)
         places = ", ".join(budget.allowed)
-        if allowed:
-            calls = count_of(allowed, "call")
-            sentence = f"{name} leaves out {calls} at allowed places: {budget.reason}"
-        elif why_no_stacks:
-            sentence = f"{name} allows no call: {why_no_stacks}"
-        elif any(_allowed(run, region) for run in runs):
-            continue
-        else:
-            sentence = f"{name} allows calls at {places}, and no run made any: correct or remove the places"
-        sentences.append(sentence)
-    return sentences
+        left_out = sum(_allowed(run, region) for run in runs)
+        by_list[places] = by_list.get(places, 0) + left_out
+        in_judged = _allowed(judged, region)
+        if in_judged:
+            name = scoped(region, _METRIC)
+            calls = count_of(in_judged, "call")
+            notes.append(
+                f"{name} leaves out {calls} at allowed places: {budget.reason}"
+            )
+    return AllowedCalls(tuple(notes), by_list)
 
 
 def without_places(rows: Sequence[Row], budgets: Mapping[str, Budget]) -> list[Row]:

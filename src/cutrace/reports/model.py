@@ -155,7 +155,8 @@ class Case:
     ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a merged report.
     ``added`` has the lines of Python from which added work came. ``change`` has the new golden values. ``change`` and
     ``timeline`` are not in report.json. ``first_did_more``: the first run did GPU work that the judged runs did not.
-    ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were recorded.
+    ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were recorded. ``allowed`` has
+    the number of calls that each list of allowed places left out in all runs, by the text of the list.
 
     In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
@@ -185,6 +186,7 @@ class Case:
     first_did_more: bool = False
     codes: Mapping[str, tuple[str, ...]] | None = None
     added: tuple[AddedWork, ...] = ()
+    allowed: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.state is not State.UPDATED or not self.failed_rows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -399,6 +400,7 @@ def _facts(report: SessionReport, proposed: str = "") -> Iterator[Fact]:
         "other code", report.other_code, lambda case: case.other_code, "warn"
     )
     yield from _first_runs(report)
+    yield from _unused_lists(report)
     yield from _reasons(report, State.UNTRACED, "")
     missing = _named(report, State.MISSING)
     if missing:
@@ -433,6 +435,21 @@ def _first_runs(report: SessionReport) -> Iterator[Fact]:
     if unstable:
         text = "with values that differ from run to run and are not compared: -v names the tests"
         yield "unstable", f"{unstable:,}  {text}", "warn"
+
+
+def _unused_lists(report: SessionReport) -> Iterator[Fact]:
+    """Lists of allowed places that allowed no call of any test."""
+    calls = Counter[str]()
+    tests = Counter[str]()
+    for case in report.cases:
+        for places, count in case.allowed.items():
+            calls[places] += count
+            tests[places] += 1
+    unused = [places for places in tests if not calls[places]]
+    for places in unused[:_TESTS]:
+        number = count_of(tests[places], "test")
+        text = f"no call was made at {places} ({number}): correct or remove it"
+        yield "allow", printable(text), "warn"
 
 
 def remarks(case: Case) -> Iterator[str]:
