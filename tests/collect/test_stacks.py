@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cutrace
-from cutrace.collect.library import collector
+from cutrace.collect.library import collector, collector_path
 from cutrace.errors import CutraceError
 from support import cutrace as run_cutrace
 from support.fakedriver import FakeDriver
@@ -270,6 +270,28 @@ native.stop()
             stacks = [stack for name, stack in stacks_of(trace) if name == "cudaLaunchKernel"]
             assert stacks[-4:] == [None, *said[2 * i : 2 * i + 2], None]
             assert [stack for name, stack in stacks_of(trace) if name == "cudaDeviceSynchronize"] == [None] * 3
+
+
+@pytest.mark.parametrize("version", pythons())
+def test_each_version_of_python_takes_stacks_on_request(fake_driver: FakeDriver, tmp_path: Path, version: str) -> None:
+    """The frames are checked when the call returns to the main thread."""
+    recorded = Recorded(fake_driver, tmp_path, pythons()[version])
+    text = f"""
+collector = ctypes.CDLL({str(collector_path())!r})
+assert collector.cutrace_start(b"directory=.;stacks=later") == 0
+fakegpu.launch("k")
+for _ in range(2):
+    assert collector.cutrace_stacks(b"launch") == 0
+    fakegpu.launch("k"), say()
+    assert collector.cutrace_stacks(b"") == 0
+    fakegpu.launch("k")
+collector.cutrace_synchronize()
+assert collector.cutrace_cut(b"run.bin") == 0
+"""
+    run(recorded, PRELUDE + text)
+    first, second = recorded.said()
+    with recorded.load() as trace:
+        assert [stack for _, stack in stacks_of(trace)] == [None, first, None, second, None]
 
 
 def test_a_recording_takes_no_stacks_before_it_is_asked_for_them(recorded: Recorded) -> None:
