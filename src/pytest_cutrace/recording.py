@@ -188,8 +188,6 @@ class SessionRecording:
         the reason why no call has a stack, "" if none is known."""
         if self._native is None:
             return self.refusal
-        if self._recording() and not self._own_file():
-            return "another recording of this process runs"
         try:
             self._native.stacks(calls)
         except CutraceError as error:

@@ -326,7 +326,7 @@ assert collector().cut("run.bin")
 def test_a_recording_without_the_option_refuses_to_take_stacks(recorded: Recorded) -> None:
     text = """
 from cutrace.errors import CutraceError
-for options, calls in (("", "sync"), ("stacks=later", "waits")):
+for options, calls in (("", "sync"), ("stacks=launch", "sync"), ("stacks=later", "waits")):
     native.stop()
     native.start(f"directory=.;{options}")
     try: native.stacks(calls)
@@ -334,7 +334,7 @@ for options, calls in (("", "sync"), ("stacks=later", "waits")):
 """
     refusals = run(recorded, PRELUDE + LATER + text).splitlines()
     assert refusals == [
-        "this recording takes no stacks on request: start it with stacks=later",
+        *["this recording takes no stacks on request: start it with stacks=later"] * 2,
         "stacks are those of calls of the groups sync, alloc, copy and launch",
     ]
 

@@ -218,7 +218,7 @@ Outcome Recording::synchronize(std::string& error) {
 }
 
 Outcome Recording::record_requested_stacks(std::string& error) {
-  if (!options_.may_record_stacks()) {
+  if (!options_.stacks_later) {
     error = "this recording takes no stacks on request: start it with stacks=later";
     return Outcome::failed;
   }
