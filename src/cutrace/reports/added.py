@@ -27,7 +27,7 @@ from .values import pair, title, unit_of
 
 #: Maximum of names of a metric, and of sites of a name.
 _NAMES = 6
-_SITES = 3
+_SITES = 20
 #: Metrics of memory in use. Their sites are those of allocations, whose sum they are not.
 _IN_USE = ("peak_memory_bytes", "net_memory_bytes")
 #: Metrics whose names are those of another one, which is shown if both rose.

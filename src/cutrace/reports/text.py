@@ -57,6 +57,8 @@ NAME_WIDTH = 60
 #: Maximum of metrics in the first line of a failure, and of tests in a fact of the footer.
 _METRICS = 4
 _TESTS = 10
+#: Maximum of call sites of added work.
+_SITES = 3
 #: Maximum of tests without golden values that the footer names.
 _NAMED = 3
 #: Maximum length of a detail in a list of changes.
@@ -118,8 +120,10 @@ def added_lines(case: Case) -> list[str]:
 
 def _site_texts(work: AddedWork) -> Iterator[str]:
     """A text for each site; how often it is left out for a single piece of work."""
-    several = len(work.sites) > 1 or work.others
-    for site in work.sites:
+    shown = work.sites[:_SITES]
+    others = len(work.sites) - len(shown) + work.others
+    several = len(work.sites) > 1
+    for site in shown:
         words = [site.place or "no Python frame"]
         if unit_of(work.metric) == "bytes":
             words.insert(0, value_text(work.metric, site.bytes))
@@ -128,8 +132,8 @@ def _site_texts(work: AddedWork) -> Iterator[str]:
         if site.test:
             words.append(f" <- {site.test}")
         yield " ".join(words)
-    if work.others:
-        yield f"and {count_of(work.others, 'more place')}"
+    if others:
+        yield f"and {count_of(others, 'more place')}"
 
 
 def headline(case: Case) -> str:
