@@ -22,7 +22,12 @@ PLANTED = [
         "scale/kernel_launches",
     ),
     ("fused", ["cupy"], ("@cupy.fuse()\n", ""), "difference/kernel_launches"),
-    ("decode", ["torch"], ("tokens.append(token)", "tokens.append(token); int(token[0])"), "decode/sync_calls"),
+    (
+        "decode",
+        ["torch"],
+        (".argmax(-1)", ".argmax(-1); int(token[0])"),
+        "over the limit, test_decode.py:22 in test_decode x16",
+    ),
 ]
 
 
