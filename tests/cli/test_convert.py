@@ -14,6 +14,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from cutrace.plugins import own_exporters
 from cutrace.runbin import Writer
+from cutrace.units import format_size
 from support import cutrace, on_a_terminal, rows, small_capture
 
 
@@ -32,7 +33,8 @@ def convert(*arguments: object, **options) -> str:
 def test_the_trace_has_the_kernels_and_one_line_says_its_size(tmp_path):
     said = convert(small_capture(tmp_path / "a.bin"), "-o", tmp_path / "a.pftrace")
     assert kernels(tmp_path / "a.pftrace") == [100, 150]
-    assert said == f"cutrace: {tmp_path / 'a.pftrace'}: {(tmp_path / 'a.pftrace').stat().st_size / 1024:.1f} KiB\n"
+    size = (tmp_path / "a.pftrace").stat().st_size
+    assert said == f"cutrace: {tmp_path / 'a.pftrace'}: {format_size(size)}\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin", "a.pftrace"]
 
 

@@ -18,10 +18,10 @@ from .metrics import (
     ALLOCATE,
     DEVICE_MEMORY,
     DIRECTION_NUMBERS,
-    HOST_SIDES,
-    PAGEABLE_MEMORY,
     PINNED_MEMORY,
     RELEASE,
+    on_default_stream,
+    pageable,
     work_in,
 )
 from .names import normalize_kernel
@@ -112,9 +112,9 @@ def _counts(index: Index, rows: np.ndarray, metric: str) -> np.ndarray:
         mask &= functions.launches_graph[function]
         mask &= functions.status[function] == 0
     elif metric == "pageable_copies":
-        mask &= _pageable(rows)
+        mask &= pageable(rows)
     elif metric == "default_stream_work":
-        mask &= _on_default_stream(index, rows)
+        mask &= on_default_stream(index, rows)
     elif _has(rows, "operation"):
         operation = ALLOCATE
         if metric.endswith("frees"):
@@ -129,27 +129,6 @@ def _memory(rows: np.ndarray, metric: str) -> np.ndarray:
     if metric.startswith("pinned"):
         return np.isin(rows["memory"], PINNED_MEMORY)
     return np.isin(rows["memory"], DEVICE_MEMORY)
-
-
-def _pageable(copies: np.ndarray) -> np.ndarray:
-    mask = np.zeros(len(copies), bool)
-    directions = _DIRECTIONS[DIRECTION_NUMBERS[copies["kind"]]]
-    for direction, side in HOST_SIDES.items():
-        here = directions == direction
-        here &= copies[side] == PAGEABLE_MEMORY
-        mask |= here
-    return mask
-
-
-def _on_default_stream(index: Index, rows: np.ndarray) -> np.ndarray:
-    mask = np.zeros(len(rows), bool)
-    process = rows["process"].astype(np.int64)
-    contexts = process << 16 | rows["context"]
-    for context, stream in index.default_streams.items():
-        here = contexts == context
-        here &= rows["stream"] == stream
-        mask |= here
-    return mask
 
 
 def _names(

@@ -268,11 +268,10 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
         "memcpy_bytes": int(copies["bytes"].sum()),
         "memset_count": len(fills),
         "memset_bytes": int(fills["bytes"].sum()),
-        "pageable_copies": 0,
+        "pageable_copies": int(pageable(copies).sum()),
     }
     if not len(copies):
         return values
-    pageable = 0
     direction = DIRECTION_NUMBERS[copies["kind"]]
     for number, kind in enumerate(COPY_KINDS):
         of_kind = copies[direction == number]
@@ -280,10 +279,19 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
             continue
         values[f"memcpy_{kind}_count"] = len(of_kind)
         values[f"memcpy_{kind}_bytes"] = int(of_kind["bytes"].sum())
-        if kind in HOST_SIDES:
-            pageable += int((of_kind[HOST_SIDES[kind]] == PAGEABLE_MEMORY).sum())
-    values["pageable_copies"] = pageable
     return values
+
+
+def pageable(copies: np.ndarray) -> np.ndarray:
+    """A mask of the copies between pageable memory of the host and the device."""
+    mask = np.zeros(len(copies), bool)
+    direction = DIRECTION_NUMBERS[copies["kind"]]
+    for number, kind in enumerate(COPY_KINDS):
+        if kind in HOST_SIDES:
+            here = direction == number
+            here &= copies[HOST_SIDES[kind]] == PAGEABLE_MEMORY
+            mask |= here
+    return mask
 
 
 def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
@@ -330,27 +338,36 @@ def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
 
 def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
     """The number of streams on which GPU work ran, and the work on default streams if all of them are known."""
-    keys = []
+    streams = set[int]()
+    on_default = 0
     for table in GPU_WORK:
         rows = work[table].rows
-        if len(rows):
-            process = rows["process"].astype(np.uint64) << np.uint64(48)
-            context = rows["context"].astype(np.uint64) << np.uint64(32)
-            keys.append(process | context | rows["stream"])
-    if not keys:
-        return {"streams_used": 0, "default_stream_work": 0}
-    streams, counts = np.unique(np.concatenate(keys), return_counts=True)
+        if not len(rows):
+            continue
+        keys = contexts_of(rows) << 32 | rows["stream"]
+        streams.update(np.unique(keys).tolist())
+        on_default += int(on_default_stream(index, rows).sum())
     values: dict[str, Value] = {"streams_used": len(streams)}
-    on_default = 0
-    for key, count in zip(streams.tolist(), counts.tolist(), strict=True):
-        context, stream = divmod(key, 1 << 32)
-        default = index.default_streams.get(context)
-        if default is None:
-            return values
-        if stream == default:
-            on_default += count
-    values["default_stream_work"] = on_default
+    if all(key >> 32 in index.default_streams for key in streams):
+        values["default_stream_work"] = on_default
     return values
+
+
+def contexts_of(rows: np.ndarray) -> np.ndarray:
+    """The context of each row, as the keys of :attr:`.Index.default_streams`."""
+    contexts: np.ndarray = rows["process"].astype(np.int64) << 16 | rows["context"]
+    return contexts
+
+
+def on_default_stream(index: Index, rows: np.ndarray) -> np.ndarray:
+    """A mask of the rows of GPU work on the legacy default stream of their context."""
+    contexts = contexts_of(rows)
+    mask = np.zeros(len(rows), bool)
+    for context in np.unique(contexts).tolist():
+        stream = index.default_streams.get(context)
+        if stream is not None:
+            mask |= (contexts == context) & (rows["stream"] == stream)
+    return mask
 
 
 def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
