@@ -14,8 +14,8 @@ from .targets import Captures
 
 INPUTS = sorted(Path(__file__).with_name("inputs").iterdir())
 ROUNDS = {
-    "capture": 60, "reader": 300, "json": 300, "database": 60, "pftrace": 150, "golden": 300,
-    "marks": 500,
+    "capture": 20, "reader": 100, "json": 100, "database": 20, "pftrace": 50, "golden": 100,
+    "marks": 200,
 }  # fmt: skip
 
 
