@@ -137,13 +137,13 @@ def code(name: str, width: int = _CELL) -> str:
     return f"<code>{text(name, width)}</code>"
 
 
-def _code_block(commands: Iterable[str]) -> list[str]:
-    """Commands as a block that can be copied."""
-    lines = list(map(printable, commands))
+def _code_block(strings: Iterable[str], language: str = "sh") -> list[str]:
+    """Lines as a block that can be copied and keeps its columns."""
+    lines = list(map(printable, strings))
     fence = "```"
     while fence in "\n".join(lines):
         fence += "`"
-    return [f"{fence}sh", *lines, fence, ""]
+    return [f"{fence}{language}", *lines, fence, ""]
 
 
 def _left_out(count: int, noun: str) -> list[str]:
@@ -192,9 +192,10 @@ def _failure(cause: Cause, names: int, download: Download) -> Iterator[str]:
         yield f"- not verified: {text(problem)}"
     for note in case.notes:
         yield f"- {text(note)}"
-    for line in added_lines(case):
-        yield f"- {code(line)}"
     yield ""
+    added = added_lines(case)
+    if added:
+        yield from _code_block(added, "text")
     rows = notable(case.rows)
     if rows:
         yield from table(("metric", "golden", "now", "rule", ""), map(_row, rows))
