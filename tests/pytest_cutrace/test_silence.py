@@ -634,7 +634,10 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "in forks": Case(conftest(textwrap.dedent(FORKING)), "tests could not be verified", variables={"FORKED": "1"}),
         "in threads": Case(
-            nothing, "tests could not be verified", options=("--parallel-threads=2",), plugins=("run-parallel",)
+            # The plugin runs a test of ctypes, as of the fake GPU, in one thread, but as often as a marker says.
+            edit(A, ONE, "@pytest.mark.iterations(2)\n" + ONE),
+            "1 pytest-run-parallel runs it several times at once",
+            plugins=("run-parallel",),
         ),
         "in a time that is over": Case(
             edit(A, ONE, ONE + "    time.sleep(60)\n"), "Timeout", options=("--timeout=1",), plugins=("timeout",)

@@ -279,8 +279,9 @@ class Trace:
     def processes(self) -> tuple[Process, ...]:
         """The processes of the capture, in the order of the file."""
         processes = []
+        recordings = self._reader.recordings
         for index, info in enumerate(self._reader.processes):
-            _, pid = self._reader.recordings[index]
+            _, pid = recordings[index]
             alignment = self._alignments[index]
             processes.append(describe(index, pid, info, alignment, self.clock))
         return tuple(processes)
