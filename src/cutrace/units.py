@@ -119,6 +119,15 @@ def format_duration(ns: float, separator: str = " ") -> str:
     return text
 
 
+def first_of(strings: Sequence[str], most: int) -> list[str]:
+    """The first strings, and the number of the others: ``["a", "b", "and 3 more"]``."""
+    first = list(strings[:most])
+    others = len(strings) - most
+    if others > 0:
+        first.append(f"and {others:,} more")
+    return first
+
+
 def count_of(number: int, noun: str) -> str:
     """``1 kernel``, ``12,345 kernels``, ``2 processes``, ``3 copies``."""
     if number == 1:

@@ -160,9 +160,9 @@ def test_a_trend_is_in_the_order_of_the_files_or_of_time(tmp_path):
         (["merge", "a.json", "-o", "b.json/x.json"], "b.json is not a folder"),
         (["merge", "a.json", "b.json", "-o", "x.json", "--name", "a", "--name", "a"], "two files are named 'a'"),
         (["merge", "a.json", "-o", "x.html", "--page", "https://a"], "are for a .md file"),
-        (["merge", "a.json", "-o", "x.md", "--page", "a.html"], "begin it with https://"),
+        (["merge", "a.json", "-o", "x.md", "--page", "a.html"], "write one that starts with https://"),
         (["merge", "a.json", "-o", "x.md", "--download", "get"], "--download and --into need each other"),
-        (["merge", "a.json", "-o", "x.md", "--max-size", "1K"], "is too small: give 16KiB or more"),
+        (["merge", "a.json", "-o", "x.md", "--max-size", "1K"], "is too small: give 16 KiB or more"),
         (["merge", "a.json", "-o", "x.md", "--max-size", "big"], "'big' is not a size"),
         (
             ["compare", "a.json", "none.json"],

@@ -75,7 +75,7 @@ def merge(
     from ..outputs import check_output
     from ..reports import jobs, jsonfile
     from ..reports.markdown import LEAST, Download, markdown
-    from ..units import parse_size
+    from ..units import format_size, parse_size
 
     check_output(output, sources, endings=tuple(_KINDS))
     summary = output.suffix == ".md"
@@ -85,12 +85,12 @@ def merge(
         raise click.UsageError("--download and --into need each other")
     if page and not page.startswith(("https://", "http://")):
         raise click.UsageError(
-            f"--page {page!r} is not an address: begin it with https://"
+            f"--page {page!r} is not an address: write one that starts with https://"
         )
     limit = parse_size(max_size)
     if limit < LEAST:
         raise click.UsageError(
-            f"--max-size {max_size} is too small: give 16KiB or more"
+            f"--max-size {max_size} is too small: give {format_size(LEAST)} or more"
         )
     reports = []
     for source, (label, one) in zip(sources, _read(sources, names), strict=True):

@@ -46,9 +46,9 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     total = sum(trace.count(name) for name in names)
     done = 0
     for name in [*names, "losses"]:
-        file = _File(trace, TABLES[name], path / f"{name}.parquet")
+        file = _ParquetFile(trace, TABLES[name], path / f"{name}.parquet")
         unknown_path = path / UNKNOWN / f"{name}.parquet"
-        apart = _File(trace, TABLES[name], unknown_path)
+        apart = _ParquetFile(trace, TABLES[name], unknown_path)
         with closing(file), closing(apart):
             for rows, unknown in pieces(trace, name):
                 file.add(rows)
@@ -97,7 +97,7 @@ def schema(table: TableLayout) -> Any:
     return pa.schema(columns, metadata=_metadata(table.name, table.doc))
 
 
-class _File:
+class _ParquetFile:
     """One Parquet file, made when the first rows are written."""
 
     def __init__(self, trace: Trace, table: TableLayout, path: Path) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from ..units import first_of
+
 _CODE = re.compile(
     r"[0-9a-f]{16}( registers=[0-9]+)?( shared=[0-9]+)?( local=[0-9]+)?( bytes=[0-9]+)?",
     re.ASCII,
@@ -24,9 +26,9 @@ _LABELS = {
 _LISTED = 6
 
 
-def is_code(text: str) -> bool:
+def is_code(string: str) -> bool:
     """Whether this is a code, not a word for an unknown one."""
-    return _CODE.fullmatch(text) is not None
+    return _CODE.fullmatch(string) is not None
 
 
 def code_difference(old: Collection[str], new: Collection[str]) -> list[str]:
@@ -52,20 +54,17 @@ def changed_codes(
     old: Mapping[str, Collection[str]], new: Mapping[str, Collection[str]]
 ) -> str:
     """The kernels with other code: ``softmax: other code, registers 32 -> 40; + code of fill``. "" if all are equal."""
-    texts = []
+    changes = []
     for name in sorted({**old, **new}):
         if name not in new:
-            texts.append(f"- code of {name}")
+            changes.append(f"- code of {name}")
         elif name not in old:
-            texts.append(f"+ code of {name}")
+            changes.append(f"+ code of {name}")
         else:
             phrases = code_difference(old[name], new[name])
             if phrases:
-                texts.append(f"{name}: {', '.join(phrases)}")
-    listed = texts[:_LISTED]
-    if len(texts) > _LISTED:
-        listed.append(f"and {len(texts) - _LISTED} more")
-    return "; ".join(listed)
+                changes.append(f"{name}: {', '.join(phrases)}")
+    return "; ".join(first_of(changes, _LISTED))
 
 
 def _hashes(codes: Collection[str]) -> set[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..analysis.definitions import METRICS, MetricClass, Metrics
+from ..units import first_of
 from .compare import Comparison, Row, compare, confirmed, kept, limits
 from .model import (
     CODE,
@@ -485,13 +486,10 @@ class _Decider:
                 values = kept(run.metrics, "", self._rules([run])) or {}
                 if CODE in values:
                     kernels.update(values[CODE].unknown)
-        names = sorted(kernels)
-        listed = names[:LISTED]
-        if len(names) > LISTED:
-            listed.append(f"{len(names) - LISTED} more")
-        if names:
+        if kernels:
+            names = ", ".join(first_of(sorted(kernels), LISTED))
             self._note(
-                f"the machine code of {', '.join(listed)} is not known, so it is not compared"
+                f"the machine code of {names} is not known, so it is not compared"
             )
 
     def _fails(self, comparison: Comparison | None) -> bool:

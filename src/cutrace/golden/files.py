@@ -456,17 +456,17 @@ def _codes(place: _Place) -> Codes:
 
 def _codes_of_kernel(place: _Place) -> tuple[str, ...]:
     """The codes of one kernel: a string, or a list of several."""
-    texts = place.value
-    if isinstance(texts, str):
-        texts = [texts]
-    valid = isinstance(texts, list) and texts
-    if not valid or not all(isinstance(one, str) and is_code(one) for one in texts):
+    codes = place.value
+    if isinstance(codes, str):
+        codes = [codes]
+    valid = isinstance(codes, list) and codes
+    if not valid or not all(isinstance(one, str) and is_code(one) for one in codes):
         place.fail(
             f"the code of {place.keys[-1]} is a hash of 16 digits with properties, such as "
             '"9f3c52d0a1b2c3d4 registers=32 shared=1024 bytes=512", or a list of such strings. Remove the line, and '
             "run pytest --cutrace-update=code"
         )
-    return tuple(sorted(set(texts)))
+    return tuple(sorted(set(codes)))
 
 
 def _count(place: _Place, least: int = 0) -> Count:
@@ -681,10 +681,10 @@ def _value_lines(values: Values, prefix: str) -> Iterator[str]:
 def _code_lines(codes: Codes, name: str) -> Iterator[str]:
     """A line for each kernel."""
     for kernel in sorted(codes.by_kernel):
-        texts = codes.by_kernel[kernel]
-        value = _strings(texts)
-        if len(texts) == 1:
-            value = _string(texts[0])
+        of_kernel = codes.by_kernel[kernel]
+        value = _strings(of_kernel)
+        if len(of_kernel) == 1:
+            value = _string(of_kernel[0])
         yield f"{name}.{_key(kernel)} = {value}"
     if not codes.by_kernel:
         yield f"{name} = {{}}"

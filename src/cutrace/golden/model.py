@@ -103,7 +103,7 @@ class Codes:
     def of(self, kernels: Container[str]) -> Codes:
         """The codes of these kernels alone."""
         codes = self.by_kernel.items()
-        return Codes({name: texts for name, texts in codes if name in kernels})
+        return Codes({name: own for name, own in codes if name in kernels})
 
 
 #: A count, or several accepted alternatives.
@@ -377,7 +377,7 @@ def stored(value: Any) -> Any:
     codes = value.get("codes")
     if isinstance(codes, dict):
         by_kernel = codes["by_kernel"].items()
-        return Codes({name: tuple(texts) for name, texts in by_kernel})
+        return Codes({name: tuple(own) for name, own in by_kernel})
     return {name: stored(count) for name, count in value.items()}
 
 

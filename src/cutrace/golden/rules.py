@@ -218,9 +218,9 @@ def parse_own(patterns: Iterable[str]) -> tuple[str, ...]:
 def parse_tolerance(
     given: str | Iterable[str] | Mapping[str, object],
 ) -> dict[str, float]:
-    """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such texts, or ``{"kernel_time": 0.1}`` to
-    shares by metric or class. Commas or spaces separate several in one text. Raises :class:`CutraceError` for other
-    texts, and for a share above 100 % of counts, where a percentage was meant."""
+    """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such strings, or ``{"kernel_time": 0.1}`` to
+    shares by metric or class. Commas or spaces separate several in one string. Raises :class:`CutraceError` for other
+    strings, and for a share above 100 % of counts: ``10`` is not ``10%``."""
     tolerance = {}
     for name, share in shares(given):
         target = _target(name)

@@ -171,7 +171,7 @@ def own_kernels_changed(
     project's own kernels, which are the same everywhere. Where they differed before, they stay."""
     changed: Entry = {}
     before = entry.get(environment)
-    if before is None:  # there is nothing to compare the others with
+    if before is None:  # a new environment has no old values that others could share
         return changed
     for name, observed in entry.items():
         if name == environment:
@@ -371,9 +371,9 @@ def _all_codes(seen: Sequence[Codes]) -> Codes:
     """The codes of each kernel in any of these values."""
     every: dict[str, set[str]] = {}
     for codes in seen:
-        for name, texts in codes.by_kernel.items():
-            every.setdefault(name, set()).update(texts)
-    return Codes({name: tuple(sorted(texts)) for name, texts in every.items()})
+        for name, of_kernel in codes.by_kernel.items():
+            every.setdefault(name, set()).update(of_kernel)
+    return Codes({name: tuple(sorted(seen)) for name, seen in every.items()})
 
 
 def _between(counts: Sequence[Count]) -> Count:

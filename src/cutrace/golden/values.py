@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis.definitions import Metric, MetricClass
-from ..units import format_size
+from ..units import first_of, format_size
 from . import statistics
 from .codes import changed_codes
 from .model import (
@@ -181,15 +181,11 @@ def changed_parts(
             increases.append(text)
         else:
             decreases.append(text)
-    texts = increases + decreases
-    listed = texts[:LISTED]
-    if len(texts) > LISTED:
-        listed.append(f"and {len(texts) - LISTED} more")
-    return ", ".join(listed)
+    return ", ".join(first_of(increases + decreases, LISTED))
 
 
 def part_change(name: str, before: int, now: int, unit: str) -> str:
-    """The change of one name as text: ``- gemm x2 (gone)``; bytes as sizes."""
+    """The change of one name as a string: ``- gemm x2 (gone)``; bytes as sizes."""
     if unit == "bytes":
         return f"{name} {format_size(before)} -> {format_size(now)}"
     text = f"+ {name}"

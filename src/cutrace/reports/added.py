@@ -115,7 +115,7 @@ def _library() -> str:
 @dataclass(frozen=True)
 class Increase:
     """What rose in a failed row: ``name`` is a part of the ``metric``, "" for all of it; ``before`` and ``now`` are the
-    golden and the present amount, ``change`` is the text about them."""
+    golden and the present amount, ``change`` is the string about them."""
 
     metric: str
     region: str
@@ -229,11 +229,14 @@ class StackedRun:
     def _sites(self, work: MetricWork, project: Project) -> list[CallSite]:
         counts = Counter[tuple[str, str]]()
         sizes = Counter[tuple[str, str]]()
-        for stack in np.unique(work.stack).tolist():
+        stacks, at = np.unique(work.stack, return_inverse=True)
+        calls = np.bincount(at, minlength=len(stacks))
+        size = np.zeros(len(stacks), np.int64)
+        np.add.at(size, at, work.size)
+        for number, stack in enumerate(stacks.tolist()):
             place = self._place(stack, project)
-            here = work.stack == stack
-            counts[place] += int(here.sum())
-            sizes[place] += int(work.size[here].sum())
+            counts[place] += int(calls[number])
+            sizes[place] += int(size[number])
         return [CallSite(*place, counts[place], sizes[place]) for place in counts]
 
     def _place(self, stack: int, project: Project) -> tuple[str, str]:

@@ -322,7 +322,7 @@ def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
 
 
 def _trace(case: Case, folder: Path) -> str:
-    """The trace of a test, compressed, in base64; "" if there is none, or a large one."""
+    """The trace of a test as the base64 of a gzip file. "" if the test has no trace, or one that is too large."""
     path = folder / case.artifacts.get("trace.pftrace", "")
     # A report of another machine must not bring other files into the page.
     if path.suffix != ".pftrace":

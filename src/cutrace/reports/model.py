@@ -156,7 +156,7 @@ class Case:
     ``added`` has the lines of Python from which added work came. ``change`` has the new golden values. ``change`` and
     ``timeline`` are not in report.json. ``first_did_more``: the first run did GPU work that the judged runs did not.
     ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were recorded. ``allowed`` has
-    the number of calls that each list of allowed places left out in all runs, by the text of the list.
+    the number of calls that each list of allowed places left out in all runs, by the list with commas.
 
     In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
@@ -299,7 +299,7 @@ class Case:
         _read_list(known, "kernels", lambda kernel: Kernel(**kernel))
         if known.get("codes"):
             codes = known["codes"].items()
-            known["codes"] = {name: tuple(texts) for name, texts in codes}
+            known["codes"] = {name: tuple(own) for name, own in codes}
         _read_list(known, "added", _added_work)
         return cls(**known)
 

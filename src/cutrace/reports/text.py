@@ -112,14 +112,14 @@ def added_lines(case: Case) -> list[str]:
     width = max(map(len, labels), default=0)
     lines = []
     for label, work in zip(labels, case.added, strict=True):
-        for text in _site_texts(work):
-            lines.append(f"{label:<{width}}   {text}")
+        for site in _sites(work):
+            lines.append(f"{label:<{width}}   {site}")
             label = ""
     return lines
 
 
-def _site_texts(work: AddedWork) -> Iterator[str]:
-    """A text for each site; how often it is left out for a single piece of work."""
+def _sites(work: AddedWork) -> Iterator[str]:
+    """The first call sites: ``2x ops.py:42 in f  <- test_ops.py:17``. A single piece of work has no number."""
     shown = work.sites[:_SITES]
     others = len(work.sites) - len(shown) + work.others
     several = len(work.sites) > 1
@@ -327,14 +327,14 @@ def short_footer_lines(report: SessionReport, *, width: int) -> list[Line]:
     return lines
 
 
-def _joined(label: str, texts: Sequence[str], width: int) -> str:
-    """A line with the first texts: as many as have room, and at least one."""
-    line = f"  {label}: {texts[0]}"
-    for number, text in enumerate(texts[1:], 1):
-        others = len(texts) - number
-        if len(f"{line}; {text}; and {others} more") > width:
+def _joined(label: str, facts: Sequence[str], width: int) -> str:
+    """A line with as many facts as have room. The first fact is always in it."""
+    line = f"  {label}: {facts[0]}"
+    for number, fact in enumerate(facts[1:], 1):
+        others = len(facts) - number
+        if len(f"{line}; {fact}; and {others} more") > width:
             return short(f"{line}; and {others} more", width)
-        line += f"; {text}"
+        line += f"; {fact}"
     return short(line, width)
 
 
@@ -471,18 +471,18 @@ def _changed(
     style: str,
 ) -> Iterator[Fact]:
     """The first tests with what changed in each."""
-    texts = []
+    tests = []
     for case in cases[:_TESTS]:
         name = short(case.name, NAME_WIDTH)
         values = ", ".join(changes(rows_of(case)))
-        texts.append(f"{name}: {values}")
+        tests.append(f"{name}: {values}")
     others = len(cases) - _TESTS
     if others > 0:
-        texts.append(f"and {others:,} more")
+        tests.append(f"and {others:,} more")
     # The first line has the number.
     number = f"{len(cases):,}"
-    for text in texts:
-        yield label, f"{number}  {text}", style
+    for test in tests:
+        yield label, f"{number}  {test}", style
         number = " " * len(number)
 
 

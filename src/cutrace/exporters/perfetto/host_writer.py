@@ -121,7 +121,7 @@ class _HostBlock:
     chunks: list[HostChunk] = field(default_factory=list)
 
 
-class _Slices(NamedTuple):
+class _HostSlices(NamedTuple):
     """The rows of a chunk that begin in a window, at ``begin`` or later. ``tracks`` are by combination."""
 
     chunk: HostChunk
@@ -221,7 +221,7 @@ class HostWriter:
             slices = []
             for chunk, begin in chunks:
                 tracks = self._tracks.of(chunk.events)
-                slices.append(_Slices(chunk, begin, tracks))
+                slices.append(_HostSlices(chunk, begin, tracks))
             layout.run(self._close_window, slices, until, self._tracks.news(), writing)
             order.advance(until)
 
@@ -293,7 +293,7 @@ class HostWriter:
 
     def _close_window(
         self,
-        slices: Sequence[_Slices],
+        slices: Sequence[_HostSlices],
         until: int,
         news: Iterable[TrackNews],
         writing: OrderedThread,

@@ -143,7 +143,7 @@ def _context_waits(syncs: np.ndarray) -> dict[int, np.ndarray]:
 
 
 @dataclass
-class _Waiting:
+class _StreamWaits:
     """Waits of one stream for others, by ascending correlation id. The first ``done`` are resolved."""
 
     waits: np.ndarray
@@ -188,7 +188,9 @@ class Waits:
         self._awaited = _grouped(np.append(device, host), "stream")
         #: By stream, its waits for other streams.
         by_waiter = _grouped(device, "waiter")
-        self._waiting = {stream: _Waiting(by_waiter[stream]) for stream in by_waiter}
+        self._waiting = {
+            stream: _StreamWaits(by_waiter[stream]) for stream in by_waiter
+        }
         self._last: dict[int, _Last] = {}
         self._wholes = 0
         #: Streams whose waits for the whole context are dropped.
@@ -274,7 +276,7 @@ class Waits:
         return self._last[stream]
 
     def _resolve(
-        self, waiting: _Waiting, works: Sequence[_Work]
+        self, waiting: _StreamWaits, works: Sequence[_Work]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The waits of work in this window: the part and row of the work, and the event id that it waited for."""
         work = np.concatenate([w.work for w in works])
