@@ -231,7 +231,7 @@ BAD = {
     "a capture that marks no test": (["create", "whole.bin"], "name it with --test"),
     "a capture without such a test": (["create", "test.bin", "--test", "x"], "they have tests/test_a.py::test_stays"),
     "a capture without GPU work": (["create", "idle.bin"], "names no GPU"),
-    "a golden file of another module": (["create", "other.bin", "-o", "golden/tests/test_a.toml"], "test_a.toml:3: "),
+    "a golden file of another module": (["create", "other.bin", "-o", "golden/tests/test_a.toml"], "test_a.toml:4: "),
     "one file for two modules": (["create", "test.bin", "other.bin", "-o", "new.toml"], "would be the golden file of"),
     "a place that cannot be written": (["create", "test.bin", "-o", "test.bin/a.toml"], "test.bin/a.toml"),
     "a folder for a golden file": (["create", "test.bin", "-o", "golden"], "golden: it is not a file"),

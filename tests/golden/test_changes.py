@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from cutrace.golden import (
     Entry,
     Module,
     accept,
+    check,
     compare,
     digest,
     golden_path,
     joined,
     propose,
+    prune,
     read,
     write,
     write_changes,
@@ -328,6 +331,57 @@ def test_a_new_test_stands_where_it_stands_in_its_source(root, tmp_path):
     for one in new:
         write_changes([replace(one, source=source, line=lines.get(one.nodeid.partition("::")[2], 0))])
     assert ids(root) == ["test_b", "TestC::test_1[x]", "TestC::test_2", "test_a", "test_made"]
+
+
+@pytest.fixture
+def update(root, tmp_path):
+    """Updates the golden file of a module with these tests, each a function with its metrics."""
+
+    def update(**tests: dict[str, int]) -> str:
+        source = tmp_path / MODULE
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text("".join(f"def {function}(): ...\n" for function in tests))
+        changes = []
+        for line, (function, values) in enumerate(tests.items(), 1):
+            one = change(root, f"{MODULE}::{function}[1]", line=line, **values)
+            changes.append(replace(one, source=source))
+        write_changes(changes)
+        prune(check(root, tmp_path).stale, root)
+        return said(root)
+
+    return update
+
+
+def test_a_branch_adds_a_test_before_one_that_another_branch_renames(root, tmp_path, update):
+    base = update(test_a={}, test_b={}, test_c={})
+    ours = update(test_a={}, test_new={}, test_b={}, test_c={})
+    golden_path(root, TEST).write_text(base)
+    theirs = update(test_a={}, test_renamed={}, test_c={"memset_count": 2})
+    for name, golden in {"base": base, "ours": ours, "theirs": theirs}.items():
+        (tmp_path / name).write_text(golden)
+    merge = ["git", "merge-file", "ours", "base", "theirs"]
+    assert subprocess.run(merge, cwd=tmp_path).returncode == 0
+    merged = read(tmp_path / "ours")
+    assert list(merged.tests) == ["test_a[1]", "test_new[1]", "test_renamed[1]", "test_c[1]"]
+    assert merged.marks["test_renamed"] == read(tmp_path / "base").marks["test_b"]
+    assert len(set(merged.marks.values())) == 4
+
+
+def test_renamed_tests_keep_their_marks_in_order_at_the_start_too(root, update):
+    update(test_a={}, test_b={}, test_c={})
+    before = read(golden_path(root, TEST)).marks
+    update(test_1={}, test_2={"memset_count": 2}, test_c={})
+    after = read(golden_path(root, TEST)).marks
+    assert after == {"test_1": before["test_a"], "test_2": before["test_b"], "test_c": before["test_c"]}
+
+
+def test_a_file_without_marks_gets_them_for_the_tests_that_change(root, update):
+    tests = {f"{name}[1]": entry() for name in ("test_a", "test_b", "test_c")}
+    write(Module(MODULE, tests), golden_path(root, TEST))
+    old = said(root)
+    assert update(test_a={}, test_b={}, test_c={}) == old
+    update(test_a={}, test_renamed={}, test_c={"memset_count": 2})
+    assert read(golden_path(root, TEST)).marks.keys() == {"test_renamed", "test_c"}
 
 
 def test_an_accepted_test_stands_where_it_stands_in_its_source(root, tmp_path):

@@ -6,6 +6,7 @@ import difflib
 import os
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from cutrace.analysis.definitions import METRICS, MetricClass
 from cutrace.errors import CutraceError
 from cutrace.golden import Codes, Interval, Module, Observed, Span, golden_files, observed, read, text, write
-from cutrace.golden.model import DIVIDED, SIGNED
+from cutrace.golden.model import DIVIDED, SIGNED, function_of
 from support.measured import MODULE, NAME, many, run
 
 HEAD = f"""\
@@ -209,10 +210,16 @@ def observations(draw) -> Observed:
 
 
 entries = st.dictionaries(environments, observations(), min_size=1, max_size=3)
-modules = st.builds(Module, names, st.dictionaries(names, entries, max_size=2))
 
 
-@given(golden=modules)
+@st.composite
+def modules(draw) -> Module:
+    tests = draw(st.dictionaries(names, entries, max_size=2))
+    marks = {function_of(test): f"{draw(st.integers(0, 0xFFFF)):04x}" for test in tests if draw(st.booleans())}
+    return Module(draw(names), tests, marks=marks)
+
+
+@given(golden=modules())
 def test_every_golden_file_comes_back_and_nothing_in_it_steers_a_terminal_or_breaks_a_line(tmp_path_factory, golden):
     path = tmp_path_factory.getbasetemp() / "any.toml"
     path.write_text(text(golden), encoding="utf-8", newline="")
@@ -232,6 +239,15 @@ def test_the_order_in_which_environments_and_metrics_were_found_does_not_show():
 def test_an_id_that_no_text_can_hold_is_an_error():
     with pytest.raises(CutraceError, match=r"U\+DC80"):
         text(module(**{"test[\udc80]": {"sm_90": Observed()}}))
+
+
+def test_a_mark_stands_before_the_first_parameter_and_a_line_explains_it():
+    golden = replace(many(2), marks={"test_fwd": "3f2a"})
+    first, _, rest = text(golden).partition("\n")
+    assert first == HEAD.partition("\n")[0]
+    assert rest.startswith("# A line such as")
+    assert '\n\n# 3f2a\n["test_fwd[0]"]\n' in rest
+    assert rest.count("# 3f2a\n") == 1
 
 
 # Branches

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import math
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any
 from ..errors import CutraceError
 from ..patterns import matcher
 from .files import existing, golden_files, line_of_test, read, text, write
-from .model import Entry, Module, Observed, joined, split
-from .stale import source_order
+from .model import Entry, Module, Observed, function_of, joined, split
+from .stale import source_order, undefined
 
 _DIGITS = 16
 
@@ -204,7 +205,43 @@ def _changed(module: Module, changes: Sequence[Change]) -> Module:
     names = sorted(lines, key=lambda test: _position(test, lines[test]))
     order = _inserted(list(module.tests), names)
     ordered_tests = {test: tests[test] for test in order}
-    return replace(module, tests=ordered_tests)
+    marks = _marks(module, ordered_tests, source)
+    return replace(module, tests=ordered_tests, marks=marks)
+
+
+def _marks(
+    before: Module, tests: Mapping[str, Entry], source: Path | None
+) -> dict[str, str]:
+    """The marks of a golden file whose tests become ``tests``. New and changed tests get one.
+
+    git moves an added test down over equal lines, up to the mark of the next test, which no other test has. Then
+    another branch can rename the next test without a conflict, because a renamed test keeps its mark. A new test is a
+    renamed one if it stands in the place of a test that its source no longer defines.
+    """
+    marks = dict(before.marks)
+    known = set(map(function_of, before.tests))
+    functions = dict.fromkeys(map(function_of, tests))
+    new = functions.keys() - known
+    gone: set[str] = set()
+    if new and known and source is not None:
+        gone = undefined(source, known)
+    for _, run in itertools.groupby(functions, (new | gone).__contains__):
+        neighbours = list(run)
+        added = [name for name in neighbours if name in new]
+        lost = [name for name in neighbours if name in marks and name in gone]
+        for name, old_name in zip(added, lost, strict=False):
+            marks[name] = marks.pop(old_name)
+    for test, entry in tests.items():
+        if entry != before.tests.get(test):
+            function = function_of(test)
+            marks.setdefault(function, _new_mark(function))
+    return marks
+
+
+def _new_mark(function: str) -> str:
+    """A mark that the golden files of all branches have in common."""
+    checksum = zlib.crc32(function.encode("utf-8", "surrogatepass"))
+    return f"{checksum & 0xFFFF:04x}"
 
 
 def _position(test: str, line: int) -> tuple[Any, ...]:

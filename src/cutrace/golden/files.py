@@ -35,6 +35,7 @@ from .model import (
     Stored,
     Values,
     find_metric,
+    function_of,
     ordered,
     part_of,
     total_of,
@@ -48,6 +49,10 @@ else:
 #: The only format of golden files that is written and read.
 FORMAT = 2
 HEADER = "# Written by `pytest --cutrace-update`. Review it like code."
+#: The line of a file with marks.
+_ABOUT_MARKS = '# A line such as "# 3f2a" marks the next test. It stays if the test is renamed, so that git can merge.'
+#: The mark of a test, and the header of its table.
+_MARK = re.compile(r"\n# ([0-9a-f]{4})\n\[(.+)\]")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {
     "\b": "\\b",
@@ -130,19 +135,27 @@ def text(module: Module) -> str:
     lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
     ranked = [(count, len(names), names) for names, count in lists.items()]
     _, _, seen = max(ranked, default=(0, 0, ()))
-    lines = [
+    head = [
         HEADER,
         f"format = {FORMAT}",
         f"module = {_string(module.path)}",
         f"seen = {_strings(seen)}",
     ]
+    lines: list[str] = []
+    marked: set[str] = set()
     for test, entry in module.tests.items():
         name = _key(_key_of(test))
         against = module.against.get(test, "")
+        function = function_of(test)
         lines.append("")
+        if function in module.marks and function not in marked:
+            marked.add(function)
+            lines.append(f"# {module.marks[function]}")
         lines += _test_lines(name, entry, seen, against)
     lines.append("")
-    return "\n".join(lines)
+    if marked:
+        head.insert(1, _ABOUT_MARKS)
+    return "\n".join([*head, *lines])
 
 
 def write(module: Module, path: Path) -> None:
@@ -333,12 +346,16 @@ def _module(file: _Place, expected: str | None) -> Module:
         )
     seen = file.names("seen")
     module = Module(path)
+    marks = {header: mark for mark, header in _MARK.findall(file.source)}
     for key in file.value:
         if key in _TOP:
             continue
         table = file.table(key)
         test = key.removeprefix("::")
         module.tests[test] = _entry(table, seen)
+        mark = marks.get(_key(key))
+        if mark:
+            module.marks.setdefault(function_of(test), mark)
         digest = table.text("against")
         if digest:
             module.against[test] = digest

@@ -137,11 +137,13 @@ Entry = dict[str, Observed]
 class Module:
     """A golden file. ``path`` is the test file as in the ids of its tests; ``tests`` are the entries by the rest of the
     id (``TestA::test_b[1]``), in the order of the file. ``against`` has, for candidates, the digests of the golden
-    values that they were compared with (:mod:`.changes`)."""
+    values that they were compared with (:mod:`.changes`). ``marks`` has the marks of tests for git, by
+    :func:`function_of`."""
 
     path: str
     tests: dict[str, Entry] = field(default_factory=dict)
     against: dict[str, str] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
 
 
 def split(nodeid: str) -> tuple[str, str]:
@@ -150,6 +152,12 @@ def split(nodeid: str) -> tuple[str, str]:
     if separator:
         return (file, rest)
     return ("", nodeid)
+
+
+def function_of(test: str) -> str:
+    """A test without its parameters: ``TestA::test_b`` of ``TestA::test_b[1]``."""
+    function, _, _ = test.partition("[")
+    return function
 
 
 def joined(file: str, test: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import CutraceError
 from .files import golden_files, read, write
-from .model import joined, split
+from .model import function_of, joined, split
 from .naming import golden_path
 
 #: Base classes without tests.
@@ -137,11 +137,18 @@ def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
     if scope is None:
         return lines
     for test in tests:
-        names, _, _ = test.partition("[")
-        line = scope.line(names.split("::"))
+        line = scope.line(function_of(test).split("::"))
         if line:
             lines[test] = line
     return lines
+
+
+def undefined(source: Path, functions: Iterable[str]) -> set[str]:
+    """Those of these functions that the source of a test file certainly does not define."""
+    scope = _module(source)
+    if scope is None:
+        return set()
+    return {name for name in functions if scope.missing(name.split("::"))}
 
 
 def _reason(
@@ -167,8 +174,7 @@ def _reason(
     module = modules(source)
     if module is None:
         return ""
-    names, _, _ = rest.partition("[")
-    missing = module.missing(names.split("::"))
+    missing = module.missing(function_of(rest).split("::"))
     if missing:
         return f"{file} has no {missing}"
     return ""
