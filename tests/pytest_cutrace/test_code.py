@@ -78,6 +78,7 @@ def test_code_is_written_on_request(suite: Suite, options: tuple[str, ...]) -> N
         "[test_scale.on.sm_90]\n"
         f'code.scale = "{BEFORE}"\n'
         "\n"
+        "# d8b3\n"
         "[test_more]\n"
         "kernels = { elsewhere = 1, scale = 1 }\n"
         "[test_more.on.sm_90]\n"
@@ -194,7 +195,7 @@ def test_a_wrong_code_is_an_error_with_file_and_line(suite: Suite) -> None:
     path.write_text(path.read_text().replace(BEFORE, "9f3c", 1))
     done = run(suite, "--cutrace")
     assert done.status == 4
-    assert re.search(r"golden/test_a.toml:10: the code of scale is a hash of 16 digits", done.words)
+    assert re.search(r"golden/test_a.toml:12: the code of scale is a hash of 16 digits", done.words)
 
 
 def test_captures_are_checked_too(suite: Suite) -> None:

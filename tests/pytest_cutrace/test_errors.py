@@ -88,9 +88,9 @@ def test_a_damaged_golden_file(suite: Suite, distributed: tuple[str, ...]) -> No
     path = suite.folder / "golden/test_a.toml"
     path.write_text(path.read_text().replace("kernels = {", "kernelz = {"))
     done = suite.run("--cutrace", *distributed, plugins=("xdist",) if distributed else ())
-    assert f"{path}:7: " in done.output
+    assert f"{path}:9: " in done.output
     assert "kernelz" in done.output
-    assert done.output.count(f"{path}:7: ") == 1 or distributed
+    assert done.output.count(f"{path}:9: ") == 1 or distributed
     assert done.status == (4 if not distributed else done.status) != 0
 
 
@@ -101,7 +101,7 @@ def test_a_golden_file_of_another_module(suite: Suite) -> None:
     path.write_text(path.read_text().replace('"test_a.py"', '"test_other.py"'))
     done = suite.run("--cutrace")
     assert done.status == 4
-    assert f"{path}:3: " in done.output
+    assert f"{path}:4: " in done.output
 
 
 def test_a_folder_in_the_place_of_a_golden_file(suite: Suite) -> None:
