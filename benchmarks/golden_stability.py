@@ -394,7 +394,7 @@ def _percent(part: int, whole: int) -> float:
 
 def versions() -> dict[str, str]:
     """Return the versions that decide which kernels run, and those of the test tools."""
-    wanted = ("cutrace", "numpy", "pytest", "pytest-xdist")
+    wanted = ("cutrace", "numpy", "pytest", "pytest-xdist", "torch", "triton")
     installed = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
     return {name: installed[name] for name in sorted(installed) if name in wanted or name.startswith("cupy")}
 
@@ -488,7 +488,7 @@ def environment(scratch: Path, fake: str | None) -> dict[str, str]:
         own = build(Path(fake or scratch / "driver")).environment(own)
     path = os.pathsep.join([str(Path(__file__).parent / "stability"), *filter(None, [own.get("PYTHONPATH")])])
     return {
-        **own, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONPYCACHEPREFIX": str(scratch / "pycache"),
+        **own, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }  # fmt: skip
 
