@@ -3,8 +3,7 @@
 Each update is one of 200 tests, serial or with workers of pytest-xdist. A hook logs each test that finished in the
 process that ran it. When the log has a random number of tests, SIGKILL ends the whole process group. The next update
 runs one other test, takes the journal up and writes the golden file. A test is lost if the log has it and the golden
-file lacks it or has another count. A test whose report is on its way to the controller counts as running, so with
-workers each may lose one; serially nothing may be lost. Prints one JSON object. Needs a C++ compiler and the CUDA and
+file lacks it or has another count. No test may be lost. Prints one JSON object. Needs a C++ compiler and the CUDA and
 CUPTI headers.
 """
 
@@ -141,7 +140,6 @@ def run(kills: int, seed: int, cache: Path) -> dict[str, Any]:
             "finished": [kill.finished for kill in done],
             "lost": lost,
             "most_lost": max(lost),
-            "allowed": workers,
         }
     return {
         "benchmark": "update_recovery",
@@ -155,7 +153,7 @@ def run(kills: int, seed: int, cache: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = options.parser(__doc__, out=None)
-    parser.add_argument("--kills", type=int, default=20, help="killed updates, serial and with workers (%(default)s)")
+    parser.add_argument("--kills", type=int, default=40, help="killed updates, serial and with workers (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cache", type=Path, help="a folder with the fake driver, or for it")
     arguments = parser.parse_args()
@@ -166,7 +164,7 @@ def main() -> None:
         arguments.out.write_text(text)
     print(text, end="")
     for name, part in result["results"].items():
-        if part["most_lost"] > part["allowed"]:
+        if part["most_lost"]:
             raise SystemExit(f"{name}: an update lost {part['most_lost']} finished tests")
 
 

@@ -119,23 +119,40 @@ class Reporter:
 
     # Gathering
 
-    def add(self, case: Case) -> None:
+    def add(self, case: Case, *, in_journal: bool = False) -> None:
         """Add a finished test. A test that runs again replaces its earlier case."""
         self._cases.pop(case.nodeid, None)
         self._cases[case.nodeid] = case
-        if self._journal is None or case.change is None:
+        if self._journal is None or case.change is None or in_journal:
             return
         try:
             self._journal.add(case.change)
         except CutraceError as error:
-            self._notes += str(error).splitlines()
-            self._journal = None
+            self._without_journal(error)
+
+    def _without_journal(self, error: CutraceError) -> None:
+        self._notes += str(error).splitlines()
+        self._journal = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Name the journal to a worker. Many reports can be on their way to this process when it is killed."""
+        if self._journal is None:
+            return
+        try:
+            self._journal.begin()
+        except CutraceError as error:
+            self._without_journal(error)
+            return
+        node.workerinput["cutrace_journal"] = str(self._journal.path)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data: Any = getattr(report, "cutrace", None)
         if report.when == "teardown" and data is not None:
-            self.add(pickle.loads(base64.b64decode(data)))
+            case = pickle.loads(base64.b64decode(data))
+            in_journal: Any = getattr(report, "cutrace_in_journal", False)
+            self.add(case, in_journal=in_journal)
         lines: Any = getattr(report, "cutrace_lines", None)
         terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if lines and terminal is not None and terminal._tw.hasmarkup:

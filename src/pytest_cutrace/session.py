@@ -18,6 +18,7 @@ from cutrace.errors import CutraceError
 from cutrace.golden import golden_files
 from cutrace.golden.decide import SWITCHED_OFF, Expectation, State, names_code
 from cutrace.golden.files import may_have_code
+from cutrace.golden.journal import append
 from cutrace.golden.model import CODE
 from cutrace.outputs import unwritable
 from cutrace.reports.model import Case
@@ -321,6 +322,7 @@ class Session:
         else:
             # Encoded as text, because plugins that write or send reports may support only text.
             report.cutrace = base64.b64encode(pickle.dumps(case)).decode()
+            report.cutrace_in_journal = self._in_journal(case)
         if self.settings.junit:
             from cutrace.reports.junit import properties
 
@@ -329,6 +331,18 @@ class Session:
             from .extras import extras
 
             report.extras = [*getattr(report, "extras", ()), *extras(case)]
+
+    def _in_journal(self, case: Case) -> bool:
+        """Write the change of a case to the journal of the session, if this is a worker of pytest-xdist. Returns False
+        if that is impossible, as on another machine."""
+        path = getattr(self.config, "workerinput", {}).get("cutrace_journal")
+        if path is None or case.change is None:
+            return False
+        try:
+            append(Path(path), case.change)
+        except (OSError, CutraceError):  # the controller tries it too
+            return False
+        return True
 
     def _case(
         self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport

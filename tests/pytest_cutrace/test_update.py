@@ -308,6 +308,39 @@ def test_a_killed_update_loses_the_running_test_alone(suite: Suite) -> None:
     assert "interrupted" not in suite.run("--cutrace-update").output
 
 
+@pytest.mark.parametrize("moment", ["before the report is read", "after, with a worker on another machine"])
+def test_a_test_that_finished_in_a_worker_is_not_lost(suite: Suite, moment: str) -> None:
+    suite.write("conftest.py", f"""
+        import os
+        import pytest
+
+        BEFORE = {moment.startswith("before")}
+        KILLED = "KILLED" in os.environ and "PYTEST_XDIST_WORKER" not in os.environ
+
+        @pytest.hookimpl(optionalhook=True, trylast=True)
+        def pytest_configure_node(node):
+            if not BEFORE:
+                node.workerinput["cutrace_journal"] = os.path.abspath("elsewhere/journal")
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_logreport(report):
+            ends = KILLED and report.when == "teardown"
+            if ends and BEFORE:
+                os.kill(os.getpid(), 9)
+            yield
+            if ends:
+                os.kill(os.getpid(), 9)
+    """, prelude=False)  # fmt: skip
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")
+    suite.write("test_b.py", "def test_last():\n    fakegpu.launch('k')\n")
+    suite.run("--cutrace-update", "-n", "1", "test_a.py", plugins=("xdist",), KILLED="1")
+    assert suite.golden() == {}
+    done = suite.run("--cutrace-update", "test_b.py")
+    assert "1 test of an interrupted update taken up" in done.output
+    assert list(suite.golden()) == ["test_a.toml", "test_b.toml"]
+    assert suite.run("--cutrace=require").status == 0
+
+
 def test_a_journal_whose_values_have_changed_since_is_left_out(suite: Suite) -> None:
     killed(suite, "2")
     journal = (suite.folder / ".cutrace/journal").read_text()

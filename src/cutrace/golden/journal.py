@@ -2,15 +2,18 @@
 
 If the process is killed, the next update takes up its journal. A journal is a file of lines of JSON. The first line
 names the commit of the sources, each other line is a :class:`~.changes.Change` with its values as a golden file.
+Several processes of one machine may append to a journal at the same time.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..errors import CutraceError
 from ..outputs import unwritable
@@ -25,37 +28,48 @@ class Journal:
     def __init__(self, path: Path, commit: str) -> None:
         self.path = path
         self._commit = commit
-        self._file: IO[str] | None = None
+        self._begun = False
+
+    def begin(self) -> None:
+        """Begin the file, or continue that of an interrupted update of the same commit. Raises :class:`CutraceError` if
+        that is impossible."""
+        known = _lines(self.path)
+        continued = next(known, {}).get("commit") == self._commit
+        if not continued:
+            try:
+                self.path.write_text(json.dumps({"commit": self._commit}))
+            except OSError as error:
+                raise unwritable(self.path, error) from None
+        self._begun = True
 
     def add(self, change: Change) -> None:
         """Write a change. Raises :class:`CutraceError` if that is impossible."""
+        if not self._begun:
+            self.begin()
         try:
-            if self._file is None:
-                self._file = self._opened()
-            self._put(self._file, _fields(change))
+            append(self.path, change)
         except OSError as error:
             raise unwritable(self.path, error) from None
 
     def remove(self) -> None:
         """Remove the journal of an update that has been written."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._begun = False
         self.path.unlink(missing_ok=True)
 
-    def _opened(self) -> IO[str]:
-        """The file, which continues that of an interrupted update of the same commit."""
-        known = _lines(self.path)
-        continued = next(known, {}).get("commit") == self._commit
-        file = self.path.open("a" if continued else "w", encoding="utf-8")
-        if not continued:
-            self._put(file, {"commit": self._commit})
-        return file
 
-    def _put(self, file: IO[str], line: dict[str, Any]) -> None:
-        # A line that is cut off must not reach into the next one.
-        file.write("\n" + json.dumps(line))
-        file.flush()
+def append(path: Path, change: Change) -> None:
+    """Append a change to the journal at ``path``, which another process may have begun. Raises :class:`OSError` or
+    :class:`CutraceError` if that is impossible."""
+    # A line that is cut off must not reach into the next one.
+    line = b"\n" + json.dumps(_fields(change)).encode()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        # Lines of several processes do not mix, because each is appended by one call.
+        written = os.write(file, line)
+    finally:
+        os.close(file)
+    if written < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @dataclass(frozen=True)
