@@ -29,11 +29,29 @@ capture cuda_graph ./graph
 capture processes python3 processes.py
 capture triton python3 triton_add.py
 capture cuda_core python3 core_saxpy.py
+capture many_streams python3 many_streams.py
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
+capture whole_jax python3 jax_step.py
+# Compiling is most of the rest.
+cutrace slice "$out/whole_jax.bin" --nvtx '/^XlaModule:#hlo_module=jit_(train_step|norm|matmul)/' -o "$out/jax.bin" || status=1
+rm -f "$out/whole_jax.bin"
+options=(--sample metrics --interval 200us)
+capture whole_sampled python3 train.py
+# The counters of loading and ending the program are most of the rest.
+cutrace slice "$out/whole_sampled.bin" --nvtx "step 0" --nvtx "step 1" -o "$out/sampled.bin" || status=1
+rm -f "$out/whole_sampled.bin"
+options=(--sample pc)
+capture pc_sampled ./graph
 options=(--annotate torch.nn.Module.__call__)
 capture modules python3 modules.py
 options=(--cuda-graph graph)
 capture cuda_graph_whole ./graph
 options=()
+echo "== profiled"
+timeout 120 cutrace profile -o "$out/profiled.bin" --count 12 -- python3 train.py || status=1
+echo "== JAX's own trace"
+timeout 120 python3 jax_step.py "$build/jax" || status=1
+cp "$build"/jax/plugins/profile/*/*.trace.json.gz "$out/jax.trace.json.gz" || status=1
 if python3 -c 'import sys, torch; sys.exit(torch.cuda.device_count() < 2)'; then
   # Two of the four steps: setting up NCCL is most of the rest.
   capture all_ranks python3 ranks.py
