@@ -1,4 +1,4 @@
-// Results for Python: vectors and uninitialized arrays that become NumPy arrays without a copy.
+// Results for Python: bytes, and vectors and uninitialized arrays that become NumPy arrays without a copy.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -6,10 +6,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace cutrace {
+
+inline nanobind::bytes to_bytes(std::string_view text) { return nanobind::bytes(text.data(), text.size()); }
 
 template <typename T>
 nanobind::object to_array(std::vector<T>&& values) {

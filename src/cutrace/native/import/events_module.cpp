@@ -33,8 +33,6 @@ std::vector<WantedKey> wanted_keys(const std::vector<KeyTuple>& keys) {
   return out;
 }
 
-nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
-
 nb::object to_python(const EventScanner& scanner, const Id& id) {
   switch (id.kind) {
     case Id::kAbsent: return nb::none();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/arrays.h"
 #include "common/column.h"
 #include "import/perfetto.h"
 
@@ -14,8 +15,6 @@ namespace nb = nanobind;
 
 namespace cutrace {
 namespace {
-
-nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
 std::string_view view(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data), bytes.size}; }
 
