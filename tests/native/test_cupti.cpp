@@ -32,7 +32,7 @@ TEST(launches_from_many_threads_all_arrive) {
   Collector collector;
   Folder folder;
   collector.begin(folder.options());
-  constexpr int kThreads = 8, kEach = 20'000;
+  constexpr int kThreads = 8, kEach = 6'000;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([t] {
@@ -571,11 +571,12 @@ TEST(a_recording_that_ends_before_there_is_a_context_enables_nothing_later) {
   CHECK(CaptureReader(folder.only()).says("\"ended\""));
 }
 
-TEST(start_and_stop_a_hundred_times) {
+TEST(start_and_stop_many_times) {
+  constexpr std::size_t kRecordings = 40;
   Collector collector;
   Folder folder;
   std::uint64_t memory = 0;
-  for (int i = 0; i < 100; ++i) {
+  for (std::size_t i = 0; i < kRecordings; ++i) {
     collector.begin(folder.options());
     CHECK(collector.start(folder.options().c_str()) != 0);  // one recording at a time
     CHECK(std::string(collector.last_error()).find("already running") != std::string::npos);
@@ -583,12 +584,12 @@ TEST(start_and_stop_a_hundred_times) {
     for (int k = 0; k < 10; ++k) CHECK(fake_launch("k", 1, 1, false));
     CHECK_EQUAL(collector.stop(), 0);
     CHECK_EQUAL(fake_subscribers(), 0u);
-    if (i == 10) memory = collector.statistics().memory_bytes;
+    if (i == 4) memory = collector.statistics().memory_bytes;
   }
-  CHECK(collector.statistics().memory_bytes <= memory + (1 << 20));
+  CHECK(collector.statistics().memory_bytes <= memory + (1 << 18));
   CHECK(collector.stop() != 0);
   const auto captures = folder.captures();
-  CHECK_EQUAL(captures.size(), std::size_t{100});
+  CHECK_EQUAL(captures.size(), kRecordings);
   for (const std::string& path : captures) CHECK_EQUAL(CaptureReader(path).rows<rows::Kernels>().size(), std::size_t{10});
 }
 
@@ -601,7 +602,7 @@ TEST(launches_during_stop_neither_crash_nor_leak_into_the_next_recording) {
     threads.emplace_back([&] {
       while (!done.load()) fake_launch("busy", 1, 1, false);
     });
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 4; ++i) {
     collector.begin(folder.options("flush_ms=3"));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     CHECK_EQUAL(collector.stop(), 0);

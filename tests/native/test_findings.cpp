@@ -565,7 +565,7 @@ void record_behind_a_stuck_writer(const std::string& options, int before, int pa
   if (refused) CHECK(std::string(collector.last_error()).find("previous") != std::string::npos);
   pipe.read_into(folder.path + "/copy");
   if (refused) CHECK(becomes_true(10'000, [&] { return collector.start(more.c_str()) == 0; }));
-  constexpr int kSent = 100'000;
+  constexpr int kSent = 30'000;
   for (int i = 0; i < kSent; ++i) {
     if (i % 1000 == 999) sleep_ms(2);
     CHECK_EQUAL(collector.mark(("mark " + std::to_string(i) + " of the second recording").c_str()), 0);

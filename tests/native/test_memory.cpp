@@ -781,7 +781,7 @@ TEST(an_address_that_another_thread_gets_at_once_is_not_mixed_up) {
 
 TEST(threads_that_share_addresses_have_right_rows) {
   Program program;
-  constexpr int kThreads = 4, kRounds = 4000;
+  constexpr int kThreads = 4, kRounds = 1500;
   std::atomic<CUdeviceptr> shared[16]{};
   std::vector<std::thread> threads;
   for (int number = 0; number < kThreads; ++number)
@@ -1072,7 +1072,7 @@ TEST(a_full_table_is_counted_and_its_memory_has_no_rows) {
 
 TEST(a_full_ring_is_counted) {
   Program program("max_memory=1048576");  // a ring holds some 200 rows
-  constexpr std::size_t kAll = 20'000;
+  constexpr std::size_t kAll = 6'000;
   for (std::size_t i = 0; i < kAll; ++i) freed(allocated());
   const CaptureReader c = program.end();
   const auto rows = c.rows<rows::Allocations>();

@@ -269,7 +269,7 @@ TEST(what_is_open_at_the_end_or_never_pushed_is_said) {
 TEST(ranges_from_many_threads_all_arrive_or_are_counted) {
   Injected program;
   program.begin("flush_ms=10");
-  constexpr int kThreads = 8, kEach = 20'000;
+  constexpr int kThreads = 8, kEach = 8'000;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([] {
