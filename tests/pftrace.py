@@ -37,7 +37,7 @@ def _extensions() -> dict[str, Any]:
         ("compute_kernels", 1000, "InternedData", scalar.TYPE_MESSAGE, 3, p + "InternedComputeKernel"),
         ("compute_arg_names", 1001, "InternedData", scalar.TYPE_MESSAGE, 3, p + "InternedComputeArgName"),
         ("gpu_correlation", 3000, "TrackEvent", scalar.TYPE_MESSAGE, 1, p + "GpuCorrelation"),
-        ("gpu_api", 3001, "TrackEvent", scalar.TYPE_UINT32, 1, ""),
+        ("cutrace_correlation", 100, "GpuRenderStageEvent", scalar.TYPE_UINT32, 1, ""),
     ):
         file.extension.add(
             name=name, number=number, extendee=p + extendee, type=typ, label=label, type_name=typename or None
@@ -63,7 +63,6 @@ class Slice:
     track: Any
     parents: tuple[Any, ...]
     instant: bool = False
-    gpu_api: int = 0
     submits: tuple[int, ...] = ()
     waits: tuple[int, ...] = ()
 
@@ -75,6 +74,11 @@ class Slice:
             if t.HasField("process"):
                 return int(t.process.pid)
         return 0
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call of the CUDA API."""
+        return bool({"cuda", "cuda_runtime", "cuda_driver"} & set(self.categories))
 
     @property
     def tid(self) -> int:
@@ -283,7 +287,6 @@ def _play(out: Decoded, events: list[Any]) -> None:
             track,
             parents,
             event.type == 3,
-            event.Extensions[EXTENSIONS["gpu_api"]],
             tuple(correlation.render_stage_submission_event_ids),
             tuple(correlation.render_stage_wait_event_ids),
         )
@@ -311,11 +314,12 @@ def _gpu_event(time: int, event: Any, state: dict[tuple[str, int], Any]) -> GpuE
     args = {}
     for arg in (*(kernel.args if kernel else ()), *event.launch.args):
         args[state["compute_arg_names", arg.name_iid].name] = _value(arg, state)
-    dims = [tuple(getattr(d, a) for a in "xyz") for d in (event.launch.grid_size, event.launch.workgroup_size)]
+    dims = [tuple(args.get(f"launch.{size}.{a}", 0) for a in "xyz") for size in ("grid_size", "workgroup_size")]
     return GpuEvent(
         time, time + event.duration, event.event_id, state["event_names", event.name_iid].name, stage.name, queue.name,
-        event.hw_queue_iid, stage.category, context.pid, context.api, event.gpu_id, event.submission_id, kernel,
-        dims[0], dims[1], args, tuple(event.event_wait_ids),
+        event.hw_queue_iid, stage.category, context.pid, context.api, event.gpu_id,
+        event.Extensions[EXTENSIONS["cutrace_correlation"]], kernel, dims[0], dims[1], args,
+        tuple(event.event_wait_ids),
     )  # fmt: skip
 
 

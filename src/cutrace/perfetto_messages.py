@@ -49,7 +49,7 @@ MESSAGES: dict[str, str] = {
         1 event_id varint, 2 duration varint, 3 hw_queue_id varint, 5 context varint,
         6 extra_data GpuRenderStageEvent.ExtraData, 10 submission_id varint, 11 gpu_id varint,
         13 hw_queue_iid varint, 14 stage_iid varint, 17 name bytes, 18 event_wait_ids varint, 19 kernel_iid varint,
-        20 name_iid varint, 21 launch GpuRenderStageEvent.ComputeKernelLaunch""",
+        20 name_iid varint, 21 launch GpuRenderStageEvent.ComputeKernelLaunch, 100 cutrace_correlation varint""",
     "GpuRenderStageEvent.ComputeKernelLaunch": """
         1 grid_size GpuRenderStageEvent.Dim3, 2 workgroup_size GpuRenderStageEvent.Dim3,
         3 args GpuRenderStageEvent.ExtraComputeArg""",
@@ -84,7 +84,7 @@ MESSAGES: dict[str, str] = {
         30 counter_value varint, 31 extra_counter_track_uuids varint, 36 flow_ids_old varint,
         42 terminating_flow_ids_old varint, 44 double_counter_value double,
         45 extra_double_counter_track_uuids varint, 46 extra_double_counter_values double, 47 flow_ids fixed64,
-        48 terminating_flow_ids fixed64, 3000 gpu_correlation GpuCorrelation, 3001 gpu_api varint""",
+        48 terminating_flow_ids fixed64, 3000 gpu_correlation GpuCorrelation""",
     "TrackEvent.LegacyEvent": """
         1 name_iid varint, 2 phase varint, 3 duration_us varint, 6 unscoped_id varint, 10 local_id varint,
         11 global_id varint, 12 bind_to_enclosing varint, 18 pid_override varint, 19 tid_override varint""",

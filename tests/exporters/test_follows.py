@@ -303,7 +303,7 @@ def test_waits(capture: Path, decoded: Decoded) -> None:
                 device[shown(first)].add(shown(everything[found]))
     events = {e.event_id: (e.pid, e.start, e.end, e.submission, e.args["stream"]) for e in decoded.gpu}
     for s in decoded.slices:
-        if s.gpu_api:
+        if s.is_call:
             expected = host.get((s.pid, s.args.get("correlation", 0)), set())
             assert {events[i] for i in s.waits} == expected
             assert len(s.waits) == len(expected)

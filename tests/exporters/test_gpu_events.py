@@ -11,7 +11,7 @@ import pytest
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.exporters.perfetto.gpu_events import GpuEvents, GpuPart
-from pftrace import decode, protos
+from pftrace import decode, packets, protos
 
 LAUNCHES = 20_000
 
@@ -82,6 +82,19 @@ def test_each_launch_has_its_own_configuration(many: Path, tmp_path: Path) -> No
         expected = expected_arguments(i)
         assert {name: e.args.get(name) for name in expected} == expected
         assert ("occupancy_limit_registers" in e.args) == (i % 128 > 0)
+
+
+def test_kernels_have_no_arguments_of_their_own(many: Path, tmp_path: Path) -> None:
+    # An argument that differs from event to event would make trace_processor store all arguments for each event.
+    cutrace.convert(many, tmp_path / "out.pftrace")
+    events = [
+        p.gpu_render_stage_event for p in packets(tmp_path / "out.pftrace") if p.HasField("gpu_render_stage_event")
+    ]
+    kernels = [event for event in events if not event.HasField("launch")]
+    assert len(kernels) == LAUNCHES
+    fields = {field.name for event in kernels for field, _ in event.ListFields()}
+    own = {"event_id", "duration", "cutrace_correlation"}
+    assert fields - own == {"hw_queue_iid", "stage_iid", "context", "name_iid", "kernel_iid"}
 
 
 def test_copies_of_many_graphs(many: Path, tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ _CODINGS = {
 #: gpu/gpu_track_event.proto, which extend the two public messages, and the capture, which viewers skip.
 _EXTENSIONS = (
     "InternedData.compute_kernels", "InternedData.compute_arg_names", "TrackEvent.gpu_correlation",
-    "TrackEvent.gpu_api", "GpuCorrelation", "InternedComputeKernel", "InternedComputeArgName",
-    "TracePacket.cutrace_table", "TracePacket.cutrace_capture",
+    "GpuCorrelation", "InternedComputeKernel", "InternedComputeArgName",
+    "GpuRenderStageEvent.cutrace_correlation", "TracePacket.cutrace_table", "TracePacket.cutrace_capture",
 )  # fmt: skip
 
 

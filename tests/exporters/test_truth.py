@@ -146,7 +146,7 @@ def test_api_calls(capture: Path, output: dict[str, Any]) -> None:
 
         def found() -> Iterator[Any]:
             for s in decoded.slices:
-                if s.gpu_api == 4:
+                if s.is_call:
                     args = (s.args.get("correlation", 0), s.args.get("return_value", 0))
                     yield (s.pid, s.tid, s.start, s.end, s.name, *args, s.categories[0])
 
@@ -161,7 +161,7 @@ def test_calls_point_at_the_work_they_launched(capture: Path, tmp_path: Path) ->
         if e.submission:
             launched.setdefault((e.pid, e.submission), set()).add(e.event_id)
     for s in decoded.slices:
-        if s.gpu_api:
+        if s.is_call:
             assert set(s.submits) == launched.get((s.pid, s.args.get("correlation", 0)), set())
             assert all(i in work for i in s.submits)
 

@@ -23,7 +23,7 @@ _SLICE_BEGIN = 1
 _SLICE_END = 2
 _INSTANT = 3
 
-#: Value of InternedGraphicsContext.Api and of GpuApi.
+#: Value of InternedGraphicsContext.Api.
 CUDA = 4
 
 #: The category of events that are computed from records.

@@ -175,7 +175,8 @@ class GpuEvents:
         event: dict[str, Any] = {
             "event_id": FromColumn("event_id"),
             "duration": FromColumn("duration"),
-            "submission_id": FromColumn("correlation", omit=0),
+            # Not submission_id: viewers show it as an argument, so each event would have arguments of its own.
+            "cutrace_correlation": FromColumn("correlation", omit=0),
             "style": Piece("style", "styles"),
         }
         if waits:

@@ -30,11 +30,6 @@ from .packets import (
 )
 from .proto import Columns, FromColumn, Piece, SegmentPiece, String, Template, When
 
-_DIMENSIONS = {
-    "grid_size": {axis: f"grid_{axis}" for axis in "xyz"},
-    "workgroup_size": {axis: f"block_{axis}" for axis in "xyz"},
-}
-
 #: The name of kernels without a launch configuration.
 _UNKNOWN = "(unknown kernel)"
 
@@ -360,7 +355,7 @@ class StyleIndex:
         self._rows.resize(len(self), refcheck=False)
         for f in self._rows.dtype.names or ():
             self._rows[f][first:] = rows[f]
-        self._encode_events(styles, first, rows, launches)
+        self._encode_events(styles, first)
 
     def _find_families(
         self,
@@ -386,13 +381,7 @@ class StyleIndex:
             frame = int(frames[number])
             self._add_family(rows[number], int(creation[number]), frame)
 
-    def _encode_events(
-        self,
-        styles: np.ndarray,
-        first: int,
-        rows: np.ndarray,
-        launches: np.ndarray | None,
-    ) -> None:
+    def _encode_events(self, styles: np.ndarray, first: int) -> None:
         """Encode the fields of the events of new styles, which are numbered from ``first``."""
         queues = styles["queue"]
         columns: Columns = {
@@ -402,11 +391,7 @@ class StyleIndex:
             "name": styles["name"],
             "iid": np.arange(first + 1, len(self) + 1),
         }
-        if launches is not None:
-            for dimension in _DIMENSIONS.values():
-                columns |= {name: launches[name] for name in dimension.values()}
-            columns["launch"] = rows["launch"]
-        encode_pieces(self.events, self._event.bind(columns), len(rows))
+        encode_pieces(self.events, self._event.bind(columns), len(styles))
 
     def _created(self, number: int) -> dict[str, int | str | None]:
         """The arguments of a creation of graph nodes."""
@@ -451,11 +436,6 @@ class StyleIndex:
             "name_iid": FromColumn("name"),
             "kernel_iid": FromColumn("iid"),
         }
-        if self.table.launched:
-            launch = {}
-            for name, fields in _DIMENSIONS.items():
-                launch[name] = {axis: FromColumn(fields[axis]) for axis in fields}
-            event["launch"] = When("launch", launch)
         return Template("GpuRenderStageEvent", event)
 
     def _kernel_template(self) -> Template:

@@ -143,9 +143,14 @@ def graph_family(descriptors: Descriptors, process: int, row: np.void) -> Family
     return Family({"graph": int(row["graph"])}, f"CUDA graph {row['graph']}")
 
 
-#: Arguments that say how large a launch is: blocks, threads of a block, threads. ``launch`` has the dimensions, which
-#: viewers that ask for the launch configuration do not look at.
+#: Arguments that say how large a launch is: blocks, threads of a block, threads.
 SIZES = ("grid_size", "workgroup_size", "thread_count")
+#: Arguments with the dimensions of a launch, and their fields of the launch configuration. Viewers give these names to
+#: the fields of an event's ``launch``. Arguments of the kernel have the same names and are stored once.
+DIMENSIONS = {
+    **{f"launch.grid_size.{axis}": f"grid_{axis}" for axis in "xyz"},
+    **{f"launch.workgroup_size.{axis}": f"block_{axis}" for axis in "xyz"},
+}
 #: Arguments that are a field of the launch configuration, and the value that says nothing, None if all say something.
 LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
     "registers_per_thread": ("registers", None),
@@ -189,6 +194,8 @@ def kernel_numbers(
         "workgroup_size": _present(threads, known),
         "thread_count": _present(blocks * threads, known),
     }
+    for name, column in DIMENSIONS.items():
+        out[name] = _present(launches[column], known)
     for name, (column, nothing) in LAUNCH_COUNTS.items():
         values = launches[column]
         says_something = known
@@ -236,7 +243,7 @@ TABLES = (
         kernel_family,
         number_fields=("launch",),
         launch_fields=TEXT_FIELDS,
-        counts=(*SIZES, *LAUNCH_COUNTS, *OCCUPANCY_COUNTS),
+        counts=(*SIZES, *DIMENSIONS, *LAUNCH_COUNTS, *OCCUPANCY_COUNTS),
         ratios=tuple(OCCUPANCY_RATIOS),
         numbers=kernel_numbers,
     ),

@@ -37,7 +37,7 @@ from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from ...trace.rows import chosen
 from . import proto
-from .descriptors import CUDA, DERIVED, Descriptors, counter
+from .descriptors import DERIVED, Descriptors, counter
 from .packets import Interned, InternedNames, InternedRefs, Output
 from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Template, When
 
@@ -97,13 +97,12 @@ StyleArguments = Mapping[str, int | str | None]
 
 
 class EventStyle(NamedTuple):
-    """The shared data of the events of one style: name, categories, arguments, and other fields of the ``TrackEvent``.
-    Arguments that are 0 or None are omitted."""
+    """The shared data of the events of one style: name, categories and arguments. Arguments that are 0 or None are
+    omitted."""
 
     name: str
     categories: tuple[str, ...]
     arguments: StyleArguments = {}
-    fields: Mapping[str, Any] = {}
 
 
 #: A value of a derived counter. The rows are derived; no capture has this table.
@@ -180,7 +179,7 @@ def _api_call(trace: Trace, row: np.void) -> EventStyle:
         name = trace.strings[function["name"]]
     category = _CALL_CATEGORIES.get(int(function["domain"]), "cuda")
     arguments = {"return_value": int(function["status"])}
-    return EventStyle(name, (category,), arguments, {"gpu_api": CUDA})
+    return EventStyle(name, (category,), arguments)
 
 
 def _nvtx(trace: Trace, row: np.void) -> EventStyle:
@@ -799,7 +798,6 @@ class HostEvents:
             "name_iid": name,
             "category_iids": categories,
             "debug_annotations": annotations,
-            **style.fields,
         }
         return proto.encode("TrackEvent", event), [*self._common, *refs]
 

@@ -216,6 +216,7 @@ void PerfettoReader::intern(std::uint64_t sequence_id, std::string_view data) {
         const auto kernel = std::make_shared<Kernel>();
         kernel->name = text_id(message.bytes(perfetto::InternedComputeKernel::name));
         add_compute_arguments(sequence, kernel->arguments, message.fields(), perfetto::InternedComputeKernel::args);
+        join_sizes(kernel->arguments);
         valid(sequence, iid).kernel = kernel;
         break;
       }
@@ -603,7 +604,7 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
       case duration: duration_of = field.value; break;
       case hw_queue_id: queue_number = field.value; break;
       case context: context_of = field.value; break;
-      case submission_id: submission = field.value; break;
+      case submission_id: case cutrace_correlation: submission = field.value; break;
       case gpu_id: gpu = field.value; break;
       case hw_queue_iid: queue_id = field.value; break;
       case stage_iid: stage_id = field.value; break;
@@ -645,6 +646,20 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
   event.thread = {number_id(process), {Id::kText, queue}};
   add_duration(event, static_cast<Wide>(duration_of));
   emit('X', event, time, arguments);
+}
+
+// Joins the dimensions of launches that are arguments of a kernel, as Kineto does.
+void PerfettoReader::join_sizes(Members& arguments) {
+  for (const auto& [name, sizes] : {std::pair{"grid", "launch.grid_size."}, std::pair{"block", "launch.workgroup_size."}}) {
+    std::string text;
+    for (const char axis : {'x', 'y', 'z'}) {
+      const std::uint32_t index = arguments.values.find_index(text_id(std::string(sizes) + axis));
+      if (index == Table::kNone) continue;
+      Value& value = arguments.values.at(index);
+      text += (text.empty() ? "[" : ",") + std::exchange(value.text, "");  // without a text, it is not there
+    }
+    if (!text.empty()) arguments.values[text_id(name)] = json_value(text + ']');
+  }
 }
 
 // Adds the arguments of a kernel and of its launch.

@@ -190,6 +190,7 @@ class PerfettoReader {
   void add_name(std::string_view kind, std::uint32_t name, const ThreadId& thread);
 
   void take_gpu_event(Sequence& sequence, Wide time, std::string_view data);
+  void join_sizes(Members& arguments);
   void add_launch(Sequence& sequence, Members& arguments, const Kernel* kernel, std::string_view launch);
 
   Arguments annotations(Sequence& sequence, std::string_view event);
