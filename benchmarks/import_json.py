@@ -8,9 +8,7 @@ in a fresh process that is pinned to one core, on the uncompressed file in the p
 bytes of JSON (10^6) and the time of the import alone, without the start of the interpreter and module imports.
 ``peak_mib`` is the peak memory beyond that before the import, and ``table_mib`` the size of the capture. ``packed`` is
 the same for the file as gzip. ``ratio`` is the JSON's size over that of the trace for Perfetto, plain, as .gz and with
-``--compress zstd``. ``opening``, with ``--trace-processor``, compares the time in which Perfetto's own engine opens the
-JSON and the trace, in turns, with the number of arguments in each. Prints one JSON line; ``--out`` adds it to the
-results in a file.
+``--compress zstd``. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -88,32 +85,9 @@ def sizes(path: Path, size: int, folder: Path) -> dict[str, Any]:
     return out
 
 
-def opening(path: Path, shell: str, rounds: int, folder: Path) -> dict[str, Any]:
-    """Return user and wall seconds (medians) in which trace_processor opens the JSON and the trace."""
-    files = {"json": path, "pftrace": folder / "opened.pftrace", "pftrace_with_capture": folder / "carrying.pftrace"}
-    cutrace.convert(path, files["pftrace"], capture=False)
-    cutrace.convert(path, files["pftrace_with_capture"], capture=True)
-    query = folder / "query.sql"
-    query.write_text("select count(*) as n from args;\n")
-    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in files}
-    arguments: dict[str, int] = {}
-    for _ in range(rounds):
-        for name, file in files.items():
-            before, began = os.times().children_user, time.perf_counter()
-            done = subprocess.run([shell, "-q", query, file], check=True, capture_output=True, text=True)
-            runs[name].append((os.times().children_user - before, time.perf_counter() - began))
-            arguments[name] = int(done.stdout.split()[-1])
-    out: dict[str, Any] = {}
-    for name, times in runs.items():
-        user, wall = (round(statistics.median(each), 3) for each in zip(*times, strict=True))
-        out[name] = {"user_seconds": user, "seconds": wall, "arguments": arguments[name]}
-    return out | {"json_to_pftrace": round(out["json"]["user_seconds"] / out["pftrace"]["user_seconds"], 2)}
-
-
 def main() -> None:
     parser = options.parser(__doc__, rounds=5, out=None)
     parser.add_argument("file", type=Path, help="trace events as JSON, gzipped or not")
-    parser.add_argument("--trace-processor", metavar="SHELL", help="a trace_processor_shell, to compare opening with")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -129,8 +103,6 @@ def main() -> None:
         if packed:
             result["packed"] = measured(chosen.file, size, chosen.rounds)
         result |= sizes(plain, size, folder)
-        if chosen.trace_processor:
-            result["opening"] = opening(plain, chosen.trace_processor, chosen.rounds, folder)
     print(json.dumps(result))
     if chosen.out:
         known = json.loads(chosen.out.read_text()) if chosen.out.exists() else []
