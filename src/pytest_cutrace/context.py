@@ -34,6 +34,8 @@ class SessionContext:
         #: The environment of the last run with a known GPU.
         self._environment = ""
         self._variant = functools.cache(self._variant_of)
+        #: Whether a file of ids exists. An id stays the same if its test removes the file.
+        self._in_rootdir = functools.cache(self._is_in_rootdir)
         #: The id of the first failed test of each cause in this process.
         self.first_failures: dict[str, str] = {}
         #: The tests whose artifacts are kept, by cause.
@@ -51,9 +53,12 @@ class SessionContext:
         if self.worker and getattr(self.config.option, "loadgroup", False):
             nodeid = without_group(nodeid)
         file, test = split(nodeid)
-        if not file or (self.config.rootpath / file).exists():
+        if not file or self._in_rootdir(file):
             return nodeid
         return joined(self._file_of(item.path), test)
+
+    def _is_in_rootdir(self, file: str) -> bool:
+        return (self.config.rootpath / file).exists()
 
     def _file_of(self, path: Path) -> str:
         """The name of a test file in ids."""

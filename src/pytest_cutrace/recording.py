@@ -217,17 +217,17 @@ class SessionRecording:
         process that a test started was recorded, so there is a GPU."""
         if self.refusal:
             return self.refusal
-        used = cuda.initialised()
-        if self._recording():
+        recording = self._recording()
+        if recording:
             if not self._own_file():
                 return "cutrace.record() or cutrace.arm() holds the recording of this process"
-            native = collector()
-            if native.stats().cupti_active:
+            if collector().stats().cupti_active:
                 return ""
-            if used:
-                notes = native.notes().splitlines()
-                return "; ".join(notes) or "CUPTI is not active: run `cutrace doctor`"
-        elif used:
+        used = cuda.initialised()
+        if used and recording:
+            notes = collector().notes().splitlines()
+            return "; ".join(notes) or "CUPTI is not active: run `cutrace doctor`"
+        if used:
             return "CUDA was initialised without the collector: the test removed the variables that load it"
         if used or others:
             return ""
@@ -244,16 +244,27 @@ class SessionRecording:
 
     def _own_file(self) -> bool:
         """Whether the running recording of this process is this one."""
-        return any(self.folder.glob(f"{self._pid}-*"))
+        own = f"{self._pid}-"
+        return any(name.startswith(own) for name in self._names())
+
+    def _names(self) -> list[str]:
+        """The names in the folder of captures."""
+        try:
+            with os.scandir(self.folder) as entries:
+                return [entry.name for entry in entries]
+        except OSError:
+            return []
 
     def _others(self, patient: bool) -> list[CaptureFile]:
         """The files of other processes that have new records."""
         captures: list[CaptureFile] = []
-        files = [
-            path
-            for path in sorted(self.folder.glob("*.bin"))
-            if not path.name.startswith(f"{self._pid}-")
-        ]
+        files = []
+        own = f"{self._pid}-"
+        for name in sorted(self._names()):
+            if name.startswith(own):
+                continue
+            if name.endswith(".bin"):
+                files.append(self.folder / name)
         writers = [self._writer(path) for path in files]
         if patient and any(writers):
             time.sleep(_FLUSHED)

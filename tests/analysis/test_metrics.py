@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, awkward, join, training_steps
 from cutrace.analysis.definitions import METRICS, MetricClass, Metrics
 from cutrace.analysis.marks import begin, end
-from cutrace.analysis.metrics import measure, work_by_thread
+from cutrace.analysis.metrics import measure, union, work_by_thread
 from cutrace.analysis.windows import whole, windows
 
 ROOT = Path(__file__).parents[2]
@@ -560,3 +561,17 @@ def test_a_part_and_its_total_are_of_one_class_and_unit():
         "kernel_launches", "memcpy_count", "memcpy_bytes", "sync_calls", "allocations",
     }  # fmt: skip
     assert all((p.kind, p.unit) == (METRICS[p.total].kind, METRICS[p.total].unit) for p in parts)
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_time_of_overlapping_work_counts_once_whether_it_is_little_or_much(times):
+    """Copies of an interval add nothing."""
+    rng = np.random.default_rng(times)
+    for count in range(12):
+        starts = rng.integers(0, 60, count)
+        lengths = rng.integers(0, 9, count)
+        intervals = np.array([starts, starts + lengths], np.uint64)
+        covered: set[int] = set()
+        for start, end_of in intervals.T.tolist():
+            covered.update(range(start, end_of))
+        assert union(np.tile(intervals, times)) == len(covered)

@@ -74,6 +74,16 @@ def test_rows_are_a_view_of_the_payload(tmp_path):
     assert not rows.flags.writeable
 
 
+def test_a_small_capture_is_read_at_once(tmp_path):
+    write(tmp_path / "a.bin", count=30)
+    with Reader(tmp_path / "a.bin") as reader:
+        indices = reader.indices(TABLES["kernels"].number)
+        os.truncate(tmp_path / "a.bin", 0)
+        rows = [len(reader.read(index)) for index in indices.tolist()]
+        assert sum(rows) == 3 * 30
+        assert not reader.damage
+
+
 def test_captures_appended_to_one_another_are_one_capture_of_two_processes(tmp_path):
     a, b = write(tmp_path / "a.bin", pid=1), write(tmp_path / "b.bin", pid=1, count=20)
     (tmp_path / "ab.bin").write_bytes(a + b)
@@ -264,8 +274,9 @@ def sample(tmp_path_factory) -> bytes:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_damage_whatever_crashes_the_reader(tmp_path, sample, data):
+def test_no_damage_whatever_crashes_the_reader(tmp_path, sample, monkeypatch, data):
     """Flipped bytes, cuts, insertions and headers resealed round wild values."""
+    monkeypatch.setattr("cutrace.runbin.reader._READ_AT_ONCE", data.draw(st.sampled_from([0, 1 << 16])))
     broken = bytearray(sample)
     for _ in range(data.draw(st.integers(1, 6))):
         at = data.draw(st.integers(0, len(broken) - 1))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.runbin import TABLES
-from cutrace.trace.rows import by_value, time_order, unknown_times
+from cutrace.trace.rows import by_value, counted, first_places, numbered, time_order, unknown_times
 
 
 @given(st.lists(st.integers(0, 50), max_size=400))
@@ -33,6 +33,19 @@ def test_times_that_are_unknown(times: list[tuple[int, int]]) -> None:
         unknown = unknown_times(TABLES[table], rows)
         assert expected == ([False] * len(times) if unknown is None else unknown.tolist())
         assert unknown is None or any(expected)
+
+
+@given(st.lists(st.integers(0, 9), max_size=12), st.sampled_from([1, 9]))
+def test_values_are_counted_and_numbered_whether_they_are_few_or_many(values: list[int], times: int) -> None:
+    column = np.array(values * times, np.uint32)
+    expected = sorted(set(values))
+    assert list(counted(column).items()) == [(value, values.count(value) * times) for value in expected]
+    found, places = numbered(column)
+    assert found == expected
+    assert [found[place] for place in places] == column.tolist()
+    distinct, first = first_places(column)
+    assert distinct.tolist() == expected
+    assert first.tolist() == [values.index(value) for value in expected]
 
 
 def test_rows_are_found_by_value_whether_few_or_many_are_wanted() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from ..trace import Trace
 from ..trace.ordered import Columns
 from ..trace.quality import GPU_WORK
+from ..trace.rows import numbered
 
 
 def work_span(trace: Trace) -> tuple[int, int]:
@@ -30,9 +31,9 @@ def work_span(trace: Trace) -> tuple[int, int]:
 def devices_of(rows: Columns | np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
     """The process and the device of rows, each pair once; and for each row the index of its pair."""
     process = rows["process"].astype(np.uint32) << np.uint32(16)
-    keys, which = np.unique(process | rows["device"], return_inverse=True)
-    pairs = [(key >> 16, key & 0xFFFF) for key in keys.tolist()]
-    return pairs, which.reshape(-1)
+    keys, which = numbered(process | rows["device"])
+    pairs = [(key >> 16, key & 0xFFFF) for key in keys]
+    return pairs, which
 
 
 #: The kinds of GPU work, as bits; :class:`cutrace._native.GpuTimes` has the time of each set of them.

@@ -14,6 +14,7 @@ from ..trace import Process, Trace
 from ..trace.codes import UNKNOWN
 from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, unfinished
+from ..trace.rows import counted, distinct, first_places, numbered
 from ..trace.selection import united
 from .definitions import COPY_KINDS, METRICS, Metrics, Value
 from .gpu import devices_of
@@ -83,7 +84,7 @@ def measure(
     without_launch = 0
     for table in GPU_WORK:
         gpu_records += len(work[table])
-        without_launch += int((work[table].call < 0).sum())
+        without_launch += np.count_nonzero(work[table].call < 0)
     gpus, facts = _hardware(trace, work, window)
     return Metrics(
         values=_values(index, work, names),
@@ -193,7 +194,7 @@ def _stable_names(
     index: Index, kernels: WorkRows, normalize: Callable[[str], str]
 ) -> dict[int, str]:
     """The stable names of these kernels, by string id of the recorded name."""
-    recorded = np.unique(index.kernel_names(kernels.rows))
+    recorded = distinct(index.kernel_names(kernels.rows))
     return {name: normalize(index.strings[name]) for name in recorded.tolist()}
 
 
@@ -250,7 +251,7 @@ def _codes(
     if trace.codes is None:
         return None
     stable = {}
-    for recorded in np.unique(index.kernel_names(kernels)).tolist():
+    for recorded in distinct(index.kernel_names(kernels)).tolist():
         stable[index.strings[recorded]] = names[recorded]
     # Kernels without a launch configuration have no code.
     codes: dict[str, tuple[str, ...]] = dict.fromkeys(stable.values(), (UNKNOWN,))
@@ -285,6 +286,8 @@ def _copied(work: WorkSelection) -> dict[str, Value]:
 def pageable(copies: np.ndarray) -> np.ndarray:
     """A mask of the copies between pageable memory of the host and the device."""
     mask = np.zeros(len(copies), bool)
+    if not len(copies):
+        return mask
     direction = DIRECTION_NUMBERS[copies["kind"]]
     for number, kind in enumerate(COPY_KINDS):
         if kind in HOST_SIDES:
@@ -303,15 +306,27 @@ def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
 
 def _counts(numbers: np.ndarray, name: Callable[[int], str]) -> dict[str, int]:
     """How often each name occurs; ``name`` returns that of a number."""
-    distinct, counts = np.unique(numbers, return_counts=True)
     by_name = Counter[str]()
-    for number, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+    for number, count in counted(numbers).items():
         by_name[name(number)] += count
     return dict(sorted(by_name.items()))
 
 
+_NO_MEMORY: dict[str, Value] = {
+    "allocations": 0,
+    "allocators": {},
+    "frees": 0,
+    "pinned_allocations": 0,
+    "pinned_frees": 0,
+    "peak_memory_bytes": 0,
+    "net_memory_bytes": 0,
+}
+
+
 def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     rows = allocations.rows
+    if not len(rows):
+        return dict(_NO_MEMORY)
     pinned = rows[rows["memory"] == PINNED_MEMORY]["operation"]
     on_device = np.isin(rows["memory"], DEVICE_MEMORY)
     calls = allocations.call[on_device & (rows["operation"] == ALLOCATE)]
@@ -345,7 +360,7 @@ def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
         if not len(rows):
             continue
         keys = contexts_of(rows) << 32 | rows["stream"]
-        streams.update(np.unique(keys).tolist())
+        streams.update(distinct(keys).tolist())
         on_default += int(on_default_stream(index, rows).sum())
     values: dict[str, Value] = {"streams_used": len(streams)}
     if all(key >> 32 in index.default_streams for key in streams):
@@ -363,7 +378,7 @@ def on_default_stream(index: Index, rows: np.ndarray) -> np.ndarray:
     """A mask of the rows of GPU work on the legacy default stream of their context."""
     contexts = contexts_of(rows)
     mask = np.zeros(len(rows), bool)
-    for context in np.unique(contexts).tolist():
+    for context in distinct(contexts).tolist():
         stream = index.default_streams.get(context)
         if stream is not None:
             mask |= (contexts == context) & (rows["stream"] == stream)
@@ -373,7 +388,11 @@ def on_default_stream(index: Index, rows: np.ndarray) -> np.ndarray:
 def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
     kernels = work["kernels"].with_times
     copies = work["memcpys"].with_times
-    parts = [_intervals(work[table].with_times) for table in GPU_WORK]
+    parts = [np.zeros((2, 0), np.uint64)]
+    for table in GPU_WORK:
+        rows = work[table].with_times
+        if len(rows):
+            parts.append(_intervals(rows))
     spans = np.concatenate(parts, axis=1)
     busy = union(spans)
     values: dict[str, Value] = {
@@ -390,12 +409,20 @@ def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
             values["idle_share"] = 1.0 - busy / span
     latency = _latencies(index, work["kernels"])
     if len(latency):
-        values["launch_latency_ns"] = int(np.median(latency))
+        values["launch_latency_ns"] = _median(latency)
     copying = _total_time(copies)
     if copying:
         copied = int(copies["bytes"].sum())
         values["copy_bandwidth"] = round(copied * 1_000_000_000 / copying)
     return values
+
+
+def _median(values: np.ndarray) -> int:
+    """The median of integers without its fraction."""
+    ordered = np.sort(values)
+    below = int(ordered[(len(ordered) - 1) // 2])
+    above = int(ordered[len(ordered) // 2])
+    return int((below + above) / 2)
 
 
 def _total_time(rows: np.ndarray) -> int:
@@ -405,14 +432,27 @@ def _total_time(rows: np.ndarray) -> int:
 
 def union(intervals: np.ndarray) -> int:
     """The length of the union of intervals, given as an array (2, n) of starts and ends."""
-    if not intervals.shape[1]:
-        return 0
+    if intervals.shape[1] <= _FEW_INTERVALS:
+        return _union_of_few(intervals)
     start, end = intervals[:, np.argsort(intervals[0], kind="stable")]
     reached = np.maximum.accumulate(end)
     # Each interval adds its part beyond all earlier intervals.
     before = np.concatenate([start[:1], reached[:-1]])
     begin = np.minimum(np.maximum(before, start), reached)
     return int((reached - begin).sum())
+
+
+#: Python unites so few intervals faster than NumPy.
+_FEW_INTERVALS = 16
+
+
+def _union_of_few(intervals: np.ndarray) -> int:
+    length = 0
+    reached = 0
+    for start, end in sorted(intervals.T.tolist()):
+        length += max(end - max(start, reached), 0)
+        reached = max(reached, end)
+    return length
 
 
 def _intervals(rows: np.ndarray) -> np.ndarray:
@@ -424,11 +464,11 @@ def _api_time(calls: np.ndarray) -> int:
     if not len(calls):
         return 0
     thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
-    _, number = np.unique(thread, return_inverse=True)
+    _, number = numbered(thread)
     first = calls["start"].min()
     length = int(calls["end"].max()) - int(first) + 1
     # Shift the threads one after another on a single axis, so that one union computes all.
-    shift = number.reshape(-1).astype(np.uint64) * np.uint64(length)
+    shift = number.astype(np.uint64) * np.uint64(length)
     return union(_intervals(calls) - first + shift)
 
 
@@ -438,7 +478,7 @@ def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
     known = kernels[kernels.timed & (kernels.call >= 0)]
     start = known.rows["start"].astype(np.int64)
     order = np.argsort(start, kind="stable")
-    call, first = np.unique(known.call[order], return_index=True)
+    call, first = first_places(known.call[order])
     first_start = start[order][first]
     called = index.everything.calls.when[call]
     latency: np.ndarray = first_start - called
@@ -510,7 +550,8 @@ def _problems(
         yield f"region {name!r} was not ended in the test that began it, or a mark of it is missing"
     yield from _losses(trace, window, {process.index for process in chosen})
     for table in TABLES_WITH_CALLS:
-        count = int((~work[table].timed).sum())
+        timed = work[table].timed
+        count = len(timed) - np.count_nonzero(timed)
         if count:
             yield f"{count:,} {table} have no known times"
     if index.lost:

@@ -7,12 +7,16 @@ the next magic and reports it as :class:`Damage`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from struct import Struct
 
 import numpy as np
 
 from .._native import crc32c
-from ..outputs import read_at
+
+#: Reads up to so many bytes from an offset of a file.
+ReadAt = Callable[[int, int], bytes]
 
 MAGIC = b"\x89CUTR\r\n\x1a"
 HEADER_SIZE = 64
@@ -27,6 +31,9 @@ HEADER = np.dtype(
     ]
 )  # fmt: skip
 assert HEADER.itemsize == HEADER_SIZE
+#: The fields ``row_size``, ``rows`` and ``payload_size`` of a header, and their offset.
+_SIZES = Struct("<HII")
+_SIZES_AT = 10
 
 
 @dataclass(frozen=True)
@@ -97,8 +104,8 @@ def pack_header(
     return header.tobytes()
 
 
-def scan(fd: int, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
-    """Find all blocks of an open file of ``size`` bytes. Time and memory are linear in the size.
+def scan(read: ReadAt, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
+    """Find all blocks of a file of ``size`` bytes. Time and memory are linear in the size.
 
     Returns the headers of the usable blocks (dtype :data:`HEADER`), their offsets in the file, and the damage.
     """
@@ -107,13 +114,13 @@ def scan(fd: int, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
     damage: list[Damage] = []
     at = 0
     while at < size:
-        block = _header_at(fd, at, size)
+        block = _header_at(read, at, size)
         if isinstance(block, bytes):
             headers += block
             offsets.append(at)
             at += HEADER_SIZE + padded(int.from_bytes(block[16:20], "little"))
             continue
-        resume = _next_magic(fd, at + 1, size)
+        resume = _next_magic(read, at + 1, size)
         if damage and damage[-1].offset + damage[-1].size == at:
             # Adjacent damage is one entry, with the reason of the first.
             last = damage.pop()
@@ -123,38 +130,39 @@ def scan(fd: int, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
     return np.frombuffer(bytes(headers), HEADER), np.array(offsets, np.int64), damage
 
 
-def _header_at(fd: int, at: int, size: int) -> bytes | Damage:
-    raw = read_at(fd, HEADER_SIZE, at)
+def _header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
+    raw = read(HEADER_SIZE, at)
     if len(raw) < HEADER_SIZE:
         return Damage(at, 0, "torn block header")
     if raw[:8] != MAGIC:
         return Damage(at, 0, "not a block")
     if crc32c(raw[:60]) != int.from_bytes(raw[60:64], "little"):
         return Damage(at, 0, "damaged block header")
-    row_size, rows, payload = (
-        int.from_bytes(raw[a:b], "little") for a, b in ((10, 12), (12, 16), (16, 20))
-    )
+    row_size, rows, payload = _SIZES.unpack_from(raw, _SIZES_AT)
     if row_size and row_size * rows != payload:
         return Damage(at, 0, "block header with wrong sizes")
     # Only the padding after the last payload may be missing.
-    if at + HEADER_SIZE + payload > size:
+    begin = at + HEADER_SIZE
+    if begin + payload > size:
         return Damage(at, 0, "torn block", rows)
-    end = at + HEADER_SIZE + padded(payload)
-    if end < size and read_at(fd, len(MAGIC), end) != MAGIC[: size - end]:
+    end = begin + padded(payload)
+    if end >= size:
+        return raw
+    if read(len(MAGIC), end) != MAGIC[: size - end]:
         # Either this block is torn and an appended capture follows inside its size, or the next block is damaged.
-        inside = _next_magic(fd, at + HEADER_SIZE, min(end, size))
-        if inside < min(end, size):
+        inside = _next_magic(read, begin, end)
+        if inside < end:
             return Damage(at, 0, "torn block", rows)
     return raw
 
 
-def _next_magic(fd: int, start: int, size: int) -> int:
+def _next_magic(read: ReadAt, start: int, size: int) -> int:
     """The offset of the next magic at or after ``start``, else ``size``."""
     # Start with a small chunk: in a file full of invalid headers, large chunks would be read again for each of them.
     chunk = 1 << 12
     at = start
     while at < size:
-        data = read_at(fd, min(chunk, size - at) + len(MAGIC) - 1, at)
+        data = read(min(chunk, size - at) + len(MAGIC) - 1, at)
         offset = data.find(MAGIC)
         if offset >= 0:
             return min(at + offset, size)

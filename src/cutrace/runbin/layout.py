@@ -88,6 +88,16 @@ class TableLayout:
     def row_size(self) -> int:
         return sum(TYPES[f.type][0] for f in self.fields)
 
+    @cached_property
+    def references(self) -> tuple[Field, ...]:
+        """The fields with ids of strings and of rows of other tables."""
+        found = []
+        for field in self.fields:
+            own = field.name == "id" or REFERRED.get(field.type) == self.name
+            if field.type in REFERENCES and not own:
+                found.append(field)
+        return tuple(found)
+
     def referred(self, field: Field) -> str | None:
         """The table whose columns stand for a field where rows are shown, without those of :data:`NOT_SHOWN`."""
         table = REFERRED.get(field.type) if field.name != "id" else None

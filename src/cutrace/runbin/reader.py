@@ -1,7 +1,7 @@
 """Reading a run.bin file block by block, damaged files included.
 
-Opening a file reads its block headers only. Payloads are read one at a time with ``pread``, never through a memory
-map, because truncation by another process would then kill the reader.
+Opening a file reads its block headers only, or all of a small file. Payloads are read one at a time with ``pread``,
+never through a memory map, because truncation by another process would then kill the reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import stat
 import weakref
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -57,6 +57,9 @@ _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 # By kind of dtype, the kinds of a file that are converted to it: integers of any size, else the same kind.
 _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
+#: Files up to this size are read at once: those of a test suite are many and small.
+_READ_AT_ONCE = 1 << 16
+
 #: The number of values of a row's ``process`` field.
 MOST_PROCESSES = 1 << 16
 
@@ -100,12 +103,15 @@ class Reader:
                 f"cannot read {self.path}: it is {kind}. Name a capture, or {_MAKE_ONE}."
             )
         self.size = status.st_size
-        first = read_at(self._fd, len(MAGIC), 0)
+        self._whole = b""
+        if self.size <= _READ_AT_ONCE:
+            self._whole = read_at(self._fd, self.size, 0)
+        first = self._read_at(len(MAGIC), 0)
         if self.size == 0:
             raise BadCapture(
                 f"{self.path} is empty: the recorded program wrote nothing to it. Record it again."
             )
-        headers, offsets, damage = scan(self._fd, self.size)
+        headers, offsets, damage = scan(self._read_at, self.size)
         if not len(offsets):
             if first == MAGIC:
                 hint = "it is cut off inside its first block. Record it again."
@@ -128,6 +134,13 @@ class Reader:
         self._layouts = [_layouts(info.get("tables")) for info in self.processes]
         self._note_missing_blocks()
 
+    def _read_at(self, size: int, offset: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``."""
+        end = offset + size
+        if end <= len(self._whole):
+            return self._whole[offset:end]
+        return read_at(self._fd, size, offset)
+
     def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
         """Number the processes, and drop blocks that are in the file twice (a file appended to itself)."""
         if _of_one_process(headers):
@@ -140,22 +153,23 @@ class Reader:
         keys["instance"] = headers["instance"]
         keys["pid"] = headers["pid"]
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        order = np.empty(len(first), np.int64)
-        order[np.argsort(first)] = np.arange(len(first))
+        count = len(first)
+        order = np.empty(count, np.int64)
+        order[np.argsort(first)] = np.arange(count)
         process = order[inverse.reshape(-1)]
-        self._process_count = len(first)
+        self._process_count = count
         if self._process_count > MOST_PROCESSES:
             raise BadCapture(
                 f"{self.path} holds {self._process_count:,} processes, more than the {MOST_PROCESSES:,} of a capture: "
                 "join fewer captures."
             )
-        identity = process.astype(np.uint64) << np.uint64(32) | headers["sequence"]
+        high = process.astype(np.uint64) << np.uint64(32)
+        identity = high | headers["sequence"]
         _, kept = np.unique(identity, return_index=True)
         if len(kept) < len(headers):
             repeated = np.setdiff1d(np.arange(len(headers)), kept)
-            size = int(headers["payload_size"][repeated].sum()) + HEADER_SIZE * len(
-                repeated
-            )
+            payloads = headers["payload_size"][repeated]
+            size = int(payloads.sum()) + HEADER_SIZE * len(repeated)
             self._note(
                 Damage(
                     int(offsets[repeated[0]]),
@@ -175,18 +189,18 @@ class Reader:
         """Note gaps in the sequence numbers of blocks, except before the first block of a file: a recording may have
         been cut into several files."""
         sequence = self.headers["sequence"].astype(np.int64)
-        if (
-            self._process_count == 1
-            and 0 in self._beginnings
-            and bool((np.diff(sequence) == 1).all())
-        ):
+        steps = sequence[1:] - sequence[:-1]
+        one_file = self._process_count == 1 and 0 in self._beginnings
+        if one_file and bool((steps == 1).all()):
             return
         order = np.lexsort((sequence, self.process_of))
         process = self.process_of[order]
         number = sequence[order]
         first = np.diff(process, prepend=-1) != 0
-        gaps = np.where(first, number, np.diff(number, prepend=-1) - 1)
-        gaps[np.isin(order, list(self._beginnings))] = 0
+        skipped = np.diff(number, prepend=-1) - 1
+        gaps = np.where(first, number, skipped)
+        beginnings = list(self._beginnings)
+        gaps[np.isin(order, beginnings)] = 0
         missing = np.zeros(self._process_count, np.int64)
         np.add.at(missing, process, gaps)
         for p in np.flatnonzero(missing).tolist():
@@ -195,7 +209,9 @@ class Reader:
     @property
     def recordings(self) -> list[tuple[int, int]]:
         """The instance and the pid of each process. No two recordings share both."""
-        first = np.unique(self.process_of, return_index=True)[1]
+        first = np.zeros(1, np.int64)
+        if self._process_count > 1:
+            first = np.unique(self.process_of, return_index=True)[1]
         pairs: list[tuple[int, int]] = self.headers[["instance", "pid"]][first].tolist()
         return pairs
 
@@ -230,7 +246,14 @@ class Reader:
 
     def indices(self, kind: int) -> np.ndarray:
         """Indices of the blocks of one kind, in the order of the file."""
+        if kind not in self._kinds:
+            return np.empty(0, np.int64)
         return np.flatnonzero(self.headers["kind"] == kind)
+
+    @cached_property
+    def _kinds(self) -> frozenset[int]:
+        """The kinds of blocks of which there are some."""
+        return frozenset(self.headers["kind"].tolist())
 
     def payload(self, index: int) -> bytes | None:
         """The payload of a block; None, with an entry in :attr:`damage`, when its checksum does not match."""
@@ -241,8 +264,9 @@ class Reader:
             raise CutraceError(
                 f"{self.path} is closed: read its tables before closing it, or open it again"
             )
-        data = read_at(self._fd, size, offset + HEADER_SIZE)
-        if len(data) == size and crc32c(data) == int(header["payload_crc"]):
+        data = self._read_at(size, offset + HEADER_SIZE)
+        checksum = int(header["payload_crc"])
+        if len(data) == size and crc32c(data) == checksum:
             return data
         self._note(
             Damage(offset, HEADER_SIZE + size, "damaged block", int(header["rows"]))
@@ -257,7 +281,8 @@ class Reader:
         """
         header = self.headers[index]
         table = self.table(index)
-        layout = self._layouts[int(self.process_of[index])].get(table.name)
+        process = int(self.process_of[index])
+        layout = self._layouts[process].get(table.name)
         data: bytes | None = None
         if layout is None or layout.itemsize != int(header["row_size"]):
             offset = int(self.offsets[index])
@@ -291,8 +316,12 @@ class Reader:
             ids, lengths = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2).T
             ends = count * 8 + np.cumsum(lengths, dtype=np.int64)
             if not count or int(ends[-1]) <= len(data):
+                begins = ends - lengths
                 texts = zip(
-                    ids.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True
+                    ids.tolist(),
+                    begins.tolist(),
+                    ends.tolist(),
+                    strict=True,
                 )
                 return [(number, data[begin:end]) for number, begin, end in texts]
         self._note(
@@ -338,7 +367,10 @@ class Reader:
         data = self.payload(index)
         if data is None:
             return None
-        info = (_described_before if len(data) <= _REMEMBERED else _described)(data)
+        if len(data) <= _REMEMBERED:
+            info = _described_before(data)
+        else:
+            info = _described(data)
         if info is None:
             self._note(
                 Damage(
@@ -359,9 +391,6 @@ class Reader:
                 process.pop("ended", None)
                 process.pop("dumped_because", None)
                 self._beginnings.add(index)
-                if info["tables"] == _own_schema():
-                    # Share it: a capture of a thousand ranks would hold a thousand equal ones.
-                    info = info | {"tables": _own_schema()}
             windows = process.get("windows", [])
             process.update(
                 (key, value) for key, value in info.items() if _sound(key, value)
@@ -380,9 +409,12 @@ def _described(data: bytes) -> dict[str, Any] | None:
         info = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    if isinstance(info, dict):
-        return info
-    return None
+    if not isinstance(info, dict):
+        return None
+    if "tables" in info and info["tables"] == _own_schema():
+        # Share it: a capture of a thousand ranks would hold a thousand equal ones.
+        info["tables"] = _own_schema()
+    return info
 
 
 #: Process blocks up to this size are cached: the captures of a test suite repeat the same ones.
@@ -395,9 +427,8 @@ def _of_one_process(headers: np.ndarray) -> bool:
     same = (headers["instance"] == headers["instance"][0]) & (
         headers["pid"] == headers["pid"][0]
     )
-    return bool(
-        same.all() and (headers["sequence"][1:] > headers["sequence"][:-1]).all()
-    )
+    sequence = headers["sequence"]
+    return bool(same.all() and (sequence[1:] > sequence[:-1]).all())
 
 
 def _sound(key: str, value: object) -> bool:
@@ -423,11 +454,17 @@ def _own_schema() -> dict[str, object]:
     return schema()
 
 
+@cache
+def _own_layouts() -> dict[str, np.dtype]:
+    """The dtypes of this version."""
+    return {name: table.dtype for name, table in TABLES.items()}
+
+
 def _layouts(declared: object) -> dict[str, np.dtype]:
     """The row layout of each table for a process with this declaration. This version's layouts where its process block
     was lost."""
-    if not isinstance(declared, dict):
-        return {name: table.dtype for name, table in TABLES.items()}
+    if not isinstance(declared, dict) or declared is _own_schema():
+        return _own_layouts()
     layouts = {}
     for name, table in TABLES.items():
         layout = _layout(table, declared.get(name))

@@ -26,21 +26,17 @@ class IdMap:
         """A map from parallel lists. The last entry of a repeated id counts. Id 0 stays 0."""
         keys = np.asarray(local, np.uint32)
         values = np.asarray(to, np.uint32)
-        counting = np.arange(1, len(keys) + 1, dtype=np.uint32)
-        if np.array_equal(keys, counting):
-            return cls(keys, values, bool(np.array_equal(values, counting)))
-        # unique() keeps the first of equal keys, so reverse them to keep the last.
-        keys, at = np.unique(keys[::-1], return_index=True)
-        values = values[::-1][at]
+        later = keys[1:]
+        if not (later > keys[:-1]).all():
+            # unique() keeps the first of equal keys, so reverse them to keep the last.
+            keys, at = np.unique(keys[::-1], return_index=True)
+            values = values[::-1][at]
         if len(keys) and keys[0] == 0:
             keys = keys[1:]
             values = values[1:]
-        counting = counting[: len(keys)]
-        return cls(
-            keys,
-            values,
-            bool(np.array_equal(keys, counting) and np.array_equal(values, counting)),
-        )
+        counting = np.arange(1, len(keys) + 1, dtype=np.uint32)
+        same = (keys == counting) & (values == counting)
+        return cls(keys, values, bool(same.all()))
 
     def keeps(self, ids: np.ndarray) -> bool:
         """Whether :meth:`apply` would return the same ids, so that no copy is needed."""
@@ -52,5 +48,6 @@ class IdMap:
             return np.zeros(len(ids), np.uint32)
         at = np.searchsorted(self.local, ids)
         at[at == len(self.local)] = 0
-        known = self.local[at] == ids
-        return np.where(known, self.to[at], 0).astype(np.uint32)
+        found = self.to[at]
+        found[self.local[at] != ids] = 0
+        return found

@@ -21,7 +21,7 @@ import numpy as np
 from .._native import Calls
 from ..runbin.blocks import BlockInfo
 from .ranges import OWN, RANGE_TABLES, BlockRanges, Ranges, RangesBy
-from .rows import ascends, by_value, chosen, distinct, time_order
+from .rows import ascends, by_value, chosen, distinct, first_places, time_order
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -251,7 +251,7 @@ class OutermostLaunches:
         self.calls = calls
         self.starts = calls["start"].astype(np.int64)
         keys = _keys(calls["process"], calls["correlation"])
-        self._ids, self._at = np.unique(keys, return_index=True)
+        self._ids, self._at = first_places(keys)
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         """The index of the call of each row of work, -1 if it was not recorded."""
@@ -272,7 +272,7 @@ def _outermost(trace: Trace) -> np.ndarray:
     end = calls["end"].astype(np.int64)
     key = _keys(calls["process"], calls["correlation"])
     correlated = calls["correlation"] != 0
-    distinct_keys = np.unique(key[correlated])
+    distinct_keys = distinct(key[correlated])
     if len(distinct_keys) == np.count_nonzero(correlated):
         by_start = time_order(start)
         if by_start is None:
@@ -282,7 +282,7 @@ def _outermost(trace: Trace) -> np.ndarray:
     order = np.lexsort((-domain, -end, start))
     key = key[order]
     correlated = correlated[order]
-    _, first = np.unique(key, return_index=True)
+    _, first = first_places(key)
     outer = ~correlated
     outer[first] = True
     return chosen(calls, order[outer])

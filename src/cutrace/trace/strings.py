@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .rows import numbered
+
 
 class StringTable:
     """Texts by id. Id 0 is the empty text. Ids are dense: ``len(table)`` is the largest id plus one."""
@@ -43,7 +45,8 @@ class StringTable:
 
     def take(self, ids: np.ndarray, change: Callable[[str], Any] = str) -> np.ndarray:
         """The texts of many ids, converted by ``change``, as an object array of the same shape."""
-        unique, inverse = np.unique(ids, return_inverse=True)
-        texts = np.empty(len(unique), object)
-        texts[:] = [change(self[i]) for i in unique.tolist()]
-        return texts[inverse].reshape(np.shape(ids))
+        numbers, places = numbered(ids.reshape(-1))
+        texts = np.empty(len(numbers), object)
+        texts[:] = [change(self[number]) for number in numbers]
+        taken: np.ndarray = texts[places]
+        return taken.reshape(ids.shape)

@@ -24,7 +24,6 @@ from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import (
     LOSS_REASONS,
-    REFERENCES,
     REFERRED,
     STRINGS_BLOCK,
     TABLES,
@@ -508,6 +507,8 @@ class Trace:
         parts = [self._reader.read(index) for index in indices.tolist()]
         sizes = np.array([len(part) for part in parts], np.int64)
         rows = joined(table, parts)
+        if len(self._reader.processes) == 1:
+            return self._resolve(table, rows, 0), sizes
         owners = self._reader.process_of[indices]
         processes = np.flatnonzero(np.bincount(owners)).tolist()
         if len(processes) == 1:
@@ -555,11 +556,8 @@ class Trace:
         # The format has 0 on disk, but a damaged or foreign file may not.
         if "process" in table.offsets and (process or exceeds(rows["process"], 0)):
             changes["process"] = process
-        for f in table.fields:
-            if f.type not in REFERENCES or f.name == "id":
-                continue
-            if REFERRED.get(f.type) == table.name:
-                continue  # resolved when the whole table is known
+        # References to the table itself are resolved when the whole table is known.
+        for f in table.references:
             ids = rows[f.name]
             resolver = self._map(f.type, process)
             if not resolver.keeps(ids):
@@ -604,9 +602,13 @@ class Trace:
         del read  # the rows can be many
         local = rows["id"].copy()
         rows["id"] = 0
-        owners = np.repeat(self._reader.process_of[indices], sizes)
         processes = range(len(self._reader.processes))
-        by_process = [at + 1 for at in by_value(owners, processes)]
+        numbers = np.arange(len(rows))
+        by_process = [numbers[1:]]
+        if len(processes) > 1:
+            owners_of_blocks = self._reader.process_of[indices]
+            owners = np.repeat(owners_of_blocks, sizes)
+            by_process = [at + 1 for at in by_value(owners, processes)]
         if name == "stacks":
             for at in by_process:
                 place = IdMap.build(local[at], at)
@@ -616,12 +618,14 @@ class Trace:
         else:
             first = _first_equal(table, rows)
         # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
-        kept = first == np.arange(len(rows))
-        to = (np.cumsum(kept) - 1)[first]
+        to = numbers
         unique = rows
+        kept = first == numbers
         if not kept.all():
+            places = np.cumsum(kept) - 1
+            to = places[first]
             unique = chosen(rows, kept)
-        unique["id"] = np.arange(len(unique))
+        unique["id"] = numbers[: len(unique)]
         if name == "stacks":
             unique["parent"] = to[unique["parent"]]
         unique.flags.writeable = False
