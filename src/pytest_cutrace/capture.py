@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from cutrace.analysis.definitions import METRICS, Metrics, Value
 from cutrace.analysis.marks import Window, begin, end
-from cutrace.collect.join import join
 from cutrace.errors import CutraceError
 from cutrace.golden.decide import MeasuredRun
 from cutrace.plugins import of_extras
@@ -113,22 +112,31 @@ class Run:
 class Captures:
     """Cuts the runs of tests out of a recording and measures them.
 
-    ``normalize`` returns the stable name of a kernel. ``counters`` are the hardware counters of this process.
+    ``normalize`` returns the stable name of a kernel.
     """
 
     def __init__(
-        self,
-        recording: SessionRecording,
-        normalize: Callable[[str], str],
-        counters: HardwareCounters,
+        self, recording: SessionRecording, normalize: Callable[[str], str]
     ) -> None:
         self.recording = recording
         self.normalize = normalize
-        self.counters = counters
         self._earlier: deque[Path] = deque()
         self._threads = LeftThreads()
         #: Whether a test or region is being counted.
         self._counting = False
+        self._counters: HardwareCounters | None = None
+
+    @property
+    def counters(self) -> HardwareCounters:
+        """The hardware counters of this process, loaded when a test needs some."""
+        if self._counters is None:
+            self._counters = counters()
+        return self._counters
+
+    def end_counters(self) -> None:
+        """End counting, if any."""
+        if self._counters is not None:
+            self._counters.end()
 
     def begin(self, name: str, counters: Sequence[str] = ()) -> Run:
         if self._counting:  # an earlier range was interrupted
@@ -269,6 +277,8 @@ class Captures:
         """Open these files as one trace."""
         path = files[0]
         if len(files) > 1:
+            from cutrace.collect.join import join
+
             path = self.recording.folder / "joined"
             join(files, path, moving=False)
         from cutrace.trace import load

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutrace.collect import Options, completed, cuda, environment
-from cutrace.collect.join import join, writer
 from cutrace.collect.library import Collector, collector, collector_path
 from cutrace.errors import CutraceError
 from cutrace.outputs import unwritable
@@ -275,6 +274,8 @@ class SessionRecording:
             copy = self.parts / f"{self._number:06}-{path.name}"
             if pid:
                 self._sizes[path.name] = size
+                from cutrace.collect.join import join
+
                 join([path], copy, moving=False)
             else:
                 path.replace(copy)
@@ -284,6 +285,8 @@ class SessionRecording:
     def _writer(self, path: Path) -> int:
         """The process that still writes to a file, 0 for none. The first call for a process waits until it may have
         closed the file."""
+        from cutrace.collect.join import writer
+
         deadline = time.monotonic() + _GRACE
         while (pid := writer(path)) is not None:
             if pid in self._waited or time.monotonic() > deadline:

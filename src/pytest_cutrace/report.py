@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import os
-import pickle
 import shlex
 import subprocess
 import time
@@ -150,6 +149,8 @@ class Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data: Any = getattr(report, "cutrace", None)
         if report.when == "teardown" and data is not None:
+            import pickle
+
             case = pickle.loads(base64.b64decode(data))
             in_journal: Any = getattr(report, "cutrace_in_journal", False)
             self.add(case, in_journal=in_journal)

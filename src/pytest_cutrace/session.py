@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from cutrace.reports.model import Case
 from . import options
 from .attempt import Attempt
 from .bodies import Body, unreported
-from .capture import Captures, counters
+from .capture import Captures
 from .context import SessionContext
 from .expectations import GoldenFiles, expectation
 from .fixtures import Tracer
@@ -103,7 +102,7 @@ class Session:
                 settings.directory, self.refusal, code=code
             )
             self.refusal = self.recording.refusal
-            self.captures = Captures(self.recording, self._normalize, counters())
+            self.captures = Captures(self.recording, self._normalize)
 
     @property
     def _collects_only(self) -> bool:
@@ -139,7 +138,7 @@ class Session:
             self.context.seeds.close()
         if self.recording is not None:
             if self.recording.here:
-                self.captures.counters.end()
+                self.captures.end_counters()
             self.recording.close()
 
     # Facts
@@ -266,7 +265,7 @@ class Session:
         if self.recording is None or self.recording.refusal:
             return None
         if expected.off:
-            self.captures.counters.end()
+            self.captures.end_counters()
             self.recording.pause()
             return None
         obstacle = self._obstacle(item)
@@ -320,6 +319,8 @@ class Session:
         if self._reporter is not None and os.getpid() == self._pid:
             self._reporter.add(case)
         else:
+            import pickle
+
             # Encoded as text, because plugins that write or send reports may support only text.
             report.cutrace = base64.b64encode(pickle.dumps(case)).decode()
             report.cutrace_in_journal = self._in_journal(case)

@@ -6,7 +6,6 @@ whole id follows ``~``, a character that plain paths do not have.
 
 from __future__ import annotations
 
-import configparser
 import hashlib
 import re
 import sys
@@ -66,6 +65,8 @@ def suite_of(folder: Path) -> Suite:
 
 def _ini_values(path: Path, section: str) -> dict[str, Any] | None:
     """The ini values in a file, None if it has none for pytest. A damaged file has none: pytest reports it."""
+    import configparser  # most sessions have no use for it
+
     try:
         content = path.read_text(encoding="utf-8")
         if not section:
