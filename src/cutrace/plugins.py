@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: The core's importers as ``module:object``, in the order in which they are asked.
-IMPORTERS = ("perfetto:PERFETTO", "kineto:KINETO", "chrome:CHROME")
+IMPORTERS = ("perfetto:PERFETTO", "kineto:KINETO", "xla:XLA", "chrome:CHROME")
 #: Asked last: it says why a file cannot be read, and what to do about it.
 UNSUPPORTED = "unsupported:UNSUPPORTED"
 

@@ -346,6 +346,7 @@ class Generic:
             elif event.name == "thread_name" and isinstance(text, str):
                 thread = self._timeline.thread_number(process, event.tid)
                 names.append((process, thread, self._timeline.text(text)))
+                self._timeline.named_threads.add((process, thread))
             elif len(kept.setdefault(process, [])) < MOST_METADATA:
                 kept[process].append(
                     {"name": event.name, "tid": readable(event.tid), "args": values}

@@ -317,6 +317,7 @@ class Kineto(Generic):
         fields = {
             "name": events.names,
             "registers": events.integers("registers per thread"),
+            "static_shared": events.integers("static shared memory"),
             "dynamic_shared": events.integers("shared memory"),
             "graph_node": events.integers("graph node id"),
             "graph": events.integers("graph id"),

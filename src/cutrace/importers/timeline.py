@@ -129,6 +129,8 @@ class ImportTimeline:
         self._shared: int | None = None
         self._offset: int | None = None
         self._distinct: dict[str, Keys] = {}
+        #: The threads, by process and number, that have a name in the file.
+        self.named_threads: set[tuple[int, int]] = set()
         #: A time (of rows) near the begin of the file; 0 when it has no times.
         self.first = 0
         self._leftovers: dict[str, Counter[int]] = {}
@@ -151,7 +153,7 @@ class ImportTimeline:
                     f"The file has more than {MOST_PROCESSES} processes: the others are shown as one."
                 )
             return self._shared
-        if isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP:
+        if _is_usual(pid):
             index = self._begin_process(pid, "")
         else:
             source_pid = readable(pid)
@@ -186,8 +188,8 @@ class ImportTimeline:
         process, ``pid`` is part of the thread's id."""
         if process == self._shared:
             tid = _as_bytes(pid) + b"/" + _as_bytes(tid)
-        if isinstance(tid, int) and 0 <= tid < FIRST_MADE_UP:
-            return tid
+        if _is_usual(tid):
+            return int(tid)
         made_up = self._processes[process].made_up
         return made_up.setdefault(tid, FIRST_MADE_UP + len(made_up))
 
@@ -231,7 +233,8 @@ class ImportTimeline:
         return made[inverse]
 
     def one_text(self, text: int) -> str:
-        return self.reader.texts(np.array([text]))[0].decode("utf-8", "replace")
+        (value,) = self.reader.texts(np.array([text]))
+        return value.decode("utf-8", "replace")
 
     # Times
 
@@ -254,16 +257,21 @@ class ImportTimeline:
         first = int(known.min())
         self._offset = 0
         if first < _EARLIEST:
-            self._offset = (1 - min(first, 0) // _SHIFT) * _SHIFT
+            shifts = 1 - min(first, 0) // _SHIFT
+            self._offset = shifts * _SHIFT
         self.first = first + self._offset
 
     def starts(self, events: Events) -> tuple[Events, np.ndarray, np.ndarray]:
         """The events with a usable time, their times as row times, and the outcomes of all events."""
         outcome = np.zeros(len(events), np.uint8)
-        outcome[events.times < 1 - self.offset] = Outcome.RANGE
-        outcome[events.times > _LATEST - self.offset] = Outcome.RANGE
-        outcome[(events.flags & Flag.TIME) == 0] = Outcome.NO_TIME
-        outcome[(events.flags & Flag.BAD_TIME) > 0] = Outcome.BAD_TIME
+        earliest = 1 - self.offset
+        latest = _LATEST - self.offset
+        untimed = (events.flags & Flag.TIME) == 0
+        unusable = (events.flags & Flag.BAD_TIME) > 0
+        outcome[events.times < earliest] = Outcome.RANGE
+        outcome[events.times > latest] = Outcome.RANGE
+        outcome[untimed] = Outcome.NO_TIME
+        outcome[unusable] = Outcome.BAD_TIME
         kept = events.select(outcome == Outcome.KEPT)
         start = kept.times + np.int64(self.offset)
         return kept, start.astype(np.uint64), outcome
@@ -411,24 +419,31 @@ class ImportTimeline:
                 names.update(dict.fromkeys(object_of(text), count))
             for name, count in names.items():
                 self.out.left(f"argument {name} of {what}", count)
-        for process in self._processes:
+        for index, process in enumerate(self._processes):
             if process.made_up:
-                _write_made_up(process)
+                self._write_made_up(index, process)
+
+    def _write_made_up(self, index: int, process: _Process) -> None:
+        """Write the ids of threads that have assigned ids, and these ids as the names of threads without a name."""
+        source_threads = {}
+        threads = []
+        names = []
+        for tid, thread in process.made_up.items():
+            source_threads[str(thread)] = readable(tid)
+            if tid is not None and (index, thread) not in self.named_threads:
+                threads.append(thread)
+                name = _as_bytes(tid)
+                names.append(process.writer.string(name))
+        process.writer.process({"source_threads": source_threads})
+        rows = rows_of("threads", len(threads), thread=threads, name=names, source=1)
+        process.writer.rows("threads", rows)
 
 
-def _write_made_up(process: _Process) -> None:
-    """Write the ids of threads that have assigned ids, and these ids as their names."""
-    source_threads = {}
-    threads = []
-    names = []
-    for tid, thread in process.made_up.items():
-        source_threads[str(thread)] = readable(tid)
-        if tid is not None:
-            threads.append(thread)
-            names.append(process.writer.string(_as_bytes(tid)))
-    process.writer.process({"source_threads": source_threads})
-    rows = rows_of("threads", len(threads), thread=threads, name=names, source=1)
-    process.writer.rows("threads", rows)
+def _is_usual(id_: Any) -> bool:
+    """Whether an id of the file is one that processes and threads have."""
+    if not isinstance(id_, int):
+        return False
+    return 0 <= id_ < FIRST_MADE_UP
 
 
 def _as_bytes(id_: int | bytes | None) -> bytes:
