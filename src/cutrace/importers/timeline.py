@@ -273,7 +273,8 @@ class ImportTimeline:
         outcome[untimed] = Outcome.NO_TIME
         outcome[unusable] = Outcome.BAD_TIME
         kept = events.select(outcome == Outcome.KEPT)
-        start = kept.times + np.int64(self.offset)
+        offset = np.int64(self.offset)
+        start = kept.times + offset
         return kept, start.astype(np.uint64), outcome
 
     def spans(
@@ -285,7 +286,8 @@ class ImportTimeline:
         timed = (kept.flags & Flag.DURATION) > 0
         durations = np.where(timed, kept.durations, 0)
         of_kept = np.zeros(len(kept), np.uint8)
-        of_kept[(kept.flags & Flag.BAD_DURATION) > 0] = Outcome.BAD_DURATION
+        unusable = (kept.flags & Flag.BAD_DURATION) > 0
+        of_kept[unusable] = Outcome.BAD_DURATION
         left = _LATEST - start.astype(np.int64)
         of_kept[durations > left] = Outcome.RANGE
         of_kept[durations < 0] = Outcome.NEGATIVE
