@@ -237,7 +237,7 @@ def test_rotation_keeps_the_newest_rows_within_the_size(fake_driver: FakeDriver,
     program = """
 count = 0
 largest = 0
-for _ in range(60):
+for _ in range(30):
     for _ in range(10_000):
         fakegpu.launch(f"k{count}")
         count += 1
