@@ -58,8 +58,10 @@ MESSAGES: dict[str, str] = {
     "GpuRenderStageEvent.ExtraComputeArg": """
         1 name_iid varint, 2 name bytes, 3 int_value varint, 4 uint_value varint, 5 double_value double,
         6 string_value bytes, 7 string_value_iid varint""",
-    "GpuCounterEvent": "2 counters GpuCounterEvent.GpuCounter, 3 gpu_id varint, 4 counter_descriptor_iid varint",
-    "GpuCounterEvent.GpuCounter": "1 counter_id varint, 3 double_value double",
+    "GpuCounterEvent": """
+        1 counter_descriptor GpuCounterDescriptor, 2 counters GpuCounterEvent.GpuCounter, 3 gpu_id varint,
+        4 counter_descriptor_iid varint""",
+    "GpuCounterEvent.GpuCounter": "1 counter_id varint, 2 int_value varint, 3 double_value double",
     "GpuCounterDescriptor": """
         1 specs GpuCounterDescriptor.GpuCounterSpec, 6 counter_groups GpuCounterDescriptor.GpuCounterGroupSpec""",
     "GpuCounterDescriptor.GpuCounterGroupSpec": "1 group_id varint, 2 name bytes, 4 counter_ids varint",

@@ -13,6 +13,9 @@ OWN = "cutrace"
 #: The top-level key with sentences about what is not in the file.
 MISSING = "cutrace_missing"
 
+#: The name of the process of events that name none.
+NO_PROCESS = "events without a process"
+
 #: The argument of work of a CUDA graph with the NVTX ranges in which its node was created.
 CREATED_IN = "created in"
 #: The argument with the Python stack of a call.

@@ -195,6 +195,7 @@ class TestTruth:
                 )
                 for e in told
                 for name in ("Total Allocated", "Total Reserved")
+                if e["args"]["Device Type"] or name == "Total Allocated"  # the host reserves nothing
             ],
         )
         instants = trace.instants
@@ -636,3 +637,24 @@ def test_files_are_found_by_content(tmp_path: Path) -> None:
         path = tmp_path / "name.txt"
         path.write_text(text)
         assert cutrace.load(path).imports[0].format == "kineto"
+
+
+def test_events_without_a_process_have_one_with_a_name(pair: tuple[dict[str, Any], Trace]) -> None:
+    _, trace = pair
+    assert [p.name for p in trace.processes] == ["python3", "Traces", "events without a process", "Spans"]
+
+
+def test_negative_sizes_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    place = {"device": 0, "context": 1, "stream": 7}
+    sizes = {"registers per thread": -1, "shared memory": -3}
+    kernel = {"cat": "kernel", "name": "k", "args": {**place, **sizes}}
+    copy = {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "args": {**place, "bytes": -5}}
+    events = [{"ph": "X", "pid": 0, "tid": 7, "ts": 1000, "dur": 2, **event} for event in (kernel, copy)]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    with cutrace.load(path) as trace:
+        assert trace.launches[["registers", "dynamic_shared"]].tolist()[1:] == [(0, 0)]
+        assert trace.memcpys["bytes"].tolist() == [0]
+        left = {account.what: list(account.left) for account in trace.imports[0].accounts if account.left}
+        for what in ("registers per thread of kernel", "shared memory of kernel", "bytes of gpu_memcpy"):
+            assert left[f"argument {what}"] == ["out of range"]

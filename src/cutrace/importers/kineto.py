@@ -316,9 +316,9 @@ class Kineto(Generic):
     def _kernels(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         fields = {
             "name": events.names,
-            "registers": events.integers("registers per thread"),
-            "static_shared": events.integers("static shared memory"),
-            "dynamic_shared": events.integers("shared memory"),
+            "registers": self._sizes(events, "registers per thread"),
+            "static_shared": self._sizes(events, "static shared memory"),
+            "dynamic_shared": self._sizes(events, "shared memory"),
             "graph_node": events.integers("graph node id"),
             "graph": events.integers("graph id"),
         }
@@ -341,7 +341,7 @@ class Kineto(Generic):
         )
 
     def _memcpys(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
-        rows["bytes"] = np.maximum(events.integers("bytes"), 0)
+        rows["bytes"] = self._sizes(events, "bytes", most=1 << 62)
         named = self._timeline.by_text(events.names, _copy_named, object)
         kinds = np.array([kind or (0, 0, 0) for kind in named], np.uint8)
         kinds = kinds.reshape(-1, 3)
@@ -362,7 +362,7 @@ class Kineto(Generic):
         rows["peer_context"] = np.where(peer, _u16(other), 0)
 
     def _memsets(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
-        rows["bytes"] = np.maximum(events.integers("bytes"), 0)
+        rows["bytes"] = self._sizes(events, "bytes", most=1 << 62)
         memory = self._timeline.by_text(events.names, _fill_named)
         rows["memory"] = np.maximum(memory, 0)
         without = int(np.count_nonzero(memory < 0))
@@ -548,8 +548,11 @@ class Kineto(Generic):
         process, _ = self._timeline.threads(events.threads)
         on_gpu = events.integers("Device Type") == 1
         device = np.where(on_gpu, _u16(events.integers("Device Id")), 0xFFFF)
+        reserved = events.integers("Total Reserved")
         for name in _TOTALS:
             given = events.present(name)
+            if name == "Total Reserved":
+                given &= on_gpu | (reserved != 0)  # the host reserves nothing
             self._timeline.add(
                 "counters",
                 process[given],
@@ -646,6 +649,15 @@ class Kineto(Generic):
     @property
     def _home(self) -> int:
         return self._timeline.process_index(self._host or 0)
+
+    def _sizes(self, events: Events, column: str, most: int = 0xFFFFFFFF) -> np.ndarray:
+        """The values of a column, 0 for those that are no sizes, which are counted as left out."""
+        values = events.integers(column)
+        unusable = (values < 0) | (values > most)
+        count = int(np.count_nonzero(unusable))
+        what = f"argument {column} of {self._timeline.kind_of(events)}"
+        self._timeline.out.left(what, count, why="out of range")
+        return np.where(unusable, 0, values)
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
         def triple(text: str) -> list[int]:

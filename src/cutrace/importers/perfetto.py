@@ -35,7 +35,6 @@ _HOLDS = {
     39: "log messages",
     45: "system information",
     51: "Chrome metadata",
-    52: "GPU counters",
     66: "samples of stacks",
     69: "events of the tracing service",
 }
@@ -55,11 +54,30 @@ _CATEGORIES = {
     "gpu_slice": "GPU slices",
     "cuda_runtime": "API calls",
     "cuda_driver": "API calls",
+    "gpu_memcpy": "copies",
+    "gpu_memset": "fills",
+    "cuda_sync": "synchronizations",
+    "overhead": "overheads",
 }
-_RULES = tuple(
-    rule
-    for rule in kineto.RULES
-    if rule.group in ("kernels", "annotations", "runtime", "driver")
+_GROUPS = (
+    "kernels",
+    "memcpys",
+    "memsets",
+    "annotations",
+    "runtime",
+    "driver",
+    "synchronizations",
+    "overheads",
+    "operators",
+    "user",
+    "python",
+)
+_RULES = tuple(rule for rule in kineto.RULES if rule.group in _GROUPS)
+
+#: The note of a trace that torch.profiler wrote.
+_SHORTENED = (
+    "torch.profiler ends a kernel, copy or fill in a .pftrace where the next one on its stream starts, so overlapping "
+    "work of CUDA graphs is shorter than it was. Export JSON for the recorded durations."
 )
 
 #: Bytes in a read.
@@ -185,6 +203,8 @@ class PerfettoEvents(EventReader):
             self._out.left(what, count)
         if self.packets.of_cutrace:
             self._out.note(WITHOUT_CAPTURE)
+        if self.packets.of_torch:
+            self._out.note(_SHORTENED)
 
 
 class _Typed(kineto.Kineto):

@@ -18,6 +18,7 @@ import numpy as np
 from .._native import Keys
 from ..runbin import TABLES, Writer
 from ..runbin.writer import NewIds
+from ..trace_events import NO_PROCESS
 from .base import Import, object_of, rows_of
 from .events import EventReader, Events, Flag
 
@@ -157,7 +158,11 @@ class ImportTimeline:
             index = self._begin_process(pid, "")
         else:
             source_pid = readable(pid)
-            name = source_pid if isinstance(pid, bytes) else ""
+            name = ""
+            if pid in (None, b""):
+                name = NO_PROCESS
+            elif isinstance(pid, bytes):
+                name = source_pid
             index = self._begin_process(made_up, name, source_pid=source_pid)
         self._index_of[pid] = index
         return index
@@ -383,7 +388,7 @@ class ImportTimeline:
         """Count the other arguments of these events as left out."""
         arguments = events.arguments[events.arguments > 0]
         if len(arguments):
-            known = self._leftovers.setdefault(self._kind_of(events), Counter())
+            known = self._leftovers.setdefault(self.kind_of(events), Counter())
             ids, counts = np.unique(arguments, return_counts=True)
             known.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
 
@@ -393,13 +398,13 @@ class ImportTimeline:
             count = events.count(column)
             if count:
                 name = column.removesuffix(" text")
-                self.out.left(f"{noun} {name} of {self._kind_of(events)}", count)
+                self.out.left(f"{noun} {name} of {self.kind_of(events)}", count)
 
     def kind(self, phase: int, category: int) -> str:
         """The name in the account of events of a phase and category (an id)."""
         return self._label(chr(phase), self.one_text(category))
 
-    def _kind_of(self, events: Events) -> str:
+    def kind_of(self, events: Events) -> str:
         """The kind of events of one phase and category."""
         phase = int(events.phases[0])
         return self.kind(phase, int(events.categories[0]))

@@ -181,10 +181,10 @@ class Xla(Kineto):
         for name, column in _KERNEL_NUMBERS.items():
             columns[column] = self._detail(events, "kernel_details", name)
         for name in ("grid", "block"):
-            columns[name] = self._sizes(events, name)
+            columns[name] = self._dimensions(events, name)
         return columns
 
-    def _sizes(self, events: Events, name: str) -> np.ndarray:
+    def _dimensions(self, events: Events, name: str) -> np.ndarray:
         """The three sizes of a grid or a block as ids of JSON text."""
 
         def as_json(text: str) -> int:

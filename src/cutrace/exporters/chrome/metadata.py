@@ -9,7 +9,7 @@ import numpy as np
 
 from ...runbin.layout import TABLES
 from ...trace import Trace
-from ...trace_events import DEVICE_PROPERTIES, MISSING, OWN
+from ...trace_events import DEVICE_PROPERTIES, MISSING, NO_PROCESS, OWN
 from ...units import count_of
 from .lines import dumped, quoted
 from .shared import WAITS, PidTid, as_dict, offset_of
@@ -165,7 +165,11 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
         info = process.info
         where = pid_tid.where(process.index)
         # A process with a text as id has this text as name by default.
-        if "source_pid" not in info or info.get("name") not in (info["source_pid"], ""):
+        if "source_pid" not in info or info.get("name") not in (
+            info["source_pid"],
+            NO_PROCESS,
+            "",
+        ):
             yield _named("process_name", where, {"name": process.name})
         yield from _imported_metadata(info.get("metadata_events"), where)
         text_ids = as_dict(info.get("source_threads"))

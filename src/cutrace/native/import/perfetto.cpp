@@ -34,12 +34,44 @@ constexpr std::uint64_t kCounterValues[] = {perfetto::TrackEvent::extra_counter_
 
 // Arguments of kernels that have another name in Kineto's traces.
 constexpr std::pair<std::string_view, std::string_view> kKineto[] = {
-    {"registers_per_thread", "registers per thread"}, {"graph", "graph id"}, {"graph_node", "graph node id"}};
+    {"registers_per_thread", "registers per thread"}, {"graph", "graph id"}, {"graph_node", "graph node id"},
+    {"device id", "device"}, {"context id", "context"}, {"stream id", "stream"}};
+
+// Numbers among the extra data of GPU work, all of which are strings.
+constexpr std::string_view kNumbers[] = {"device", "context", "stream", "correlation", "priority", "graph id",
+                                         "graph node id", "bytes", "value", "queued", "channel", "channel_type",
+                                         "memory kind"};
+
+// torch.profiler writes this process id for its own overhead.
+constexpr std::uint64_t kOverheadProcess = 0x7FFFFFFF;
+
+// Events of GPU work that others may wait for.
+constexpr std::size_t kMostStages = std::size_t{1} << 20;
 
 std::string_view kineto(std::string_view name) {
   for (const auto& [ours, theirs] : kKineto)
     if (name == ours) return theirs;
   return name;
+}
+
+bool whole(std::string_view text, std::int64_t& out) {
+  return !text.empty() && text.find_first_not_of("-0123456789") == text.npos && json::integer(text, out);
+}
+
+// The unit of a GPU counter, "" for one that is not known.
+std::string_view unit_of(std::uint64_t numerator, bool is_rate) {
+  if (is_rate) return "";
+  switch (numerator) {
+    case 7: return "bytes";
+    case 13: return "Hz";
+    case 15: return "MHz";
+    case 19: return "ns";
+    case 28: return "mW";
+    case 29: return "W";
+    case 34: return "C";
+    case 37: return "%";
+    default: return "";
+  }
 }
 
 std::int64_t signed_of(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -112,6 +144,7 @@ std::size_t PerfettoReader::read(std::string_view data, std::size_t at, std::siz
 
 void PerfettoReader::finish() {
   for (std::size_t i = 0; i < waiting_.entries().size(); ++i) release(i);
+  draw_edges();
   for (const auto& [uuid, track] : tracks_.entries())
     if (track.named) name_process(track.process);
   for (const auto& [uuid, track] : tracks_.entries())
@@ -147,7 +180,7 @@ bool PerfettoReader::begins(std::string_view head) {
 void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) {
   using namespace perfetto::TracePacket;
   std::uint64_t sequence_id = 0, flags = 0, forgets = 0, time = 0, clock = 0;
-  std::optional<std::string_view> track_event_bytes, gpu_event_bytes;
+  std::optional<std::string_view> track_event_bytes, gpu_event_bytes, gpu_counter_bytes;
   for (Fields field(data); field.next();) {
     switch (field.number) {
       case trusted_packet_sequence_id: sequence_id = field.value; break;
@@ -157,6 +190,7 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case timestamp_clock_id: clock = field.value; break;
       case track_event: track_event_bytes = field.bytes; break;
       case gpu_render_stage_event: gpu_event_bytes = field.bytes; break;
+      case gpu_counter_event: gpu_counter_bytes = field.bytes; break;
       default: break;
     }
   }
@@ -175,7 +209,7 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case zstd_compressed_packets: packed.push_back({true, std::string(field.bytes)}); break;
       case cutrace_table: of_cutrace_ = true; break;
       case trace_attributes: of_cutrace_ |= field.bytes.find("cutrace.version") != field.bytes.npos; break;
-      case track_event: case gpu_render_stage_event: break;
+      case track_event: case gpu_render_stage_event: case gpu_counter_event: break;
       // They have no data of their own.
       case trusted_uid: case synchronization_marker: case incremental_state_cleared: case previous_packet_dropped:
       case process_descriptor: case thread_descriptor: case timestamp_clock_id: case trusted_pid:
@@ -190,6 +224,10 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
   }
   if (gpu_event_bytes) {
     if (const auto when = time_of(sequence, time, clock)) take_gpu_event(sequence, *when, *gpu_event_bytes);
+    else lose(kGpuEvents, kNoClock);
+  }
+  if (gpu_counter_bytes) {
+    if (const auto when = time_of(sequence, time, clock)) take_gpu_counters(sequence, *when, *gpu_counter_bytes);
     else lose(kGpuEvents, kNoClock);
   }
 }
@@ -215,9 +253,17 @@ void PerfettoReader::intern(std::uint64_t sequence_id, std::string_view data) {
       case compute_kernels: {
         const auto kernel = std::make_shared<Kernel>();
         kernel->name = text_id(message.bytes(perfetto::InternedComputeKernel::name));
+        if (kernel->name == 0) kernel->name = text_id(message.bytes(perfetto::InternedComputeKernel::demangled_name));
         add_compute_arguments(sequence, kernel->arguments, message.fields(), perfetto::InternedComputeKernel::args);
         join_sizes(kernel->arguments);
         valid(sequence, iid).kernel = kernel;
+        break;
+      }
+      case gpu_counter_descriptors: {
+        using namespace perfetto::InternedGpuCounterDescriptor;
+        GpuCounters& of = sequence.gpu_counters[iid];
+        of = {message.number(gpu_id), {}};
+        describe_gpu_counters(of, message.bytes(counter_descriptor));
         break;
       }
       default: break;
@@ -397,7 +443,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   std::string_view name_bytes, legacy_bytes;
   Number value;
   std::optional<double> real;
-  bool old_times = false, has_flows = false, has_counters = false, has_annotations = false;
+  bool old_times = false, has_flows = false, has_counters = false, has_annotations = false, launches = false;
   std::vector<std::uint64_t> unread;
   std::uint32_t one_category = 0;
   std::string all_categories;
@@ -426,6 +472,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
       case extra_counter_values: case extra_double_counter_values: has_counters = true; break;
       case extra_counter_track_uuids: case extra_double_counter_track_uuids: break;
       case debug_annotations: has_annotations = true; break;
+      case gpu_correlation: launches = true; break;
       default: unread.push_back(field.number);
     }
   }
@@ -455,6 +502,13 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   event.category = category_count == 1 ? one_category : text_id(all_categories);
   event.thread = {number_id(track.process), track.thread};
   const Arguments arguments = has_annotations ? annotations(sequence, data) : nullptr;
+  // A correlation says the same as the ids of the work that the call launched.
+  if (launches && !has_argument(arguments, "correlation")) leave(Left::kTrackEvent, gpu_correlation);
+  if (event.category == 0 && has_argument(arguments, "cuda_sync_kind")) event.category = text_id("cuda_sync");
+  if (event.category == 0 && track.process == kOverheadProcess) {
+    event.category = text_id("overhead");
+    event.thread.process = {Id::kInteger, -1};
+  }
   const bool nests = track.thread.kind != Id::kAbsent && track.thread.kind != Id::kText;
   if (legacy.has(perfetto::TrackEventLegacyEvent::phase)) {
     emit_legacy(legacy_bytes, time, event, arguments);
@@ -596,15 +650,16 @@ void PerfettoReader::add_name(std::string_view kind, std::uint32_t name, const T
 void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_view data) {
   using namespace perfetto::GpuRenderStageEvent;
   std::uint64_t duration_of = 0, queue_number = 0, context_of = 0, submission = 0, gpu = 0, queue_id = 0, stage_id = 0,
-                kernel_id = 0, name_id = 0;
+                kernel_id = 0, name_id = 0, id = 0;
+  bool correlated = false;
   std::string_view name_bytes, launch_bytes;
-  std::vector<std::uint64_t> unread;
+  std::vector<std::uint64_t> unread, waits;
   for (Fields field(data); field.next();) {
     switch (field.number) {
       case duration: duration_of = field.value; break;
       case hw_queue_id: queue_number = field.value; break;
       case context: context_of = field.value; break;
-      case submission_id: case cutrace_correlation: submission = field.value; break;
+      case submission_id: case cutrace_correlation: submission = field.value; correlated = true; break;
       case gpu_id: gpu = field.value; break;
       case hw_queue_iid: queue_id = field.value; break;
       case stage_iid: stage_id = field.value; break;
@@ -612,7 +667,9 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
       case kernel_iid: kernel_id = field.value; break;
       case name_iid: name_id = field.value; break;
       case launch: launch_bytes = field.bytes; break;
-      case event_id: case extra_data: break;
+      case event_id: id = field.value; break;
+      case event_wait_ids: waits.push_back(field.value); break;
+      case extra_data: break;
       default: unread.push_back(field.number);
     }
   }
@@ -628,24 +685,105 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
     if (field.number != extra_data) continue;
     const Message pair(field.bytes);
     const std::string_view key = pair.bytes(perfetto::GpuRenderStageEventExtraData::name);
-    arguments->values[text_id(kineto(key))] = json_value(quoted(pair.bytes(perfetto::GpuRenderStageEventExtraData::value)));
+    const std::string_view value = pair.bytes(perfetto::GpuRenderStageEventExtraData::value);
+    const std::string_view argument = kineto(key);
+    std::int64_t number = 0;
+    const bool is_number = std::ranges::find(kNumbers, argument) != std::end(kNumbers) && whole(value, number);
+    arguments->values[text_id(argument)] = json_value(is_number ? std::to_string(number) : quoted(value));
+    of_torch_ |= key == "stream id";
   }
-  set_number(*arguments, "correlation", submission);
+  if (correlated) set_number(*arguments, "correlation", submission);
   const Interned* owner = sequence.interned.find(context_of);
   const std::uint64_t process = owner ? owner->process : 0;
   gpu_processes_[process] = true;
   if (!host_) host_ = process;
   EventFields event;
   event.name = kernel ? kernel->name : 0;
-  event.category = text_id(event.name != 0 ? "kernel" : "gpu_slice");
+  const std::uint32_t stage = text_of(sequence, kStage, stage_id);
+  std::string_view category = "gpu_slice";
+  if (event.name != 0) category = "kernel";
+  else if (has_argument(arguments, "bytes") && events_.texts()[stage] == "Memcpy") category = "gpu_memcpy";
+  else if (has_argument(arguments, "bytes") && events_.texts()[stage] == "Memset") category = "gpu_memset";
+  event.category = text_id(category);
   if (event.name == 0) event.name = text_of(sequence, kName, name_id);
   if (event.name == 0) event.name = text_id(name_bytes);
-  if (event.name == 0) event.name = text_of(sequence, kStage, stage_id);
+  if (event.name == 0) event.name = stage;
   std::uint32_t queue = text_of(sequence, kStage, queue_id);
   if (queue == 0) queue = text_id("queue " + std::to_string(queue_number));
   event.thread = {number_id(process), {Id::kText, queue}};
   add_duration(event, static_cast<Wide>(duration_of));
   emit('X', event, time, arguments);
+  if (of_cutrace_) {  // it computes them
+    if (!waits.empty()) leave(Left::kGpuEvent, event_wait_ids);
+    return;
+  }
+  if (id != 0 && stages_.entries().size() < kMostStages) stages_[id] = {time + static_cast<Wide>(duration_of), event.thread};
+  for (const std::uint64_t wait : waits) edges_.push_back({wait, time, event.thread});
+}
+
+// Adds an arrow for each wait of GPU work for other work. The other work may come later in the file.
+void PerfettoReader::draw_edges() {
+  EventFields step;
+  step.name = text_id("wait");
+  step.category = text_id("gpu_wait");
+  std::uint64_t number = 0;
+  for (const Edge& edge : edges_) {
+    const Stage* const from = stages_.find(edge.from);
+    if (from == nullptr) {
+      leave(Left::kGpuEvent, perfetto::GpuRenderStageEvent::event_wait_ids);
+      continue;
+    }
+    const std::string json = "{\"id\":" + std::to_string(++number) + ",\"bp\":\"e\"";
+    step.thread = from->thread;
+    add('s', step, from->end, json);
+    step.thread = edge.thread;
+    add('f', step, edge.time, json);
+    hand_over();
+  }
+  edges_.clear();
+}
+
+void PerfettoReader::describe_gpu_counters(GpuCounters& to, std::string_view descriptor) {
+  using namespace perfetto::GpuCounterDescriptor;
+  using namespace perfetto::GpuCounterDescriptorGpuCounterSpec;
+  for (Fields field(descriptor); field.next();) {
+    if (field.number != specs) continue;
+    const Message spec(field.bytes);
+    const std::string_view unit = unit_of(spec.number(numerator_units), spec.has(denominator_units));
+    to.names[spec.number(counter_id)] = {text_id(spec.bytes(name)), text_id(unit)};
+  }
+}
+
+// Adds the values of counters of a GPU to its process, or else to the process of the first event.
+void PerfettoReader::take_gpu_counters(Sequence& sequence, Wide time, std::string_view data) {
+  using namespace perfetto::GpuCounterEvent;
+  const Message message(data);
+  if (message.has(counter_descriptor)) describe_gpu_counters(inline_counters_, message.bytes(counter_descriptor));
+  const GpuCounters* described = sequence.gpu_counters.find(message.number(counter_descriptor_iid));
+  if (described == nullptr) described = &inline_counters_;
+  const std::uint64_t gpu = message.has(gpu_id) ? message.number(gpu_id) : described->gpu;
+  std::uint64_t process = host_.value_or(0);
+  if (!gpu_processes_.entries().empty()) process = gpu_processes_.entries().front().first;
+  for (Fields field(data); field.next();) {
+    if (field.number != counters) continue;
+    using namespace perfetto::GpuCounterEventGpuCounter;
+    const Message value(field.bytes);
+    const std::uint64_t id = value.number(counter_id);
+    const GpuCounter* const known = described->names.find(id);
+    EventFields event;
+    event.name = known ? known->name : 0;
+    if (event.name == 0) event.name = text_id("counter " + std::to_string(id));
+    event.thread.process = number_id(process);
+    const bool is_real = value.has(double_value);
+    const double number = is_real ? std::bit_cast<double>(value.number(double_value))
+                                  : static_cast<double>(signed_of(value.number(int_value)));
+    std::string json = "{\"args\":{\"value\":";
+    append_double(number, json);
+    json += "},\"cutrace\":{\"unit\":";
+    json::append_quoted(events_.texts()[known ? known->unit : 0], json);
+    json += ",\"device\":" + std::to_string(gpu) + ",\"single\":true}";
+    add('C', event, time, std::move(json));
+  }
 }
 
 // Joins the dimensions of launches that are arguments of a kernel, as Kineto does.
@@ -684,7 +822,7 @@ void PerfettoReader::add_launch(Sequence& sequence, Members& arguments, const Ke
     if (index == Table::kNone) continue;
     Value& value = arguments.values.at(index);
     std::int64_t size = 0;
-    if (value.text.find_first_not_of("-0123456789") == value.text.npos && json::integer(value.text, size) && size != 0)
+    if (whole(value.text, size) && size != 0)
       shared = shared.value_or(0) + size;
     value = json_value("");  // without a text, it is not there
   }
@@ -811,6 +949,10 @@ std::string PerfettoReader::json_of(const Arguments& arguments) const {
     append(*arguments, json);
   }
   return json;
+}
+
+bool PerfettoReader::has_argument(const Arguments& arguments, std::string_view name) {
+  return arguments && arguments->values.find_index(text_id(name)) != Table::kNone;
 }
 
 void PerfettoReader::set_number(Members& arguments, std::string_view name, std::uint64_t value) {

@@ -5,7 +5,8 @@
 // as in a JSON file. The numbers of fields are those of perfetto_messages.py.
 //
 // A damaged packet is counted and adds no event. Memory is bounded by the interned data, the descriptors of tracks, open
-// slices, a number of events that wait for a descriptor, and the events not yet taken. No Python here.
+// slices, a number of events that wait for a descriptor, GPU work that other work may wait for, the waits, and the events not
+// yet taken. No Python here.
 #pragma once
 
 #include <array>
@@ -71,6 +72,7 @@ class PerfettoReader {
   std::vector<LeftOut> left() const;
   std::uint64_t added() const { return added_; }
   bool of_cutrace() const { return of_cutrace_; }
+  bool of_torch() const { return of_torch_; }
   const std::vector<std::string>& devices() const { return devices_; }
   // The processes of GPU work, and the process of the first event.
   std::vector<std::uint64_t> gpu_processes() const;
@@ -144,6 +146,26 @@ class PerfettoReader {
     std::shared_ptr<Kernel> kernel;
   };
 
+  // A counter of GPUs, and those of a descriptor by their ids.
+  struct GpuCounter {
+    std::uint32_t name = 0, unit = 0;
+  };
+  struct GpuCounters {
+    std::uint64_t gpu = 0;
+    Map<GpuCounter> names;
+  };
+
+  // Work on a GPU, and a wait for it.
+  struct Stage {
+    Wide end = 0;
+    ThreadId thread;
+  };
+  struct Edge {
+    std::uint64_t from = 0;
+    Wide time = 0;
+    ThreadId thread;
+  };
+
   struct Clock {
     Wide boot = 0, base = 0;  // the same moment
     bool incremental = false;
@@ -157,6 +179,7 @@ class PerfettoReader {
     std::uint64_t track = 0;
     std::array<std::vector<std::uint64_t>, 2> counters;  // default tracks of further counters: integers, doubles
     std::map<std::uint64_t, Clock> clocks;
+    Map<GpuCounters> gpu_counters;
   };
 
   // An event that waits for the descriptor of its track or of a parent.
@@ -190,6 +213,9 @@ class PerfettoReader {
   void add_name(std::string_view kind, std::uint32_t name, const ThreadId& thread);
 
   void take_gpu_event(Sequence& sequence, Wide time, std::string_view data);
+  void draw_edges();
+  void describe_gpu_counters(GpuCounters& to, std::string_view descriptor);
+  void take_gpu_counters(Sequence& sequence, Wide time, std::string_view data);
   void join_sizes(Members& arguments);
   void add_launch(Sequence& sequence, Members& arguments, const Kernel* kernel, std::string_view launch);
 
@@ -198,6 +224,7 @@ class PerfettoReader {
   std::pair<std::uint32_t, Value> compute_argument(Sequence& sequence, std::string_view data);
   void add_compute_arguments(Sequence& sequence, Members& to, protobuf::Fields fields, std::uint64_t number);
   static Value json_value(std::string text) { return {std::move(text), nullptr, nullptr}; }
+  bool has_argument(const Arguments& arguments, std::string_view name);
   void set_number(Members& arguments, std::string_view name, std::uint64_t value);
   static void merge(Members& to, const Members& from);
   void append(const Value& value, std::string& json) const;
@@ -228,11 +255,14 @@ class PerfettoReader {
   Map<bool> flows_;                        // flows that have begun
   std::vector<std::string> devices_;
   Map<bool> gpu_processes_;
+  GpuCounters inline_counters_;
+  Map<Stage> stages_;  // by their event ids
+  std::vector<Edge> edges_;
   std::optional<std::uint64_t> host_;
   std::vector<Loss> losses_;
   Map<std::uint64_t> left_;
   std::uint64_t added_ = 0;
-  bool of_cutrace_ = false;
+  bool of_cutrace_ = false, of_torch_ = false;
   std::string scratch_;
 };
 

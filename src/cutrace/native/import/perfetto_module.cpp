@@ -60,6 +60,7 @@ void bind_perfetto(nb::module_& m) {
                    "What is left out: (packets, track events, GPU events or computed, number of the field, count).")
       .def_prop_ro("added", &PerfettoReader::added, "The number of added events.")
       .def_prop_ro("of_cutrace", &PerfettoReader::of_cutrace, "Whether cutrace wrote the trace.")
+      .def_prop_ro("of_torch", &PerfettoReader::of_torch, "Whether GPU work has the arguments that torch.profiler writes.")
       .def_prop_ro("devices",
                    [](const PerfettoReader& self) {
                      nb::list out;
