@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
@@ -167,20 +168,25 @@ def _digest(string: str) -> str:
     return hashlib.sha256(string.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def main(destination: str) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--update", action="store_true", help="write the digests anew")
+    chosen.add_argument("folder", nargs="?", type=Path, help="write the outputs themselves into a folder")
+    arguments = parser.parse_args()
     expected = {}
     for name in NAMES:
         with tempfile.TemporaryDirectory() as folder:
-            if destination == "--update":
+            if arguments.update:
                 expected[name] = digests(name, Path(folder))
                 continue
             for output, string in outputs(name, Path(folder)):
-                path = Path(destination, name, f"{output}.txt")
+                path = arguments.folder / name / f"{output}.txt"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(string, errors="surrogatepass")
-    if expected:
+    if arguments.update:
         DIGESTS.write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
