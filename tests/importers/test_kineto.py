@@ -17,6 +17,7 @@ import pytest
 
 import cutrace
 from cutrace import BadCapture, Trace
+from cutrace.runbin import TABLES, Writer
 from cutrace.trace.imported import Tally
 
 DATA = Path(__file__).parents[1] / "data"
@@ -658,3 +659,29 @@ def test_negative_sizes_are_counted(tmp_path: Path) -> None:
         left = {account.what: list(account.left) for account in trace.imports[0].accounts if account.left}
         for what in ("registers per thread of kernel", "shared memory of kernel", "bytes of gpu_memcpy"):
             assert left[f"argument {what}"] == ["out of range"]
+
+
+class TestOfCutrace:
+    """JSON that cutrace wrote without its capture."""
+
+    def test_rows_whose_events_become_others_are_in_the_account(self, tmp_path: Path) -> None:
+        cutrace.convert(DATA / "nsys-2024.4-unified-memory.sqlite", tmp_path / "x.json")
+        with cutrace.load(tmp_path / "x.json") as trace:
+            left = trace.imports[0].leftovers()
+            assert "72 rows of unified_memory left out: their events became slices and instants" in left
+            assert len(trace.instants) == 72
+
+    def test_calls_of_the_os_keep_their_kind(self, tmp_path: Path) -> None:
+        rows = np.zeros(1, TABLES["host_slices"].dtype)
+        rows["start"], rows["end"], rows["kind"], rows["thread"] = 10**15, 10**15 + 5, 4, 1
+        work = np.zeros(1, TABLES["kernels"].dtype)
+        work["start"], work["end"] = 10**15, 10**15 + 5
+        with Writer(tmp_path / "run.bin", pid=1) as writer:
+            rows["name"], rows["category"] = writer.string("poll"), writer.string("OS runtime")
+            writer.rows("host_slices", rows)
+            writer.rows("kernels", work)
+        for suffix in (".json", ".pftrace"):
+            path = tmp_path / f"x{suffix}"
+            cutrace.convert(tmp_path / "run.bin", path, capture=False)
+            with cutrace.load(path) as trace:
+                assert trace.host_slices["kind"].tolist() == [4], suffix

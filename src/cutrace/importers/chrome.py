@@ -27,6 +27,15 @@ _LARGEST_VALUE = 1 << 20
 #: How far into an object (bytes, unpacked) to search for its events.
 _FURTHEST = 64 << 20
 
+#: Tables whose rows cutrace writes as events that become rows of other tables, by the category of the events.
+_OTHER_TABLES = {
+    "nvtx": "nvtx_ranges and nvtx_marks",
+    "allocation": "allocations",
+    "memory_pool": "memory_pools",
+    "unified_memory": "unified_memory",
+    "jit": "jit",
+}
+
 _ARRAY = re.compile(rb"\[\s*(?:\{|\]|$)")
 _PHASE = re.compile(rb'"ph"\s*:\s*"')
 _OBJECT = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -102,19 +111,30 @@ def read(
             others[key] = value_of(text)
         else:
             out.left(f"top-level value {key}", 1, why="larger than 1 MiB")
-    if others.pop(OWN, None) is not None:
+    of_cutrace = others.pop(OWN, None) is not None
+    if of_cutrace:
         out.note(WITHOUT_CAPTURE)
     missing = others.pop(MISSING, None)
     for sentence in missing if isinstance(missing, list) else ():
         out.note(str(sentence))
     converter.finish(others)
     converter.finish_metadata()
+    if of_cutrace:
+        _leave_tables(timeline, out)
     if not timeline.process_count:
         timeline.process_index(0)
     timeline.writer(0).process({"trace_metadata": others})
     timeline.finish()
     for reason, count in reader.scanner.problems.items():
         out.lost("events", count, why=_PROBLEMS[reason])
+
+
+def _leave_tables(timeline: ImportTimeline, out: Import) -> None:
+    """Count the rows that became rows of another table."""
+    for category, tables in _OTHER_TABLES.items():
+        count = timeline.kept_of(category)
+        why = "their events became slices and instants"
+        out.left(f"rows of {tables}", count, why=why)
 
 
 CHROME = ChromeImporter()

@@ -144,6 +144,7 @@ RULES = (
         left=(*_DERIVED, *_OF_PYTHON),
         arguments=_EXTERNAL,
     ),
+    *_rules("os_runtime", "X", "OS runtime", left=_DERIVED),
     Rule(
         "memory",
         "i",
@@ -168,7 +169,7 @@ _GPU_GROUPS = {
     "cuda_events": "gpu_slices",
     "annotations": "gpu_slices",
 }
-_HOST_KINDS = {"operators": 1, "user": 2, "python": 3}
+_HOST_KINDS = {"operators": 1, "user": 2, "python": 3, "os_runtime": 4}
 #: Groups whose process is the one that the profiler ran in: calls, and in files without calls these.
 _CALLS = ("runtime", "driver")
 _OF_HOST = tuple(_HOST_KINDS)

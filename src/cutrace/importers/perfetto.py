@@ -71,6 +71,7 @@ _GROUPS = (
     "operators",
     "user",
     "python",
+    "os_runtime",
 )
 _RULES = tuple(rule for rule in kineto.RULES if rule.group in _GROUPS)
 

@@ -378,6 +378,15 @@ class ImportTimeline:
         tally[0] += count
         tally[1] += duration
 
+    def kept_of(self, category: str) -> int:
+        """The number of events of a category that became rows."""
+        number = self.text(category)
+        kept = 0
+        for (_, of, outcome), (count, _) in self._outcomes.items():
+            if of == number and outcome == Outcome.KEPT:
+                kept += count
+        return kept
+
     def account_events(self, events: Events, outcomes: np.ndarray) -> None:
         """:meth:`account` for whole events."""
         timed = (events.flags & Flag.DURATION) > 0
