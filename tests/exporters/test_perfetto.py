@@ -224,6 +224,16 @@ class TestOverlaps:
         assert {s.tid for s in spilled} == {100}
         assert any(s.name.startswith(f"{len(spilled)} slices that overlap") for s in decoded.slices)
 
+    def test_slices_nested_deeper_than_perfetto_keeps_are_all_shown_and_counted(self, tmp_path: Path) -> None:
+        deep = [
+            {"ph": "X", "pid": 1, "tid": 2, "ts": i, "dur": 5000 - 2 * i, "name": "deep", "cat": "cpu_op"}
+            for i in range(1200)
+        ]
+        (tmp_path / "deep.json").write_text(json.dumps(deep))
+        decoded = convert(tmp_path / "deep.json")
+        assert sum(s.name == "deep" for s in decoded.slices) == 1200
+        assert any("700 slices that overlap" in s.name and "500 deep" in s.name for s in decoded.slices)
+
     def test_the_end_of_one_call_and_the_begin_of_the_next_at_one_moment(self, tmp_path: Path) -> None:
         with Capture(tmp_path / "c.bin") as c:
             for i in range(100):

@@ -63,7 +63,7 @@ _SPOOLED = 1 << 14
 _WINDOWS_AHEAD = 2
 
 #: The notices of the trace about data that is moved or left out.
-_SPILLED = "slices that overlap others of their thread, shown on a separate track"
+_SPILLED = "slices that overlap others of their thread, or are nested more than 500 deep, shown on a separate track"
 _DETACHED = "steps of flows outside any slice, not shown"
 _UNSOUGHT = "synchronizations not matched with the work they waited for: too many"
 _UNLOOKED = "NVTX ranges on streams not matched with the work in them: too many"
