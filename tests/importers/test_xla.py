@@ -52,7 +52,7 @@ def events(*more: Event, kernel: str = KERNEL) -> list[Event]:
         *named(HOST, "python", 4242),
         x(HOST, 4242, 1, 30, "PjitFunction(f)"),
         x(HOST, 4242, 2, 3, "cuLaunchKernel", correlation_id="7", device_id="0", **at),
-        x(1, 13, 10.5, 3.25, "loop_fusion", correlation_id="7", hlo_op="fusion.1", **at, **details),
+        x(1, 13, 10.5, 3.25, "loop_fusion", correlation_id="7", hlo_op="fusion.1", tf_op="jit(f)/mul", **at, **details),
         x(1, 14, 6, 2, "MemcpyH2D", correlation_id="8", **at,
           memcpy_details="kind_src:pageable kind_dst:device size:4096 dest:0 async:1"),
         x(1, 14, 8, 1, "MemcpyP2P", correlation_id="9", **at,
@@ -136,7 +136,18 @@ def test_lines_of_xla_are_ranges_of_a_process_with_the_name_of_the_gpu(path: Pat
         lines = [names[key] for key in zip(rows["process"].tolist(), rows["thread"].tolist(), strict=True)]
         found = sorted(zip(lines, strings(trace, rows, "name"), strict=True))
         assert found == [("XLA Modules", "jit_f(1)"), ("XLA Ops", "fusion.1"), ("python", "PjitFunction(f)")]
-        assert strings(trace, trace.gpu_slices, "name") == ["MemoryAlloc"]
+        assert strings(trace, trace.gpu_slices, "name") == ["fusion.1", "MemoryAlloc"]
+
+
+def test_kernels_have_their_operation_beside_them_with_the_other_arguments(path: Path) -> None:
+    with cutrace.load(path) as trace:
+        operation = trace.gpu_slices[:1]
+        assert operation[["device", "context", "stream", "correlation"]].tolist() == [(0, 1, 13, 7)]
+        assert operation["start"] == trace.kernels["start"]
+        assert operation["end"] == trace.kernels["end"]
+        assert strings(trace, operation, "category") == ["XLA Ops"]
+        (arguments,) = strings(trace, operation, "arguments")
+        assert json.loads(arguments) == {"hlo_op": "fusion.1", "tf_op": "jit(f)/mul"}
 
 
 def test_nothing_is_lost_and_what_is_left_out_is_in_the_account(path: Path, tmp_path: Path) -> None:
@@ -146,7 +157,8 @@ def test_nothing_is_lost_and_what_is_left_out_is_in_the_account(path: Path, tmp_
         accounts = {account.what: account for account in trace.imports[0].accounts}
         assert all(account.balanced and not account.lost for account in accounts.values())
         assert accounts["kernel"].kept.count == 1
-        assert accounts["argument hlo_op of kernel"].seen.count == 1
+        assert "argument hlo_op of kernel" not in accounts
+        assert accounts["argument device_id of cuda_driver"].seen.count == 1
         assert not trace.quality.losses
 
 
@@ -192,4 +204,5 @@ def test_a_real_file_of_jax_has_all_its_gpu_work(tmp_path: Path) -> None:
         assert sum(map(len, rows)) == len(slices)
         assert set(trace.launches["registers"].tolist()) >= {28, 88, 74}
         assert len(trace.processes) == 1
+        assert len(trace.gpu_slices) == sum("hlo_op" in args for args in of_gpu)
     assert run("convert", real, "-o", tmp_path / "x.pftrace").returncode == 0

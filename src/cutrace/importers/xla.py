@@ -54,6 +54,9 @@ RULES = (
     *generic.RULES,
 )
 
+#: Groups of work that an operation of XLA may have launched.
+_WORK = ("kernels", "memcpys", "memsets", "graphs")
+
 _PROCESS = re.compile(
     rb'"process_name"\s*,\s*"args"\s*:\s*\{\s*"name"\s*:\s*"/(?:device:\w+:\d+|host:CPU)'
 )
@@ -163,7 +166,30 @@ class Xla(Kineto):
         unused = _UNUSED.get(group, ())
         self._timeline.leave_columns(part, "argument", *unused)
         columns = self._columns(part)
-        super().take(_with_columns(part, columns))
+        part = _with_columns(part, columns)
+        if group in _WORK:
+            part = self._name_operations(part)
+        super().take(part)
+
+    def _name_operations(self, events: Events) -> Events:
+        """Write a slice for the operation of XLA that each piece of work belongs to, with the work's other arguments.
+        Returns the events without these arguments."""
+        names = self._timeline.by_text(events.arguments, self._operation)
+        named = names > 0
+        if not named.any():
+            return events
+        category = np.full(len(events), self._timeline.text("XLA Ops"), np.uint32)
+        operations = replace(events, names=names.astype(np.uint32), categories=category)
+        self._gpu_work("annotations", operations.select(named))
+        rest = np.where(named, np.uint32(0), events.arguments)
+        return replace(events, arguments=rest)
+
+    def _operation(self, text: str) -> int:
+        """The id of the operation among the arguments of an event, 0 for none."""
+        name = object_of(text).get("hlo_op")
+        if isinstance(name, str):
+            return self._timeline.text(name)
+        return 0
 
     def _columns(self, events: Events) -> dict[str, np.ndarray]:
         """The arguments of an event, with Kineto's names."""
