@@ -356,7 +356,7 @@ class TestFiles:
         for compress in (None, "zstd", "deflate"):
             cutrace.convert(ordinary, tmp_path / "out.pftrace", compress=compress)
             sizes[compress] = (tmp_path / "out.pftrace").stat().st_size
-        assert max(sizes["zstd"], sizes["deflate"]) * 3 < sizes[None]
+        assert max(sizes["zstd"], sizes["deflate"]) * 2 < sizes[None]
 
 
 class TestRangesThatNeverEnded:

@@ -200,9 +200,7 @@ def _write_work(
         _write_gpu(process, blocks, output, events, derived)
         thread.wait()
     if derived and derived_rows:
-        queue_name = descriptors.devices.queue_name
-        queue_names = [queue_name(process, *key) for key in queues.keys]
-        for rows in counters.rows(queue_names):
+        for rows in counters.rows():
             for begin in range(0, len(rows), _SPOOLED):
                 derived_rows.add(COUNTED, rows[begin : begin + _SPOOLED])
     return derived

@@ -36,9 +36,10 @@ from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, TableLayout
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from ...trace.rows import chosen
-from . import proto
+from . import placing, proto
 from .descriptors import DERIVED, Descriptors, counter
 from .packets import Interned, InternedNames, InternedRefs, Output
+from .placing import BY_RANK, BesideStream, Group
 from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Template, When
 
 #: Integers up to this one are exact as floats.
@@ -311,6 +312,7 @@ def _reading(
         return {
             "name": f"{name}, device {device}",
             "counter": counter(unit, DERIVED, "environment"),
+            **placing.in_environment(1),
         }
 
     return HostTable(
@@ -323,11 +325,14 @@ def _reading(
     )
 
 
-def named(template: str, description: str | None = None) -> DescribeTrack:
+def named(
+    template: str, description: str | None = None, place: Mapping[str, Any] = {}
+) -> DescribeTrack:
     """Tracks with a name template: the key replaces ``{}``."""
     return lambda descriptors, process, key: {
         "name": template.format(key),
         "description": description,
+        **place,
     }
 
 
@@ -336,7 +341,11 @@ def of_thread(name: str, description: str | None = None) -> DescribeTrack:
 
     def describe(descriptors: Descriptors, process: int, thread: int) -> dict[str, Any]:
         track_name = f"{name}, thread {thread}" if thread else name
-        return {"name": track_name, "description": description}
+        return {
+            "name": track_name,
+            "description": description,
+            **placing.among_costs(0),
+        }
 
     return describe
 
@@ -370,24 +379,27 @@ def _counter_track(
 
 
 def _projection_track(
-    descriptors: Descriptors, process: int, key: tuple[int, ...]
+    descriptors: Descriptors, process: int, key: tuple[int, int, int, int]
 ) -> dict[str, Any]:
-    *queue, domain_id = key
+    device, context, stream_id, domain_id = key
+    queue = device, context, stream_id
     domain = descriptors.trace.strings[domain_id]
     stream = descriptors.devices.queue_name(process, *queue)
     return {
         "name": f"NVTX {domain} on {stream}" if domain else f"NVTX on {stream}",
         "description": "Each range, from the first begin to the last end of the work on this stream launched in it",
+        **placing.beside_stream(descriptors, process, queue, BesideStream.RANGES),
     }
 
 
 def _replay_track(
-    descriptors: Descriptors, process: int, key: tuple[int, ...]
+    descriptors: Descriptors, process: int, key: tuple[int, int, int]
 ) -> dict[str, Any]:
     stream = descriptors.devices.queue_name(process, *key)
     return {
         "name": f"NVTX of graph nodes on {stream}",
         "description": "The ranges in which the graph nodes of replayed work were created",
+        **placing.beside_stream(descriptors, process, key, BesideStream.GRAPH_RANGES),
     }
 
 
@@ -404,9 +416,11 @@ def _moments_track(
 
 
 def _gpu_slice_track(
-    descriptors: Descriptors, process: int, key: tuple[int, ...]
+    descriptors: Descriptors, process: int, key: tuple[int, int, int]
 ) -> dict[str, Any]:
-    return {"name": f"annotations, {descriptors.devices.queue_name(process, *key)}"}
+    stream = descriptors.devices.queue_name(process, *key)
+    place = placing.beside_stream(descriptors, process, key, BesideStream.ANNOTATIONS)
+    return {"name": f"annotations, {stream}", **place}
 
 
 THREAD = Descriptors.thread
@@ -473,6 +487,7 @@ TABLES: tuple[HostTable, ...] = (
         named(
             "synchronization, context {}",
             "Waits for the GPU, on the host and between streams",
+            placing.among_costs(1),
         ),
         ("context",),
         ("type", "context", "status", "flags"),
@@ -500,7 +515,7 @@ TABLES: tuple[HostTable, ...] = (
     ),
     HostTable(
         "unified_memory",
-        named("unified memory"),
+        named("unified memory", place=placing.in_memory(3)),
         (),
         ("kind", "source_device", "destination_device", "flags"),
         _unified_memory,
@@ -508,7 +523,7 @@ TABLES: tuple[HostTable, ...] = (
     ),
     HostTable(
         "allocations",
-        named("memory, device {}", "Allocations and releases"),
+        named("memory, device {}", "Allocations and releases", placing.in_memory(1)),
         ("device",),
         ("operation", "memory", "device", "context", "flags", "pool_type", "source"),
         _allocation,
@@ -516,7 +531,7 @@ TABLES: tuple[HostTable, ...] = (
     ),
     HostTable(
         "memory_pools",
-        named("memory pools, device {}"),
+        named("memory pools, device {}", place=placing.in_memory(2)),
         ("device",),
         ("operation", "pool_type", "device"),
         _memory_pool,
@@ -524,7 +539,7 @@ TABLES: tuple[HostTable, ...] = (
     ),
     HostTable(
         "environment",
-        named("environment, device {}"),
+        named("environment, device {}", place=placing.in_environment(0)),
         ("device",),
         ("kind", "device", "flags"),
         _environment,
@@ -620,7 +635,11 @@ OPEN_TABLES = (
         track=named("NVTX ranges still open at the end, thread {}"),
         open=True,
     ),
-    replace(_SLICE, track=named("slices still open at the end, thread {}"), open=True),
+    replace(
+        _SLICE,
+        track=named("slices still open at the end, thread {}"),
+        open=True,
+    ),
 )
 
 
@@ -935,6 +954,7 @@ class HostTracks:
         # Viewers assign events without a thread to the thread that their sequence described, so descriptors have their
         # own sequence.
         self._described = output.sequence()
+        self._groups: dict[tuple[int, Group], int] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -975,9 +995,10 @@ class HostTracks:
         """Create the tracks of new combinations, and queue the interned entries of these."""
         for number, process, kind, key, refs in news:
             if number == len(self.tracks):
-                descriptor = kind(self._descriptors, process, key)
+                descriptor = dict(kind(self._descriptors, process, key))
                 if "thread" not in descriptor:
-                    descriptor = {"parent_uuid": self._parents[process], **descriptor}
+                    group = descriptor.pop("group", None)
+                    descriptor["parent_uuid"] = self._parent(process, group)
                 self.tracks.append(Track(self._output.uuid(), kind, descriptor))
             self.tracks[number].waiting += refs
 
@@ -1006,6 +1027,24 @@ class HostTracks:
         out[out == most] = 0
         return out
 
+    def _parent(self, process: int, group: Group | None) -> int:
+        """The uuid of a process, or of one of its groups, which is described at its first use."""
+        parent = self._parents[process]
+        if group is None:
+            return parent
+        if (process, group) not in self._groups:
+            uuid = self._output.uuid()
+            self._groups[process, group] = uuid
+            descriptor = {
+                "uuid": uuid,
+                "parent_uuid": parent,
+                "name": group.name,
+                "description": group.description,
+                "child_ordering": BY_RANK,
+            }
+            self._described.packet({"track_descriptor": descriptor})
+        return self._groups[process, group]
+
     def _describe(self, track: Track, used: int) -> None:
         """Write the descriptors of the first ``used`` lanes."""
         if not track.lanes:
@@ -1018,7 +1057,13 @@ class HostTracks:
             name = track.descriptor.get("name", "overlapping slices")
             uuid = self._output.uuid()
             track.lanes.append(uuid)
-            descriptor = {"uuid": uuid, "parent_uuid": parent, "name": name}
+            rank = track.descriptor.get("sibling_order_rank")
+            descriptor = {
+                "uuid": uuid,
+                "parent_uuid": parent,
+                "name": name,
+                "sibling_order_rank": rank,
+            }
             self._described.packet({"track_descriptor": descriptor})
 
 

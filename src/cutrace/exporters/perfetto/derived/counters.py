@@ -11,15 +11,18 @@ up to ``2**BITS`` equal parts, and each counter has one value for each part: the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...._native import Levels
 from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
+from .. import placing
 from ..descriptors import DERIVED, Descriptors, counter
 from ..gpu_events import GpuPart
 from ..gpu_styles import KeyIndex
 from ..host_tables import COUNTED
+from ..placing import BesideStream
 
 BITS = 12
 EXACT = 1 << 16
@@ -67,20 +70,20 @@ class CounterSet:
             self._numbers = numbers
         return self._numbers
 
-    def rows(self, names: Sequence[str], until: int = _NEVER) -> np.ndarray:
+    def rows(self, tracks: Sequence[dict[str, Any]], until: int = _NEVER) -> np.ndarray:
         """The values before ``until`` (ns), after all changes before it, that no earlier call returned: rows of
-        :data:`COUNTED` in rising time. ``names`` are by number."""
+        :data:`COUNTED` in rising time. ``tracks`` has the name and the place of the track of each number."""
         parts = [np.zeros(0, COUNTED.dtype)]
         if until <= self._until:
             return parts[0]
         most = min(len(self._numbers), Levels.MOST)
-        for number, name in enumerate(names[:most]):
+        for number, track in enumerate(tracks[:most]):
             times, values = self._values(number, until)
             if not len(times):
                 continue
             if number not in self._tracks:
                 self._tracks[number] = len(self._descriptors.counters)
-                self._descriptors.counters.append({"name": name, **self._text})
+                self._descriptors.counters.append({**track, **self._text})
             part = np.empty(len(times), COUNTED.dtype)
             part["time"] = times
             part["value"] = values
@@ -125,6 +128,8 @@ class WorkCounters:
         queues: KeyIndex,
         span: tuple[int, int],
     ) -> None:
+        self._descriptors = descriptors
+        self._process = process
         self._queues = queues
         self._copies = KeyIndex("device", "kind")
         of = descriptors, process, span
@@ -147,17 +152,24 @@ class WorkCounters:
                 kinds, counters, rows["start"], rows["end"], bandwidth
             )
 
-    def rows(self, queue_names: Sequence[str]) -> Iterator[np.ndarray]:
-        """All values of each sort, as rows of :data:`COUNTED`. ``queue_names`` has the names of the streams."""
-        yield self._launch_queues.rows(
-            [f"launch queue, {name}" for name in queue_names]
+    def rows(self) -> Iterator[np.ndarray]:
+        """All values of each sort, as rows of :data:`COUNTED`."""
+        yield self._launch_queues.rows(list(map(self._queue_track, self._queues.keys)))
+        yield self._bandwidth.rows(list(map(self._copy_track, self._copies.keys)))
+
+    def _queue_track(self, queue: tuple[int, ...]) -> dict[str, Any]:
+        device, context, stream = queue
+        key = device, context, stream
+        name = self._descriptors.devices.queue_name(self._process, *key)
+        place = placing.beside_stream(
+            self._descriptors, self._process, key, BesideStream.LAUNCH_QUEUE
         )
-        yield self._bandwidth.rows(
-            [
-                f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}"
-                for device, kind in self._copies.keys
-            ]
-        )
+        return {"name": f"launch queue, {name}", **place}
+
+    def _copy_track(self, copies: tuple[int, ...]) -> dict[str, Any]:
+        device, kind = copies
+        name = f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}"
+        return {"name": name, **placing.behind_streams(device)}
 
 
 class MemoryCounters:
@@ -194,8 +206,9 @@ class MemoryCounters:
 
     def rows(self, until: int) -> np.ndarray:
         """The values before ``until`` (ns) that no earlier call returned, as rows of :data:`COUNTED`."""
-        names = [
-            f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}"
-            for device, memory in self._held
-        ]
-        return self._counters.rows(names, until)
+        place = placing.in_memory(0)
+        tracks = []
+        for device, memory in self._held:
+            name = f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}"
+            tracks.append({"name": name, **place})
+        return self._counters.rows(tracks, until)

@@ -1,0 +1,88 @@
+"""Where the tracks of a process are: in groups, in which the order is by use instead of by name.
+
+Viewers sort what is directly below a process by name, and groups among it. The names of the groups are chosen so that
+the work of GPUs comes first, then what programs and sources name, then memory, and last what recording costs and what
+waits. Viewers have the queues of GPU work in a place of their own, so the ranges on streams are in a group beside it.
+:func:`beside_stream` alone decides on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from .descriptors import Descriptors
+
+#: Value of TrackDescriptor.ChildTracksOrdering: by ``sibling_order_rank``.
+BY_RANK = 3
+
+#: Behind all streams of a group.
+_BEHIND_STREAMS = 1 << 30
+
+
+class BesideStream(IntEnum):
+    """The tracks of one stream, in their order."""
+
+    RANGES = 0
+    GRAPH_RANGES = 1
+    ANNOTATIONS = 2
+    LAUNCH_QUEUE = 3
+
+
+class Group(NamedTuple):
+    """A group of tracks of a process."""
+
+    name: str
+    description: str
+
+
+#: Where a track is: its group under ``group``, and its rank in it as a field of TrackDescriptor.
+Place = Mapping[str, Any]
+
+_ENVIRONMENT = Group("environment", "Clocks, power and temperature of GPUs")
+_MEMORY = Group("memory", "Memory in use, allocations and migrations")
+_COSTS = Group(
+    "overhead and synchronization",
+    "Time of recording and of compilation, and waits for the GPU",
+)
+
+
+def in_environment(rank: int) -> Place:
+    return _place(_ENVIRONMENT, rank)
+
+
+def in_memory(rank: int) -> Place:
+    return _place(_MEMORY, rank)
+
+
+def among_costs(rank: int) -> Place:
+    return _place(_COSTS, rank)
+
+
+def beside_stream(
+    descriptors: Descriptors,
+    process: int,
+    queue: tuple[int, int, int],
+    which: BesideStream,
+) -> Place:
+    """A track about a stream, given its device, context and id. Streams are in the order of their first work."""
+    number, _ = descriptors.devices.queue(process, *queue)
+    rank = number * len(BesideStream) + which
+    return _place(_of_gpu(queue[0]), rank)
+
+
+def behind_streams(device: int) -> Place:
+    """A track about a device."""
+    return _place(_of_gpu(device), _BEHIND_STREAMS)
+
+
+def _of_gpu(device: int) -> Group:
+    return Group(
+        f"GPU {device}: ranges and queues",
+        "The NVTX ranges and the launch queue of each stream",
+    )
+
+
+def _place(group: Group, rank: int) -> Place:
+    return {"group": group, "sibling_order_rank": rank}
