@@ -70,9 +70,9 @@ class TestProcessesAndThreads:
 
         idle, one, two = capture(1), capture(2, 1), capture(3, 1, 2)
         assert queues(idle, one) == ["stream 7"]
-        assert queues(idle, two) == ["device 0 context 2 stream 7", "stream 7"]
+        assert queues(idle, two) == ["stream 7", "stream 7, device 0 context 2"]
         assert queues(one, two) == [
-            "program (2) stream 7", "program (3) device 0 context 2 stream 7", "program (3) stream 7",
+            "stream 7, device 0 context 2, program (3)", "stream 7, program (2)", "stream 7, program (3)",
         ]  # fmt: skip
 
     def test_tracks_of_a_stream_whose_context_is_not_known(self, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ class TestProcessesAndThreads:
             c.add("gpu_slices", start=ORIGIN + 10, end=ORIGIN + 20, name="step", stream=7)
             c.add("gpu_slices", start=ORIGIN + 10, end=ORIGIN + 20, name="step", stream=7, device=1)
         names = {t.name for t in convert(c.path).tracks.values() if t.name.startswith("annotations")}
-        assert names == {"annotations, stream 7", "annotations, device 1 stream 7"}
+        assert names == {"annotations, stream 7", "annotations, stream 7, device 1"}
 
 
 class TestGpus:

@@ -92,7 +92,7 @@ def found_kernels(decoded: Decoded) -> Iterator[Any]:
             e.pid,
             e.start,
             e.end,
-            e.name,
+            e.kernel.demangled_name,
             e.submission,
             e.args["device"],
             e.args["context"],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..._native import VERSION
-from ...trace import Trace
+from ...trace import Process, Trace
 from ...trace.quality import GPU_WORK, summed
 from .packets import BOOTTIME, CLEARED, Interned, Output
 
@@ -88,6 +88,11 @@ class Devices:
             if row["kind"] == 1:
                 stream = (int(row["process"]), int(row["context"]), int(row["object"]))
                 self._stream_names[stream] = trace.strings[row["name"]]
+        self._favoured: set[tuple[int, int, int]] = set()
+        for row in trace.streams:
+            if row["priority"] < 0:
+                stream = (int(row["process"]), int(row["context"]), int(row["stream"]))
+                self._favoured.add(stream)
         working: set[int] = set()
         for name in GPU_WORK:
             working.update(info.process for info in trace.block_infos(name))
@@ -140,9 +145,14 @@ class Devices:
             self._queues[key] = _FIRST_QUEUE + len(self._queues)
         name = self.queue_name(*key)
         if self._several:
-            owner = self._trace.processes[process].name
-            name = f"{owner} ({self._pids[process]}) {name}"
+            name += f", {self._owner(process)}"
         return self._queues[key], name
+
+    def _owner(self, process: int) -> str:
+        owner = self._trace.processes[process]
+        if owner.rank is None:
+            return f"{owner.name} ({self._pids[process]})"
+        return f"rank {owner.rank}"
 
     def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
         """The name of a stream within its process. Queues with equal names would share a track, so the name includes
@@ -153,13 +163,15 @@ class Devices:
         given = given or self._stream_names.get((process, 0, stream))
         if given:
             name += f" {given}"
+        if (process, context, stream) in self._favoured:
+            name += " (high priority)"
         first = self._first_queues.setdefault(process, (device, context))
         usual = (first, (first[0], 0))
         if self._context_count[process] <= 1 and (device, context) in usual:
             return name
         if context:
-            return f"device {device} context {context} {name}"
-        return f"device {device} {name}"
+            return f"{name}, device {device} context {context}"
+        return f"{name}, device {device}"
 
     def stage(self, name: str) -> Interned:
         """A kind of GPU work as interned data. Only kernels have the category compute."""
@@ -247,6 +259,17 @@ class Descriptors:
         return {"thread": {"pid": pid, "tid": thread, "thread_name": name}}
 
 
+def shown_name(process: Process) -> str:
+    """The name of a process, with its rank if it is known: ``rank 3: train.py``."""
+    if process.rank is None:
+        return process.name
+    interpreter, _, script = process.name.partition(" ")
+    name = process.name
+    if script and interpreter.startswith("python"):
+        name = script
+    return f"rank {process.rank}: {name}"
+
+
 def counter(unit: str, *categories: str) -> dict[str, Any]:
     """The fields of ``CounterDescriptor``: unit and categories."""
     if unit in _UNITS:
@@ -288,7 +311,7 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
         uuid = output.uuid()
         described = {
             "pid": descriptors.pids[process.index],
-            "process_name": process.name,
+            "process_name": shown_name(process),
             "cmdline": list(process.command),
         }
         _packet(output, {"track_descriptor": {"uuid": uuid, "process": described}})

@@ -33,10 +33,11 @@ from .derived.waits import Waits
 from .descriptors import Descriptors, write_header, write_missing
 from .flows import Flows
 from .gpu_events import GpuBlock, GpuEvents, GpuPart, GpuRows, Lists
-from .gpu_styles import KernelNames, KeyIndex, Queues, StyleIndex
+from .gpu_styles import KeyIndex, Queues, StyleIndex
 from .host_tables import COUNTED, HostTracks, Spool
 from .host_writer import HostColumns, HostWriter
 from .kernel_metrics import RangeMetrics, write_kernel_metrics
+from .kernel_names import KernelNames
 from .packets import Output, wrapper
 from .pc_samples import PcSampleWriter
 from .pipeline import OrderedThread, PacketFile

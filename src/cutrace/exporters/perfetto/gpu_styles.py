@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._native import Blobs, Keys, demangle, encode_pieces
+from ..._native import Blobs, Keys, encode_pieces
 from ...runbin.layout import TABLES
 from ...trace.codes import KernelCodes
 from ...trace.rows import distinct
@@ -19,6 +19,7 @@ from ...trace.strings import StringTable
 from . import proto
 from .descriptors import COMPUTE, Descriptors
 from .gpu_tables import ABSENT, QUEUE_FIELDS, GpuTable
+from .kernel_names import KernelNames
 from .packets import (
     Interned,
     InternedNames,
@@ -29,9 +30,6 @@ from .packets import (
     Sequence,
 )
 from .proto import Columns, FromColumn, Piece, SegmentPiece, String, Template, When
-
-#: The name of kernels without a launch configuration.
-_UNKNOWN = "(unknown kernel)"
 
 #: What a style consists of: its family and queue, the path of ranges in which its graph node was created, the ids of
 #: its name and of the text about its code (0 for none), and the numbers of its names among the names of kernels.
@@ -121,43 +119,6 @@ class Queues(KeyIndex):
             "names": self._names,
         }
         return _QUEUE_ENTRY.rows(columns, len(queues))
-
-
-class KernelNames:
-    """The names of the kernels of a trace, as columns. ``mangled`` has the names as recorded, ``demangled`` the names
-    of events."""
-
-    def __init__(self, strings: StringTable, names: InternedNames) -> None:
-        self._strings = strings
-        self.mangled = Blobs()
-        self.demangled = InternedTexts(names, "event_names")
-        # By string id, and last for unknown kernels: the id of the event's name, 0 where it was not looked up yet, and
-        # the number of the mangled name.
-        self._ids = np.zeros(len(strings) + 1, np.uint32)
-        self._mangled = np.zeros(len(strings) + 1, np.uint32)
-
-    def describe(
-        self, styles: np.ndarray, names: np.ndarray, known: np.ndarray
-    ) -> None:
-        """Set the names of styles, given the string ids in their launch configurations, where these are ``known``."""
-        names = np.where(known, names, len(self._strings))
-        new = names[self._ids[names] == 0]
-        self._look_up(distinct(new))
-        styles["name"] = self._ids[names]
-        styles["mangled"] = self._mangled[names]
-        styles["demangled"] = self.demangled.numbers(styles["name"])
-
-    def _look_up(self, strings: np.ndarray) -> None:
-        mangled = []
-        demangled = []
-        for number in strings.tolist():
-            name = _UNKNOWN
-            if number < len(self._strings):
-                name = self._strings[number]
-            mangled.append(self.mangled.add(proto.utf8(name)))
-            demangled.append(demangle(name))
-        self._mangled[strings] = mangled
-        self._ids[strings] = self.demangled.add(demangled)
 
 
 class _CodeTexts:
@@ -304,7 +265,7 @@ class StyleIndex:
         encoded = self._queues.entries(queues)
         if self.table.launched:
             names = sent.names.add(chosen["name"])
-            encoded += self._names.demangled.entries(names)
+            encoded += self._names.shown.entries(names)
         if self._codes:
             known = chosen["code"][chosen["code"] != 0]
             encoded += self._codes.texts.entries(sent.codes.add(known))
@@ -326,7 +287,7 @@ class StyleIndex:
             "mangled": chosen["mangled"],
             "mangled_names": self._names.mangled,
             "demangled": chosen["demangled"],
-            "demangled_names": self._names.demangled.texts,
+            "demangled_names": self._names.demangled,
             "code": chosen["code"],
             "prefixes": self._output.prefixes,
         }
