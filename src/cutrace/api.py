@@ -307,7 +307,10 @@ def open(
     import webbrowser  # which the other functions need not wait for
 
     patience = parse_duration(timeout)
-    with _for_perfetto(source, say, clock) as path, Server(path, port=port) as server:
+    with (
+        _for_perfetto(source, say, clock) as (path, shown),
+        Server(path, port=port, shown=shown) as server,
+    ):
         if not browser:
             say(server.link)
         else:
@@ -341,7 +344,10 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
     if shell is not None:
         program = str(Path(shell))
     config = engine.TraceProcessorConfig(bin_path=program)
-    with _for_perfetto(source, lambda sentence: None) as path, path.open("rb") as file:
+    with (
+        _for_perfetto(source, lambda sentence: None) as (path, _),
+        path.open("rb") as file,
+    ):
         try:
             made: TraceProcessor = engine.TraceProcessor(trace=file, config=config)
         except Exception as error:  # the package raises Exception itself
@@ -355,15 +361,17 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
 @contextmanager
 def _for_perfetto(
     source: Source, say: Callable[[str], None], clock: Clock = "align"
-) -> Iterator[Path]:
-    """Yield a file that Perfetto reads: the source, or a temporary trace made of it."""
+) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Yield a file that Perfetto reads, the source or a temporary trace made of it, and what to show of it first."""
+    from .exporters.perfetto.first_screen import first_screen
+
     name = "run"
     if isinstance(source, str | Path):
         from .importers.base import SourceFile
 
         head = SourceFile.at(Path(source)).head
         if head.startswith((_TRACE, _ZIP)) or head.startswith(_TAR, _TAR_OFFSET):
-            yield Path(source)
+            yield Path(source), {}
             return
         name = Path(source).name.partition(".")[0] or name
     with scratch() as folder, opened(source, clock=clock) as trace:
@@ -371,4 +379,4 @@ def _for_perfetto(
         conversion.write(trace, path)
         for sentence in trace.quality.sentences():
             say(sentence)
-        yield path
+        yield path, first_screen(trace)

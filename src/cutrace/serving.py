@@ -16,6 +16,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -45,10 +46,19 @@ class Server:
     """A server of the file ``path`` on the loopback interface, until the file was fetched.
 
     ``patience`` is the time in seconds for a client to send its request, and to read the file beyond the time for its
-    size. Raises :class:`CutraceError` when the file cannot be read or the port is taken.
+    size. ``shown`` has further parameters of the link. Raises :class:`CutraceError` when the file cannot be read or the
+    port is taken.
     """
 
-    def __init__(self, path: Path, *, port: int = PORT, patience: float = 10.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        port: int = PORT,
+        patience: float = 10.0,
+        shown: Mapping[str, str] = {},
+    ) -> None:
+        self._shown = shown
         self._patience = patience
         self._fetched = threading.Event()
         self._closed = False
@@ -71,9 +81,11 @@ class Server:
 
     @property
     def link(self) -> str:
-        """The address to open: the page, the file, and the required plugins."""
+        """The address to open: the page, the file, the required plugins, and what the page shows first."""
         file = quote(f"http://{_HOST}:{self.port}{self.path}", safe=":/")
         other = "" if self.port == PORT else f"&rpc_port={self.port}"
+        for name, value in self._shown.items():
+            other += f"&{name}={quote(value, safe='')}"
         return f"{UI}/#!/?url={file}&enablePlugins={','.join(PLUGINS)}{other}"
 
     def serve(self, timeout: float) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -15,8 +18,11 @@ import pytest
 
 import cutrace
 from captures import training_steps
+from cutrace.exporters.perfetto.first_screen import first_screen
 from pftrace import decode
 from support import cutrace as run
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def free_port() -> int:
@@ -60,6 +66,24 @@ def test_a_capture_is_converted_served_once_and_nothing_is_left(tmp_path, monkey
     assert program.stdout is not None
     assert program.stdout.read() == ""  # only the link is for programs
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_page_shows_the_busiest_process_where_gpus_begin_to_work(tmp_path):
+    capture = DATA / "ranks.bin"
+    with cutrace.load(capture) as trace:
+        shown = first_screen(trace)
+        busiest = Counter(trace.kernels["process"].tolist()).most_common(1)[0][0]
+        pid = trace.processes[busiest].pid
+        first = min(int(rows["start"].min()) for rows in (trace.kernels, trace.memcpys, trace.memsets))
+        assert first * 0.999 < int(shown["visStart"]) < first < int(shown["visEnd"]) == trace.end
+    (command,) = json.loads(shown["startupCommands"])
+    (pattern,) = command["args"]
+    assert re.search(pattern, f"python3 {pid}")
+    assert re.search(pattern, "GPU 0: ranges and queues")
+    assert not re.search(pattern, "memory")
+    program, _ = opening(capture, cwd=tmp_path)
+    program.kill()
+    program.communicate()
 
 
 def test_a_trace_is_served_as_it_is(tmp_path):
