@@ -39,7 +39,7 @@ from ...trace.rows import chosen
 from . import placing, proto
 from .descriptors import DERIVED, Descriptors, counter
 from .packets import Interned, InternedNames, InternedRefs, Output
-from .placing import BY_RANK, BesideStream, Group
+from .placing import BY_RANK, BesideStream, TrackGroup
 from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Template, When
 
 #: Integers up to this one are exact as floats.
@@ -954,7 +954,7 @@ class HostTracks:
         # Viewers assign events without a thread to the thread that their sequence described, so descriptors have their
         # own sequence.
         self._described = output.sequence()
-        self._groups: dict[tuple[int, Group], int] = {}
+        self._groups: dict[tuple[int, TrackGroup], int] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -1027,7 +1027,7 @@ class HostTracks:
         out[out == most] = 0
         return out
 
-    def _parent(self, process: int, group: Group | None) -> int:
+    def _parent(self, process: int, group: TrackGroup | None) -> int:
         """The uuid of a process, or of one of its groups, which is described at its first use."""
         parent = self._parents[process]
         if group is None:

@@ -30,7 +30,7 @@ class BesideStream(IntEnum):
     LAUNCH_QUEUE = 3
 
 
-class Group(NamedTuple):
+class TrackGroup(NamedTuple):
     """A group of tracks of a process."""
 
     name: str
@@ -40,9 +40,9 @@ class Group(NamedTuple):
 #: Where a track is: its group under ``group``, and its rank in it as a field of TrackDescriptor.
 Place = Mapping[str, Any]
 
-_ENVIRONMENT = Group("environment", "Clocks, power and temperature of GPUs")
-_MEMORY = Group("memory", "Memory in use, allocations and migrations")
-_COSTS = Group(
+_ENVIRONMENT = TrackGroup("environment", "Clocks, power and temperature of GPUs")
+_MEMORY = TrackGroup("memory", "Memory in use, allocations and migrations")
+_COSTS = TrackGroup(
     "overhead and synchronization",
     "Time of recording and of compilation, and waits for the GPU",
 )
@@ -77,12 +77,12 @@ def behind_streams(device: int) -> Place:
     return _place(_of_gpu(device), _BEHIND_STREAMS)
 
 
-def _of_gpu(device: int) -> Group:
-    return Group(
+def _of_gpu(device: int) -> TrackGroup:
+    return TrackGroup(
         f"GPU {device}: ranges and queues",
         "The NVTX ranges and the launch queue of each stream",
     )
 
 
-def _place(group: Group, rank: int) -> Place:
+def _place(group: TrackGroup, rank: int) -> Place:
     return {"group": group, "sibling_order_rank": rank}
