@@ -114,7 +114,10 @@ def test_a_trace_of_another_format_has_them_too(tmp_path):
     }
     assert calls == STACKS
     work = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    names = {"Memset (Device)": "Memset", "Memcpy HtoD (Pageable -> Device)": "Memcpy HtoD"}
+    names = {
+        "Memset (Device)": "Memset", "Memcpy HtoD (Pageable -> Device)": "Memcpy HtoD", "add(float*)": "add",
+        "node()": "node",
+    }  # fmt: skip
     assert launched((names.get(e["name"], e["name"]), e["args"].get("launched at")) for e in work) == LAUNCHED
 
 
