@@ -284,7 +284,7 @@ def _details(text: str) -> dict[str, str]:
 
 
 def _number(text: str) -> int:
-    """The number of "7" and "$$7", which shows it as a text; 0 for another text."""
+    """The number of "7" and "$$7", which marks it as a string; 0 for another string."""
     digits = text.removeprefix("$$")
     if digits.isdecimal() and len(digits) < 19:
         return int(digits)

@@ -794,7 +794,7 @@ void PerfettoReader::join_sizes(Members& arguments) {
       const std::uint32_t index = arguments.values.find_index(text_id(std::string(sizes) + axis));
       if (index == Table::kNone) continue;
       Value& value = arguments.values.at(index);
-      text += (text.empty() ? "[" : ",") + std::exchange(value.text, "");  // without a text, it is not there
+      text += (text.empty() ? "[" : ",") + std::exchange(value.text, "");  // without a string, it is not there
     }
     if (!text.empty()) arguments.values[text_id(name)] = json_value(text + ']');
   }
@@ -824,7 +824,7 @@ void PerfettoReader::add_launch(Sequence& sequence, Members& arguments, const Ke
     std::int64_t size = 0;
     if (whole(value.text, size) && size != 0)
       shared = shared.value_or(0) + size;
-    value = json_value("");  // without a text, it is not there
+    value = json_value("");  // without a string, it is not there
   }
   std::int64_t sum = 0;
   if (shared && as_64_bits(*shared, sum)) arguments.values[text_id("shared memory")] = json_value(std::to_string(sum));
