@@ -86,6 +86,16 @@ def test_the_page_shows_the_busiest_process_where_gpus_begin_to_work(tmp_path):
     program.communicate()
 
 
+def test_the_name_of_the_busiest_process_is_no_pattern():
+    with cutrace.load(DATA / "many_streams.bin") as trace:
+        shown = first_screen(trace)
+        pid = trace.processes[0].pid
+    (command,) = json.loads(shown["startupCommands"])
+    (pattern,) = command["args"]
+    assert re.search(pattern, f"python3 many_streams.py {pid}")
+    assert not re.search(pattern, f"python3 many_streams-py {pid}")
+
+
 def test_a_trace_is_served_as_it_is(tmp_path):
     training_steps(tmp_path / "run.bin", steps=2)
     for name in ("a.pftrace", "a.pftrace.gz"):

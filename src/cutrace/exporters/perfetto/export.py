@@ -37,7 +37,7 @@ from .gpu_styles import KeyIndex, Queues, StyleIndex
 from .host_tables import COUNTED, HostTracks, Spool
 from .host_writer import HostColumns, HostWriter
 from .kernel_metrics import RangeMetrics, write_kernel_metrics
-from .kernel_names import KernelNames
+from .kernel_names import KernelNameColumns
 from .packets import Output, wrapper
 from .pc_samples import PcSampleWriter
 from .pipeline import OrderedThread, PacketFile
@@ -103,7 +103,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     blocks = Blocks(trace, output.file, request.progress)
     descriptors = Descriptors(trace)
     uuids = write_header(output, descriptors)
-    names = KernelNames(trace.strings, output.names)
+    names = KernelNameColumns(trace.strings, output.names)
     with_text, texts = _texts(trace)
     annotations = Annotations(trace.strings, output.names, texts, _RESERVED)
     flows = Flows(trace.blocks("flows"))
@@ -174,7 +174,7 @@ def _write_work(
     blocks: Blocks,
     output: Output,
     descriptors: Descriptors,
-    names: KernelNames,
+    names: KernelNameColumns,
     submissions: Submissions,
     derived_rows: Spool | None,
     ranges: RangesBy,

@@ -30,7 +30,7 @@ def first_screen(trace: Trace) -> dict[str, str]:
             starts.append(info.first_time)
     busiest = max(work, key=lambda process: work[process], default=0)
     title = f"{shown_name(trace.processes[busiest])} {pids(trace)[busiest]}"
-    escaped = _SPECIAL.sub(r"\\g<0>", title)
+    escaped = _SPECIAL.sub(r"\\\g<0>", title)
     pattern = f"^({'|'.join((escaped, *_GROUPS))})$"
     command = {"id": _EXPAND, "args": [pattern]}
     shown = {"startupCommands": json.dumps([command])}

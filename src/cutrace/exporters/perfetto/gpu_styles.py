@@ -19,7 +19,7 @@ from ...trace.strings import StringTable
 from . import proto
 from .descriptors import COMPUTE, Descriptors
 from .gpu_tables import ABSENT, QUEUE_FIELDS, GpuTable
-from .kernel_names import KernelNames
+from .kernel_names import KernelNameColumns
 from .packets import (
     Interned,
     InternedNames,
@@ -174,7 +174,7 @@ class StyleIndex:
         process: int,
         output: Output,
         queues: Queues,
-        names: KernelNames,
+        names: KernelNameColumns,
     ) -> None:
         self.table = table
         self._descriptors = descriptors

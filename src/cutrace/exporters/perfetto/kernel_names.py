@@ -28,7 +28,7 @@ _NAMESPACE = re.compile(r"(?:\b[A-Za-z_]\w*|\(anonymous namespace\))::")
 _BRACKET = re.compile(r"[()]")
 
 
-class KernelNames:
+class KernelNameColumns:
     """The names of the kernels of a trace, as columns: ``mangled`` as recorded, ``demangled``, and ``shown`` as the
     names of events."""
 
