@@ -68,6 +68,7 @@ _SPILLED = "slices that overlap others of their thread, or are nested more than 
 _DETACHED = "steps of flows outside any slice, not shown"
 _UNSOUGHT = "synchronizations not matched with the work they waited for: too many"
 _UNLOOKED = "NVTX ranges on streams not matched with the work in them: too many"
+_OVERLAPPED = "values of hardware metrics of kernels that overlap others, not shown because viewers mix them up"
 
 #: Names of annotations from fields of rows that also have arguments of the source.
 _RESERVED = frozenset(
@@ -110,7 +111,8 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     range_metrics = RangeMetrics(trace)
     stacks = StackArguments(trace.python_stacks) if trace.python_stacks else None
     shares = np.zeros((len(RANGE_WAYS), 2), np.int64)
-    moved = Counter(dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0))
+    notices = (_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED, _OVERLAPPED)
+    moved = Counter(dict.fromkeys(notices, 0))
     free_id = 0
     sizes = list(map(blocks.rows, range(len(uuids))))
     for group in groups(sizes):
@@ -160,7 +162,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             host.write(host_tables.OPEN_TABLES, blocks.still_open.blocks)
         moved[_SPILLED] += host.spilled
         moved[_DETACHED] += host.detached
-    write_kernel_metrics(trace, output, descriptors)
+    moved[_OVERLAPPED] += write_kernel_metrics(trace, output, descriptors)
     covered = None
     if trace.count("nvtx_ranges"):
         covered = coverage(range_shares(shares.tolist()))

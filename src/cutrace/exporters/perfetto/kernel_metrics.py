@@ -3,14 +3,15 @@ arguments of their slices.
 
 For each counter of the group COMPUTE the tab reads the values between the begin and the end of a kernel, on all
 GPUs. Each value is written at the begin of its kernel, and a 0 at the end. The 0 is left out where another kernel
-begins at that time, because the tab would average both.
+begins at that time, because the tab would give it to that kernel. Where another kernel runs at the begin or the end
+of a kernel, the tab would give it this kernel's values, so these are left out.
 
 The tab reads the duration of a kernel from a counter too. It is the duration in the capture, not in a replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -36,13 +37,16 @@ _UNITS = {
 }
 
 
-def write_kernel_metrics(
-    trace: Trace, output: Output, descriptors: Descriptors
-) -> None:
-    """Write the metrics of all kernels of a trace."""
+def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors) -> int:
+    """Write the metrics of all kernels of a trace. Returns the number of values that are left out."""
+    blocks = [rows[rows["range"] == 0] for rows in trace.blocks("kernel_metrics")]
+    busy = _Busy(trace, blocks)
     by_gpu: dict[int, list[np.ndarray]] = {}
-    for rows in trace.blocks("kernel_metrics"):
-        rows = rows[rows["range"] == 0]
+    left_out = 0
+    for rows in blocks:
+        alone = busy.alone(rows)
+        left_out += len(rows) - int(alone.sum())
+        rows = rows[alone]
         for process, device in np.unique(rows[["process", "device"]]).tolist():
             gpu = descriptors.devices.gpu(process, device)
             of_device = rows["process"] == process
@@ -65,7 +69,7 @@ def write_kernel_metrics(
         sequence.anchor(int(rows["start"].min()))
         values = {"gpu_id": gpu, "counter_descriptor": {"specs": specs}}
         sequence.intern([Interned("gpu_counter_descriptors", number, values)])
-        for moment, counters in _moments(rows, names):
+        for moment, counters in _moments(rows, names, busy):
             event = {
                 "counter_descriptor_iid": number,
                 "counters": counters,
@@ -78,6 +82,43 @@ def write_kernel_metrics(
                 "gpu_counter_event": event,
             }
             sequence.packet(packet)
+    return left_out
+
+
+class _Busy:
+    """How many kernels of a trace, on all GPUs, run when kernels with metrics begin and end."""
+
+    def __init__(self, trace: Trace, metrics: Sequence[np.ndarray]) -> None:
+        times = [rows[name] for rows in metrics for name in ("start", "end")]
+        self._times = distinct(np.concatenate([np.zeros(0, np.uint64), *times]))
+        #: By time: the kernels that run from it on, and those of them that began before it.
+        self._running = np.zeros(len(self._times), np.int64)
+        self._across = np.zeros(len(self._times), np.int64)
+        if len(self._times):
+            for rows in trace.blocks("kernels"):
+                self._count(np.sort(rows["start"]), np.sort(rows["end"]))
+
+    def _count(self, starts: np.ndarray, ends: np.ndarray) -> None:
+        ended = np.searchsorted(ends, self._times, "right")
+        begun = np.searchsorted(starts, self._times, "right")
+        begun_before = np.searchsorted(starts, self._times, "left")
+        self._running += begun - ended
+        self._across += begun_before - ended
+
+    def alone(self, rows: np.ndarray) -> np.ndarray:
+        """Whether no other kernel runs at the begin or across the end of the kernel of each row."""
+        others = self._running[self._at(rows["start"])] > 1
+        others |= self._across[self._at(rows["end"])] > 0
+        alone: np.ndarray = ~others
+        return alone
+
+    def at(self, times: np.ndarray) -> np.ndarray:
+        """Whether a kernel runs from each of these times on."""
+        running: np.ndarray = self._running[self._at(times)] > 0
+        return running
+
+    def _at(self, times: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._times, times)
 
 
 class RangeMetrics:
@@ -145,14 +186,15 @@ def unit_fields(unit: str) -> dict[str, int | None]:
 
 
 def _moments(
-    rows: np.ndarray, names: dict[int, int]
+    rows: np.ndarray, names: dict[int, int], busy: _Busy
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """The values at each time, in rising time."""
-    begins = set(rows["start"].tolist())
+    followed = busy.at(rows["end"]).tolist()
+    fields = rows[["start", "end", "name", "value"]].tolist()
     values = []
-    for start, end, name, value in rows[["start", "end", "name", "value"]].tolist():
+    for (start, end, name, value), next_begins in zip(fields, followed, strict=True):
         values.append((start, names[name], value))
-        if end not in begins:
+        if not next_begins:
             values.append((end, names[name], 0.0))
     for moment, group in groupby(sorted(values), key=lambda item: item[0]):
         counters = [
