@@ -98,9 +98,9 @@ TEST(samples_need_no_activity_kinds) {
 TEST(a_recording_of_the_newest_rows_keeps_its_newest_samples) {
   Folder folder;
   Collector collector;
-  begin(collector, folder.options("sample=pc=32768;flush_ms=10;last_ms=1000"));
+  begin(collector, folder.options("sample=pc=32768;flush_ms=10;last_ms=2000"));
   ten_kernels();
-  sleep_ms(3000);
+  sleep_ms(5000);
   ten_kernels();
   CHECK_EQUAL(collector.stop(), 0);
   std::uint64_t kept = 0, gone = 0;
