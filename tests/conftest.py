@@ -18,6 +18,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Tests start many programs that import NumPy. In each, OpenBLAS starts threads: a tenth of a second of processor time.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # How long an example takes depends on what else the machine does.
 with contextlib.suppress(ImportError):  # tests of a GPU do without
     import hypothesis

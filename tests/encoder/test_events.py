@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cutrace._native import EventScanner
+from support.growth import grows_with, growth
 
 INTEGER, NUMBER, TEXT, JSON, NOTHING = range(5)
 TIME, DURATION, BAD_TIME, BAD_DURATION, NAME, CATEGORY = (1 << i for i in range(6))
@@ -318,6 +319,7 @@ class TestDamage:
         assert told(one_by_one) == told(whole)
 
 
+@growth
 @pytest.mark.parametrize(
     "piece",
     [
@@ -336,17 +338,11 @@ class TestDamage:
     ],
 )
 def test_time_is_linear(piece: str) -> None:
-    def seconds(times: int) -> float:
-        data = ("[" + piece * (times // len(piece))).encode()
-        best = float("inf")
-        for _ in range(3):
-            started = time.process_time()
-            scan(data, chunk=1 << 16, largest=1 << 18)
-            best = min(best, time.process_time() - started)
-        return best
+    def work(size: int) -> Callable[[], object]:
+        data = ("[" + piece * (size // len(piece))).encode()
+        return lambda: scan(data, chunk=1 << 16, largest=1 << 18)
 
-    small, large = seconds(200_000), seconds(1_600_000)
-    assert large < 16 * small + 0.05
+    grows_with(400_000, work)
 
 
 def test_arguments_of_the_calls_are_checked() -> None:

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from cutrace._native import Calls, EventScanner, Keys, Levels, Spreads, Submissions
+from support.growth import costs_as_much, growth
+
+pytestmark = growth
 
 COUNT = 100_000
-#: How much longer chosen keys may take than random ones.
-TIMES = 5.0
 MASK = (1 << 64) - 1
 RANDOM = np.random.default_rng(3)
 
 #: Sizes of the table of a std::unordered_map. Its hash of a number is the number, so multiples of them share a bucket.
 BUCKETS = (20_753, 42_043, 85_229)
-
-
-def costs_as_much(chosen: Callable[[], object], random: Callable[[], object]) -> None:
-    """Check that the first takes at most ``TIMES`` as long as the second, both at their best of three."""
-
-    def seconds(work: Callable[[], object]) -> float:
-        best = float("inf")
-        for _ in range(3):
-            started = time.process_time()
-            work()
-            best = min(best, time.process_time() - started)
-        return best
-
-    usual, most = seconds(random), seconds(chosen)
-    assert most <= TIMES * usual, f"{most:.4f} s, random keys: {usual:.4f} s"
 
 
 def numbers(count: int = COUNT) -> np.ndarray:

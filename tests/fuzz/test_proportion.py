@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,27 +15,9 @@ from cutrace.analysis.marks import begin
 from cutrace.analysis.windows import windows
 from cutrace.runbin import TABLES, Reader, Writer
 from cutrace.runbin.blocks import MAGIC, pack_header
+from support.growth import grows_with, growth
 
 from .mutate import Block
-
-#: The limit on the time of four times the input. Quadratic growth is 16.
-TIMES = 9.0
-
-
-def grows_with(size: int, work: Callable[[int], Callable[[], object]]) -> None:
-    """Check that the function from ``work`` takes about four times as long for four times the size, best of three."""
-
-    def seconds(n: int) -> float:
-        run = work(n)
-        best = float("inf")
-        for _ in range(3):
-            started = time.process_time()
-            run()
-            best = min(best, time.process_time() - started)
-        return best
-
-    small, large = seconds(size), seconds(4 * size)
-    assert large < TIMES * small + 0.05, f"{small:.3f} s, four times that: {large:.3f} s"
 
 
 def capture_of(path: Path, blocks: list[Block]) -> Path:
@@ -54,6 +35,7 @@ def opened(path: Path) -> None:
         assert trace.quality
 
 
+@growth
 def test_a_capture_of_many_processes(tmp_path: Path) -> None:
     grows_with(400, lambda n: lambda: opened(capture_of(tmp_path / "a.bin", [empty(i) for i in range(n)])))
 
@@ -68,6 +50,7 @@ def test_more_processes_than_rows_can_tell_apart_are_refused(tmp_path: Path) -> 
         cutrace.load(path)
 
 
+@growth
 def test_many_damaged_blocks(tmp_path: Path) -> None:
     def work(n: int) -> Callable[[], object]:
         rows = np.zeros(1, TABLES["kernels"].dtype).tobytes()
@@ -82,6 +65,7 @@ def test_many_damaged_blocks(tmp_path: Path) -> None:
     grows_with(1000, work)
 
 
+@growth
 def test_headers_that_claim_the_rest_of_the_file(tmp_path: Path) -> None:
     def work(n: int) -> Callable[[], object]:
         size = 64 * n
@@ -102,6 +86,7 @@ def reseal(head: bytearray) -> bytes:
     return bytes(head[:60]) + crc32c(bytes(head[:60])).to_bytes(4, "little")
 
 
+@growth
 def test_magic_upon_magic(tmp_path: Path) -> None:
     def work(n: int) -> Callable[[], object]:
         (tmp_path / "a.bin").write_bytes(empty(1).sealed() + MAGIC * n)
@@ -110,6 +95,7 @@ def test_magic_upon_magic(tmp_path: Path) -> None:
     grows_with(4000, work)
 
 
+@growth
 def test_slices_that_all_overlap() -> None:
     def work(n: int) -> Callable[[], object]:
         starts = np.arange(1, n + 1, dtype=np.uint64)
@@ -128,6 +114,7 @@ def test_slices_that_all_overlap() -> None:
     grows_with(20_000, work)
 
 
+@growth
 def test_calls_that_share_a_correlation_with_all_work() -> None:
     def work(n: int) -> Callable[[], object]:
         same = np.full(n, 7, np.uint32)
@@ -160,6 +147,7 @@ def test_names_that_unfold() -> None:
     assert demangle("_Z1f1PIiiES_IS0_S0_E") == "f(P<int, int>, P<P<int, int>, P<int, int> >)"
 
 
+@growth
 def test_marks_that_begin_and_never_end(tmp_path: Path) -> None:
     def work(n: int) -> Callable[[], object]:
         with Writer(tmp_path / "a.bin", pid=1) as writer:
@@ -174,6 +162,7 @@ def test_marks_that_begin_and_never_end(tmp_path: Path) -> None:
     grows_with(2000, work)
 
 
+@growth
 def test_a_line_of_descent_as_long_as_the_capture(tmp_path: Path) -> None:
     def work(n: int) -> Callable[[], object]:
         described = (json.dumps({"pid": i, "parent_pid": i - 1, "boot_id": "b"}).encode() for i in range(n))
@@ -213,6 +202,7 @@ def rows_of(table: str, n: int, **columns: object) -> np.ndarray:
     return rows
 
 
+@growth
 def test_ranges_that_all_hold_all_launches_on_streams_of_their_own(tmp_path: Path) -> None:
     def work(n: int) -> Callable[[], object]:
         i = np.arange(1, n + 1)
@@ -225,6 +215,7 @@ def test_ranges_that_all_hold_all_launches_on_streams_of_their_own(tmp_path: Pat
     grows_with(500, work)
 
 
+@growth
 def test_ranges_that_all_hold_all_launches_of_one_stream(tmp_path: Path) -> None:
     def work(n: int) -> Callable[[], object]:
         i = np.arange(1, n + 1)
@@ -237,6 +228,7 @@ def test_ranges_that_all_hold_all_launches_of_one_stream(tmp_path: Path) -> None
     grows_with(10_000, work)
 
 
+@growth
 def test_waits_for_contexts_of_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cutrace.exporters.perfetto.derived import waits
 

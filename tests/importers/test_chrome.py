@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from cutrace import Trace
 from cutrace.importers.timeline import MOST_PROCESSES, ImportTimeline
 from cutrace.runbin import Writer
 from support import cutrace as run
+from support.growth import grows_with, growth
 
 Event = dict[str, Any]
 
@@ -337,6 +337,7 @@ class TestManyOfAKind:
         assert names[last["thread"][0]] == f"{MOST_PROCESSES}/1"
         assert any("more than" in note for note in trace.quality.notes)
 
+    @growth
     @pytest.mark.parametrize(
         "keys",
         [
@@ -350,14 +351,11 @@ class TestManyOfAKind:
     def test_time_is_linear(self, load: Callable[..., Trace], keys: Event) -> None:
         """Properties that each event has once."""
 
-        def seconds(count: int) -> float:
+        def work(count: int) -> Callable[[], object]:
             events = [x(**{k: v.format(i) if isinstance(v, str) else v for k, v in keys.items()}) for i in range(count)]
-            started = time.process_time()
-            load(*events)
-            return time.process_time() - started
+            return lambda: load(*events)
 
-        load(x())  # imports the modules
-        assert seconds(32_000) < 16 * seconds(4_000) + 1
+        grows_with(8_000, work)
 
 
 def test_names_cost_no_more_steps_however_many_there_are(
