@@ -58,6 +58,8 @@ _TRACE = b"\x0a"
 _ZIP = b"PK\x03\x04"
 _TAR = b"ustar"
 _TAR_OFFSET = 257
+# Traces of others that are larger are served without a look into them.
+_MOST_READ = 256 << 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -371,7 +373,7 @@ def _for_perfetto(
 
         head = SourceFile.at(Path(source)).head
         if head.startswith((_TRACE, _ZIP)) or head.startswith(_TAR, _TAR_OFFSET):
-            yield Path(source), {}
+            yield Path(source), _shown_of(Path(source), head)
             return
         name = Path(source).name.partition(".")[0] or name
     with scratch() as folder, opened(source, clock=clock) as trace:
@@ -380,3 +382,19 @@ def _for_perfetto(
         for sentence in trace.quality.sentences():
             say(sentence)
         yield path, first_screen(trace)
+
+
+def _shown_of(path: Path, head: bytes) -> dict[str, str]:
+    """What to show first of a file that Perfetto reads; nothing if it is large and only Perfetto's own reader is fast
+    enough, or if cutrace cannot read it."""
+    from .embedding import begins_with_capture
+    from .exporters.perfetto.first_screen import first_screen
+
+    large = path.stat().st_size > _MOST_READ
+    if large and not begins_with_capture(head):
+        return {}
+    try:
+        with opened(path) as trace:
+            return first_screen(trace)
+    except CutraceError:
+        return {}

@@ -49,6 +49,8 @@ _PIECE = re.compile(
     + rb")",
     re.DOTALL,
 )
+# Before the piece in the first packet are the tag and size of the packet and its sequence.
+_FIRST_PACKET = 64
 _LONGEST_BEGIN = len(_FIELD) + 10 + _HEADER.size + len(zstandard.FRAME_HEADER)
 
 
@@ -121,6 +123,11 @@ def extract(file: Carrier, target: Path, damaged: tuple[type[Exception], ...]) -
         raise Damaged(str(error) or "its compression is damaged") from None
     except OSError as error:
         raise unwritable(target, error) from None
+
+
+def begins_with_capture(head: bytes) -> bool:
+    """Whether the first packet of a Perfetto trace has a piece of a capture, given the first bytes of the file."""
+    return _PIECE.search(head[:_FIRST_PACKET]) is not None
 
 
 def _pieces_in(file: Carrier) -> Iterator[bytes] | None:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import cutrace
-from captures import training_steps
+from captures import ORIGIN, Capture, training_steps
 from cutrace.exporters.perfetto.first_screen import first_screen
 from pftrace import decode
 from support import cutrace as run
@@ -68,32 +68,77 @@ def test_a_capture_is_converted_served_once_and_nothing_is_left(tmp_path, monkey
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_page_shows_the_busiest_process_where_gpus_begin_to_work(tmp_path):
-    capture = DATA / "ranks.bin"
-    with cutrace.load(capture) as trace:
-        shown = first_screen(trace)
-        busiest = Counter(trace.kernels["process"].tolist()).most_common(1)[0][0]
-        pid = trace.processes[busiest].pid
-        first = min(int(rows["start"].min()) for rows in (trace.kernels, trace.memcpys, trace.memsets))
-        assert first * 0.999 < int(shown["visStart"]) < first < int(shown["visEnd"]) == trace.end
+def expanded(shown: dict[str, str]) -> re.Pattern[str]:
+    """The paths of the tracks that the page expands."""
     (command,) = json.loads(shown["startupCommands"])
-    (pattern,) = command["args"]
-    assert re.search(pattern, f"python3 {pid}")
-    assert re.search(pattern, "GPU 0: ranges and queues")
-    assert not re.search(pattern, "memory")
-    program, _ = opening(capture, cwd=tmp_path)
-    program.kill()
-    program.communicate()
+    pattern, what = command["args"]
+    assert (command["id"], what) == ("dev.perfetto.ExpandTracksByRegex", "path")
+    return re.compile(pattern)
+
+
+def shown_of(file: Path) -> dict[str, str]:
+    """What the link to a file shows first."""
+    said: list[str] = []
+    with pytest.raises(cutrace.CutraceError, match="nobody fetched"):
+        cutrace.open(file, browser=False, port=free_port(), timeout="1ms", say=said.append)
+    given = parse_qs(said[0].partition("?")[2])
+    return {name: given[name][0] for name in ("startupCommands", "visStart", "visEnd") if name in given}
+
+
+def test_the_page_expands_the_busiest_process_alone():
+    with cutrace.load(DATA / "ranks.bin") as trace:
+        paths = expanded(first_screen(trace))
+        process = Counter(trace.kernels["process"].tolist()).most_common(1)[0][0]
+        pids = [owner.pid for owner in trace.processes]
+    busiest = f"python3 {pids.pop(process)}"
+    for path in (busiest, f"{busiest} > GPU", f"{busiest} > GPU > CUDA", f"{busiest} > GPU 0: ranges and queues"):
+        assert paths.search(path)
+    for path in (f"{busiest} > memory", "GPU", f"python3 {pids[0]}", f"python3 {pids[0]} > GPU 0: ranges and queues"):
+        assert not paths.search(path)
 
 
 def test_the_name_of_the_busiest_process_is_no_pattern():
     with cutrace.load(DATA / "many_streams.bin") as trace:
-        shown = first_screen(trace)
+        paths = expanded(first_screen(trace))
         pid = trace.processes[0].pid
-    (command,) = json.loads(shown["startupCommands"])
-    (pattern,) = command["args"]
-    assert re.search(pattern, f"python3 many_streams.py {pid}")
-    assert not re.search(pattern, f"python3 many_streams-py {pid}")
+    assert paths.search(f"python3 many_streams.py {pid}")
+    assert not paths.search(f"python3 many_streams-py {pid}")
+
+
+def test_the_page_shows_a_process_without_the_folders_of_its_name():
+    with cutrace.load(DATA / "jax.trace.json.gz") as trace:
+        assert trace.processes[0].name == "/host:CPU"
+        assert expanded(first_screen(trace)).search(f"host:CPU {trace.processes[0].pid}")
+
+
+@pytest.mark.parametrize(
+    ("starts", "window"),
+    [
+        ([100, 200, 300], (100, 310)),  # as long pauses as work
+        ([0, 5000, 5020, 5040], (5000, 5050)),  # the first row long before the others
+        ([0, 20, 40, 5000], (0, 50)),  # the last one long behind
+        ([0, 5000, 9000], (5000, 9010)),  # either part of the rest has less than half
+    ],
+)
+def test_the_window_is_where_the_gpu_is_busy(tmp_path, starts, window):
+    with Capture(tmp_path / "run.bin") as capture:
+        capture.api("cudaFree", 0, 10_000)
+        for start in starts:
+            capture.kernel(capture.launch("k"), start, start + 10)
+    with cutrace.load(capture.path) as trace:
+        shown = first_screen(trace)
+        margin = round((window[1] - window[0]) * 0.03)
+        expected = (max(window[0] - margin, 0), min(window[1] + margin, 10_000))
+        assert (int(shown["visStart"]) - ORIGIN, int(shown["visEnd"]) - ORIGIN) == expected
+
+
+def test_without_gpu_work_the_whole_trace_is_shown(tmp_path):
+    with Capture(tmp_path / "run.bin") as capture:
+        capture.api("cudaFree", 1, 2)
+    with cutrace.load(capture.path) as trace:
+        shown = first_screen(trace)
+    assert list(shown) == ["startupCommands"]
+    assert expanded(shown).search("program 100")
 
 
 def test_a_trace_is_served_as_it_is(tmp_path):
@@ -103,6 +148,30 @@ def test_a_trace_is_served_as_it_is(tmp_path):
         program, address = opening(name, cwd=tmp_path)
         assert fetched(address) == (tmp_path / name).read_bytes()
         assert program.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"compress": "zstd"}, {"capture": False}])
+def test_a_trace_is_shown_as_its_capture_would_be(tmp_path, options):
+    capture = DATA / "torch_step.bin"
+    cutrace.convert(capture, tmp_path / "a.pftrace", **options)
+    with cutrace.load(capture) as trace:
+        expected = first_screen(trace)
+    assert len(expected) == 3
+    assert shown_of(tmp_path / "a.pftrace") == expected
+
+
+def test_what_cutrace_cannot_read_is_served_all_the_same(tmp_path):
+    (tmp_path / "broken.pftrace").write_bytes(b"\x0a\xff")
+    assert shown_of(tmp_path / "broken.pftrace") == {}
+
+
+def test_a_large_trace_is_read_for_its_capture_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("cutrace.api._MOST_READ", 0)
+    training_steps(tmp_path / "run.bin", steps=1)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "ours.pftrace")
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "other.pftrace", capture=False)
+    assert len(shown_of(tmp_path / "ours.pftrace")) == 3
+    assert shown_of(tmp_path / "other.pftrace") == {}
 
 
 def test_it_says_that_nobody_came(tmp_path):

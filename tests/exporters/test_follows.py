@@ -301,7 +301,7 @@ def test_waits(capture: Path, decoded: Decoded) -> None:
             if behind:
                 first = min(behind, key=lambda w: (w["correlation"], w["start"]))
                 device[shown(first)].add(shown(everything[found]))
-    events = {e.event_id: (e.pid, e.start, e.end, e.submission, e.args["stream"]) for e in decoded.gpu}
+    events = {e.event_id: (e.pid, e.start, e.end, e.submission, e.args["stream_id"]) for e in decoded.gpu}
     for s in decoded.slices:
         if s.is_call:
             expected = host.get((s.pid, s.args.get("correlation", 0)), set())

@@ -77,7 +77,7 @@ def test_each_launch_has_its_own_configuration(many: Path, tmp_path: Path) -> No
     for e in kernels:
         i = e.submission - 1
         assert e.start == ORIGIN + 1000 * i
-        assert (e.name, e.kernel.name, e.args["stream"]) == (f"kernel_{i % 40}", f"kernel_{i % 40}", 7 + i % 2)
+        assert (e.name, e.kernel.name, e.args["stream_id"]) == (f"kernel_{i % 40}", f"kernel_{i % 40}", 7 + i % 2)
         assert (e.grid, e.block) == ((i + 1, 1 + i % 3, 1), (32 * (1 + i % 32), 1, 1))
         expected = expected_arguments(i)
         assert {name: e.args.get(name) for name in expected} == expected
@@ -163,8 +163,8 @@ def test_many_streams_are_written_together(tmp_path: Path) -> None:
     cutrace.convert(c.path, tmp_path / "streams.pftrace", derived=False)
     assert packets_with(tmp_path / "streams.pftrace", "gpu_specifications") <= 2
     events = sorted(decode(tmp_path / "streams.pftrace").gpu, key=lambda e: e.start)
-    assert [(e.args["stream"], e.args["context"]) for e in events] == [(7 + i, 1 + i % 2) for i in range(500)]
-    assert all(f"stream {e.args['stream']}" in e.queue for e in events)
+    assert [(e.args["stream_id"], e.args["context"]) for e in events] == [(7 + i, 1 + i % 2) for i in range(500)]
+    assert all(f"stream {e.args['stream_id']}" in e.queue for e in events)
 
 
 def test_a_stream_has_the_name_that_the_program_gave_it(tmp_path: Path) -> None:

@@ -75,6 +75,13 @@ class TestProcessesAndThreads:
             "stream 7, device 0 context 2, program (3)", "stream 7, program (2)", "stream 7, program (3)",
         ]  # fmt: skip
 
+    def test_a_context_without_work_changes_no_names(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            for context in (1, 2):
+                c.add("contexts", context=context, device=context - 1)
+            c.kernel(c.launch("k"), 10, 20, context=1)
+        assert {e.queue for e in convert(c.path).gpu} == {"stream 7"}
+
     def test_tracks_of_a_stream_whose_context_is_not_known(self, tmp_path: Path) -> None:
         with Capture(tmp_path / "c.bin") as c:
             c.kernel(c.launch("k"), 10, 20, context=1)
@@ -115,7 +122,7 @@ class TestGpus:
     def test_occupancy_and_arguments_that_viewers_read(self, ordinary: Path) -> None:
         gemm = next(e for e in convert(ordinary).gpu if "gemm<0>" in e.name)
         expected = {
-            "device": 0, "stream": 7, "process_id": 100, "process_name": "program", "grid_size": 64,
+            "device": 0, "stream_id": 7, "process_id": 100, "process_name": "program", "grid_size": 64,
             "workgroup_size": 256, "thread_count": 64 * 256, "registers_per_thread": 96, "shared_mem_static": 0,
             "shared_mem_dynamic": 49_152, "shared_mem_config_size": 102_400, "shared_mem_driver": 1024,
             "occupancy_limit_blocks": 32, "occupancy_limit_warps": 8, "occupancy_limit_registers": 2,
@@ -123,6 +130,7 @@ class TestGpus:
             "sm__maximum_warps_avg_per_active_cycle": 16, "waves_per_multiprocessor": 64 / (2 * 132),
         }  # fmt: skip
         assert {k: gemm.args[k] for k in expected} == expected
+        assert "stream" not in gemm.args  # with it Perfetto's page would not show the name of the stream
         assert gemm.kernel.arch == "sm_90"
         assert (gemm.grid, gemm.block) == ((64, 1, 1), (256, 1, 1))
 

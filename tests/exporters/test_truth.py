@@ -96,7 +96,7 @@ def found_kernels(decoded: Decoded) -> Iterator[Any]:
             e.submission,
             e.args["device"],
             e.args["context"],
-            e.args["stream"],
+            e.args["stream_id"],
             facts,
         )
 
@@ -118,13 +118,14 @@ def test_copies_fills_and_graphs(capture: Path, tmp_path: Path) -> None:
             "CUDA graph": (trace.graph_launches, ("graph",)),
         }
         for stage, (rows, fields) in tables.items():
-            shared = ("device", "context", "stream")
+            columns = ("device", "context", "stream", *fields)
+            arguments = ("device", "context", "stream_id", *fields)
             expected = (
-                (pid[r["process"]], r["start"], r["end"], r["correlation"], *(r[f] for f in (*shared, *fields)))
+                (pid[r["process"]], r["start"], r["end"], r["correlation"], *(r[f] for f in columns))
                 for r in row_dicts(rows)
             )
             found = (
-                (e.pid, e.start, e.end, e.submission, *(e.args.get(f, 0) for f in (*shared, *fields)))
+                (e.pid, e.start, e.end, e.submission, *(e.args.get(f, 0) for f in arguments))
                 for e in decoded.gpu
                 if e.stage == stage
             )

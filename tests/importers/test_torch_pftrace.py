@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 import cutrace
+from cutrace.exporters.perfetto.first_screen import first_screen
 from pftrace import EXTENSIONS
 from support import cutrace as run
 
@@ -217,6 +219,17 @@ def test_nothing_is_lost_and_a_note_says_that_durations_are_not_exact(path: Path
         assert not [what for what in accounts if what.startswith("field ")]
         assert accounts["argument thread_count of kernels"].seen.count == 3
         assert any("ends a kernel, copy or fill" in note for note in trace.quality.notes)
+
+
+def test_the_page_shows_its_gpu_work_first(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    torch.kernel(1, 10_000, 12_000)
+    torch.slice(CPU, 1, 900_000, "cudaLaunchKernel", "cuda_runtime", cbid=211)
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        shown = first_screen(trace)
+    (command,) = json.loads(shown["startupCommands"])
+    assert re.search(command["args"][0], f"python {PID} > GPU")
+    assert (int(shown["visStart"]) - BASE, int(shown["visEnd"]) - BASE) == (9_940, 12_060)
 
 
 def test_work_without_a_correlation_has_none(tmp_path: Path) -> None:

@@ -97,8 +97,6 @@ class Devices:
         for name in GPU_WORK:
             working.update(info.process for info in trace.block_infos(name))
         self._several = len(working) > 1
-        contexts = {(int(r["process"]), int(r["context"])) for r in trace.contexts}
-        self._context_count = Counter(process for process, _ in contexts)
         for (process, device), row in sorted(self.rows.items()):
             self._gpu_rows.setdefault(self.gpu(process, device), row)
 
@@ -156,8 +154,8 @@ class Devices:
 
     def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
         """The name of a stream within its process. Queues with equal names would share a track, so the name includes
-        the device and the context when the process uses several. Context 0 is an unknown context. It is treated as the
-        context of the first call."""
+        the device and the context, except in the context of the first call. Context 0 is an unknown context. It is
+        treated as the context of the first call."""
         name = f"stream {stream}"
         given = self._stream_names.get((process, context, stream))
         given = given or self._stream_names.get((process, 0, stream))
@@ -167,7 +165,7 @@ class Devices:
             name += " (high priority)"
         first = self._first_queues.setdefault(process, (device, context))
         usual = (first, (first[0], 0))
-        if self._context_count[process] <= 1 and (device, context) in usual:
+        if (device, context) in usual:
             return name
         if context:
             return f"{name}, device {device} context {context}"

@@ -5,38 +5,100 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
 
 from ...trace import Trace
 from ...trace.quality import GPU_WORK
 from .descriptors import pids, shown_name
 
 _EXPAND = "dev.perfetto.ExpandTracksByRegex"
-#: Groups inside a process, and what the page itself calls its groups of GPU work.
-_GROUPS = ("GPU", "CUDA", r"GPU \d+: ranges and queues")
+#: The groups inside a process, as paths: the page's own of GPU work, and those of the exporter beside it.
+_GROUPS = r"( > GPU( > .*)?| > GPU \d+: ranges and queues)?"
 #: What has a meaning in an expression of JavaScript. Python also escapes spaces.
 _SPECIAL = re.compile(r"[\^$.|?*+()\[\]{}]")
-#: The part of the window before the first work.
-_MARGIN = 0.02
+#: The parts of the window before and behind the work.
+_MARGIN = 0.03
+#: Rows of GPU work that are read to find the window; of more rows, whole blocks are taken for one piece of work.
+_MOST_ROWS = 1 << 20
+
+#: Work on the GPU by its time, in ns, and the number of rows in it.
+_WORK = np.dtype([("start", np.int64), ("end", np.int64), ("rows", np.int64)])
 
 
 def first_screen(trace: Trace) -> dict[str, str]:
-    """The process with the most GPU work is expanded, and the window starts where GPUs begin to work. Without GPU work
-    the first process is expanded, and the window has the whole trace."""
-    work: Counter[int] = Counter()
-    starts = []
+    """The process with the most GPU work is expanded, and the window is where its GPUs are busy. Without GPU work the
+    first process is expanded, and the window has the whole trace."""
+    rows_of: Counter[int] = Counter()
     for table in GPU_WORK:
         for info in trace.block_infos(table):
-            work[info.process] += info.rows
-            starts.append(info.first_time)
-    busiest = max(work, key=lambda process: work[process], default=0)
-    title = f"{shown_name(trace.processes[busiest])} {pids(trace)[busiest]}"
-    escaped = _SPECIAL.sub(r"\\\g<0>", title)
-    pattern = f"^({'|'.join((escaped, *_GROUPS))})$"
-    command = {"id": _EXPAND, "args": [pattern]}
-    shown = {"startupCommands": json.dumps([command])}
-    if starts:
-        first = min(starts)
-        margin = round((trace.end - first) * _MARGIN)
-        shown["visStart"] = str(first - margin)
-        shown["visEnd"] = str(trace.end)
+            rows_of[info.process] += info.rows
+    busiest = max(rows_of, key=lambda process: rows_of[process], default=0)
+    shown = {"startupCommands": json.dumps([_expand(trace, busiest)])}
+    work = _work_of(trace, busiest)
+    if len(work):
+        start, end = _busy_window(work)
+        margin = round((end - start) * _MARGIN)
+        shown["visStart"] = str(max(start - margin, trace.start))
+        shown["visEnd"] = str(min(end + margin, trace.end))
     return shown
+
+
+def _expand(trace: Trace, process: int) -> dict[str, object]:
+    """The command that expands a process."""
+    name = shown_name(trace.processes[process])
+    if name.startswith("/"):
+        name = name.rpartition("/")[2]  # as the page does with paths of programs
+    title = _SPECIAL.sub(r"\\\g<0>", f"{name} {pids(trace)[process]}")
+    return {"id": _EXPAND, "args": [f"^(/.*/)?{title}{_GROUPS}$", "path"]}
+
+
+def _busy_window(work: np.ndarray) -> tuple[int, int]:
+    """The start and end of the window with at least half of the rows of work, in which no pause is longer than the rest
+    of the window."""
+    work = np.sort(work, order="start")
+    ends = np.maximum.accumulate(work["end"])
+    pauses = work["start"][1:] - ends[:-1]
+    rows = np.cumsum(work["rows"])
+    first = 0
+    last = len(work) - 1
+    while first < last:
+        widest = first + int(pauses[first:last].argmax())
+        whole = ends[last] - work["start"][first]
+        if 2 * pauses[widest] <= whole:
+            break
+        before_first = rows[first] - work["rows"][first]
+        before = rows[widest] - before_first
+        behind = rows[last] - rows[widest]
+        if 2 * max(before, behind) < rows[-1]:
+            break
+        if before > behind:
+            last = widest
+        else:
+            first = widest + 1
+    return int(work["start"][first]), int(ends[last])
+
+
+def _work_of(trace: Trace, process: int) -> np.ndarray:
+    pieces = list(_pieces(trace, process))
+    if not pieces:
+        return np.zeros(0, _WORK)
+    return np.concatenate(pieces)
+
+
+def _pieces(trace: Trace, process: int) -> Iterator[np.ndarray]:
+    infos = []
+    for table in GPU_WORK:
+        infos += [i for i in trace.block_infos(table) if i.process == process]
+    whole_blocks = sum(info.rows for info in infos) > _MOST_ROWS
+    for info in infos:
+        if whole_blocks:
+            block = (info.first_time, info.last_time, info.rows)
+            yield np.array([block], _WORK)
+            continue
+        rows, _ = trace.block(info)
+        piece = np.ones(len(rows), _WORK)
+        piece["start"] = rows["start"]
+        piece["end"] = rows["end"]
+        yield piece

@@ -45,6 +45,10 @@ _STYLE = np.dtype(
     ]
 )
 
+#: The arguments of the fields of a queue. Perfetto's page names the streams of a process "Stream #7" where GPU work has
+#: the arguments "device" and "stream", and as the queues are named where it lacks one of them.
+_QUEUE_ARGUMENTS = {"device": "device", "context": "context", "stream": "stream_id"}
+
 _QUEUE_ENTRY = Template(
     "InternedData",
     {
@@ -409,7 +413,9 @@ class StyleIndex:
             kernel["name"] = String("mangled", "mangled_names")
             kernel["demangled_name"] = String("demangled", "demangled_names")
         kernel["family"] = Piece("family", "kernels")
-        args: list[Any] = [argument(name, "uint_value") for name in QUEUE_FIELDS]
+        args: list[Any] = []
+        for field, name in _QUEUE_ARGUMENTS.items():
+            args.append(argument(name, "uint_value", field))
         args.append(Piece("family", "arguments"))
         if self._codes:
             args.append(When("code", argument("code_hash", "string_value_iid", "code")))

@@ -35,7 +35,8 @@ constexpr std::uint64_t kCounterValues[] = {perfetto::TrackEvent::extra_counter_
 // Arguments of kernels that have another name in Kineto's traces.
 constexpr std::pair<std::string_view, std::string_view> kKineto[] = {
     {"registers_per_thread", "registers per thread"}, {"graph", "graph id"}, {"graph_node", "graph node id"},
-    {"device id", "device"}, {"context id", "context"}, {"stream id", "stream"}};
+    {"device id", "device"}, {"context id", "context"}, {"stream id", "stream"},
+    {"stream_id", "stream"}};
 
 // Numbers among the extra data of GPU work, all of which are strings.
 constexpr std::string_view kNumbers[] = {"device", "context", "stream", "correlation", "priority", "graph id",
