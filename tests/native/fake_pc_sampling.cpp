@@ -101,17 +101,19 @@ extern "C" {
 
 // A kernel has run.
 EXPORT void fake_sample(const char* kernel) {
+  bool loaded = false;
   {
     const std::lock_guard lock(mutex);
     if (sampled.empty() || kernel == nullptr) return;
-    for (auto& [context, of] : sampled) {
-      if (!of.started) continue;
-      for (const Seen& seen : kProfile) of.counts[{kernel, seen.offset}][seen.reason] += seen.samples;
-      if (dropped != 0) of.counts[{kernel, 48}][kDropped] += std::exchange(dropped, 0);
-    }
-    if (std::exchange(told_of_module, true)) return;
+    loaded = std::exchange(told_of_module, true);
   }
-  fake_load_cubin(kCubin);
+  if (!loaded) fake_load_cubin(kCubin);
+  const std::lock_guard lock(mutex);
+  for (auto& [context, of] : sampled) {
+    if (!of.started) continue;
+    for (const Seen& seen : kProfile) of.counts[{kernel, seen.offset}][seen.reason] += seen.samples;
+    if (dropped != 0) of.counts[{kernel, 48}][kDropped] += std::exchange(dropped, 0);
+  }
 }
 EXPORT void fake_overflow(std::uint64_t lost) {
   const std::lock_guard lock(mutex);
