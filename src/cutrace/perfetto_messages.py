@@ -24,10 +24,12 @@ MESSAGES: dict[str, str] = {
         42 previous_packet_dropped varint, 43 process_descriptor ProcessDescriptor,
         44 thread_descriptor ThreadDescriptor, 50 compressed_packets bytes, 52 gpu_counter_event GpuCounterEvent,
         53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
-        59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor, 79 trusted_pid varint,
+        59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor,
+        71 gpu_mem_total_event GpuMemTotalEvent, 79 trusted_pid varint,
         87 first_packet_on_sequence varint, 89 trace_uuid TraceUuid, 98 machine_id varint,
         135 stack_sample StackSample,
-        126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes,
+        126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo,
+        129 generic_gpu_frequency_event GenericGpuFrequencyEvent, 133 zstd_compressed_packets bytes,
         50161 cutrace_table bytes, 50164 cutrace_capture bytes""",
     "TracePacketDefaults": """
         11 track_event_defaults TrackEventDefaults, 58 timestamp_clock_id varint,
@@ -62,6 +64,8 @@ MESSAGES: dict[str, str] = {
         1 counter_descriptor GpuCounterDescriptor, 2 counters GpuCounterEvent.GpuCounter, 3 gpu_id varint,
         4 counter_descriptor_iid varint""",
     "GpuCounterEvent.GpuCounter": "1 counter_id varint, 2 int_value varint, 3 double_value double",
+    "GpuMemTotalEvent": "1 gpu_id varint, 2 pid varint, 3 size varint",
+    "GenericGpuFrequencyEvent": "1 gpu_id varint, 2 frequency_khz varint",
     "GpuCounterDescriptor": """
         1 specs GpuCounterDescriptor.GpuCounterSpec, 6 counter_groups GpuCounterDescriptor.GpuCounterGroupSpec""",
     "GpuCounterDescriptor.GpuCounterGroupSpec": "1 group_id varint, 2 name bytes, 4 counter_ids varint",

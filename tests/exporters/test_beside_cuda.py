@@ -139,34 +139,3 @@ def test_arrows(imported: Decoded) -> None:
     (other,) = (s for s in imported.steps if s.id != 77)
     assert (other.name, other.phase) == ("ac2g", "s")
     assert "1 steps of flows outside any slice, not shown" in imported.attributes.values()
-
-
-def test_what_a_device_says_of_itself(tmp_path: Path) -> None:
-    with Capture(tmp_path / "environment.bin") as c:
-        speed = 1980 | 2619 << 16 | 5 << 32 | 16 << 48
-        for time, kind, values, device in (
-            (10, 1, speed, 0), (20, 2, 45, 0), (30, 3, 345_678 | 700_000 << 32, 1), (40, 4, 37, 0), (50, 2, 46, 0),
-        ):  # fmt: skip
-            c.add("environment", time=ORIGIN + time, kind=kind, values=values, device=device)
-    decoded = convert(tmp_path / "environment.bin")
-    found = sorted((c.name, c.time - ORIGIN, c.value) for c in decoded.counters)
-    assert found == [
-        ("SM clock, device 0", 10, 1980e6), ("fan, device 0", 40, 37.0), ("memory clock, device 0", 10, 2619e6),
-        ("power limit, device 1", 30, 700.0), ("power, device 1", 30, 345.678), ("temperature, device 0", 20, 45.0),
-        ("temperature, device 0", 50, 46.0),
-    ]  # fmt: skip
-    units = {c.name.partition(",")[0]: c.track.counter.unit_name for c in decoded.counters}
-    assert units == {
-        "SM clock": "Hz", "memory clock": "Hz", "temperature": "°C", "power": "W", "power limit": "W", "fan": "%",
-    }  # fmt: skip
-    assert all(c.categories[0] == "cutrace.derived" for c in decoded.counters)
-
-
-def test_a_device_that_is_read_for_minutes(tmp_path: Path) -> None:
-    with Capture(tmp_path / "environment.bin") as c:
-        for second in range(120):  # one small block for each second
-            for kind in (1, 2, 3, 4):
-                c.add("environment", time=ORIGIN + 1_000_000_000 * second + kind, kind=kind, values=second)
-            c.flush()
-    found = [c.value for c in convert(tmp_path / "environment.bin").counters if c.name == "temperature, device 0"]
-    assert found == list(range(120))

@@ -41,6 +41,7 @@ from .kernel_names import KernelNameColumns
 from .packets import Output, wrapper
 from .pc_samples import PcSampleWriter
 from .pipeline import OrderedThread, PacketFile
+from .readings import write_environment, write_gpu_memory
 from .samples import SampleWriter, is_sampled
 
 #: Bytes of freed memory that the C library keeps.
@@ -160,8 +161,11 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             blocks.read_ahead(pending, host.prepare)
             host.write(host_tables.TABLES, [*pending, *derived_rows.blocks])
             host.write(host_tables.OPEN_TABLES, blocks.still_open.blocks)
+            for process, counters in memory.items():
+                write_gpu_memory(output, descriptors, process, counters)
         moved[_SPILLED] += host.spilled
         moved[_DETACHED] += host.detached
+    write_environment(trace, output, descriptors)
     moved[_OVERLAPPED] += write_kernel_metrics(trace, output, descriptors)
     covered = None
     if trace.count("nvtx_ranges"):

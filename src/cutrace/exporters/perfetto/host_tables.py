@@ -296,35 +296,6 @@ def _source_event(
     return describe
 
 
-def _reading(
-    kind: int, name: str, unit: str, shift: int, bits: int, factor: float = 1.0
-) -> HostTable:
-    """A counter from ``environment`` rows of one kind: ``bits`` bits of ``values`` from bit ``shift``, times a
-    factor."""
-
-    mask = np.uint64((1 << bits) - 1)
-
-    def value(rows: np.ndarray) -> np.ndarray:
-        numbers: np.ndarray = rows["values"] >> np.uint64(shift) & mask
-        return numbers * factor
-
-    def track(descriptors: Descriptors, process: int, device: int) -> dict[str, Any]:
-        return {
-            "name": f"{name}, device {device}",
-            "counter": counter(unit, DERIVED, "environment"),
-            **placing.in_environment(1),
-        }
-
-    return HostTable(
-        "environment",
-        track,
-        ("device",),
-        kind="counter",
-        select=lambda rows: rows["kind"] == kind,
-        value=value,
-    )
-
-
 def named(
     template: str, description: str | None = None, place: Mapping[str, Any] = {}
 ) -> DescribeTrack:
@@ -545,12 +516,6 @@ TABLES: tuple[HostTable, ...] = (
         _environment,
         ("values",),
     ),
-    _reading(1, "SM clock", "Hz", 0, 16, 1e6),
-    _reading(1, "memory clock", "Hz", 16, 16, 1e6),
-    _reading(2, "temperature", "°C", 0, 32),
-    _reading(3, "power", "W", 0, 32, 1e-3),
-    _reading(3, "power limit", "W", 32, 32, 1e-3),
-    _reading(4, "fan", "%", 0, 32),
     HostTable(
         PROJECTED.name,
         _projection_track,

@@ -23,7 +23,8 @@ from .descriptors import Descriptors
 from .packets import BOOTTIME, NEEDS_STATE, Interned, InternedRefs, Output
 
 _COMPUTE = 6
-_FORWARDS = 2
+#: A value holds from its time on.
+FORWARDS = 2
 _TIME = "gpu__time_duration.sum"
 #: Perfetto's numbers for the numerator and the denominator of each unit.
 _UNITS = {
@@ -32,6 +33,8 @@ _UNITS = {
     "bytes/s": (7, 22),
     "ns": (19, None),
     "cycles/s": (13, None),
+    "W": (29, None),
+    "°C": (34, None),
     "instructions": (40, None),
     "instructions/s": (40, 22),
 }
@@ -175,7 +178,7 @@ def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
         "name": trace.strings[row["name"]],
         **unit_fields(trace.strings[row["unit"]]),
         "groups": _COMPUTE,
-        "value_direction": _FORWARDS,
+        "value_direction": FORWARDS,
     }
 
 

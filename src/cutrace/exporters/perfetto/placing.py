@@ -40,7 +40,9 @@ class TrackGroup(NamedTuple):
 #: Where a track is: its group under ``group``, and its rank in it as a field of TrackDescriptor.
 Place = Mapping[str, Any]
 
-_ENVIRONMENT = TrackGroup("environment", "Clocks, power and temperature of GPUs")
+_ENVIRONMENT = TrackGroup(
+    "environment", "Readings of GPUs as CUPTI packs them, and what limits their clocks"
+)
 _MEMORY = TrackGroup("memory", "Memory in use, allocations and migrations")
 _COSTS = TrackGroup(
     "overhead and synchronization",

@@ -181,7 +181,7 @@ bool PerfettoReader::begins(std::string_view head) {
 void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) {
   using namespace perfetto::TracePacket;
   std::uint64_t sequence_id = 0, flags = 0, forgets = 0, time = 0, clock = 0;
-  std::optional<std::string_view> track_event_bytes, gpu_event_bytes, gpu_counter_bytes;
+  std::optional<std::string_view> track_event_bytes, gpu_event_bytes, gpu_counter_bytes, frequency_bytes, memory_bytes;
   for (Fields field(data); field.next();) {
     switch (field.number) {
       case trusted_packet_sequence_id: sequence_id = field.value; break;
@@ -192,6 +192,8 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case track_event: track_event_bytes = field.bytes; break;
       case gpu_render_stage_event: gpu_event_bytes = field.bytes; break;
       case gpu_counter_event: gpu_counter_bytes = field.bytes; break;
+      case generic_gpu_frequency_event: frequency_bytes = field.bytes; break;
+      case gpu_mem_total_event: memory_bytes = field.bytes; break;
       default: break;
     }
   }
@@ -210,7 +212,8 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case zstd_compressed_packets: packed.push_back({true, std::string(field.bytes)}); break;
       case cutrace_table: of_cutrace_ = true; break;
       case trace_attributes: of_cutrace_ |= field.bytes.find("cutrace.version") != field.bytes.npos; break;
-      case track_event: case gpu_render_stage_event: case gpu_counter_event: break;
+      case track_event: case gpu_render_stage_event: case gpu_counter_event: case generic_gpu_frequency_event:
+      case gpu_mem_total_event: break;
       // They have no data of their own.
       case trusted_uid: case synchronization_marker: case incremental_state_cleared: case previous_packet_dropped:
       case process_descriptor: case thread_descriptor: case timestamp_clock_id: case trusted_pid:
@@ -227,9 +230,12 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
     if (const auto when = time_of(sequence, time, clock)) take_gpu_event(sequence, *when, *gpu_event_bytes);
     else lose(kGpuEvents, kNoClock);
   }
-  if (gpu_counter_bytes) {
-    if (const auto when = time_of(sequence, time, clock)) take_gpu_counters(sequence, *when, *gpu_counter_bytes);
-    else lose(kGpuEvents, kNoClock);
+  if (gpu_counter_bytes || frequency_bytes || memory_bytes) {
+    const auto when = time_of(sequence, time, clock);
+    if (!when) return lose(kGpuEvents, kNoClock);
+    if (gpu_counter_bytes) take_gpu_counters(sequence, *when, *gpu_counter_bytes);
+    if (frequency_bytes) take_gpu_frequency(*when, *frequency_bytes);
+    if (memory_bytes) take_gpu_memory(*when, *memory_bytes);
   }
 }
 
@@ -755,7 +761,12 @@ void PerfettoReader::describe_gpu_counters(GpuCounters& to, std::string_view des
   }
 }
 
-// Adds the values of counters of a GPU to its process, or else to the process of the first event.
+// The process of GPU work, or else that of the first event. Counters of GPUs name no process.
+std::uint64_t PerfettoReader::gpu_process() const {
+  if (gpu_processes_.entries().empty()) return host_.value_or(0);
+  return gpu_processes_.entries().front().first;
+}
+
 void PerfettoReader::take_gpu_counters(Sequence& sequence, Wide time, std::string_view data) {
   using namespace perfetto::GpuCounterEvent;
   const Message message(data);
@@ -763,28 +774,50 @@ void PerfettoReader::take_gpu_counters(Sequence& sequence, Wide time, std::strin
   const GpuCounters* described = sequence.gpu_counters.find(message.number(counter_descriptor_iid));
   if (described == nullptr) described = &inline_counters_;
   const std::uint64_t gpu = message.has(gpu_id) ? message.number(gpu_id) : described->gpu;
-  std::uint64_t process = host_.value_or(0);
-  if (!gpu_processes_.entries().empty()) process = gpu_processes_.entries().front().first;
   for (Fields field(data); field.next();) {
     if (field.number != counters) continue;
     using namespace perfetto::GpuCounterEventGpuCounter;
     const Message value(field.bytes);
     const std::uint64_t id = value.number(counter_id);
     const GpuCounter* const known = described->names.find(id);
-    EventFields event;
-    event.name = known ? known->name : 0;
-    if (event.name == 0) event.name = text_id("counter " + std::to_string(id));
-    event.thread.process = number_id(process);
+    GpuCounter counter = known ? *known : GpuCounter{};
+    if (counter.name == 0) counter.name = text_id("counter " + std::to_string(id));
     const bool is_real = value.has(double_value);
     const double number = is_real ? std::bit_cast<double>(value.number(double_value))
                                   : static_cast<double>(signed_of(value.number(int_value)));
-    std::string json = "{\"args\":{\"value\":";
-    append_double(number, json);
-    json += "},\"cutrace\":{\"unit\":";
-    json::append_quoted(events_.texts()[known ? known->unit : 0], json);
-    json += ",\"device\":" + std::to_string(gpu) + ",\"single\":true}";
-    add('C', event, time, std::move(json));
+    add_gpu_counter(gpu_process(), gpu, counter, time, number);
   }
+}
+
+void PerfettoReader::take_gpu_frequency(Wide time, std::string_view data) {
+  using namespace perfetto::GenericGpuFrequencyEvent;
+  const Message message(data);
+  const double hertz = static_cast<double>(message.number(frequency_khz)) * 1000;
+  const GpuCounter counter{text_id("GPU frequency"), text_id("Hz")};
+  add_gpu_counter(gpu_process(), message.number(gpu_id), counter, time, hertz);
+}
+
+// Without a process it is the memory of the whole GPU.
+void PerfettoReader::take_gpu_memory(Wide time, std::string_view data) {
+  using namespace perfetto::GpuMemTotalEvent;
+  const Message message(data);
+  const std::uint64_t owner = message.number(pid);
+  const GpuCounter counter{text_id(owner != 0 ? "GPU memory" : "GPU memory of all processes"), text_id("bytes")};
+  const auto bytes = static_cast<double>(message.number(size));
+  add_gpu_counter(owner != 0 ? owner : gpu_process(), message.number(gpu_id), counter, time, bytes);
+}
+
+void PerfettoReader::add_gpu_counter(std::uint64_t process, std::uint64_t gpu, GpuCounter counter, Wide time,
+                                     double value) {
+  EventFields event;
+  event.name = counter.name;
+  event.thread.process = number_id(process);
+  std::string json = "{\"args\":{\"value\":";
+  append_double(value, json);
+  json += "},\"cutrace\":{\"unit\":";
+  json::append_quoted(events_.texts()[counter.unit], json);
+  json += ",\"device\":" + std::to_string(gpu) + ",\"single\":true}";
+  add('C', event, time, std::move(json));
 }
 
 // Joins the dimensions of launches that are arguments of a kernel, as Kineto does.

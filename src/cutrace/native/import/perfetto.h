@@ -215,7 +215,11 @@ class PerfettoReader {
   void take_gpu_event(Sequence& sequence, Wide time, std::string_view data);
   void draw_edges();
   void describe_gpu_counters(GpuCounters& to, std::string_view descriptor);
+  std::uint64_t gpu_process() const;
   void take_gpu_counters(Sequence& sequence, Wide time, std::string_view data);
+  void take_gpu_frequency(Wide time, std::string_view data);
+  void take_gpu_memory(Wide time, std::string_view data);
+  void add_gpu_counter(std::uint64_t process, std::uint64_t gpu, GpuCounter counter, Wide time, double value);
   void join_sizes(Members& arguments);
   void add_launch(Sequence& sequence, Members& arguments, const Kernel* kernel, std::string_view launch);
 

@@ -32,6 +32,8 @@ _NEVER = (1 << 64) - 1
 
 #: By operation of an allocation, the change of the memory in use for each byte.
 _FACTORS = {1: 1, 2: -1}
+#: Kinds of memory that is in the GPU: device, array, device static, physical.
+_IN_GPU = frozenset((3, 4, 6, 128))
 
 
 class CounterSet:
@@ -93,6 +95,10 @@ class CounterSet:
         self._until = until
         rows = np.concatenate(parts)
         return rows[np.argsort(rows["time"], kind="stable")]
+
+    def all_values(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The times and the values of a counter, of which :meth:`rows` returned none."""
+        return self._values(number, _NEVER)
 
     def _values(self, number: int, until: int) -> tuple[np.ndarray, np.ndarray]:
         times, means, highest, exact = self.levels.values(number)
@@ -179,30 +185,38 @@ class MemoryCounters:
         self, descriptors: Descriptors, process: int, span: tuple[int, int], count: int
     ) -> None:
         description = "Bytes allocated since the capture began and not released"
-        self._counters = CounterSet(
-            descriptors, process, span, description, "bytes", peaks=True, changes=count
-        )
-        # The number of each device and kind.
+        of = descriptors, process, span, description, "bytes"
+        self._counters = CounterSet(*of, peaks=True, changes=count)
+        self._on_gpus = CounterSet(*of, peaks=True, changes=count)
+        # The number of each device and kind, and of each device with memory in the GPU.
         self._held: dict[tuple[int, int], int] = {}
+        self._gpus: dict[int, int] = {}
 
     def add(self, rows: np.ndarray, kinds: np.ndarray, first: np.ndarray) -> None:
         """Add rows of ``allocations``. ``kinds`` numbers kinds of rows, which have one device, kind of memory and
         operation each, and ``first`` has a row of each."""
         held = []
+        gpus = []
         factors = []
         fields = rows[["device", "memory", "operation"]]
         for device, memory, operation in fields[first].tolist():
-            number = self._held.setdefault((device, memory), len(self._held))
-            held.append(number)
+            held.append(self._held.setdefault((device, memory), len(self._held)))
             factors.append(_FACTORS.get(operation, 0))
-        counters = self._counters.numbers(len(self._held))[held]
-        self._counters.levels.add(
-            kinds,
-            counters,
-            np.array(factors, np.int64),
-            rows["time"],
-            rows["bytes"],
-        )
+            gpu = _NONE
+            if memory in _IN_GPU:
+                gpu = self._gpus.setdefault(device, len(self._gpus))
+            gpus.append(gpu)
+        changes = np.array(factors, np.int64), rows["time"], rows["bytes"]
+        of_kinds = self._counters.numbers(len(self._held))[held]
+        self._counters.levels.add(kinds, of_kinds, *changes)
+        of_gpus = np.array(gpus, np.uint32)
+        self._on_gpus.levels.add(kinds, of_gpus, *changes)
+
+    def on_gpus(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """For each device, the times and values of all memory in the GPU."""
+        for device, number in self._gpus.items():
+            if number < Levels.MOST:
+                yield device, *self._on_gpus.all_values(number)
 
     def rows(self, until: int) -> np.ndarray:
         """The values before ``until`` (ns) that no earlier call returned, as rows of :data:`COUNTED`."""
