@@ -116,6 +116,21 @@ def test_slices_of_threads_nest_and_have_their_arguments(maker, tmp_path):
         assert trace.imports[0].lost == 0
 
 
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([(BEGIN, 10), (BEGIN, 20), (END, 30), (END, 29)], [(10, 29), (20, 30)]),  # the last two times are not exact
+        ([(BEGIN, 10), (BEGIN, 20), (END, 20), (END, 30)], [(10, 30), (20, 20)]),
+        ([(BEGIN, 10), (BEGIN, 20), (END, 19), (END, 30)], [(10, 19), (20, 30)]),  # begins first, then the ends
+    ],
+)
+def test_an_end_is_of_the_latest_begin_unless_it_is_earlier(maker, tmp_path, times, expected):
+    for kind, time in times:
+        maker.event(kind, MAIN, time, "slice" if kind == BEGIN else None)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert rows(trace, "host_slices", "start", "end") == expected
+
+
 def test_other_tracks_are_threads_with_their_name(maker, tmp_path):
     maker.event(BEGIN, CUSTOM, 10, "frame")
     maker.event(END, CUSTOM, 20)

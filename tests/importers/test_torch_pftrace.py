@@ -2,9 +2,10 @@
 
 The writer below follows PyTorch's public sources (BSD-3-Clause): torch/csrc/profiler/cuspy/cuspy_pftrace.cpp
 encodes the packets, and torch/profiler/_cuspy/trace.py chooses what is in them. All packets are of sequence 1, whose
-second packet has all interned data. Tracks come first, then the begins of a group of slices and their ends, then GPU
-work by kind, then counters; the file is compressed with gzip. GPU work has no submission id: its ids are strings in
-extra_data, and zeros are left out. Kernels have a demangled name alone, and three arguments of their launch.
+second packet has all interned data. Tracks come first, without a sequence; then groups of slices: all begins of the
+operators, in no order of time, and their ends in the same order; likewise the calls, and so on; then GPU work by kind,
+then counters. The file is compressed with gzip. GPU work has no submission id: its ids are strings in extra_data, and
+zeros are left out. Kernels have a demangled name alone, and three arguments of their launch.
 Graphics context 1 is the process, stages have ids from 1 on and streams from 100 on.
 """
 
@@ -40,6 +41,7 @@ class TorchWriter:
 
     def __init__(self) -> None:
         self.trace = protos.Trace()
+        self.ends: list[tuple[int, int]] = []
         clocks = self.packet(timestamp=BASE).clock_snapshot.clocks
         for clock in (6, 1):
             clocks.add(clock_id=clock, timestamp=BASE)
@@ -74,6 +76,7 @@ class TorchWriter:
             data.Extensions[EXTENSIONS["compute_arg_names"]].add(iid=iid, name=name)
 
     def slice(self, track: int, start: int, end: int, name: str, category: str = "", **args: Any) -> Any:
+        """A slice in the group of the last one, unless :meth:`end_group` came between."""
         event = self.packet(timestamp=BASE + start, sequence_flags=2).track_event
         event.type, event.track_uuid, event.name_iid = BEGIN, track, NAMES.index(name) + 1
         if category:
@@ -81,11 +84,18 @@ class TorchWriter:
         for key, value in args.items():
             kind = "string_value" if isinstance(value, str) else "int_value"
             event.debug_annotations.add(name=key.replace("_id_", " id"), **{kind: value})
-        last = self.packet(timestamp=BASE + end).track_event
-        last.type, last.track_uuid = END, track
+        self.ends.append((track, end))
         return event
 
+    def end_group(self) -> None:
+        """Write the ends of the begins since the last group, in their order."""
+        for track, end in self.ends:
+            last = self.packet(timestamp=BASE + end).track_event
+            last.type, last.track_uuid = END, track
+        self.ends = []
+
     def work(self, stage: int, event_id: int, start: int, end: int, stream: int = 7, **extra: int) -> Any:
+        self.end_group()
         event = self.packet(timestamp=BASE + start, sequence_flags=2).gpu_render_stage_event
         event.event_id, event.duration, event.gpu_id, event.stage_iid, event.context = (
             event_id,
@@ -120,6 +130,7 @@ class TorchWriter:
             event.counters.add(counter_id=number, double_value=value)
 
     def write(self, folder: Path) -> Path:
+        self.end_group()
         path = folder / "torch.pftrace"
         path.write_bytes(gzip.compress(self.trace.SerializeToString()))
         return path
@@ -129,11 +140,14 @@ def step() -> TorchWriter:
     """Two launches with their work: a kernel, and a graph of two kernels, of which one waits for the other."""
     torch = TorchWriter()
     torch.slice(CPU, 1_000, 9_000, "aten::mm", "cpu_op", **{"External id": 5})
+    torch.end_group()
     launch = torch.slice(CPU, 2_000, 3_000, "cudaLaunchKernel", "cuda_runtime", cbid=211, correlation=11)
     launch.Extensions[EXTENSIONS["gpu_correlation"]].render_stage_submission_event_ids.append(1)
     graph = torch.slice(CPU, 4_000, 5_000, "cudaGraphLaunch", "cuda_runtime", cbid=311, correlation=14)
     graph.Extensions[EXTENSIONS["gpu_correlation"]].render_stage_submission_event_ids.append(3)
+    torch.end_group()
     torch.slice(OVERHEAD, 100, 200, "Resource")
+    torch.end_group()
     sync = {"stream": 7, "correlation": 15, "device": 0, "context": 1, "cuda_sync_kind": "Event Sync"}
     torch.slice(GPU_SYNC, 30_000, 40_000, "Event Sync", **sync, wait_on_cuda_event_id=9)
     torch.kernel(1, 10_000, 12_000, correlation=11, priority=-1)
@@ -189,6 +203,80 @@ def test_the_host_has_operators_calls_waits_and_overhead(path: Path) -> None:
         assert times(trace, "overheads") == [(100, 200)]
 
 
+def named(trace: cutrace.Trace) -> list[tuple[str, int, int]]:
+    """The slices of the host by start, the longest first; the end of one that never ended is -1."""
+    found = []
+    for rows in (trace.host_slices, trace.unknown("host_slices")):
+        names = trace.strings.take(rows["name"]).tolist()
+        ends = [int(end) - BASE if end else -1 for end in rows["end"]]
+        found += zip(names, (rows["start"] - BASE).tolist(), ends, strict=True)
+    return sorted(found, key=lambda row: (row[1], -row[2], row[0]))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_each_slice_of_a_group_has_its_own_end(tmp_path: Path, reverse: bool) -> None:
+    expected = [("step", 10, 100), ("Resource", 10, 60), ("aten::mm", 10, 60), ("step", 60, 90), ("Resource", 90, 95)]
+    torch = TorchWriter()
+    for name, start, end in reversed(expected) if reverse else expected:
+        torch.slice(CPU, start, end, name, "cpu_op")
+    torch.slice(OVERHEAD + 2, 5, 6, "step", "cpu_op")  # a track of another thread, in the same group
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        assert named(trace) == [("step", 5, 6), *expected]
+        assert not trace.quality.losses
+
+
+def test_slices_of_a_group_that_overlap_without_nesting_have_their_own_ends(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    torch.slice(CPU, 10, 30, "step", "cpu_op")
+    torch.slice(CPU, 20, 40, "aten::mm", "cpu_op")
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        assert named(trace) == [("step", 10, 30), ("aten::mm", 20, 40)]
+
+
+def test_groups_of_calls_and_operators_are_apart(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    for start in range(0, 100, 20):
+        torch.slice(CPU, start, start + 20, "aten::mm", "cpu_op")
+    torch.end_group()
+    for number, start in enumerate(range(5, 100, 20), 1):
+        torch.slice(CPU, start, start + number, "cudaLaunchKernel", "cuda_runtime", cbid=211, correlation=number)
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        assert times(trace, "host_slices") == [(start, start + 20) for start in range(0, 100, 20)]
+        calls = trace.api_calls
+        durations = calls["end"] - calls["start"]
+        assert dict(zip(calls["correlation"].tolist(), durations.tolist(), strict=True)) == {
+            1: 1,
+            2: 2,
+            3: 3,
+            4: 4,
+            5: 5,
+        }
+
+
+def test_slices_of_a_trace_that_is_cut_off_keep_the_ends_that_are_there(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    for name, start, end in (("step", 10, 100), ("aten::mm", 20, 60), ("Resource", 30, 40)):
+        torch.slice(CPU, start, end, name, "cpu_op")
+    torch.end_group()
+    del torch.trace.packet[-1]
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        assert named(trace) == [("step", 10, 100), ("aten::mm", 20, 60), ("Resource", 30, -1)]
+
+
+def test_where_an_end_of_a_group_is_missing_the_others_are_in_the_account(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    for name, start, end in (("step", 10, 100), ("aten::mm", 20, 60), ("Resource", 30, 40)):
+        torch.slice(CPU, start, end, name, "cpu_op")
+    torch.end_group()
+    del torch.trace.packet[-2]
+    torch.slice(CPU, 200, 210, "step", "cpu_op")
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        assert named(trace) == [("step", 10, -1), ("aten::mm", 20, -1), ("Resource", 30, -1), ("step", 200, 210)]
+        accounts = {account.what: account for account in trace.imports[0].accounts}
+        (why,) = accounts["ends of slices"].lost
+        assert (why, accounts["ends of slices"].lost[why].count) == ("their begins are not known", 2)
+
+
 def test_every_value_of_a_counter_arrives(path: Path) -> None:
     with cutrace.load(path) as trace:
         rows = trace.counters
@@ -208,6 +296,37 @@ def test_an_edge_of_a_graph_is_an_arrow_from_the_end_to_the_start(path: Path) ->
             (15_500, 1, "s"),
             (16_000, 1, "f"),
         ]
+
+
+def test_packed_waits_are_edges_too(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    for event_id, start in ((1, 10), (2, 20)):
+        torch.kernel(event_id, start, start + 5)
+    waiting = torch.kernel(3, 30, 40)
+    waiting.MergeFromString(b"\x92\x01\x02\x01\x02")  # field 18 as a list of 1 and 2
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        starts = trace.flows["time"][trace.flows["phase"] == ord("s")]
+        assert sorted((starts - BASE).tolist()) == [15, 25]
+
+
+def test_copies_and_fills_without_bytes_are_kept(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    torch.work(MEMCPY, 1, 10, 20, correlation=3)
+    torch.work(MEMSET, 2, 30, 40, correlation=4)
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        assert trace.memcpys[["correlation", "bytes"]].tolist() == [(3, 0)]
+        assert trace.memsets[["correlation", "bytes"]].tolist() == [(4, 0)]
+        assert not trace.quality.losses
+
+
+def test_kernels_without_a_launch_are_kernels(tmp_path: Path) -> None:
+    torch = TorchWriter()
+    torch.work(KERNEL, 1, 10, 20, correlation=3).name_iid = NAMES.index("gemm<float>") + 1
+    torch.work(KERNEL, 2, 30, 40, correlation=4)  # without a name either
+    with cutrace.load(torch.write(tmp_path)) as trace:
+        launches = trace.launches[trace.kernels["launch"]]
+        assert sorted(trace.strings.take(launches["name"]).tolist()) == ["Kernel", "gemm<float>"]
+        assert sorted(trace.kernels["correlation"].tolist()) == [3, 4]
 
 
 def test_nothing_is_lost_and_a_note_says_that_durations_are_not_exact(path: Path, tmp_path: Path) -> None:

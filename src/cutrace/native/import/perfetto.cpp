@@ -148,6 +148,8 @@ void PerfettoReader::finish() {
   draw_edges();
   for (const auto& [uuid, track] : tracks_.entries())
     if (track.named) name_process(track.process);
+  for (std::size_t i = 0; i < tracks_.entries().size(); ++i)
+    if (!tracks_.at(i).ends.empty()) pair_slices(tracks_.at(i), true);
   for (const auto& [uuid, track] : tracks_.entries())
     for (const Open& open : track.open) emit('B', open.fields, open.time, open.arguments);
   hand_over();
@@ -206,7 +208,10 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case interned_data: intern(sequence_id, field.bytes); break;
       case trace_packet_defaults: defaults(sequence, field.bytes); break;
       case clock_snapshot: snapshot(sequence, field.bytes); break;
-      case track_descriptor: described = describe(sequence_id, field.bytes); break;
+      case track_descriptor:
+        described = describe(sequence_id, field.bytes);
+        tracks_of_no_sequence_ |= sequence_id == 0;
+        break;
       case gpu_info: gpu_info_names(field.bytes); break;
       case compressed_packets: packed.push_back({false, std::string(field.bytes)}); break;
       case zstd_compressed_packets: packed.push_back({true, std::string(field.bytes)}); break;
@@ -419,6 +424,7 @@ void PerfettoReader::snapshot(Sequence& sequence, std::string_view data) {
     if (clock.id < kFirstOfSequence) clocks_[clock.id] = bounded(boot - static_cast<Wide>(clock.time));
     else sequence.clocks[clock.id] = {boot, static_cast<Wide>(clock.time), clock.incremental, clock.unit};
     has_realtime_ |= clock.id == kRealtime;
+    equal_clocks_ |= clock.id == kRealtime && clock.time == reference->time && reference->id == kBoottime;
   }
 }
 
@@ -520,14 +526,12 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   if (legacy.has(perfetto::TrackEventLegacyEvent::phase)) {
     emit_legacy(legacy_bytes, time, event, arguments);
   } else if (kind == kSliceBegin && nests) {
+    if (!track.ends.empty()) pair_slices(track, false);
     track.open.push_back({time, event, arguments});
+    ++track.begins;
   } else if (kind == kSliceEnd && !track.open.empty()) {
-    Open open = std::move(track.open.back());
-    track.open.pop_back();
-    if (!open.arguments) open.arguments = arguments;
-    else if (arguments) merge(*open.arguments, *arguments);
-    add_duration(open.fields, time - open.time);
-    emit('X', open.fields, open.time, open.arguments);
+    track.ends.push_back({time, arguments});
+    if (track.ends.size() >= track.begins) pair_slices(track, false);
   } else if (kind == kSliceBegin || kind == kSliceEnd) {
     emit(kind == kSliceBegin ? 'B' : 'E', event, time, arguments);
   } else if (kind == kInstantEvent) {
@@ -539,6 +543,45 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
     lose(kTrackEvents, "of an unknown type");
   }
   if (has_flows) flows(track, time, data);
+}
+
+// Pairs the ends of a track that wait for it. Most writers end the latest begin first. In a group, ends have the order of the
+// begins: where some of them are missing, no end says which begin it belongs to, unless the trace was cut off here. Of other
+// writers, ends before the latest begins show a group.
+void PerfettoReader::pair_slices(Track& track, bool is_last) {
+  const std::vector<End>& ends = track.ends;
+  std::vector<Open>& open = track.open;
+  const std::size_t begins = std::exchange(track.begins, 0);
+  const std::size_t first = open.size() - begins, last = open.size() - 1;
+  const auto fit = [&](const auto& begin_of) {
+    for (std::size_t k = 0; k < ends.size(); ++k)
+      if (ends[k].time < open[begin_of(k)].time) return false;
+    return true;
+  };
+  const auto in_turn = [&](std::size_t k) { return first + k; };
+  const auto latest = [&](std::size_t k) { return last - k; };
+  const bool are_equal = ends.size() == begins;
+  if (begins < 2 || !(in_groups() || (are_equal && !fit(latest) && fit(in_turn)))) {
+    for (const End& end : ends) {
+      close(open.back(), end);
+      open.pop_back();
+    }
+  } else if (are_equal || is_last) {
+    for (std::size_t k = 0; k < ends.size(); ++k) close(open[in_turn(k)], ends[k]);
+    const auto closed = open.begin() + static_cast<std::ptrdiff_t>(first);
+    open.erase(closed, closed + static_cast<std::ptrdiff_t>(ends.size()));
+  } else {
+    for (std::size_t k = 0; k < ends.size(); ++k) lose("ends of slices", "their begins are not known");
+  }
+  track.ends.clear();
+}
+
+// Adds the slice of a begin and its end.
+void PerfettoReader::close(Open& open, const End& end) {
+  if (!open.arguments) open.arguments = end.arguments;
+  else if (end.arguments) merge(*open.arguments, *end.arguments);
+  add_duration(open.fields, end.time - open.time);
+  emit('X', open.fields, open.time, open.arguments);
 }
 
 void PerfettoReader::further_counters(Sequence& sequence, Wide time, std::string_view data) {
@@ -675,7 +718,7 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
       case name_iid: name_id = field.value; break;
       case launch: launch_bytes = field.bytes; break;
       case event_id: id = field.value; break;
-      case event_wait_ids: waits.push_back(field.value); break;
+      case event_wait_ids: field.append_varints(waits); break;
       case extra_data: break;
       default: unread.push_back(field.number);
     }
@@ -708,9 +751,9 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
   event.name = kernel ? kernel->name : 0;
   const std::uint32_t stage = text_of(sequence, kStage, stage_id);
   std::string_view category = "gpu_slice";
-  if (event.name != 0) category = "kernel";
-  else if (has_argument(arguments, "bytes") && events_.texts()[stage] == "Memcpy") category = "gpu_memcpy";
-  else if (has_argument(arguments, "bytes") && events_.texts()[stage] == "Memset") category = "gpu_memset";
+  if (event.name != 0 || events_.texts()[stage] == "Kernel") category = "kernel";
+  else if (events_.texts()[stage] == "Memcpy") category = "gpu_memcpy";
+  else if (events_.texts()[stage] == "Memset") category = "gpu_memset";
   event.category = text_id(category);
   if (event.name == 0) event.name = text_of(sequence, kName, name_id);
   if (event.name == 0) event.name = text_id(name_bytes);

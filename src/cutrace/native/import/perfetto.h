@@ -117,6 +117,11 @@ class PerfettoReader {
     Arguments arguments;
   };
 
+  struct End {
+    Wide time = 0;
+    Arguments arguments;
+  };
+
   struct Track {
     std::uint64_t process = 0, parent = 0;
     Id thread;
@@ -129,6 +134,9 @@ class PerfettoReader {
     bool described = false;
     bool ready = false;  // whether its parents are described too
     std::vector<Open> open;
+    // The begins on top of `open` that came in a row, and the ends that came behind them and are not paired yet.
+    std::size_t begins = 0;
+    std::vector<End> ends;
   };
 
   // Texts of interned data that are read.
@@ -204,6 +212,8 @@ class PerfettoReader {
   std::optional<Wide> time_of(Sequence& sequence, std::uint64_t time, std::uint64_t clock);
 
   void take_track_event(std::uint64_t sequence_id, Wide time, std::string_view data);
+  void pair_slices(Track& track, bool is_last);
+  void close(Open& open, const End& end);
   void further_counters(Sequence& sequence, Wide time, std::string_view data);
   void take_counter(Track& track, Wide time, Number value, EventFields event);
   void emit_legacy(std::string_view data, Wide time, EventFields event, const Arguments& arguments);
@@ -227,6 +237,9 @@ class PerfettoReader {
   std::pair<std::uint32_t, Value> annotation(Sequence& sequence, std::string_view data, unsigned depth);
   std::pair<std::uint32_t, Value> compute_argument(Sequence& sequence, std::string_view data);
   void add_compute_arguments(Sequence& sequence, Members& to, protobuf::Fields fields, std::uint64_t number);
+  // Whether the slices of tracks are in groups, each with its begins and then its ends in the order of the begins, as
+  // torch.profiler writes them. Its times are of the wall clock in place of BOOTTIME, and its tracks belong to no sequence.
+  bool in_groups() const { return equal_clocks_ && tracks_of_no_sequence_; }
   static Value json_value(std::string text) { return {std::move(text), nullptr, nullptr}; }
   bool has_argument(const Arguments& arguments, std::string_view name);
   void set_number(Members& arguments, std::string_view name, std::uint64_t value);
@@ -266,6 +279,7 @@ class PerfettoReader {
   std::vector<Loss> losses_;
   Map<std::uint64_t> left_;
   std::uint64_t added_ = 0;
+  bool equal_clocks_ = false, tracks_of_no_sequence_ = false;
   bool of_cutrace_ = false, of_torch_ = false;
   std::string scratch_;
 };

@@ -59,6 +59,18 @@ class Fields {
     return true;
   }
 
+  // Appends the numbers of a repeated field, which is one number or a packed list of them. Throws Damaged.
+  void append_varints(std::vector<std::uint64_t>& out) const {
+    if (is_number) return out.push_back(value);
+    const char* at = bytes.data();
+    const char* const end = at + bytes.size();
+    std::uint64_t number_read = 0;
+    while (at < end) {
+      if (!read_varint(at, end, number_read)) damaged();
+      out.push_back(number_read);
+    }
+  }
+
  private:
   static constexpr std::uint64_t kNumbers = std::uint64_t{1} << 29;
 
