@@ -73,6 +73,7 @@ PROJECTED = TableLayout(
                 "process",
                 "payload_type",
                 "arguments",
+                "depth",
             )
         ),
         *(SHARED[name] for name in ("stream", "context", "device")),
@@ -121,6 +122,8 @@ COUNTED = TableLayout(
 
 #: Returns the ``TrackDescriptor`` fields of a process's track with a key. Tables with the same function share tracks.
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
+#: Returns the level of each row (uint16): of slices with equal times, outer ones have the lower level.
+Levels = Callable[[Trace, np.ndarray], np.ndarray]
 #: Returns the style of a row.
 Describe = Callable[[Trace, np.void], EventStyle]
 
@@ -134,8 +137,9 @@ class HostTable:
     annotation, omitted where it is 0. So does each field of ``strings``, which has the string for each of its values,
     omitted where it is empty. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a
     ``counted`` table can have hardware metrics. ``select`` returns the mask of the rows that this description is for.
-    ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that never ended.
-    ``derived`` has the fields of derived rows.
+    ``levels`` says how slices with equal times nest; of one level the inner rows come later, or first with
+    ``inner_first``. ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that
+    never ended. ``derived`` has the fields of derived rows.
     """
 
     name: str
@@ -148,6 +152,8 @@ class HostTable:
     kind: Literal["", "counter", "flow"] = ""
     select: Callable[[np.ndarray], np.ndarray] | None = None
     value: Callable[[np.ndarray], np.ndarray] | None = None
+    levels: Levels | None = None
+    inner_first: bool = False
     text: bool = False
     payload: bool = False
     counted: bool = False
@@ -163,6 +169,35 @@ class HostTable:
     def begins(self) -> bool:
         """Whether each row has an end event."""
         return "end" in self.layout.offsets and not self.open
+
+
+# On a thread, calls are inside of slices of the host, and those inside of NVTX ranges. The driver's calls are inside of
+# the runtime's, and calls of the system inside of both.
+_LEVEL_OF_SLICES = 0x1000
+_LEVEL_OF_CALLS = _LEVEL_OF_SLICES + 2
+_DRIVER = 1
+# Kinds of slices of the host.
+_ANNOTATION = 2
+_PYTHON = 3
+_SYSTEM = 4
+
+
+def _levels_of_ranges(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    depth: np.ndarray = np.minimum(rows["depth"], _LEVEL_OF_SLICES - 1)
+    return depth
+
+
+def _levels_of_calls(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    levels = np.full(len(rows), _LEVEL_OF_CALLS, np.uint16)
+    levels += trace.functions["domain"].take(rows["function"]) == _DRIVER
+    return levels
+
+
+def _levels_of_slices(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    levels = np.full(len(rows), _LEVEL_OF_SLICES + 1, np.uint16)
+    levels[np.isin(rows["kind"], (_ANNOTATION, _PYTHON))] = _LEVEL_OF_SLICES
+    levels[rows["kind"] == _SYSTEM] = _LEVEL_OF_CALLS + 2
+    return levels
 
 
 #: The categories of calls by their domain.
@@ -404,6 +439,8 @@ _RANGE = HostTable(
     ("thread",),
     _NVTX_FIELDS,
     _nvtx,
+    levels=_levels_of_ranges,
+    inner_first=True,  # a row is written when its range ends
     payload=True,
     counted=True,
     text=True,
@@ -416,6 +453,7 @@ _SLICE = HostTable(
     ("name", "category", "kind"),
     _source_event("other", HOST_SLICE_KINDS),
     ("external",),
+    levels=_levels_of_slices,
     text=True,
 )
 _INSTANT = HostTable(
@@ -435,6 +473,7 @@ TABLES: tuple[HostTable, ...] = (
         ("function",),
         _api_call,
         ("correlation",),
+        levels=_levels_of_calls,
         submits=True,
     ),
     replace(_RANGE, select=lambda r: r["kind"] == 0),
@@ -524,6 +563,7 @@ TABLES: tuple[HostTable, ...] = (
         _projected,
         ("thread",),
         strings={"adopted": ("", "", "all", "some")},
+        levels=_levels_of_ranges,
         payload=True,
         text=True,
         derived=PROJECTED,
@@ -729,11 +769,14 @@ class HostEvents:
                 rows = chosen(rows, selected)
         # A copy, because the layout of each window reads all starts.
         starts = rows[self.table.layout.start_field or ""].copy()
+        levels = None
+        if self.table.levels and self.table.begins:
+            levels = self.table.levels(self._trace, rows)
         if self._shared:
-            return HostRows(self, rows, starts, None, None)
+            return HostRows(self, rows, starts, levels, None, None)
         columns = [rows[field] for field in self._fields]
         kinds, first = Keys(len(columns)).ids(columns)
-        return HostRows(self, rows, starts, kinds, first)
+        return HostRows(self, rows, starts, levels, kinds, first)
 
     def chunk(self, part: HostRows, columns: Future[Columns]) -> HostChunk:
         """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
@@ -748,7 +791,9 @@ class HostEvents:
             self._combine(rows[at], sets_of_row)
         if part.kinds is not None:
             combinations = combinations.take(part.kinds)
-        return HostChunk(self, part.rows, part.starts, combinations, columns)
+        return HostChunk(
+            self, part.rows, part.starts, part.levels, combinations, columns
+        )
 
     def _combine(self, row: np.void, sets: tuple[int, ...]) -> None:
         table = self.table
@@ -840,6 +885,7 @@ class HostRows:
     events: HostEvents
     rows: np.ndarray
     starts: np.ndarray
+    levels: np.ndarray | None
     kinds: np.ndarray | None
     first: np.ndarray | None
 
@@ -851,6 +897,7 @@ class HostChunk:
     events: HostEvents
     rows: np.ndarray
     starts: np.ndarray
+    levels: np.ndarray | None
     combinations: np.ndarray
     columns: Future[Columns]
 

@@ -214,7 +214,8 @@ class HostWriter:
         while not order.ended:
             until = order.fill()
             chunks: list[tuple[HostChunk, int]] = []
-            for block in order.live:
+            # Rows of equal times nest in the order of the capture.
+            for block in sorted(order.live, key=lambda block: block.source.offset):
                 chunks += [(chunk, block.taken) for chunk in self._chunks_of(block)]
             chunks += [(chunk, order.begin) for chunk in self._counted(until)]
             # Tracks are numbered when all chunks of the window are known.
@@ -312,6 +313,8 @@ class HostWriter:
                 until,
                 tracks,
                 inside,
+                chunk.levels,
+                chunk.events.table.inner_first,
             )
         self._lanes.close(until)
         chunks = [chunk for chunk, *_ in slices]

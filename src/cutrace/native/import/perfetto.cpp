@@ -148,8 +148,10 @@ void PerfettoReader::finish() {
   draw_edges();
   for (const auto& [uuid, track] : tracks_.entries())
     if (track.named) name_process(track.process);
-  for (std::size_t i = 0; i < tracks_.entries().size(); ++i)
+  for (std::size_t i = 0; i < tracks_.entries().size(); ++i) {
     if (!tracks_.at(i).ends.empty()) pair_slices(tracks_.at(i), true);
+    close_inner(tracks_.at(i));
+  }
   for (const auto& [uuid, track] : tracks_.entries())
     for (const Open& open : track.open) emit('B', open.fields, open.time, open.arguments);
   hand_over();
@@ -562,10 +564,7 @@ void PerfettoReader::pair_slices(Track& track, bool is_last) {
   const auto latest = [&](std::size_t k) { return last - k; };
   const bool are_equal = ends.size() == begins;
   if (begins < 2 || !(in_groups() || (are_equal && !fit(latest) && fit(in_turn)))) {
-    for (const End& end : ends) {
-      close(open.back(), end);
-      open.pop_back();
-    }
+    for (const End& end : ends) close_latest(track, end);
   } else if (are_equal || is_last) {
     for (std::size_t k = 0; k < ends.size(); ++k) close(open[in_turn(k)], ends[k]);
     const auto closed = open.begin() + static_cast<std::ptrdiff_t>(first);
@@ -574,6 +573,24 @@ void PerfettoReader::pair_slices(Track& track, bool is_last) {
     for (std::size_t k = 0; k < ends.size(); ++k) lose("ends of slices", "their begins are not known");
   }
   track.ends.clear();
+}
+
+// Adds the slice of the latest begin. Of slices with equal times the outer one is added first, so the inner ones wait for it.
+void PerfettoReader::close_latest(Track& track, const End& end) {
+  Open open = std::move(track.open.back());
+  track.open.pop_back();
+  auto& inner = track.inner;
+  if (!inner.empty() && (inner.back().first.time != open.time || inner.back().second.time != end.time)) close_inner(track);
+  if (!track.open.empty() && track.open.back().time == open.time) {
+    inner.emplace_back(std::move(open), end);
+    return;
+  }
+  close(open, end);
+  close_inner(track);
+}
+
+void PerfettoReader::close_inner(Track& track) {
+  for (; !track.inner.empty(); track.inner.pop_back()) close(track.inner.back().first, track.inner.back().second);
 }
 
 // Adds the slice of a begin and its end.

@@ -137,6 +137,8 @@ class PerfettoReader {
     // The begins on top of `open` that came in a row, and the ends that came behind them and are not paired yet.
     std::size_t begins = 0;
     std::vector<End> ends;
+    // Ended slices in one that began with them and may end with them, the innermost first.
+    std::vector<std::pair<Open, End>> inner;
   };
 
   // Texts of interned data that are read.
@@ -214,6 +216,8 @@ class PerfettoReader {
   void take_track_event(std::uint64_t sequence_id, Wide time, std::string_view data);
   void pair_slices(Track& track, bool is_last);
   void close(Open& open, const End& end);
+  void close_latest(Track& track, const End& end);
+  void close_inner(Track& track);
   void further_counters(Sequence& sequence, Wide time, std::string_view data);
   void take_counter(Track& track, Wide time, Number value, EventFields event);
   void emit_legacy(std::string_view data, Wide time, EventFields event, const Arguments& arguments);

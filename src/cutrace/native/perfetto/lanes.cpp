@@ -37,15 +37,24 @@ struct Entry {
   std::uint64_t end;
   std::uint32_t row;
   std::uint16_t stream;
-  bool instant;
-  bool inside;  // left out where no slice is open on the first lane
+  std::uint16_t level : 13;  // among slices of equal times, outer ones have the lower level
+  std::uint16_t inner_first : 1;  // of one level, the inner slices are the earlier rows, not the later ones
+  std::uint16_t instant : 1;
+  std::uint16_t inside : 1;  // left out where no slice is open on the first lane
 };
+static_assert(sizeof(Entry) == 24);
 
-// At the same time: longer slices first, because they enclose the shorter ones; instants last, inside all of them.
+constexpr std::uint16_t kMostLevel = (1 << 13) - 1;
+
+// At the same time: longer slices first, because they enclose the shorter ones; instants last, inside all of them. The rest is
+// in the order in which it was added.
 bool earlier(const Entry& a, const Entry& b) {
   if (a.start != b.start) return a.start < b.start;
   if (a.instant != b.instant) return b.instant;
-  return a.end > b.end;
+  if (a.end != b.end) return a.end > b.end;
+  if (a.level != b.level) return a.level < b.level;
+  if (!a.inner_first || !b.inner_first) return false;
+  return a.stream != b.stream ? a.stream > b.stream : a.row > b.row;
 }
 
 // A tree over the lanes of a group, for two searches. A capture can have as many lanes as slices, when each slice overlaps all
@@ -244,12 +253,14 @@ class Lanes {
 
   void add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
            std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
-           std::optional<Column<std::uint32_t>> group_of, std::optional<Column<std::uint8_t>> inside) {
+           std::optional<Column<std::uint32_t>> group_of, std::optional<Column<std::uint8_t>> inside,
+           std::optional<Column<std::uint16_t>> levels, bool inner_first) {
     if (stream >= kEnd) throw std::invalid_argument("the number of a stream is too large");
     const bool instant = !given_ends;
     const Column<std::uint64_t> ends = given_ends.value_or(starts);
     need_rows(starts.size, groups, ends);
     if (inside) need_rows(starts.size, *inside);
+    if (levels) need_rows(starts.size, *levels);
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < starts.size; ++row) {
       const std::uint64_t begin = starts[row];
@@ -265,8 +276,9 @@ class Lanes {
       }
       const std::uint64_t stop = ends[row];
       if (stop < begin || stop == kNever) throw std::invalid_argument("a slice ends before it begins, or never");
-      added_[g].push_back({begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint16_t>(stream), instant,
-                           inside && (*inside)[row] != 0});
+      const std::uint16_t level = levels ? std::min((*levels)[row], kMostLevel) : 0;
+      added_[g].push_back({begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint16_t>(stream), level,
+                           inner_first, instant, inside && (*inside)[row] != 0});
     }
   }
 
@@ -450,10 +462,11 @@ void bind_lanes(nb::module_& m) {
       .def(nb::init<>())
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
            nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
-           nb::arg("inside") = nb::none(),
+           nb::arg("inside") = nb::none(), nb::arg("levels") = nb::none(), nb::arg("inner_first") = false,
            "Add the slices (instants if ends is None) that begin in [from_, until), for the next close(). With\n"
            "``group_of``, the group of a row is ``group_of[groups[row]]``. Instants where ``inside`` is true are left out, and counted, unless a slice of\n"
-           "their group is open on the first lane.")
+           "their group is open on the first lane. Of slices with equal times, those with the lower of ``levels`` are the\n"
+           "outer ones; of one level the earlier rows, of earlier streams, or the later ones with ``inner_first``.")
       .def("close", &Lanes::close, nb::arg("until"), "End the window and lay out its slices, which begin before ``until``.")
       .def("groups", &Lanes::groups,
            "Of the oldest closed window: its groups, the numbers of their events and lanes, and the earliest time.")

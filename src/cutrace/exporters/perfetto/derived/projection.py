@@ -164,11 +164,14 @@ class RangesOnStreams:
         ready = done[seen["range"]]
         chosen = seen[ready]
         kept = seen[~ready]
-        # Ranges with the same work are nested as on the host: by start, then the longer first.
+        # Ranges with the same work are nested as on the host: by start, then the longer first. Of equal ones, inner
+        # ranges have the greater depth or were written first.
         starts = self._ranges["start"][chosen["range"]]
         ends = self._ranges["end"][chosen["range"]]
         order = np.lexsort(
             (
+                -chosen["range"],
+                self._ranges["depth"][chosen["range"]],
                 _LATEST - ends,
                 starts,
                 _LATEST - chosen["end"],
