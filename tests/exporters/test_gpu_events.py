@@ -59,7 +59,7 @@ def expected_arguments(i: int) -> dict[str, Any]:
         "shared_mem_static": given["static_shared"],
         "shared_mem_dynamic": given["dynamic_shared"],
         "local_mem_per_thread": given["local_per_thread"] or None,
-        "local_mem_total": given["local_total"] or None,
+        "local_mem_total": given["local_total"] if given["local_per_thread"] else None,
         "graph": given["graph"] or None,
         "graph_node": given["graph_node"] or None,
         "shared_mem_carveout_pct": None if given["carveout"] == 255 else given["carveout"],

@@ -32,14 +32,9 @@ DERIVED = "cutrace.derived"
 #: Units of Perfetto's counters.
 _UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
 
-#: Kinds of GPU work, with the description that viewers show. Stages and queues share the ids of gpu_specifications:
-#: stages have the first ones.
-STAGES = {
-    "Kernel": "CUDA kernel",
-    "Memcpy": "copy of memory",
-    "Memset": "fill of memory",
-    "CUDA graph": "CUDA graph, recorded as a whole",
-}
+#: Kinds of GPU work. Stages and queues share the ids of gpu_specifications: stages have the first ones. A description
+#: of a stage would be an argument of each of its events.
+STAGES = ("Kernel", "Memcpy", "Memset", "CUDA graph")
 #: Values of RenderStageCategory.
 COMPUTE = 2
 _OTHER = 0
@@ -174,8 +169,8 @@ class Devices:
     def stage(self, name: str) -> Interned:
         """A kind of GPU work as interned data. Only kernels have the category compute."""
         category = COMPUTE if name == "Kernel" else _OTHER
-        number = 1 + list(STAGES).index(name)
-        fields = {"name": name, "description": STAGES[name], "category": category}
+        number = 1 + STAGES.index(name)
+        fields = {"name": name, "category": category}
         return Interned("gpu_specifications", number, fields)
 
     def info(self) -> dict[str, Any] | None:

@@ -167,6 +167,11 @@ LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
     "graph": ("graph", 0),
     "graph_node": ("graph_node", 0),
 }
+#: Arguments of a feature that CUPTI reports for each kernel, and the field that is 0 for kernels without the feature.
+FEATURES = {
+    "local_mem_total": "local_per_thread",
+    "cluster_scheduling_policy": "cluster_x",
+}
 #: Arguments that come from the occupancy.
 OCCUPANCY_COUNTS = {
     "occupancy_limit_blocks": "limit_blocks",
@@ -201,6 +206,8 @@ def kernel_numbers(
         says_something = known
         if nothing is not None:
             says_something = known & (values != nothing)
+        if name in FEATURES:
+            says_something = says_something & (launches[FEATURES[name]] != 0)
         out[name] = _present(values, says_something)
     for name in OCCUPANCY_COUNTS:
         out[name] = np.full(len(rows), ABSENT, np.uint64)
