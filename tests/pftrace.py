@@ -53,7 +53,9 @@ EXTENSIONS = _extensions()
 
 @dataclass
 class Slice:
-    """A slice or instant. ``track`` is the descriptor of its track, with those of its ancestors in ``parents``."""
+    """A slice or instant. ``track`` is the descriptor of its track, with those of its ancestors in ``parents``.
+    ``around`` has the slices of the track around it, outermost first. Perfetto's engine also puts an instant around
+    those that follow at its time."""
 
     start: int
     end: int | None
@@ -65,6 +67,7 @@ class Slice:
     instant: bool = False
     submits: tuple[int, ...] = ()
     waits: tuple[int, ...] = ()
+    around: tuple[Slice, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def pid(self) -> int:
@@ -249,6 +252,7 @@ def _intern(sequence: _Sequence, data: Any) -> None:
 
 def _play(out: Decoded, events: list[Any]) -> None:
     open_slices: dict[int, list[Slice]] = defaultdict(list)
+    moments: dict[int, list[Slice]] = defaultdict(list)
     for time, _, packet, default, state in sorted(events, key=lambda e: e[:2]):
         if packet.HasField("gpu_render_stage_event"):
             out.gpu.append(_gpu_event(time, packet.gpu_render_stage_event, state))
@@ -264,6 +268,7 @@ def _play(out: Decoded, events: list[Any]) -> None:
         assert len(event.extra_counter_values) <= 8, "an importer drops the event"
         if event.type == 2:
             open_slices[uuid].pop().end = time
+            moments[uuid] = []
             continue
         parents = _above(out, track)
         categories = (*(state["event_categories", i].name for i in event.category_iids), *event.categories)
@@ -290,6 +295,10 @@ def _play(out: Decoded, events: list[Any]) -> None:
             tuple(correlation.render_stage_submission_event_ids),
             tuple(correlation.render_stage_wait_event_ids),
         )
+        moments[uuid] = [each for each in moments[uuid] if each.start == time]
+        s.around = (*open_slices[uuid], *moments[uuid])
+        if s.instant:
+            moments[uuid].append(s)
         (out.derived if DERIVED in categories else out.slices).append(s)
         if event.type == 1:
             open_slices[uuid].append(s)

@@ -76,7 +76,7 @@ MESSAGES: dict[str, str] = {
     "TrackDescriptor": """
         1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
         8 counter CounterDescriptor, 10 static_name bytes, 11 child_ordering varint, 12 sibling_order_rank varint,
-        13 atrace_name bytes, 14 description bytes""",
+        13 atrace_name bytes, 14 description bytes, 15 sibling_merge_behavior varint""",
     "ProcessDescriptor": "1 pid varint, 2 cmdline bytes, 6 process_name bytes",
     "ThreadDescriptor": "1 pid varint, 2 tid varint, 5 thread_name bytes",
     "CounterDescriptor": """

@@ -35,6 +35,7 @@ from ...runbin.labels import (
 from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, TableLayout
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
+from ...trace.ordered import NEVER
 from ...trace.rows import chosen
 from . import placing, proto
 from .descriptors import DERIVED, Descriptors, counter
@@ -173,7 +174,7 @@ class HostTable:
 
 # On a thread, calls are inside of slices of the host, and those inside of NVTX ranges. The driver's calls are inside of
 # the runtime's, and calls of the system inside of both.
-_LEVEL_OF_SLICES = 0x1000
+_LEVEL_OF_SLICES = 0x800
 _LEVEL_OF_CALLS = _LEVEL_OF_SLICES + 2
 _DRIVER = 1
 # Kinds of slices of the host.
@@ -648,6 +649,9 @@ OPEN_TABLES = (
 )
 
 
+#: Value of TrackDescriptor.SiblingMergeBehavior.
+NOT_MERGED = 2
+
 SLICE_BEGIN = 1
 SLICE_END = 2
 INSTANT = 3
@@ -770,7 +774,7 @@ class HostEvents:
         # A copy, because the layout of each window reads all starts.
         starts = rows[self.table.layout.start_field or ""].copy()
         levels = None
-        if self.table.levels and self.table.begins:
+        if self.table.levels:
             levels = self.table.levels(self._trace, rows)
         if self._shared:
             return HostRows(self, rows, starts, levels, None, None)
@@ -903,8 +907,11 @@ class HostChunk:
 
     @property
     def end(self) -> np.ndarray | None:
+        """The ends of slices, :data:`NEVER` for those that never ended; None for instants."""
         if self.events.table.begins:
             return self.rows["end"]
+        if self.events.table.open:
+            return np.full(len(self.rows), NEVER, np.uint64)
         return None
 
     @property
@@ -1015,11 +1022,16 @@ class HostTracks:
             self.tracks[number].waiting += refs
 
     def prepare(
-        self, groups: np.ndarray, counts: np.ndarray, lanes: np.ndarray, first: int
+        self,
+        groups: np.ndarray,
+        counts: np.ndarray,
+        lanes: np.ndarray,
+        first: int,
+        instant_lanes: np.ndarray,
     ) -> np.ndarray:
         """Write the descriptors and interned entries for a window from the time ``first`` (ns), whose tracks ``groups``
-        have ``counts`` events on so many ``lanes``. Returns the uuids of all these lanes, 0 for the default, which is
-        the track with the most events."""
+        have ``counts`` events on so many ``lanes``, and instants up to the lane ``instant_lanes``. Returns the uuids
+        of all these lanes, 0 for the default, which is the track with the most events."""
         if not len(groups):
             return np.zeros(0, np.uint32)
         if self.sequence.time < 0:
@@ -1030,8 +1042,9 @@ class HostTracks:
             self.default = most
             self.sequence.defaults({"track_event_defaults": {"track_uuid": most}})
         uuids: list[int] = []
-        for track, used in zip(tracks, lanes.tolist(), strict=True):
-            self._describe(track, used)
+        numbers = zip(tracks, lanes.tolist(), instant_lanes.tolist(), strict=True)
+        for track, used, last_with_instants in numbers:
+            self._describe(track, used, last_with_instants)
             self.sequence.intern(track.waiting)
             track.waiting.clear()
             uuids += track.lanes[:used]
@@ -1057,7 +1070,7 @@ class HostTracks:
             self._described.packet({"track_descriptor": descriptor})
         return self._groups[process, group]
 
-    def _describe(self, track: Track, used: int) -> None:
+    def _describe(self, track: Track, used: int, last_with_instants: int) -> None:
         """Write the descriptors of the first ``used`` lanes."""
         if not track.lanes:
             track.lanes.append(track.uuid)
@@ -1076,6 +1089,9 @@ class HostTracks:
                 "name": name,
                 "sibling_order_rank": rank,
             }
+            if len(track.lanes) <= last_with_instants + 1:
+                # Viewers would put the instants of merged tracks on one track again.
+                descriptor["sibling_merge_behavior"] = NOT_MERGED
             self._described.packet({"track_descriptor": descriptor})
 
 

@@ -302,7 +302,8 @@ class HostWriter:
         """Lay out the rows that begin before ``until``. Chunks have the number of their slices."""
         for number, (chunk, begin, tracks) in enumerate(slices):
             inside = None
-            if chunk.events.table.kind == "flow":
+            table = chunk.events.table
+            if table.kind == "flow":
                 inside = needs_slice(chunk.rows)
             self._lanes.add(
                 number,
@@ -314,7 +315,8 @@ class HostWriter:
                 tracks,
                 inside,
                 chunk.levels,
-                chunk.events.table.inner_first,
+                table.inner_first,
+                table.kind == "",
             )
         self._lanes.close(until)
         chunks = [chunk for chunk, *_ in slices]
@@ -329,7 +331,8 @@ class HostWriter:
         joins = bytes(
             chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks
         )
-        uuids = self._tracks.prepare(*self._lanes.groups())
+        instant_lanes = self._lanes.instant_lanes()
+        uuids = self._tracks.prepare(*self._lanes.groups(), instant_lanes)
         events, extras = self._lanes.take(joins, _MOST_EXTRA, uuids)
         which, rows, times, tracks = events
         extra, extra_rows, offsets, extra_tracks = extras

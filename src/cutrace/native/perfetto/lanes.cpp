@@ -29,22 +29,24 @@ namespace {
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-// Perfetto's importer drops slices nested deeper than 512. Instants inside the innermost slice need a level too.
-constexpr std::size_t kDeepest = 500;
+// Perfetto's importer drops slices nested deeper than 512. Instants inside the innermost slice need a level too, and those of
+// one time need a level each.
+constexpr std::size_t kDeepest = 500, kDeepestInstant = 511;
 
 struct Entry {
   std::uint64_t start;
   std::uint64_t end;
   std::uint32_t row;
   std::uint16_t stream;
-  std::uint16_t level : 13;  // among slices of equal times, outer ones have the lower level
+  std::uint16_t level : 12;  // among slices of equal times, outer ones have the lower level
   std::uint16_t inner_first : 1;  // of one level, the inner slices are the earlier rows, not the later ones
   std::uint16_t instant : 1;
+  std::uint16_t takes_level : 1;  // of an instant, whether viewers draw it inside those before it at its time
   std::uint16_t inside : 1;  // left out where no slice is open on the first lane
 };
 static_assert(sizeof(Entry) == 24);
 
-constexpr std::uint16_t kMostLevel = (1 << 13) - 1;
+constexpr std::uint16_t kMostLevel = (1 << 12) - 1;
 
 // At the same time: longer slices first, because they enclose the shorter ones; instants last, inside all of them. The rest is
 // in the order in which it was added.
@@ -108,6 +110,9 @@ struct Group {
   std::size_t open = 0;
   std::uint64_t spilled = 0;
   Tree tree;  // of two lanes or more
+  // The last time with instants, and their number on the last lane with some.
+  std::uint64_t instant_time = kNever;
+  std::size_t instant_lane = 0, instants = 0;
 
   // Opens a slice on the first lane on which it nests, or on a new lane. Returns the lane.
   std::size_t push(std::uint64_t end) {
@@ -122,6 +127,20 @@ struct Group {
     spilled += lane > 0;
     note(lane);
     return lane;
+  }
+
+  // The first lane with a level for an instant at a time, which rises.
+  std::size_t lane_of_instant(std::uint64_t time, bool takes_level) {
+    if (!takes_level) return 0;
+    if (time != instant_time) {
+      instant_time = time;
+      instant_lane = instants = 0;
+    }
+    const auto depth = [&] { return instant_lane < lanes.size() ? lanes[instant_lane].size() : 0; };
+    for (; depth() + instants >= kDeepestInstant; ++instant_lane) instants = 0;
+    ++instants;
+    spilled += instant_lane > 0;
+    return instant_lane;
   }
 
   // The first lane whose innermost slice ends first.
@@ -254,7 +273,7 @@ class Lanes {
   void add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
            std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
            std::optional<Column<std::uint32_t>> group_of, std::optional<Column<std::uint8_t>> inside,
-           std::optional<Column<std::uint16_t>> levels, bool inner_first) {
+           std::optional<Column<std::uint16_t>> levels, bool inner_first, bool takes_level) {
     if (stream >= kEnd) throw std::invalid_argument("the number of a stream is too large");
     const bool instant = !given_ends;
     const Column<std::uint64_t> ends = given_ends.value_or(starts);
@@ -275,10 +294,10 @@ class Lanes {
         added_.resize(std::size_t{g} + 1);
       }
       const std::uint64_t stop = ends[row];
-      if (stop < begin || stop == kNever) throw std::invalid_argument("a slice ends before it begins, or never");
+      if (stop < begin) throw std::invalid_argument("a slice ends before it begins");
       const std::uint16_t level = levels ? std::min((*levels)[row], kMostLevel) : 0;
       added_[g].push_back({begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint16_t>(stream), level,
-                           inner_first, instant, inside && (*inside)[row] != 0});
+                           inner_first, instant, takes_level, inside && (*inside)[row] != 0});
     }
   }
 
@@ -296,10 +315,12 @@ class Lanes {
         const std::size_t before = window.events.size();
         const auto number = static_cast<std::uint32_t>(window.groups.size());
         window.lanes.push_back(1);
+        window.instant_lanes.push_back(0);
         lay_out(groups_[g], added_[g], until, number, window);
         added_[g].clear();
         if (window.events.size() == before) {
           window.lanes.pop_back();
+          window.instant_lanes.pop_back();
           continue;
         }
         window.first = std::min(window.first, window.events[before].time);
@@ -315,6 +336,8 @@ class Lanes {
     return nb::make_tuple(to_array(std::vector(window.groups)), to_array(std::vector(window.counts)),
                           to_array(std::vector(window.lanes)), window.first);
   }
+
+  nb::object instant_lanes() const { return to_array(std::vector(oldest().instant_lanes)); }
 
   nb::tuple take(Column<std::uint8_t> joins, std::size_t most_joined, Column<std::uint32_t> tracks) {
     const std::vector<std::uint32_t>& lanes = oldest().lanes;
@@ -350,15 +373,15 @@ class Lanes {
     std::size_t next, end;
   };
 
-  // The events of a window, group by group: the numbers of the groups, and of events and lanes of each. `first` is the earliest
-  // time.
+  // The events of a window, group by group: the numbers of the groups, and of events and lanes of each, and the
+  // last lane with an instant. `first` is the earliest time.
   struct Window {
     std::vector<TrackEvent> events;
-    std::vector<std::uint32_t> groups, counts, lanes;
+    std::vector<std::uint32_t> groups, counts, lanes, instant_lanes;
     std::uint64_t first = kNever;
 
     void clear() {
-      for (auto* numbers : {&groups, &counts, &lanes}) numbers->clear();
+      for (auto* numbers : {&groups, &counts, &lanes, &instant_lanes}) numbers->clear();
       events.clear();
       first = kNever;
     }
@@ -433,16 +456,18 @@ class Lanes {
         ++outside_;
         continue;
       }
-      window.add(entry.start, entry.row, entry.instant ? 0 : group.push(entry.end), number, entry.stream);
+      const std::size_t lane = entry.instant ? group.lane_of_instant(entry.start, entry.takes_level) : group.push(entry.end);
+      window.add(entry.start, entry.row, lane, number, entry.stream);
+      if (entry.instant) window.instant_lanes.back() = std::max(window.instant_lanes.back(), static_cast<std::uint32_t>(lane));
     }
-    if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), number, window);
+    if (until > 0) close_before(group, until - 1, number, window);
   }
 
   // Ends slices up to and including a time: a slice that ends when another begins is not its parent.
   static void close_before(Group& group, std::uint64_t moment, std::uint32_t number, Window& window) {
     while (group.open > 0) {
       const std::size_t lane = group.next_end();
-      if (group.lanes[lane].back() > moment) return;
+      if (group.lanes[lane].empty() || group.lanes[lane].back() > moment) return;
       window.add(group.pop(lane), 0, lane, number, kEnd);
     }
   }
@@ -463,13 +488,16 @@ void bind_lanes(nb::module_& m) {
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
            nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
            nb::arg("inside") = nb::none(), nb::arg("levels") = nb::none(), nb::arg("inner_first") = false,
+           nb::arg("takes_level") = true,
            "Add the slices (instants if ends is None) that begin in [from_, until), for the next close(). With\n"
            "``group_of``, the group of a row is ``group_of[groups[row]]``. Instants where ``inside`` is true are left out, and counted, unless a slice of\n"
            "their group is open on the first lane. Of slices with equal times, those with the lower of ``levels`` are the\n"
-           "outer ones; of one level the earlier rows, of earlier streams, or the later ones with ``inner_first``.")
+           "outer ones; of one level the earlier rows, of earlier streams, or the later ones with ``inner_first``. A slice that ends\n"
+           "at 2^64 - 1 never ends. Without ``takes_level``, instants are not slices for viewers.")
       .def("close", &Lanes::close, nb::arg("until"), "End the window and lay out its slices, which begin before ``until``.")
       .def("groups", &Lanes::groups,
            "Of the oldest closed window: its groups, the numbers of their events and lanes, and the earliest time.")
+      .def("instant_lanes", &Lanes::instant_lanes, "The last lane with an instant of each of these groups.")
       .def("take", &Lanes::take, nb::arg("joins"), nb::arg("most_joined"), nb::arg("tracks"),
            "Remove the oldest closed window. Returns its events in the order of time (stream, row, time, track), and joined\n"
            "events (stream, row, offsets, track). ``tracks`` has the track of each lane of each group. ``joins`` has an entry\n"
