@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+import captures
 import cutrace
 import pftrace
 from captures import DATA, Capture
@@ -108,3 +111,77 @@ def test_more_moments_at_one_time_than_perfetto_keeps_open(tmp_path: Path) -> No
     trace = check(tmp_path / "run.bin")
     (row,) = query(trace, "select count(*) as marks from slice where name glob 'mark *'")
     assert int(row["marks"]) == 1_300
+
+
+def arguments(trace: Path, sql: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The arguments of slices that a query selects as ``id`` and ``key``, by name and key, in JSON's types."""
+    joined = f"""
+    select hex(s.name) as name, chosen.key as key, hex(a.key) as argument, hex(coalesce(a.string_value, '')) as text,
+    coalesce(a.int_value, a.real_value, '') as number
+    from ({sql}) chosen join slice s using (id) join args a on a.arg_set_id = s.arg_set_id
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in query(trace, joined):
+        name, argument, text = (bytes.fromhex(row[column]).decode() for column in ("name", "argument", "text"))
+        value: Any = text
+        if row["number"]:
+            value = float(row["number"])
+        argument = argument.removeprefix("debug.").removeprefix("args.")
+        found.setdefault((name, row["key"]), {})[argument] = value
+    return found
+
+
+def test_fields_of_nvtx_payloads_are_arguments_of_their_slices(tmp_path: Path) -> None:
+    path = tmp_path / "run.bin"
+    fields = {"bytes": 4096, "ratio": 0.5, "op": "Sum", "sizes": [1, 2], "of": {"peer": 3}}
+    with Capture(path) as c:
+        for number, name in enumerate(("plain", "reduce")):
+            texts = json.dumps(fields | {"bytes": 4096 + number}) if number else 0
+            at = 1_000 * number
+            c.push_pop(name, at, at + 300, domain="NCCL", arguments=texts)
+            c.api("cudaLaunchKernel", at + 10, at + 20, correlation=1 + number)
+            c.kernel(c.launch("k"), at + 400, at + 500, correlation=1 + number)
+        c.mark("mark", 2_000, arguments=json.dumps(fields))
+    trace = check(path)
+    found = arguments(trace, "select id, cast(dur as text) as key from slice")
+    for key, size in ((("reduce", "300"), 4097), (("reduce", "100"), 4097), (("mark", "0"), 4096)):
+        of_slice = found[key]
+        assert {"bytes": size, "ratio": 0.5, "op": "Sum"}.items() <= of_slice.items()
+        assert json.loads(of_slice["arguments"]) == {"sizes": [1, 2], "of": {"peer": 3}}
+    assert not {"bytes", "ratio", "op", "arguments"} & found["plain", "300"].keys()
+
+
+def test_stacks_are_arguments_of_calls_and_of_the_work_that_they_launched(tmp_path: Path) -> None:
+    path = captures.python_calls(tmp_path / "run.bin")
+    trace = check(path)
+    calls = arguments(trace, "select id, cast(extract_arg(arg_set_id, 'debug.correlation') as text) as key from slice")
+    with cutrace.load(path) as source:
+        stacks = {(name, number): stack for name, number, stack in _stacks(source)}
+    found = {(name, int(number)): each["stack"] for (name, number), each in calls.items() if "stack" in each}
+    assert found == stacks
+    work = arguments(trace, "select id, '' as key from gpu_slice")
+    assert work["add", ""]["launched_at"] == "ops.py:7 in fused_add"
+
+
+def _stacks(trace: cutrace.Trace) -> Iterator[tuple[str, int, str]]:
+    """The name, correlation id and stack of each call with a stack."""
+    python = trace.python_stacks
+    assert python
+    stacks = python.of_rows(trace.api_calls)
+    for row, stack in zip(trace.api_calls, stacks.tolist(), strict=True):
+        if stack:
+            name = trace.strings[trace.functions[int(row["function"])]["name"]]
+            yield name, int(row["correlation"]), python.text(stack)
+
+
+def test_hashes_of_code_are_arguments_of_their_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "run.bin"
+    with Capture(path) as c:
+        for number, code in enumerate(((1 << 64) - 1, 2, 0)):
+            c.add("kernel_codes", name="_Z1kv", code=code or 7, context=1)
+            c.kernel(
+                c.launch("_Z1kv", code=code), 1_000 * number, 1_000 * number + 500 + number, correlation=1 + number
+            )
+    found = arguments(check(path), "select id, cast(dur as text) as key from gpu_slice")
+    hashes = {key: each["code_hash"] for (_, key), each in found.items()}
+    assert hashes == {"500": "ffffffffffffffff", "501": "0000000000000002", "502": "ambiguous"}
