@@ -43,6 +43,24 @@ class TestProcessesAndThreads:
         threads = {t.thread.tid: t.thread.thread_name for t in tracks if t.HasField("thread")}
         assert threads == {100: "main", 101: "loader"}
 
+    @pytest.mark.parametrize(
+        ("name", "shown"),
+        [
+            ("thread 71 (python3)", "python3"),
+            ("thread 71", ""),
+            ("Host Threads/71", "Host Threads"),
+            ("thread 72 (python3)", "thread 72 (python3)"),
+            ("pool/3", "pool/3"),
+            ("main", "main"),
+        ],
+    )
+    def test_names_of_threads_do_not_repeat_the_id(self, name: str, shown: str, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.mark("here", 5, thread=71)
+            c.add("threads", thread=71, name=name)
+        threads = [t.thread for t in convert(c.path).tracks.values() if t.HasField("thread")]
+        assert [(t.tid, t.thread_name) for t in threads] == [(71, shown)]
+
     def test_processes_with_one_pid_stay_apart(self, awkward: Path) -> None:
         decoded = convert(awkward)
         pids = [t.process.pid for t in decoded.tracks.values() if t.HasField("process")]
@@ -89,6 +107,28 @@ class TestProcessesAndThreads:
             c.add("gpu_slices", start=ORIGIN + 10, end=ORIGIN + 20, name="step", stream=7, device=1)
         names = {t.name for t in convert(c.path).tracks.values() if t.name.startswith("annotations")}
         assert names == {"annotations, stream 7", "annotations, stream 7, device 1"}
+
+    def test_annotations_without_a_context_are_beside_their_stream(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            for number, stream in enumerate((7, 8)):
+                begin = 100 * number
+                c.api("cudaLaunchKernel", begin, begin + 5, correlation=number + 1)
+                c.kernel(c.launch("k"), begin + 10, begin + 20, correlation=number + 1, context=1, stream=stream)
+                c.add("gpu_slices", start=ORIGIN + begin + 10, end=ORIGIN + begin + 20, name="step", stream=stream)
+        tracks = convert(c.path).tracks.values()
+        ranks = {t.name: t.sibling_order_rank for t in tracks if t.name.endswith((", stream 7", ", stream 8"))}
+        assert sorted(ranks, key=lambda name: ranks[name]) == [
+            "annotations, stream 7", "launch queue, stream 7", "annotations, stream 8", "launch queue, stream 8",
+        ]  # fmt: skip
+
+    def test_annotations_of_a_stream_of_several_contexts(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            for context in (1, 2):
+                c.kernel(c.launch("k"), 10 * context, 10 * context + 5, context=context)
+            c.add("gpu_slices", start=ORIGIN + 10, end=ORIGIN + 20, name="step", stream=7)
+        assert {e.queue for e in convert(c.path).gpu} == {"stream 7", "stream 7, device 0 context 2"}
+        names = {t.name for t in convert(c.path).tracks.values() if t.name.startswith("annotations")}
+        assert names == {"annotations, stream 7"}
 
 
 class TestGpus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -76,6 +77,8 @@ class Devices:
         self._gpu_rows: dict[int, np.void] = {}
         self._contexts: dict[tuple[int, int], int] = {}
         self._queues: dict[tuple[int, int, int, int], int] = {}
+        # By process, device and stream, the contexts of its work.
+        self._contexts_of: dict[tuple[int, int, int], set[int]] = {}
         # By process, the device and the context of its first queue.
         self._first_queues: dict[int, tuple[int, int]] = {}
         self._stream_names: dict[tuple[int, int, int], str] = {}
@@ -136,10 +139,25 @@ class Devices:
         key = process, device, context, stream
         if key not in self._queues:
             self._queues[key] = _FIRST_QUEUE + len(self._queues)
+            if context:
+                stream_key = process, device, stream
+                self._contexts_of.setdefault(stream_key, set()).add(context)
         name = self.queue_name(*key)
         if self._several:
             name += f", {self._owner(process)}"
         return self._queues[key], name
+
+    def known_context(
+        self, process: int, device: int, context: int, stream: int
+    ) -> int:
+        """The context of a stream. Sources may leave it out of annotations (0); then it is that of the work on the
+        stream, if all of this work is in one context."""
+        if context:
+            return context
+        contexts = self._contexts_of.get((process, device, stream), set())
+        if len(contexts) != 1:
+            return context
+        return next(iter(contexts))
 
     def _owner(self, process: int) -> str:
         owner = self._trace.processes[process]
@@ -248,8 +266,24 @@ class Descriptors:
         if not thread:
             return {"name": "unknown thread"}
         pid = self.pids[process]
-        name = self._threads.get((process, thread))
+        name = _without_id(self._threads.get((process, thread)), thread)
         return {"thread": {"pid": pid, "tid": thread, "thread_name": name}}
+
+
+#: Names of threads with their id: ``thread 7`` and ``thread 7 (name)`` of torch.profiler, ``name/7`` of XLA.
+_WITH_ID = re.compile(
+    r"thread (?P<first>\d+)( \((?P<name>.+)\))?|(?P<text>.+)/(?P<last>\d+)"
+)
+
+
+def _without_id(name: str | None, thread: int) -> str | None:
+    """The name of a thread without its id, because viewers add the id to each name."""
+    match = _WITH_ID.fullmatch(name or "")
+    if not match:
+        return name
+    if str(thread) not in (match["first"], match["last"]):
+        return name
+    return match["name"] or match["text"]
 
 
 def shown_name(process: Process) -> str:

@@ -425,9 +425,12 @@ def _moments_track(
 def _gpu_slice_track(
     descriptors: Descriptors, process: int, key: tuple[int, int, int]
 ) -> dict[str, Any]:
-    stream = descriptors.devices.queue_name(process, *key)
-    place = placing.beside_stream(descriptors, process, key, BesideStream.ANNOTATIONS)
-    return {"name": f"annotations, {stream}", **place}
+    device, _, stream = key
+    context = descriptors.devices.known_context(process, *key)
+    queue = device, context, stream
+    name = descriptors.devices.queue_name(process, *queue)
+    place = placing.beside_stream(descriptors, process, queue, BesideStream.ANNOTATIONS)
+    return {"name": f"annotations, {name}", **place}
 
 
 THREAD = Descriptors.thread
