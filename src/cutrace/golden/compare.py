@@ -237,12 +237,11 @@ def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
         if region not in run.regions:
             return None
         values = run.regions[region]
-    totals = grouped(values)
     compared = {}
-    for metric in ordered(totals):
-        name = metric.name
-        if not rules.ignores(metric):
-            compared[name] = rules.without_ignored(name, totals[name])
+    for name, value in grouped(values).items():
+        metric = find_metric(name)
+        if metric is not None and not rules.ignores(metric):
+            compared[name] = rules.without_ignored(name, value)
     if run.codes and not region and not rules.ignores(METRICS[CODE]):
         compared[CODE] = rules.without_ignored(CODE, Codes(dict(run.codes)))
     return compared
@@ -338,17 +337,17 @@ class _EntryComparer:
         return names
 
     def _seen(self, values_of_runs: Sequence[Mapping[str, Any]]) -> set[str]:
-        """The metrics that have a row without a golden value. Absent work and states that are not gated have none."""
+        """The metrics that have a row without a golden value: work and counters above 0, and whatever is gated but
+        absent work."""
         names = set()
         for values in values_of_runs:
             for name, value in values.items():
                 metric = find_metric(name)
-                required = (
-                    metric is not None
-                    and metric.kind is not MetricClass.WORK
-                    and self._rules.gates(metric)
-                )
-                if value or required:
+                if metric is None:
+                    continue
+                counts = value and metric.kind in _COUNTED
+                required = metric.kind is not MetricClass.WORK
+                if counts or (required and self._rules.gates(metric)):
                     names.add(name)
         return names
 

@@ -205,7 +205,7 @@ class _Place:
     def at(self, key: str, default: Any = None, what: str = "") -> _Place:
         """The value of a key. It must have the type of ``default`` if one is given; ``what`` describes that type."""
         value = self.value.get(key, default)
-        place = replace(self, value=value, keys=(*self.keys, key))
+        place = _Place(self.path, self.source, value, (*self.keys, key))
         expected = type(default)
         if default is not None and not isinstance(value, expected):
             place.fail(f"{key} is {what}, not {_kind(value)}")
