@@ -464,7 +464,9 @@ class Attempt(Tracer):
         try:
             case = self._case(change=self._change())
             artifacts = self._keep(self._cause or cause_of(case))
-            case = self._pictured(replace(case, artifacts=artifacts))
+            if artifacts:
+                case = replace(case, artifacts=artifacts)
+            case = self._pictured(case)
             if "metrics.json" in case.artifacts:
                 jsonfile.write(
                     self.context.folder(self.item) / "metrics.json",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,7 +119,7 @@ class Captures:
     ) -> None:
         self.recording = recording
         self.normalize = normalize
-        self._earlier: deque[Path] = deque()
+        self._earlier: dict[Path, None] = {}
         self._threads = LeftThreads()
         #: Whether a test or region is being counted.
         self._counting = False
@@ -267,10 +266,12 @@ class Captures:
             for part in run.parts:
                 if not part.own:
                     part.path.unlink(missing_ok=True)
-                elif part.path not in self._earlier:
-                    self._earlier.append(part.path)
+                else:
+                    self._earlier[part.path] = None
         while len(self._earlier) > _EARLIER:
-            self._earlier.popleft().unlink(missing_ok=True)
+            oldest = next(iter(self._earlier))
+            del self._earlier[oldest]
+            oldest.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def opened(self, files: Sequence[Path]) -> Iterator[Trace]:

@@ -36,6 +36,7 @@ class SessionContext:
         self._variant = functools.cache(self._variant_of)
         #: Whether a file of ids exists. An id stays the same if its test removes the file.
         self._in_rootdir = functools.cache(self._is_in_rootdir)
+        self.relative = functools.cache(self._relative)
         #: The id of the first failed test of each cause in this process.
         self.first_failures: dict[str, str] = {}
         #: The tests whose artifacts are kept, by cause.
@@ -81,7 +82,7 @@ class SessionContext:
         """The folder of the artifacts of a test."""
         return artifact_path(self.settings.directory / "tests", self.nodeid(item))
 
-    def relative(self, path: Path) -> str:
+    def _relative(self, path: Path) -> str:
         """A path relative to the folder where pytest was started."""
         return os.path.relpath(path, self.config.invocation_params.dir)
 

@@ -77,6 +77,8 @@ class SessionRecording:
         self._variables: dict[str, str] = {}
         self._restore: dict[str, str] = {}
         self._native: Collector | None = None
+        #: A file of this process; each test asks for it, and listing the folder takes longer.
+        self._own: Path | None = None
         self._number = 0
         self._paused = False
         self._sizes: dict[str, int] = {}
@@ -243,8 +245,11 @@ class SessionRecording:
 
     def _own_file(self) -> bool:
         """Whether the running recording of this process is this one."""
-        own = f"{self._pid}-"
-        return any(name.startswith(own) for name in self._names())
+        if self._own is None or not self._own.exists():
+            start = f"{self._pid}-"
+            own = [name for name in self._names() if name.startswith(start)]
+            self._own = self.folder / own[0] if own else None
+        return self._own is not None
 
     def _names(self) -> list[str]:
         """The names in the folder of captures."""

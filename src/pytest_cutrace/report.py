@@ -256,7 +256,9 @@ class Reporter:
             golden_id = self.repetitions.get(nodeid, nodeid)
             compared = case.state in (State.GATED, State.UPDATED)
             if golden_id not in cases or not compared:
-                cases[golden_id] = replace(case, nodeid=golden_id)
+                if golden_id != nodeid:
+                    case = replace(case, nodeid=golden_id)
+                cases[golden_id] = case
         return tuple(cases.values())
 
     def _propose(self, changes: Sequence[Change]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from cutrace.analysis.definitions import METRICS
-from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
 from cutrace.golden import golden_files
 from cutrace.golden.decide import SWITCHED_OFF, Expectation, State, names_code
@@ -154,6 +153,8 @@ class Session:
     def _normalize(self, name: str) -> str:
         custom = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
         if custom is None:
+            from cutrace.analysis.names import normalize_kernel
+
             return normalize_kernel(name)
         return str(custom)
 

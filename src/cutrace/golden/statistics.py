@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import quantiles
 
 from .model import Interval, Verdict
 
@@ -32,6 +31,8 @@ def interval(samples: Sequence[int | float]) -> Interval:
     least = min(times)
     if count == 1:
         return Interval(least, least, least, 1)
+    from statistics import quantiles  # most sessions need none
+
     _, median, q3 = quantiles(times, method="inclusive")
     summary = Interval(least, round(median), round(q3), count)
     if count < ENOUGH:
