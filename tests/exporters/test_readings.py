@@ -177,6 +177,24 @@ def test_perfetto_knows_the_frequency_of_the_gpu(training: Path) -> None:
     assert slow < fast
 
 
+def test_perfetto_knows_the_frequency_while_the_gpu_is_busy(training: Path) -> None:
+    """As its queries about residency, ramps and throttling ask."""
+    (row,) = answer(
+        training,
+        "include perfetto module counters.intervals; include perfetto module intervals.overlap; "
+        "include perfetto module intervals.intersect; "
+        "create perfetto table clock as select f.id, f.ts, f.dur, f.value as khz, t.ugpu from "
+        "counter_leading_intervals!((select c.id, c.ts, c.track_id, c.value from counter c join gpu_counter_track g "
+        "on g.id = c.track_id where g.name = 'gpufreq')) f join gpu_counter_track t on t.id = f.track_id; "
+        "create perfetto table busy as select row_number() over (order by ts) as id, ugpu, ts, dur from "
+        "interval_merge_overlapping_partitioned!((select s.ts, s.dur, extract_arg(t.dimension_arg_set_id, 'ugpu') "
+        "as ugpu from gpu_slice s join gpu_track t on s.track_id = t.id where s.dur > 0), (ugpu)); "
+        "select min(khz) as low, max(khz) as high, sum(i.dur) > 0 as some from "
+        "_interval_intersect!((busy, clock), (ugpu)) i join clock on clock.id = i.id_1",
+    )
+    assert [float(value) for value in row.values()] == [1.2e6, 1.98e6, 1]
+
+
 def test_perfetto_knows_power_and_temperature_of_the_gpu(training: Path) -> None:
     """By the index of the GPU that its work has."""
     rows = answer(
