@@ -131,6 +131,17 @@ def test_an_end_is_of_the_latest_begin_unless_it_is_earlier(maker, tmp_path, tim
         assert rows(trace, "host_slices", "start", "end") == expected
 
 
+def test_an_end_with_a_name_is_of_the_slice_with_this_name(maker, tmp_path):
+    for time, name in ((10, "outer"), (20, "middle"), (30, "inner")):
+        maker.event(BEGIN, MAIN, time, name)
+    for time, name in ((40, "another"), (50, "middle"), (60, "")):
+        maker.event(END, MAIN, time, name)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        expected = [(10, 60, "outer"), (20, 50, "middle"), (30, 50, "inner")]
+        assert rows(trace, "host_slices", "start", "end", "name") == expected
+        assert list(trace.imports[0].leftovers()) == ["1 ends whose names no open slice has left out"]
+
+
 def test_other_tracks_are_threads_with_their_name(maker, tmp_path):
     maker.event(BEGIN, CUSTOM, 10, "frame")
     maker.event(END, CUSTOM, 20)

@@ -191,6 +191,8 @@ class PerfettoEvents(EventReader):
                 what = _HOLDS.get(number, f"packets with field {number}")
             elif kind == "computed":
                 what = "events that cutrace computed"
+            elif kind == "ends":
+                what = "ends whose names no open slice has"
             else:
                 what = f"field {number} of {kind}"
             left[what] = count

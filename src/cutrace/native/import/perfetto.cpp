@@ -46,6 +46,9 @@ constexpr std::string_view kNumbers[] = {"device", "context", "stream", "correla
 // torch.profiler writes this process id for its own overhead.
 constexpr std::uint64_t kOverheadProcess = 0x7FFFFFFF;
 
+// The bits of a PerfettoReader::Left.
+constexpr unsigned kLeftBits = 3;
+
 // Events of GPU work that others may wait for.
 constexpr std::size_t kMostStages = std::size_t{1} << 20;
 
@@ -531,6 +534,10 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
     if (!track.ends.empty()) pair_slices(track, false);
     track.open.push_back({time, event, arguments});
     ++track.begins;
+  } else if (kind == kSliceEnd && nests && event.name != 0 && !track.open.empty()) {
+    if (!track.ends.empty()) pair_slices(track, false);
+    track.begins = 0;
+    close_named(track, event.name, {time, arguments});
   } else if (kind == kSliceEnd && !track.open.empty()) {
     track.ends.push_back({time, arguments});
     if (track.ends.size() >= track.begins) pair_slices(track, false);
@@ -587,6 +594,16 @@ void PerfettoReader::close_latest(Track& track, const End& end) {
   }
   close(open, end);
   close_inner(track);
+}
+
+// Adds the slice of the latest begin with the name of an end, or without a name. Slices inside it end with it.
+void PerfettoReader::close_named(Track& track, std::uint32_t name, const End& end) {
+  std::vector<Open>& open = track.open;
+  const auto matches = [&](const Open& begin) { return begin.fields.name == name || begin.fields.name == 0; };
+  const auto found = std::find_if(open.rbegin(), open.rend(), matches);
+  if (found == open.rend()) return leave(Left::kEnd);
+  for (auto inside = found - open.rbegin(); inside > 0; --inside) close_latest(track, {end.time, nullptr});
+  close_latest(track, end);
 }
 
 void PerfettoReader::close_inner(Track& track) {
@@ -1106,11 +1123,11 @@ void PerfettoReader::lose(const char* what, const char* why) {
   losses_.push_back({what, why, 1});
 }
 
-void PerfettoReader::leave(Left what, std::uint64_t number) { ++left_[number << 2 | static_cast<std::uint64_t>(what)]; }
+void PerfettoReader::leave(Left what, std::uint64_t number) { ++left_[number << kLeftBits | static_cast<std::uint64_t>(what)]; }
 
 std::vector<PerfettoReader::LeftOut> PerfettoReader::left() const {
   std::vector<LeftOut> out;
-  for (const auto& [key, count] : left_.entries()) out.push_back({static_cast<Left>(key & 3), key >> 2, count});
+  for (const auto& [key, count] : left_.entries()) out.push_back({static_cast<Left>(key & ((1 << kLeftBits) - 1)), key >> kLeftBits, count});
   return out;
 }
 

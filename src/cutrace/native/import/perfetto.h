@@ -46,8 +46,9 @@ class PerfettoReader {
     std::uint64_t count;
   };
 
-  // Values without a place: packets and fields by their numbers, and events that cutrace computed.
-  enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed };
+  // Values without a place: packets and fields by their numbers, events that cutrace computed, and ends whose names no open
+  // slice has.
+  enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd };
   struct LeftOut {
     Left what;
     std::uint64_t field, count;
@@ -218,6 +219,7 @@ class PerfettoReader {
   void close(Open& open, const End& end);
   void close_latest(Track& track, const End& end);
   void close_inner(Track& track);
+  void close_named(Track& track, std::uint32_t name, const End& end);
   void further_counters(Sequence& sequence, Wide time, std::string_view data);
   void take_counter(Track& track, Wide time, Number value, EventFields event);
   void emit_legacy(std::string_view data, Wide time, EventFields event, const Arguments& arguments);

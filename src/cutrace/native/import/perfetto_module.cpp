@@ -18,7 +18,7 @@ namespace {
 
 std::string_view view(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data), bytes.size}; }
 
-constexpr const char* kLeft[] = {"packets", "track events", "GPU events", "computed"};
+constexpr const char* kLeft[] = {"packets", "track events", "GPU events", "computed", "ends"};
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void bind_perfetto(nb::module_& m) {
                        out.append(nb::make_tuple(kLeft[static_cast<std::size_t>(what)], field, count));
                      return out;
                    },
-                   "What is left out: (packets, track events, GPU events or computed, number of the field, count).")
+                   "What is left out: (packets, track events, GPU events, computed or ends, number of the field, count).")
       .def_prop_ro("added", &PerfettoReader::added, "The number of added events.")
       .def_prop_ro("of_cutrace", &PerfettoReader::of_cutrace, "Whether cutrace wrote the trace.")
       .def_prop_ro("of_torch", &PerfettoReader::of_torch, "Whether GPU work has the arguments that torch.profiler writes.")
