@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 from ..analysis.definitions import METRICS, hardware, is_full_name
 from ..golden.model import Codes, Interval, Span, amount, text_of
@@ -208,6 +207,8 @@ def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
 
 
 def _power(value: float, unit: str) -> str:
+    from fractions import Fraction  # most sessions need none
+
     size = abs(Fraction(value))
     exponent = (size.numerator // size.denominator).bit_length() - 1
     power = f"2^{exponent}"
