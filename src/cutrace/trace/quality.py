@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Tables of GPU work that API calls launch.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
+
+# Losses of what the program or its user left out: ranges without their other end, and rows before those asked for.
+_INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,26 @@ class Quality:
     def lossless(self) -> bool:
         """Whether the trace has no losses, no damage and no unknown times."""
         return not (self.losses or self.damage or any(self.unknown.values()))
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether records are missing that should be there: not so for ranges that never ended, and with ``--last``."""
+        if self.damage:
+            return True
+        for loss in self.losses:
+            if loss.reason not in _INTENDED:
+                return True
+        unknown = sum(self.unknown.values())
+        lasting = sum(self.never_ended.values())
+        return unknown > lasting
+
+    def of(self, processes: Collection[int]) -> Quality:
+        """The quality of some processes. Damage and unknown times are not told by process, so they stay."""
+        chosen = set(processes)
+        losses = [loss for loss in self.losses if loss.process in chosen]
+        incomplete = chosen.intersection(self.incomplete)
+        indices = tuple(sorted(incomplete))
+        return replace(self, losses=tuple(losses), incomplete=indices)
 
     def sentences(self) -> Iterator[str]:
         """One sentence for each kind of loss, damage and note."""

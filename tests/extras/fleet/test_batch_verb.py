@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from captures import Capture
 from cutrace.cli import main
 from cutrace.extras.fleet import api
 
@@ -89,3 +90,16 @@ def test_many_sentences_are_left_to_the_page(tmp_path, capsys, monkeypatch):
     status, _, err = run(capsys, "batch", "kernels", "a.bin", "-o", tmp_path / "out")
     assert (status, err.count("is slow")) == (0, 12)
     assert "8 more sentences" in err
+
+
+def test_what_is_missing_is_in_json_and_the_exit_status(tmp_path, capsys):
+    with Capture(tmp_path / "rank0.bin") as c:
+        c.kernel(c.launch("_Z4gemmPf"), 0, 1_000, correlation=1)
+        c.loss(1, 50, "kernel")
+    more = ("-o", tmp_path / "out", "--mode", "sequential", "--format", "json")
+    status, out, err = run(capsys, "batch", "kernels", tmp_path / "rank0.bin", DATA / "triton.bin", *more)
+    told = json.loads(out)
+    assert status == 1
+    assert [file["state"] for file in told["files"]] == ["incomplete"]
+    assert any(text.startswith("50 records that CUPTI dropped") for text in told["missing"])
+    assert "50 records that CUPTI dropped" in err

@@ -202,7 +202,8 @@ def test_a_worker_that_dies_costs_its_file_one_more_try(tmp_path, monkeypatch, k
         assert states(result) == ["done"] * 5
     assert result.files[4].retried
     expected = cutrace.batch("kernels", paths, tmp_path / "calm", mode="sequential")
-    assert str(result) == str(expected)
+    assert str(result.reports[0]) == str(expected.reports[0])
+    assert bool(result.missing) == result.failed == (killer is dying.always)
     assert not any(file.retried for file in expected.files)
     assert contents(tmp_path / "out") == contents(tmp_path / "calm")
 
@@ -261,3 +262,77 @@ def test_bins_are_narrow_and_hold_their_times():
         (end,) = histogram("", [{"at_least_ns": begin, "count": 1}]).ends
         assert begin <= time < end
         assert end - begin <= max(begin / 8, 1)
+
+
+# What is missing
+
+
+def busy_ranks(folder: Path, *, lost: int = -1) -> list[Path]:
+    """Eight ranks with 100 kernels; one lost half of them."""
+    paths = []
+    for rank in range(8):
+        path = folder / f"rank{rank}.bin"
+        with Capture(path, pid=100 + rank) as c:
+            gemm = c.launch("_Z4gemmPf")
+            for step in range(100):
+                if rank != lost or step % 2 == 0:
+                    c.kernel(gemm, 10_000 * step, 10_000 * step + 5_000 + rank, correlation=step + 1)
+            if rank == lost:
+                c.loss(1, 50, "kernel")
+            c.clocks()
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("report", ["kernels", "utilization", "gaps", "overlap", "collectives", "outliers"])
+def test_lost_records_reach_every_report(tmp_path, report):
+    paths, out = busy_ranks(tmp_path, lost=3), tmp_path / "out"
+    for state in ("incomplete", "skipped"):
+        result = cutrace.batch(report, paths, out, mode="sequential")
+        assert states(result)[3] == state
+        assert result.failed
+        assert any("50 records that CUPTI dropped" in note for note in result.files[3].notes)
+        assert any("50 records that CUPTI dropped" in text and "1 of 8 files" in text for text in result.missing)
+        assert not any(file.bad for file in result.files if "rank3" not in file.source)
+        page = (out / f"{report}.html").read_text()
+        assert "50 records that CUPTI dropped" in page
+        assert "Nothing is known to be missing" not in page
+
+
+def test_a_rank_with_losses_is_not_accused_without_saying_so(tmp_path):
+    result = cutrace.batch("utilization", busy_ranks(tmp_path, lost=3), tmp_path / "out", mode="sequential")
+    (sentence,) = result.sentences
+    assert sentence.startswith("rank 3 (incomplete) GPU 0: busy ")
+    outliers = cutrace.batch("outliers", busy_ranks(tmp_path, lost=3), tmp_path / "more", mode="sequential")
+    assert all("rank3.bin (incomplete)" in sentence for sentence in outliers.sentences)
+    assert outliers.sentences
+
+
+def test_nothing_is_known_to_be_missing_only_where_it_is_so(tmp_path):
+    out = tmp_path / "out"
+    result = cutrace.batch("kernels", busy_ranks(tmp_path), out, mode="sequential")
+    assert not result.missing
+    assert not result.failed
+    assert "Nothing is known to be missing" in (out / "kernels.html").read_text()
+
+
+def test_a_file_of_another_tool_that_was_cut_in_half_is_incomplete(tmp_path):
+    whole, half = tmp_path / "whole.json", tmp_path / "rank1.json"
+    cutrace.convert(DATA / "torch_step.bin", whole)
+    half.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    result = cutrace.batch("kernels", [DATA / "torch_step.bin", half], tmp_path / "out", mode="sequential")
+    assert states(result) == ["done", "incomplete"]
+    assert any("cut off" in note for note in result.files[1].notes)
+
+
+def test_a_rank_that_was_killed_is_incomplete(tmp_path):
+    (path,) = ranks(tmp_path, 1)
+    killed = tmp_path / "rank1.bin"
+    with Capture(tmp_path / "whole.bin", pid=101) as c:
+        c.kernel(c.launch("_Z4gemmPf"), 0, 1_000, correlation=1)
+        c.flush()
+        c.writer._file.flush()
+        killed.write_bytes(c.writer._part.read_bytes())
+    result = cutrace.batch("kernels", [path, killed], tmp_path / "out", mode="sequential")
+    assert states(result) == ["done", "incomplete"]
+    assert any("process was killed" in text for text in result.missing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,27 +15,34 @@ from ...units import count_of
 if TYPE_CHECKING:
     from .running import FileOutcome
 
+#: What is said of files without losses, damage and unknown times.
+NOTHING_MISSING = "Nothing is known to be missing."
+
 
 @dataclass(frozen=True)
 class Batch:
     """A report over many traces: ``reports`` are its tables, ``sentences`` say what stands out, ``files`` what became
-    of each file. It prints as tables."""
+    of each file. ``missing`` are sentences about what the files lack; none if nothing is known to be missing. It prints
+    as tables."""
 
     reports: list[Report]
     sentences: list[str]
     files: list[FileOutcome]
+    missing: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Whether a file could not be read, or only in part."""
+        """Whether a file could not be read, or only in part, or lacks records."""
         return any(file.bad for file in self.files)
 
     def __str__(self) -> str:
-        return "\n\n".join([*map(str, self.reports), *self.sentences])
+        return "\n\n".join([*map(str, self.reports), *self.sentences, *self.missing])
 
     def _repr_html_(self) -> str:
         pieces = [report._repr_html_() for report in self.reports]
-        pieces += [f"<p>{sentence}</p>" for sentence in self.sentences]
+        pieces += [
+            f"<p>{sentence}</p>" for sentence in (*self.sentences, *self.missing)
+        ]
         return "".join(pieces)
 
 
@@ -70,7 +77,7 @@ def batch(
     """
     from .model import BatchOptions
     from .page import html
-    from .running import run
+    from .running import missing, run
 
     before = [Path(path).absolute() for path in baseline]
     page = Path(destination) / f"{report}.html"
@@ -88,8 +95,10 @@ def batch(
         clock=clock,
         progress=progress,
     )
-    bad = sum(file.bad for file in files)
-    about = f"{count_of(len(files), 'file')}, {bad:,} of them damaged or not read"
+    lacking = missing(files)
+    about = f"{count_of(len(files), 'file')}. {NOTHING_MISSING}"
+    if lacking:
+        about = "; ".join(lacking)
     write_text(page, html(result, about))
     reports = [Report(**vars(table)) for table in result.tables]
-    return Batch(reports, result.sentences, files)
+    return Batch(reports, result.sentences, files, lacking)

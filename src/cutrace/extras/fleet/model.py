@@ -20,6 +20,8 @@ from ...trace.alignment import Alignment, lead
 from ...trace.arrow import package
 from ...units import printable
 
+#: Follows the name of a rank or run of which records are missing.
+INCOMPLETE = " (incomplete)"
 #: A row of a table.
 Row = tuple[Cell, ...]
 
@@ -88,7 +90,7 @@ class RankTrace:
 @dataclass(frozen=True)
 class Part:
     """The partial result of a rank in a file. ``label`` names the rank, uniquely among the parts of a report. ``clock``
-    is the alignment of its times with the wall clock."""
+    is the alignment of its times with the wall clock. ``incomplete`` if records of the rank are missing."""
 
     path: Path
     label: str
@@ -96,6 +98,7 @@ class Part:
     rank: int
     source: str
     clock: Alignment
+    incomplete: bool = False
 
     def table(self) -> Any:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,12 +21,20 @@ from zlib import crc32
 from ...errors import CutraceError
 from ...loading import Clock, load
 from ...outputs import replacing, size_of, unwritable
-from ...trace import Trace
+from ...trace import Quality, Trace
 from ...trace.alignment import Alignment
 from ...trace.arrow import package
-from ...trace.quality import GPU_WORK, Quality
+from ...trace.quality import GPU_WORK
 from ...units import printable
-from .model import BatchOptions, BatchReport, Part, RankTrace, removed, short
+from .model import (
+    INCOMPLETE,
+    BatchOptions,
+    BatchReport,
+    Part,
+    RankTrace,
+    removed,
+    short,
+)
 
 #: What a part says of its origin.
 About = dict[str, Any]
@@ -61,11 +70,44 @@ class Task:
 
 
 @dataclass(frozen=True)
+class FileQuality:
+    """The quality of a file as parts carry it. ``damage`` are sentences about what could not be read, ``notes`` all
+    sentences of its :class:`Quality`, ``lost`` counts missing records by meaning. ``incomplete`` if records are
+    missing, though all of the file could be read."""
+
+    damage: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    lost: tuple[tuple[str, int], ...] = ()
+    incomplete: bool = False
+
+    @classmethod
+    def of(cls, quality: Quality) -> FileQuality:
+        damage = replace(quality, unknown={}, losses=(), notes=())
+        lost = Counter[str]()
+        if quality.lacks_records:
+            for loss in quality.losses:
+                lost[loss.meaning] += loss.count
+        return cls(
+            tuple(damage.sentences()),
+            tuple(quality.sentences()),
+            tuple(lost.items()),
+            quality.lacks_records,
+        )
+
+    @classmethod
+    def read(cls, about: About) -> FileQuality:
+        """The quality that a part tells."""
+        lost = tuple((meaning, count) for meaning, count in about["lost"])
+        damage = tuple(about["damage"])
+        return cls(damage, tuple(about["notes"]), lost, about["incomplete"])
+
+
+@dataclass(frozen=True)
 class Mapped:
-    """The parts of a file by job and rank, as Parquet. ``damage`` are sentences about what could not be read."""
+    """The parts of a file by job and rank, as Parquet, and what is known of its quality."""
 
     parts: tuple[tuple[str, int, bytes], ...] = ()
-    damage: tuple[str, ...] = ()
+    quality: FileQuality = FileQuality()
 
 
 def stamp(source: Path) -> tuple[int, int]:
@@ -88,17 +130,20 @@ def map_file(task: Task) -> Mapped:
                 if task.clock == "keep":
                     clock = Alignment(error=None)
                 about: About = {"job": job, "rank": number, "clock": asdict(clock)}
-                ranks.append((about, table))
+                ranks.append((about, processes, table))
             # Damage inside of blocks is known once they are read.
-            damage = tuple(Quality({}, (), trace.damage, (), ()).sentences())
-            of_file = task.identity() | {"parts": len(ranks), "damage": damage}
+            quality = trace.quality
+            of_file = FileQuality.of(quality)
+            origin = task.identity() | {"parts": len(ranks)} | asdict(of_file)
             parts = []
-            for about, table in ranks:
-                content = _parquet(table, of_file | about)
+            for about, processes, table in ranks:
+                about["lacks_records"] = quality.of(processes).lacks_records
+                content = _parquet(table, origin | about)
                 parts.append((about["job"], about["rank"], content))
-            return Mapped(tuple(parts), damage)
+            return Mapped(tuple(parts), of_file)
     except (CutraceError, OSError) as error:
-        return Mapped(damage=(str(error),))
+        sentence = (str(error),)
+        return Mapped(quality=FileQuality(damage=sentence, notes=sentence))
 
 
 def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -180,12 +225,12 @@ class PartFolder:
             if about:
                 self._about[path] = about
 
-    def done(self, identity: About) -> tuple[str, ...] | None:
-        """Return the damage of a file that was mapped before, None if all of its parts are not there."""
+    def done(self, identity: About) -> FileQuality | None:
+        """Return the quality of a file that was mapped before, None if all of its parts are not there."""
         wanted = identity.items()
         own = [about for about in self._about.values() if wanted <= about.items()]
         if own and len(own) == own[0]["parts"]:
-            return tuple(own[0]["damage"])
+            return FileQuality.read(own[0])
         return None
 
     def add(self, task: Task, mapped: Mapped) -> None:
@@ -222,7 +267,7 @@ class PartFolder:
         for path, about in self._about.items():
             clock = Alignment(**about["clock"])
             part = Part(path, "", about["job"], about["rank"], about["source"], clock)
-            found.append(part)
+            found.append(replace(part, incomplete=about["lacks_records"]))
         found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
         return _labeled(found)
 
@@ -245,13 +290,14 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict):
+    if isinstance(about, dict) and "lacks_records" in about:
         return about
     return {}
 
 
 def _labeled(parts: Sequence[Part]) -> list[Part]:
-    """The parts with names: with their job if there are several, and their file if that does not suffice."""
+    """The parts with names: with their job if there are several, and their file if that does not suffice. What accuses
+    a rank names it, so the name says if its records are missing."""
     several_jobs = len({part.job for part in parts}) > 1
     ranks = {(part.job, part.rank) for part in parts}
     sources = list(dict.fromkeys(part.source for part in parts))
@@ -263,5 +309,7 @@ def _labeled(parts: Sequence[Part]) -> list[Part]:
             label = f"{part.job} {label}"
         if len(ranks) < len(parts):
             label += f" ({files[part.source]})"
+        if part.incomplete:
+            label += INCOMPLETE
         labeled.append(replace(part, label=label))
     return labeled

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,12 +24,13 @@ from ...loading import Clock
 from ...outputs import available_cores, check_output, keep_sources, write_text
 from ...patterns import matcher
 from ...trace.arrow import package, pyarrow
+from ...units import count_of
 from .collectives import COLLECTIVES
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
 from .model import BatchOptions, BatchReport, Result
 from .pace import PACE
-from .parts import Mapped, PartFolder, Task, map_file, stamp
+from .parts import FileQuality, Mapped, PartFolder, Task, map_file, stamp
 from .runs import OUTLIERS, REGRESSIONS
 
 _REPORTS = (
@@ -64,19 +66,17 @@ def batch_reports() -> dict[str, BatchReport]:
 
 @dataclass(frozen=True)
 class FileOutcome:
-    """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``damaged`` (a part of it, or
-    all, could not be read) or ``failed`` (each of its workers died). ``notes`` are sentences. ``retried`` if a worker
-    died."""
+    """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
+    missing), ``damaged`` (a part of it, or all, could not be read) or ``failed`` (each of its workers died). ``notes``
+    are sentences, also of a file that lacks nothing. ``retried`` if a worker died. ``lost`` counts missing records by
+    meaning."""
 
     source: str
     state: str
     notes: tuple[str, ...] = ()
     retried: bool = False
-
-    @property
-    def bad(self) -> bool:
-        """Whether something of the file could not be read, in this run or the one that made its parts."""
-        return bool(self.notes)
+    bad: bool = False
+    lost: tuple[tuple[str, int], ...] = ()
 
 
 def run(
@@ -128,14 +128,19 @@ def run(
         tasks.append(Task(report, source, number, job, options, of_file, clock))
     outcomes: dict[str, FileOutcome] = {}
     for task in tasks:
-        damage = parts.done(task.identity())
-        if damage is not None:
-            outcomes[task.source] = FileOutcome(task.source, "skipped", damage)
+        quality = parts.done(task.identity())
+        if quality is not None:
+            outcomes[task.source] = _outcome(task, quality, 1, skipped=True)
     parts.keep(set(paths))
     left = [task for task in tasks if task.source not in outcomes]
     for task, mapped, tries in _mapped(left, mode, workers, scheduler):
         parts.add(task, mapped or Mapped())
-        outcomes[task.source] = _outcome(task, mapped, tries)
+        if mapped is None:
+            outcomes[task.source] = FileOutcome(
+                task.source, "failed", (_DIED,), retried=True, bad=True
+            )
+        else:
+            outcomes[task.source] = _outcome(task, mapped.quality, tries)
         if progress:
             progress(len(outcomes), len(tasks))
     done = [outcomes[path] for path in paths]
@@ -192,14 +197,37 @@ def _check_workers(mode: str, workers: int | None, scheduler: str | None) -> Non
     raise CutraceError(f"--workers has no effect, because {place}: leave it out")
 
 
-def _outcome(task: Task, mapped: Mapped | None, tries: int) -> FileOutcome:
-    """What became of a file, of which a worker made ``mapped``; None if each of its workers died."""
-    if mapped is None:
-        return FileOutcome(task.source, "failed", (_DIED,), True)
+def _outcome(
+    task: Task, quality: FileQuality, tries: int, *, skipped: bool = False
+) -> FileOutcome:
+    """What became of a file that was read, in this run or, if ``skipped``, in the one that made its parts."""
     state = "done"
-    if mapped.damage:
+    if skipped:
+        state = "skipped"
+    elif quality.damage:
         state = "damaged"
-    return FileOutcome(task.source, state, mapped.damage, tries > 1)
+    elif quality.incomplete:
+        state = "incomplete"
+    bad = quality.incomplete or bool(quality.damage)
+    return FileOutcome(task.source, state, quality.notes, tries > 1, bad, quality.lost)
+
+
+def missing(files: Sequence[FileOutcome]) -> list[str]:
+    """Sentences about what is missing in all files together; none if nothing is known to be missing."""
+    bad = [file for file in files if file.bad]
+    if not bad:
+        return []
+    counts = Counter[str]()
+    holders = Counter[str]()
+    for file in bad:
+        for meaning, count in file.lost:
+            counts[meaning] += count
+            holders[meaning] += 1
+    whole = count_of(len(files), "file")
+    sentences = [f"{len(bad):,} of {whole}: damaged, not read, or records are missing"]
+    for meaning, count in counts.most_common():
+        sentences.append(f"{count:,} {meaning}, in {holders[meaning]:,} of {whole}")
+    return sentences
 
 
 # Modes. Each yields a task, its result (None if each of its workers died) and the number of tries.

@@ -19,6 +19,7 @@ from ...analysis.tables import Table, columns_of
 from ...errors import CutraceError
 from ...trace.arrow import pyarrow
 from .model import (
+    INCOMPLETE,
     Bars,
     BatchOptions,
     BatchReport,
@@ -94,17 +95,23 @@ class _Runs:
     @classmethod
     def of(cls, parts: Sequence[Part], by_job: bool) -> _Runs:
         runs: dict[str, list[tuple[_Key, int, int]]] = {}
+        incomplete = set()
         for part in parts:
+            name = part.source
             if by_job:
-                run = runs.setdefault(part.job, [])
-            else:
-                run = runs.setdefault(part.source, [])
+                name = part.job
+            run = runs.setdefault(name, [])
+            if part.incomplete:
+                incomplete.add(name)
             for row in part.table().to_pylist():
                 key = (row["kind"], row["name"])
                 run.append((key, row["count"], row["total_ns"]))
         labels = list(runs)
         if not by_job:
             labels = short(labels)
+        for number, name in enumerate(runs):
+            if name in incomplete:
+                labels[number] += INCOMPLETE
         used = {key for run in runs.values() for key, _, _ in run}
         keys = {key: row for row, key in enumerate(sorted(used))}
         counts = np.zeros((len(keys), len(runs)), np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def batch(
     """Report over FILE..., the traces of many ranks or runs.
 
     Each FILE is read once, by one of several processes; the folder keeps the partial results as Parquet, and a second
-    run reads only new and changed files. A damaged FILE is listed, and the exit status is 1. `--list-reports` lists the
-    reports.
+    run reads only new and changed files. A FILE that is damaged or lacks records is listed,
+    and the exit status is 1. `--list-reports` lists the reports.
     """
     from .. import api
 
@@ -99,6 +100,8 @@ def batch(
         limit=limit,
         report=report,
         sentences=result.sentences,
+        missing=result.missing,
+        files=[asdict(file) for file in result.files if file.notes],
     )
     if not quiet:
         say(*result.sentences[:_SENTENCES])
@@ -112,7 +115,8 @@ def batch(
     more = len(bad) - _FILES
     if more > 0:
         manifest = output / f"{report}.manifest.json"
-        say(f"{more:,} more files could not be read: {manifest} lists them")
+        say(f"{more:,} more files are damaged or incomplete: {manifest} lists them")
+    say(*result.missing)
     if not quiet:
         states = Counter(file.state for file in result.files)
         counts = []
