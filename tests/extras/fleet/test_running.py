@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -262,6 +264,19 @@ def test_bins_are_narrow_and_hold_their_times():
         (end,) = histogram("", [{"at_least_ns": begin, "count": 1}]).ends
         assert begin <= time < end
         assert end - begin <= max(begin / 8, 1)
+
+
+def test_the_documented_example_runs_as_a_script(tmp_path):
+    pytest.importorskip("pandas")
+    page = (Path(__file__).parents[3] / "docs" / "batch.md").read_text()
+    script = tmp_path / "report.py"
+    script.write_text("print('started')\n" + page.split("```python\n")[1].split("```")[0])
+    ranks(tmp_path, 2)
+    command = [sys.executable, script.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("started") == 1
+    assert "gemm" in done.stdout
 
 
 # What is missing

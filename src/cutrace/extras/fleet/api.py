@@ -63,8 +63,7 @@ def batch(
     """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
 
     :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
-    :param mode: ``processes`` on this machine, ``sequential``, or ``dask``. In a script, call with ``processes`` under
-        ``if __name__ == "__main__"``.
+    :param mode: ``processes`` on this machine, ``sequential``, or ``dask``.
     :param workers: the number of processes; by default that of the cores.
     :param scheduler: the address, or the scheduler file, of a Dask cluster.
     :param job: the name of the job of all files; else the one in a file, or the name of its folder.

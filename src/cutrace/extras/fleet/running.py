@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from ... import plugins
@@ -256,7 +257,7 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
     @contextmanager
     def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
         # Ctrl-C ends this process, which then ends its workers after the file that each is at.
-        with _safe_path():
+        with _apart():
             pool = ProcessPoolExecutor(
                 count,
                 get_context("spawn"),
@@ -269,7 +270,7 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
             pool.shutdown(cancel_futures=True)
 
     def submit(pool: ProcessPoolExecutor, task: Task) -> Future[Mapped]:
-        with _signals_later(), _safe_path():
+        with _signals_later(), _apart():
             return pool.submit(map_file, task)
 
     waiting = list(reversed(tasks))
@@ -328,15 +329,19 @@ def _signals_later() -> Iterator[None]:
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Let processes that multiprocessing starts not import its own modules from the working folder. Later they get the
-    ``sys.path`` of this process. Python 3.10 ignores it."""
+def _apart() -> Iterator[None]:
+    """Let processes that multiprocessing starts run nothing of this program. They do not import the modules of
+    multiprocessing from the working folder; later they get the ``sys.path`` of this process (Python 3.10 ignores it).
+    They do not import the main module again, which would start the same batch in a script without a guard."""
     name = "PYTHONSAFEPATH"
     before = os.environ.get(name)
     os.environ[name] = "1"
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
+        sys.modules["__main__"] = main
         if before is None:
             del os.environ[name]
         else:
@@ -354,7 +359,7 @@ def _on_dask(
     with ExitStack() as stack:
         try:
             if scheduler is None:
-                with _safe_path():
+                with _apart():
                     cluster = distributed.LocalCluster(
                         workers or available_cores(),
                         threads_per_worker=1,
