@@ -274,6 +274,11 @@ class Trace:
 
     # What the tables refer to
 
+    @property
+    def recordings(self) -> list[tuple[int, int]]:
+        """The instance and the pid of each process: copies of a capture share both, slices of it do not."""
+        return self._reader.recordings
+
     @cached_property
     def processes(self) -> tuple[Process, ...]:
         """The processes of the capture, in the order of the file."""

@@ -15,7 +15,7 @@ import pytest
 
 import cutrace
 import dying
-from captures import Capture
+from captures import ORIGIN, Capture
 from cutrace.extras.fleet import running
 from cutrace.extras.fleet.parts import PartFolder
 from cutrace.extras.fleet.time_sums import binned, histogram
@@ -114,11 +114,10 @@ def test_a_second_run_reads_new_and_changed_files_only(tmp_path):
 
 
 def test_a_damaged_file_is_listed_and_the_others_count(tmp_path):
-    good, out = ranks(tmp_path, 2), tmp_path / "out"
-    bad = tmp_path / "rank2.bin"
+    *good, torn = ranks(tmp_path, 3)
+    out, bad = tmp_path / "out", tmp_path / "bad.bin"
     bad.write_bytes(b"no capture")
-    torn = tmp_path / "rank3.bin"
-    torn.write_bytes(good[0].read_bytes()[:-40])
+    torn.write_bytes(torn.read_bytes()[:-40])
     result = cutrace.batch("kernels", [*good, bad, torn, tmp_path / "none.bin"], out, mode="sequential")
     assert states(result) == ["done", "done", "damaged", "damaged", "damaged"]
     assert all(file.notes for file in result.files[2:])
@@ -351,3 +350,40 @@ def test_a_rank_that_was_killed_is_incomplete(tmp_path):
     result = cutrace.batch("kernels", [path, killed], tmp_path / "out", mode="sequential")
     assert states(result) == ["done", "incomplete"]
     assert any("process was killed" in text for text in result.missing)
+
+
+# Duplicates
+
+
+@pytest.mark.parametrize("report", ["kernels", "utilization", "outliers"])
+def test_a_copy_and_a_slice_of_a_recording_count_once(tmp_path, report):
+    paths = []
+    for number in range(2):
+        path = tmp_path / f"rank{number}.bin"
+        with Capture(path, pid=100 + number, started=ORIGIN + number) as c:
+            gemm = c.launch("_Z4gemmPf")
+            for step in range(20):
+                c.kernel(gemm, 10_000 * step, 10_000 * step + 1_000, correlation=step + 1)
+        paths.append(path)
+    copied, part = tmp_path / "rank2.bin", tmp_path / "rank3.bin"
+    shutil.copy(paths[0], copied)
+    cutrace.slice(paths[1], part, cutrace.Conditions(end=100_000))
+    expected = cutrace.batch(report, paths, tmp_path / "a", mode="sequential")
+    for _ in range(2):
+        result = cutrace.batch(report, [*paths, copied, part], tmp_path / "b", mode="sequential")
+        assert list(map(str, result.reports)) == list(map(str, expected.reports))
+        assert states(result)[2:] == ["duplicate"] * 2
+        assert f"same recording as {paths[0]}" in result.files[2].notes[0]
+        assert f"same recording as {paths[1]}" in result.files[3].notes[0]
+        assert result.failed
+        assert any("2 of 4 files" in sentence for sentence in result.missing)
+    assert len(list((tmp_path / "b").rglob("*.parquet"))) == 2
+
+
+def test_a_copy_of_a_file_of_another_tool_counts_once(tmp_path):
+    whole = tmp_path / "rank0.json"
+    cutrace.convert(DATA / "torch_step.bin", whole)
+    copied = tmp_path / "rank1.json"
+    shutil.copy(whole, copied)
+    result = cutrace.batch("kernels", [whole, copied], tmp_path / "out", mode="sequential")
+    assert states(result)[1] == "duplicate"

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ...outputs import replacing, size_of, unwritable
 from ...trace import Quality, Trace
 from ...trace.alignment import Alignment
 from ...trace.arrow import package
+from ...trace.process import recording_of
 from ...trace.quality import GPU_WORK
 from ...units import printable
 from .model import (
@@ -104,7 +106,7 @@ class FileQuality:
 
 @dataclass(frozen=True)
 class Mapped:
-    """The parts of a file by job and rank, as Parquet, and what is known of its quality."""
+    """The parts of a file by job and rank, as Parquet, and what is known of its quality. An error leaves no parts."""
 
     parts: tuple[tuple[str, int, bytes], ...] = ()
     quality: FileQuality = FileQuality()
@@ -135,6 +137,7 @@ def map_file(task: Task) -> Mapped:
             quality = trace.quality
             of_file = FileQuality.of(quality)
             origin = task.identity() | {"parts": len(ranks)} | asdict(of_file)
+            origin["recordings"] = _recordings(trace, task.source)
             parts = []
             for about, processes, table in ranks:
                 about["lacks_records"] = quality.of(processes).lacks_records
@@ -144,6 +147,29 @@ def map_file(task: Task) -> Mapped:
     except (CutraceError, OSError) as error:
         sentence = (str(error),)
         return Mapped(quality=FileQuality(damage=sentence, notes=sentence))
+
+
+def _digest(source: str) -> str:
+    """What files of the same contents share."""
+    digest = blake2b(digest_size=16)
+    with Path(source).open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _recordings(trace: Trace, source: str) -> list[str]:
+    """What files share that hold the same recording: as for merge, the instance and pid of a capture, which its copies
+    share; the process and its start, which slices share; and the contents of a file that tells no process."""
+    keys = []
+    for process, (instance, pid) in zip(trace.processes, trace.recordings, strict=True):
+        keys.append(f"{instance:x} {pid}")
+        recording = recording_of(pid, process.info)
+        if recording is not None:
+            keys.append(" ".join(map(str, recording)))
+        elif trace.imports and Path(source).is_file():
+            keys.append(_digest(source))
+    return list(dict.fromkeys(keys))
 
 
 def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -255,6 +281,23 @@ class PartFolder:
                 raise removed(path)
             self._about[path] = about
 
+    def duplicates(self, sources: Sequence[str]) -> dict[str, str]:
+        """The sources with a recording that an earlier source has, by name; and that source."""
+        recordings = {
+            about["source"]: about["recordings"] for about in self._about.values()
+        }
+        holders: dict[str, str] = {}
+        repeated = {}
+        for source in sources:
+            own = recordings.get(source, [])
+            known = [holders[recording] for recording in own if recording in holders]
+            if known:
+                repeated[source] = known[0]
+                continue
+            for recording in own:
+                holders[recording] = source
+        return repeated
+
     def keep(self, sources: set[str]) -> None:
         """Remove the parts of other sources."""
         for path, about in list(self._about.items()):
@@ -290,7 +333,7 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict) and "lacks_records" in about:
+    if isinstance(about, dict) and "recordings" in about:
         return about
     return {}
 

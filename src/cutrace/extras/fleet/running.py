@@ -68,9 +68,9 @@ def batch_reports() -> dict[str, BatchReport]:
 @dataclass(frozen=True)
 class FileOutcome:
     """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
-    missing), ``damaged`` (a part of it, or all, could not be read) or ``failed`` (each of its workers died). ``notes``
-    are sentences, also of a file that lacks nothing. ``retried`` if a worker died. ``lost`` counts missing records by
-    meaning."""
+    missing), ``duplicate`` (an earlier file has its recording; it is not counted), ``damaged`` (a part of it, or all,
+    could not be read) or ``failed`` (each of its workers died). ``notes`` are sentences, also of a file that lacks
+    nothing. ``retried`` if a worker died. ``lost`` counts missing records by meaning."""
 
     source: str
     state: str
@@ -144,6 +144,11 @@ def run(
             outcomes[task.source] = _outcome(task, mapped.quality, tries)
         if progress:
             progress(len(outcomes), len(tasks))
+    repeated = parts.duplicates(paths)
+    for source, other in repeated.items():
+        note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave one of them out"
+        outcomes[source] = FileOutcome(source, "duplicate", (note,), bad=True)
+    parts.keep(set(paths) - set(repeated))
     done = [outcomes[path] for path in paths]
     files = [asdict(outcome) for outcome in done]
     manifest = {
@@ -215,9 +220,8 @@ def _outcome(
 
 def missing(files: Sequence[FileOutcome]) -> list[str]:
     """Sentences about what is missing in all files together; none if nothing is known to be missing."""
-    bad = [file for file in files if file.bad]
-    if not bad:
-        return []
+    bad = [file for file in files if file.bad and file.state != "duplicate"]
+    repeated = sum(file.state == "duplicate" for file in files)
     counts = Counter[str]()
     holders = Counter[str]()
     for file in bad:
@@ -225,7 +229,15 @@ def missing(files: Sequence[FileOutcome]) -> list[str]:
             counts[meaning] += count
             holders[meaning] += 1
     whole = count_of(len(files), "file")
-    sentences = [f"{len(bad):,} of {whole}: damaged, not read, or records are missing"]
+    sentences = []
+    if bad:
+        sentences.append(
+            f"{len(bad):,} of {whole}: damaged, not read, or records are missing"
+        )
+    if repeated:
+        sentences.append(
+            f"{repeated:,} of {whole}: not counted, because they repeat the recording of another one"
+        )
     for meaning, count in counts.most_common():
         sentences.append(f"{count:,} {meaning}, in {holders[meaning]:,} of {whole}")
     return sentences
