@@ -113,10 +113,10 @@ def test_it(number):
 TARGETS = {
     "bytes_a_test": 300,
     "changed_lines": 2,
-    "check_ms": 2.0,
-    "update_ms": 5.0,
+    "check_ms": 1.5,
+    "update_ms": 4.0,
     "failed_share": 2.0,
-    "start_s": 0.25,
+    "start_s": 0.1,
 }
 EMPTY = "import pytest\n\n@pytest.mark.parametrize('number', range({tests}))\ndef test_it(number):\n    pass\n"
 
