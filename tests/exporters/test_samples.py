@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cutrace
-from captures import ORIGIN, Capture
+from captures import ORIGIN, Capture, join
 from cutrace.slicing import Conditions, cut
 from pftrace import packets
 
@@ -153,3 +153,15 @@ def test_a_slice_keeps_the_samples_in_it(tmp_path):
         times = {time - ORIGIN for rows in trace.blocks("counters") for time in rows["time"].tolist()}
         assert times == {200, 300}
         assert trace.processes[0].info["sampled"] == MEANINGS
+
+
+def test_a_slice_by_ranges_keeps_the_samples_of_the_gpu_meanwhile(tmp_path):
+    """The samples are of a process of their own."""
+    with Capture(tmp_path / "program.bin", pid=1) as c:
+        c.push_pop("step", 190, 310)
+        c.push_pop("other", 320, 500)
+    sampled(tmp_path / "sampler.bin", {0: MOMENTS})
+    whole = join(tmp_path / "run.bin", (tmp_path / "program.bin", tmp_path / "sampler.bin"))
+    cut(whole, tmp_path / "part.bin", Conditions(nvtx=("step",)))
+    with cutrace.load(tmp_path / "part.bin") as trace:
+        assert {time - ORIGIN for rows in trace.blocks("counters") for time in rows["time"].tolist()} == {200, 300}

@@ -268,6 +268,9 @@ class SelectedRows:
     ) -> np.ndarray:
         """Rows whose call was made in a stretch, and rows without a call that touch one."""
         start, end = _span(table, rows, timed)
+        of_gpus = table == "counters" and self._samples_gpus(process)
+        if of_gpus:
+            return self._stretches.touched_in_any(start, end)
         if table in GPU_WORK or table == "api_calls":
             # Work and calls count at their start, so that adjacent stretches share none.
             end = np.minimum(start, end)
@@ -291,6 +294,11 @@ class SelectedRows:
             elif table in NODE_FIELDS:
                 mask |= self._created(table, process, rows)
         return mask
+
+    def _samples_gpus(self, process: int) -> bool:
+        """Whether a process only samples the GPUs that other processes use."""
+        info = self._trace.processes[process].info
+        return "sampled" in info
 
     def _created(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
         """Rows of work of graph nodes that were created in the selected ranges."""
@@ -525,6 +533,14 @@ class _Stretches:
             if thread and threads is not None:
                 inside &= (threads == thread) | (threads == 0)
             mask |= inside
+        return mask
+
+    def touched_in_any(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """A mask of the times that touch a stretch of any process."""
+        mask = np.zeros(len(start), bool)
+        for process in self._edges:
+            here = self.touched(process, start, end, None)
+            mask |= here
         return mask
 
 
