@@ -367,7 +367,7 @@ def test_a_copy_and_a_slice_of_a_recording_count_once(tmp_path, report):
         paths.append(path)
     copied, part = tmp_path / "rank2.bin", tmp_path / "rank3.bin"
     shutil.copy(paths[0], copied)
-    cutrace.slice(paths[1], part, cutrace.Conditions(end=100_000))
+    cutrace.slice(paths[1], part, cutrace.Conditions(end="100us"))
     expected = cutrace.batch(report, paths, tmp_path / "a", mode="sequential")
     for _ in range(2):
         result = cutrace.batch(report, [*paths, copied, part], tmp_path / "b", mode="sequential")
