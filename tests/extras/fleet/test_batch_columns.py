@@ -161,7 +161,7 @@ def test_regressions(tmp_path):
     for name, times in lengths.items():
         sets[name] = [tmp_path / f"{name}{number}.bin" for number in range(len(times))]
         for path, time in zip(sets[name], times, strict=True):
-            with Capture(path) as c:
+            with Capture(path, environment={"SLURM_JOB_ID": path.stem}) as c:
                 c.kernel(c.launch("k"), 0, time)
                 c.kernel(c.launch("k"), 10_000, 10_000 + time + 2)
                 c.kernel(c.launch("same"), 20_000, 20_500)

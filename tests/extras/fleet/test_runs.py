@@ -14,11 +14,13 @@ from cutrace.extras.fleet.runs import compare
 pytest.importorskip("pyarrow")
 
 
-def runs(folder: Path, lengths: list[int], *, extra: str = "") -> list[Path]:
+def runs(folder: Path, lengths: list[int], *, extra: str = "", one_job: bool = False) -> list[Path]:
     """Runs with a kernel of about these lengths (ns), a kernel of 1 us, and ranges with numbers."""
-    folder.mkdir()
-    paths = [folder / f"run{number}.bin" for number in range(len(lengths))]
+    paths = [folder / f"{folder.name}{number}" / f"run{number}.bin" for number in range(len(lengths))]
+    if one_job:
+        paths = [folder / path.name for path in paths]
     for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
+        path.parent.mkdir(parents=True, exist_ok=True)
         with Capture(path, pid=100 + number) as c:
             for at in range(10):
                 begin = 100_000 * (at + 1)
@@ -55,6 +57,16 @@ def test_few_runs_are_compared_but_nothing_is_said(tmp_path):
     assert result.reports[0].arrow()["ratio"].to_pylist()[0] == pytest.approx(2, rel=0.01)
 
 
+def test_ranks_of_one_job_are_no_runs(tmp_path):
+    before = runs(tmp_path / "old", [10_000 + n for n in range(8)], one_job=True)
+    after = runs(tmp_path / "new", [10_150 + n for n in range(8)], one_job=True)
+    result = cutrace.batch("regressions", after, tmp_path / "out", baseline=before, mode="sequential")
+    expected = "kernel gemm: 1.5% slower than in the baseline; one job each, so no statement about chance"
+    assert result.sentences == [expected]
+    rows = result.reports[0].arrow().to_pylist()
+    assert {(row["runs"], row["at_least"], row["at_most"]) for row in rows} == {(1, None, None)}
+
+
 def test_regressions_need_two_sets(tmp_path):
     paths = runs(tmp_path / "runs", [10_000] * 2)
     with pytest.raises(
@@ -76,8 +88,8 @@ def test_intervals_contain_the_ratio_as_often_as_they_say():
 
 
 def test_jobs_are_runs_where_both_sets_have_several(tmp_path):
-    before = [path for n in range(4) for path in runs(tmp_path / f"old{n}", [10_000, 30_000])]
-    after = [path for n in range(4) for path in runs(tmp_path / f"new{n}", [10_000, 30_000])]
+    before = [path for n in range(4) for path in runs(tmp_path / f"old{n}", [10_000, 30_000], one_job=True)]
+    after = [path for n in range(4) for path in runs(tmp_path / f"new{n}", [10_000, 30_000], one_job=True)]
     result = cutrace.batch("regressions", after, tmp_path / "out", baseline=before, mode="sequential")
     assert {row["runs"] for row in result.reports[0].arrow().to_pylist()} == {4}
     assert result.sentences == []

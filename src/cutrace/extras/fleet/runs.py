@@ -1,6 +1,6 @@
 """Runs compared by the times of their kernels and NVTX ranges: two sets of runs, or each run with all others.
 
-A run is a job if all sets have several jobs, else a file.
+The ranks of a job are no independent runs: two sets are compared by their jobs. Each file is a run for outliers.
 """
 
 from __future__ import annotations
@@ -140,10 +140,6 @@ class _Runs:
         return total, count
 
 
-def _jobs(parts: Sequence[Part]) -> int:
-    return len({part.job for part in parts})
-
-
 # Two sets of runs
 
 
@@ -157,19 +153,23 @@ _ONLY_COLUMNS = columns_of("total: ns, count, runs: text, kind: text, name: text
 @dataclass(frozen=True)
 class _Change:
     """A kernel or range in two sets of runs. ``ratio`` is that of the mean times, ``low`` and ``high`` are the ends of
-    its 95 % interval, ``deviation`` is that of its logarithm."""
+    its 95 % interval, ``deviation`` is that of its logarithm; None where a set has one job, which tells nothing about
+    chance."""
 
     kind: str
     name: str
     old: np.ndarray
     new: np.ndarray
     ratio: float
-    low: float
-    high: float
-    deviation: float
+    low: float | None
+    high: float | None
+    deviation: float | None
 
     @classmethod
     def of(cls, key: _Key, old: np.ndarray, new: np.ndarray) -> _Change:
+        if min(len(old), len(new)) == 1:
+            ratio = float(new.mean() / old.mean())
+            return cls(*key, old, new, ratio, None, None, None)
         return cls(*key, old, new, *compare(old, new))
 
     @property
@@ -180,10 +180,11 @@ class _Change:
         """Whether it is more than chance and :data:`_CHANGE`. ``score`` is the distance from zero, in deviations, that
         chance does not reach."""
         fewest = min(len(self.old), len(self.new))
-        if fewest < _FEWEST or communicates(self.name):
+        if communicates(self.name) or self.size <= float(np.log1p(_CHANGE)):
             return False
-        by_chance = score * self.deviation
-        return self.size > max(by_chance, float(np.log1p(_CHANGE)))
+        if self.deviation is None:
+            return True
+        return fewest >= _FEWEST and self.size > score * self.deviation
 
     @property
     def sentence(self) -> str:
@@ -191,6 +192,15 @@ class _Change:
         if self.ratio > 1:
             word = "slower"
         factor = _factor(self.ratio)
+        if self.low is None or self.high is None:
+            jobs = "one job each"
+            if max(len(self.old), len(self.new)) > 1:
+                jobs = "one set has one job"
+            change = abs(self.ratio - 1)
+            return (
+                f"{self.kind} {self.name}: {change:.1%} {word} than in the baseline; "
+                f"{jobs}, so no statement about chance"
+            )
         least, most = sorted([_factor(self.low), _factor(self.high)])
         return (
             f"{self.kind} {self.name}: {factor:.3f} times {word} than in the baseline "
@@ -226,9 +236,8 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
         raise CutraceError(
             "regressions compares two sets of runs: one of them has no file that could be read"
         )
-    by_job = _jobs(baseline) > 1 and _jobs(others) > 1
-    before = _Runs.of(baseline, by_job)
-    after = _Runs.of(others, by_job)
+    before = _Runs.of(baseline, by_job=True)
+    after = _Runs.of(others, by_job=True)
 
     changes = _changes(before, after)
     # So many comparisons would give some wrong sentences with the intervals of the table.
