@@ -115,8 +115,9 @@ class Simulation:
         boot = int(booted.integers(10**12, 10**15))
         wrong = int(booted.normal(0, CLOCK_NS)) + self.facts.clocks.get(machine, 0)
         info = {key: value for key, value in self._info.items() if key not in ("tables", "format", "ended", "notes")}
-        about = {"pid": 1000 + rank, "host": f"node{machine:03}", "boot_id": f"boot-{machine}", "rank": rank}
-        with Writer(path, instance=rank + 1, **info | about) as writer:
+        boot_id = f"boot-{self._seed}-{machine}"
+        about = {"pid": 1000 + rank, "host": f"node{machine:03}", "boot_id": boot_id, "rank": rank}
+        with Writer(path, instance=(self._seed << 32) + rank + 1, **info | about) as writer:
             for text in self._strings:
                 writer.string(text)
             writer.rows("launches", self._launches)

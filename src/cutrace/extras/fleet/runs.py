@@ -234,7 +234,7 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     others = [part for part in parts if part.source not in known]
     if not baseline or not others:
         raise CutraceError(
-            "regressions compares two sets of runs: one of them has no file that could be read"
+            "regressions compares two sets of runs: one of them has no file that could be read, or repeats the other"
         )
     before = _Runs.of(baseline, by_job=True)
     after = _Runs.of(others, by_job=True)
