@@ -38,7 +38,7 @@ rm -f "$out/whole_jax.bin"
 options=(--sample metrics --interval 200us)
 capture whole_sampled python3 train.py
 # The counters of loading and ending the program are most of the rest.
-cutrace slice "$out/whole_sampled.bin" --nvtx "step 0" --nvtx "step 1" -o "$out/sampled.bin" || status=1
+cutrace slice "$out/whole_sampled.bin" --nvtx "step 1" -o "$out/sampled.bin" || status=1
 rm -f "$out/whole_sampled.bin"
 options=(--sample pc)
 capture pc_sampled ./graph
