@@ -81,12 +81,13 @@ def check_runs(folder: Path, count: int, copies: int) -> dict[str, Any]:
     half = count // 2
     before = [run(number, "old") for number in range(half)]
     after = [run(number, "new", regression=SLOWER) for number in range(half, count)]
-    odd = [run(number, "odd", slow={0: factor}) for number, factor in OUTLIERS.items()]
+    # Other numbers than those of `before` and `after`: a recording counts once.
+    odd = [run(count + number, "odd", slow={0: factor}) for number, factor in OUTLIERS.items()]
     compared = cutrace.batch("regressions", after, folder / "out", baseline=before).sentences
     differing = cutrace.batch("outliers", [*before, *odd], folder / "out").sentences
     checks = {
         "regression": (set(SLOWER), {part for part in SLOWER for text in compared if part in text}),
-        "outliers": ({f"odd{number}" for number in OUTLIERS}, {text.split("/")[0] for text in differing}),
+        "outliers": ({f"odd{count + number}" for number in OUTLIERS}, {text.split("/")[0] for text in differing}),
     }
     return summary(checks, [text for text in compared if not any(part in text for part in SLOWER)])
 

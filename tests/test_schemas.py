@@ -244,7 +244,7 @@ def test_info_fits_for_imports_damage_and_sampling(source, tmp_path):
 def test_the_manifest_of_a_batch_fits(tmp_path):
     pytest.importorskip("pyarrow")
     good, bad = small_capture(tmp_path / "a.bin"), tmp_path / "b.bin"
-    bad.write_bytes(good.read_bytes()[:-50])
+    bad.write_bytes(small_capture(bad, pid=101, instance=2).read_bytes()[:-50])
     for states in (["done", "damaged"], ["skipped", "skipped"]):
         printed("batch", "kernels", good, bad, "-o", tmp_path / "out", "--mode", "sequential", status=1)
         manifest = json.loads((tmp_path / "out" / "kernels.manifest.json").read_text())
