@@ -20,6 +20,13 @@ RANK_VARIABLES = (
     "SLURM_PROCID",
     "FLUX_TASK_RANK",
 )
+#: The variables with the number of ranks, by that with the rank. ``SLURM_NTASKS`` also counts tasks of other steps.
+SIZE_VARIABLES = {
+    "RANK": "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+    "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",
+}
 JOB_VARIABLES = (
     "TORCHELASTIC_RUN_ID",
     "SLURM_JOB_ID",
@@ -72,6 +79,19 @@ class Process:
         for value in self._variables(RANK_VARIABLES):
             if value.isascii() and value.isdigit():
                 return int(value)
+        return None
+
+    @property
+    def world_size(self) -> int | None:
+        """The number of ranks of its job, None if the file does not say."""
+        for variable in RANK_VARIABLES:
+            (*_, rank) = ("", *self._variables((variable,)))
+            if not (rank.isascii() and rank.isdigit()):
+                continue
+            for size in self._variables((SIZE_VARIABLES.get(variable, ""),)):
+                if size.isascii() and size.isdigit() and int(rank) < int(size):
+                    return int(size)
+            return None
         return None
 
     @property

@@ -387,3 +387,34 @@ def test_a_copy_of_a_file_of_another_tool_counts_once(tmp_path):
     shutil.copy(whole, copied)
     result = cutrace.batch("kernels", [whole, copied], tmp_path / "out", mode="sequential")
     assert states(result)[1] == "duplicate"
+
+
+# Absent ranks
+
+
+def members(folder: Path, ranks: list[int], *, idle: int = -1, **size: str) -> list[Path]:
+    paths = []
+    for rank in ranks:
+        path = folder / f"rank{rank}.bin"
+        with Capture(path, pid=100 + rank, environment={"RANK": str(rank), **size}) as c:
+            if rank != idle:
+                c.kernel(c.launch("k"), 0, 5, correlation=1)
+            c.mark("here", 5)
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("report", ["kernels", "utilization", "gaps", "overlap", "outliers"])
+def test_absent_ranks_and_those_without_work_are_told(tmp_path, report):
+    paths, out = members(tmp_path, [0, 1, 2, 4, 5, 7], idle=4, WORLD_SIZE="8"), tmp_path / "out"
+    for _ in range(2):
+        result = cutrace.batch(report, paths, out, mode="sequential")
+        assert result.missing == ["ranks 3 and 6 of 8 are absent", "rank 4 is without GPU work"]
+        assert "ranks 3 and 6 of 8 are absent" in (out / f"{report}.html").read_text()
+        assert "ranks 3 and 6 of 8 are absent" in str(result)
+
+
+def test_nothing_is_said_of_ranks_that_are_not_known(tmp_path):
+    for size in ({}, {"SLURM_STEP_NUM_TASKS": "8"}, {"WORLD_SIZE": "two"}, {"WORLD_SIZE": "3"}):
+        paths = members(tmp_path, [0, 1, 2], **size)
+        assert not cutrace.batch("kernels", paths, tmp_path / "out", mode="sequential").missing

@@ -94,7 +94,7 @@ def batch(
         clock=clock,
         progress=progress,
     )
-    lacking = missing(files)
+    lacking = [*missing(files), *result.missing]
     about = f"{count_of(len(files), 'file')}. {NOTHING_MISSING}"
     if lacking:
         about = "; ".join(lacking)

@@ -90,7 +90,9 @@ class RankTrace:
 @dataclass(frozen=True)
 class Part:
     """The partial result of a rank in a file. ``label`` names the rank, uniquely among the parts of a report. ``clock``
-    is the alignment of its times with the wall clock. ``incomplete`` if records of the rank are missing."""
+    is the alignment of its times with the wall clock. ``incomplete`` if records of the rank are missing, ``told``
+    if the file says which rank it is, ``worked`` if it has GPU work. ``world`` is the number of ranks of the job, 0 if
+    the file does not say."""
 
     path: Path
     label: str
@@ -99,6 +101,9 @@ class Part:
     source: str
     clock: Alignment
     incomplete: bool = False
+    told: bool = False
+    worked: bool = True
+    world: int = 0
 
     def table(self) -> Any:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
@@ -181,11 +186,13 @@ Picture = Histogram | Bars | HeatMap
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a reducer: tables, the first one the report; sentences about what stands out; pictures."""
+    """The result of a reducer: tables, the first one the report; sentences about what stands out; pictures;
+    sentences about ranks that are missing."""
 
     tables: list[Table]
     sentences: list[str] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,7 @@ def map_file(task: Task) -> Mapped:
             origin["recordings"] = _recordings(trace, task.source)
             parts = []
             for about, processes, table in ranks:
+                about |= _presence(trace, processes)
                 about["lacks_records"] = quality.of(processes).lacks_records
                 content = _parquet(table, origin | about)
                 parts.append((about["job"], about["rank"], content))
@@ -147,6 +148,23 @@ def map_file(task: Task) -> Mapped:
     except (CutraceError, OSError) as error:
         sentence = (str(error),)
         return Mapped(quality=FileQuality(damage=sentence, notes=sentence))
+
+
+def _presence(trace: Trace, processes: tuple[int, ...]) -> About:
+    """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work."""
+    infos = trace.infos_by_process(GPU_WORK)
+    sizes = set()
+    worked = False
+    for process in processes:
+        member = trace.processes[process]
+        if member.rank is not None:
+            sizes.add(member.world_size or 0)
+        if infos[process]:
+            worked = True
+    told = bool(sizes)
+    if len(sizes) != 1:
+        sizes = {0}
+    return {"told": told, "world": sizes.pop(), "worked": worked}
 
 
 def _digest(source: str) -> str:
@@ -310,7 +328,8 @@ class PartFolder:
         for path, about in self._about.items():
             clock = Alignment(**about["clock"])
             part = Part(path, "", about["job"], about["rank"], about["source"], clock)
-            found.append(replace(part, incomplete=about["lacks_records"]))
+            part = replace(part, incomplete=about["lacks_records"], told=about["told"])
+            found.append(replace(part, worked=about["worked"], world=about["world"]))
         found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
         return _labeled(found)
 
@@ -333,7 +352,7 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict) and "recordings" in about:
+    if isinstance(about, dict) and "world" in about:
         return about
     return {}
 

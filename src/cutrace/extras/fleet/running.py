@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,6 +26,7 @@ from ...outputs import available_cores, check_output, keep_sources, write_text
 from ...patterns import matcher
 from ...trace.arrow import package, pyarrow
 from ...units import count_of
+from .absent import absences
 from .collectives import COLLECTIVES
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
@@ -164,7 +165,8 @@ def run(
         raise CutraceError(
             f"none of the files could be read: {done[0].source}: {notes}"
         )
-    return report.reduce(usable, options), done
+    result = report.reduce(usable, options)
+    return replace(result, missing=absences(usable)), done
 
 
 def _check_options(
