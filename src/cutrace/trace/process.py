@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -76,35 +75,42 @@ class Process:
         if "rank" in self.info:
             rank: int = self.info["rank"]
             return rank
-        for value in self._variables(RANK_VARIABLES):
-            if value.isascii() and value.isdigit():
-                return int(value)
+        for name in RANK_VARIABLES:
+            number = self._number(name)
+            if number is not None:
+                return number
         return None
 
     @property
     def world_size(self) -> int | None:
         """The number of ranks of its job, None if the file does not say."""
-        for variable in RANK_VARIABLES:
-            (*_, rank) = ("", *self._variables((variable,)))
-            if not (rank.isascii() and rank.isdigit()):
-                continue
-            for size in self._variables((SIZE_VARIABLES.get(variable, ""),)):
-                if size.isascii() and size.isdigit() and int(rank) < int(size):
-                    return int(size)
-            return None
+        for variable, size_variable in SIZE_VARIABLES.items():
+            rank = self._number(variable)
+            size = self._number(size_variable)
+            if rank is not None and size is not None and rank < size:
+                return size
         return None
 
     @property
     def job(self) -> str:
-        """The name or number of its job, "" if the file does not say."""
-        return next(filter(None, self._variables(JOB_VARIABLES)), "")
+        """The name or number of its job, "" if the file does not say. torchrun calls a job without a name "none"."""
+        for name in JOB_VARIABLES:
+            value = self._variable(name)
+            if value not in ("", "none"):
+                return value
+        return ""
 
-    def _variables(self, names: tuple[str, ...]) -> Iterator[str]:
-        environment = self.info.get("environment", {})
-        for name in names:
-            value = environment.get(name)
-            if isinstance(value, str):
-                yield value
+    def _number(self, name: str) -> int | None:
+        value = self._variable(name)
+        if value.isascii() and value.isdigit():
+            return int(value)
+        return None
+
+    def _variable(self, name: str) -> str:
+        value = self.info.get("environment", {}).get(name)
+        if isinstance(value, str):
+            return value
+        return ""
 
     @property
     def complete(self) -> bool:

@@ -65,6 +65,23 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
+// By these variables launchers of jobs number processes; trace/process.py reads the rank, the number of ranks and the job.
+constexpr std::string_view kJobVariables[] = {
+    "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID",
+    "SLURM_STEP_NUM_TASKS", "FLUX_TASK_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+
+// The variables as they were when the process started: another thread may be changing them now.
+JsonObject job_variables() {
+  JsonObject json;
+  const std::string text = read_file("/proc/self/environ", 4 << 20);
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view value = next_word(rest, std::string_view("\0", 1));
+    const std::string_view name = next_word(value, "=");
+    if (std::ranges::find(kJobVariables, name) != std::end(kJobVariables)) json.text(name, value);
+  }
+  return json;
+}
+
 struct ThreadNote {
   ThreadNote* next;
   std::uint32_t thread;
@@ -133,6 +150,7 @@ JsonObject process_identity(const Options& options, std::uint64_t started) {
   if (!options.redact) {
     json.text("executable", executable());
     json.texts("command", command_line());
+    if (const JsonObject variables = job_variables(); !variables.empty()) json.raw("environment", variables.str());
   }
   json.text("clock", "boottime");
   json.number("started", started);
