@@ -12,7 +12,7 @@ from pftrace import packets
 from support.traceprocessor import query
 
 METRIC = "dram__bytes.sum"
-#: As the tab reads metrics: between the begin and the end of a kernel, on all GPUs.
+#: As the tab reads metrics: between the start and the end of a kernel, on all GPUs.
 TAB = """
     select s.ts - {origin} as start, sum(c.value) as value from gpu_slice s
     join counter c on c.ts >= s.ts and c.ts < s.ts + s.dur

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +11,7 @@ import cutrace
 from captures import ORIGIN
 from pftrace import packets
 from sampled import sampled_capture
+from support.traceprocessor import query
 
 MIDDLES = (ORIGIN + 250_000_000, ORIGIN + 750_000_000)
 STACKS = {
@@ -58,19 +55,17 @@ def test_each_row_is_a_stack_with_its_samples_as_weight(tmp_path, in_blocks):
 
 
 def test_trace_processor_has_the_weights_by_frame(tmp_path):
-    if (shell := shutil.which("trace_processor_shell")) is None:
-        pytest.skip("needs trace_processor_shell")
-    query = """
+    rows = query(
+        converted(tmp_path),
+        """
         select s.ts, f.name as stall, parent.name as place, track.name as counter, c.value
         from stack_sample s join stack_sample_counter c on c.stack_sample_id = s.id
         join stack_sample_counter_track track on track.id = c.track_id
         join stack_profile_callsite leaf on leaf.id = s.callsite_id join stack_profile_frame f on f.id = leaf.frame_id
         join stack_profile_callsite above on above.id = leaf.parent_id
         join stack_profile_frame parent on parent.id = above.frame_id
-    """
-    command = [shell, "query", str(converted(tmp_path)), query]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+        """,
+    )
     found = {(int(r["ts"]), r["place"], r["stall"], r["counter"]): float(r["value"]) for r in rows}
     assert found == {(time, place, stall, "PC samples"): n for (time, _, place, stall), n in STACKS.items()}
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import shutil
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ import pytest
 import cutrace
 from captures import DATA, ORIGIN, Capture
 from pftrace import packets
+from support.traceprocessor import query
 
 Values = dict[tuple[int, str], list[tuple[int, float]]]
 
@@ -157,17 +154,8 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run.pftrace"
 
 
-def answer(trace: Path, query: str) -> list[dict[str, str]]:
-    if (shell := shutil.which("trace_processor_shell")) is None:
-        pytest.skip("needs trace_processor_shell")
-    command = [shell, "query", str(trace), query]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return list(csv.DictReader(io.StringIO(done.stdout)))
-
-
 def test_perfetto_knows_the_frequency_of_the_gpu(training: Path) -> None:
-    rows = answer(
+    rows = query(
         training,
         "include perfetto module android.gpu.frequency;"
         "select gpu_id, gpu_freq, max(ts) - min(ts) as lasts from android_gpu_frequency group by 1, 2 order by 2",
@@ -179,7 +167,7 @@ def test_perfetto_knows_the_frequency_of_the_gpu(training: Path) -> None:
 
 def test_perfetto_knows_the_frequency_while_the_gpu_is_busy(training: Path) -> None:
     """As its queries about residency, ramps and throttling ask."""
-    (row,) = answer(
+    (row,) = query(
         training,
         "include perfetto module counters.intervals; include perfetto module intervals.overlap; "
         "include perfetto module intervals.intersect; "
@@ -197,7 +185,7 @@ def test_perfetto_knows_the_frequency_while_the_gpu_is_busy(training: Path) -> N
 
 def test_perfetto_knows_power_and_temperature_of_the_gpu(training: Path) -> None:
     """By the index of the GPU that its work has."""
-    rows = answer(
+    rows = query(
         training,
         "select t.name, t.unit, count(*) as n, min(c.value) as low, max(c.value) as high from gpu_counter_track t "
         "join counter c on c.track_id = t.id where t.ugpu in (select extract_arg(w.dimension_arg_set_id, 'ugpu') "
@@ -209,7 +197,7 @@ def test_perfetto_knows_power_and_temperature_of_the_gpu(training: Path) -> None
 
 
 def test_perfetto_knows_the_memory_of_the_process(training: Path) -> None:
-    rows = answer(
+    rows = query(
         training,
         "include perfetto module android.gpu.memory; select p.name, max(gpu_memory) as most "
         "from android_gpu_memory_per_process join process p using (upid) group by 1",

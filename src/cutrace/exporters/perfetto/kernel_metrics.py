@@ -1,9 +1,9 @@
 """Hardware metrics of kernels as counters of the GPU, for Perfetto's GPU Compute tab. Metrics of NVTX ranges become
 arguments of their slices.
 
-For each counter of the group COMPUTE the tab reads the values between the begin and the end of a kernel, on all
-GPUs. Each value is written at the begin of its kernel, and a 0 at the end. The 0 is left out where another kernel
-begins at that time, because the tab would give it to that kernel. Where another kernel runs at the begin or the end
+For each counter of the group COMPUTE the tab reads the values between the start and the end of a kernel, on all
+GPUs. Each value is written at the start of its kernel, and a 0 at the end. The 0 is left out where another kernel
+begins at that time, because the tab would give it to that kernel. Where another kernel runs at the start or the end
 of a kernel, the tab would give it this kernel's values, so these are left out.
 
 The tab reads the duration of a kernel from a counter too. It is the duration in the capture, not in a replay.
@@ -109,7 +109,7 @@ class _Busy:
         self._across += begun_before - ended
 
     def alone(self, rows: np.ndarray) -> np.ndarray:
-        """Whether no other kernel runs at the begin or across the end of the kernel of each row."""
+        """Whether no other kernel runs at the start or across the end of the kernel of each row."""
         others = self._running[self._at(rows["start"])] > 1
         others |= self._across[self._at(rows["end"])] > 0
         alone: np.ndarray = ~others

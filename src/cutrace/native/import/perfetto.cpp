@@ -610,7 +610,7 @@ void PerfettoReader::close_inner(Track& track) {
   for (; !track.inner.empty(); track.inner.pop_back()) close(track.inner.back().first, track.inner.back().second);
 }
 
-// Adds the slice of a begin and its end.
+// Adds the slice of a start and its end.
 void PerfettoReader::close(Open& open, const End& end) {
   if (!open.arguments) open.arguments = end.arguments;
   else if (end.arguments) merge(*open.arguments, *end.arguments);
