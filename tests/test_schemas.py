@@ -250,6 +250,8 @@ def test_the_manifest_of_a_batch_fits(tmp_path):
         manifest = json.loads((tmp_path / "out" / "kernels.manifest.json").read_text())
         schemas.check(manifest)
         assert [file["state"] for file in manifest["files"]] == states
+    printed("batch", "all", good, "-o", tmp_path / "all", "--mode", "sequential")
+    schemas.check(json.loads((tmp_path / "all" / "all.manifest.json").read_text()))
 
 
 def test_reports_of_tests_fit(tmp_path):

@@ -136,7 +136,11 @@ class Sweep:
         adopting = None
         if has_ranges:
             adopting = self._ranges
-        self._calls = NewestCalls(REMEMBERED_BITS, adopting)
+        # Allocating the memory of many calls takes longer than a sweep over a small file.
+        bits = 0
+        if joins and "api_calls" in infos:
+            bits = REMEMBERED_BITS
+        self._calls = NewestCalls(bits, adopting)
         self._numbers = Groups(Stream)
         self.streams: list[Stream] = self._numbers.values
 

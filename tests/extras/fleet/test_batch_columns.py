@@ -200,7 +200,7 @@ def test_outliers(tmp_path):
         "difference_ns": 5_000 - median, "total_ns": 5_000, "median_ns": median, "ratio": pytest.approx(5_000 / median),
         "score": pytest.approx((5_000 - median) / deviation), "run": "run8.bin", "kind": "kernel", "name": "k",
     }  # fmt: skip
-    drawn, _ = run_batch("outliers", paths, tmp_path / "out", mode="sequential")
-    (picture,) = drawn.pictures
+    drawn = run_batch("outliers", paths, tmp_path / "out", mode="sequential")
+    (picture,) = drawn.results["outliers"].pictures
     assert list(picture.labels) == [path.name for path in paths]
     assert picture.series == {"total": [total + 500 for total in totals]}

@@ -10,7 +10,7 @@ import numpy as np
 
 from cutrace.analysis.tables import Column, Table
 from cutrace.extras.fleet.model import Bars, HeatMap, Histogram, Result
-from cutrace.extras.fleet.page import html
+from cutrace.extras.fleet.page import html, index_html
 
 EVIL = "<script>alert(1)</script>"
 
@@ -29,6 +29,14 @@ def test_a_page_has_sentences_and_tables_and_nothing_from_outside():
     assert "and 50 more" in text
     assert "default-src &#x27;none&#x27;" in text
     assert not re.search(r"(src|href)=", text)
+
+
+def test_the_index_links_sentences_to_pages_and_none_of_them_is_markup():
+    table = Table("t", "All ranks", (Column("rank", "text"),), [("rank 0",)])
+    text = index_html({"kernels": Result([table], [f"rank 7 {EVIL}"]), "a&b": Result([table])}, "3 files")
+    assert '<a href="kernels.html">rank 7 &lt;script&gt;' in text
+    assert 'href="a%26b.html"' in text
+    assert EVIL not in text
 
 
 def test_a_histogram_has_a_bar_for_each_bin():

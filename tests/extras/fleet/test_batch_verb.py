@@ -87,9 +87,21 @@ def test_many_sentences_are_left_to_the_page(tmp_path, capsys, monkeypatch):
         return api.Batch([], [f"rank {number} is slow" for number in range(20)], [])
 
     monkeypatch.setattr(api, "batch", told)
-    status, _, err = run(capsys, "batch", "kernels", "a.bin", "-o", tmp_path / "out")
-    assert (status, err.count("is slow")) == (0, 12)
-    assert "8 more sentences" in err
+    for report, page in (("kernels", "kernels.html"), ("all", "index.html")):
+        status, _, err = run(capsys, "batch", report, "a.bin", "-o", tmp_path / "out")
+        assert (status, err.count("is slow")) == (0, 12)
+        assert f"8 more sentences: {tmp_path / 'out' / page} has them" in err
+
+
+def test_all_reports_are_one_document(tmp_path, capsys):
+    more = ("-o", tmp_path / "out", "--mode", "sequential", "--format", "json")
+    status, out, _ = run(capsys, "batch", "all", DATA / "ranks.bin", *more)
+    told = json.loads(out)
+    assert (status, told["report"]) == (0, "all")
+    names = [table["name"] for table in told["reports"]]
+    assert {"kernels", "collectives", "utilization", "gaps", "overlap", "outliers"} <= set(names)
+    assert len(set(names)) == len(names)
+    assert "all " in run(capsys, "batch", "--list-reports")[1]
 
 
 def test_what_is_missing_is_in_json_and_the_exit_status(tmp_path, capsys):

@@ -16,7 +16,7 @@ import pytest
 import cutrace
 import dying
 from captures import ORIGIN, Capture
-from cutrace.extras.fleet import running
+from cutrace.extras.fleet import parts, running
 from cutrace.extras.fleet.parts import PartFolder
 from cutrace.extras.fleet.time_sums import binned, histogram
 
@@ -276,6 +276,83 @@ def test_the_documented_example_runs_as_a_script(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("started") == 1
     assert "gemm" in done.stdout
+
+
+# All reports
+
+#: Those that need no option.
+REPORTS = ["kernels", "collectives", "utilization", "gaps", "overlap", "outliers"]
+
+
+def test_all_reports_come_from_one_reading(tmp_path, monkeypatch):
+    opened = []
+    load = parts.load
+
+    def counted(source: str, **how: object) -> object:
+        opened.append(source)
+        return load(source, **how)
+
+    monkeypatch.setattr(parts, "load", counted)
+    paths, out = ranks(tmp_path, 8, slow=5), tmp_path / "all"
+    result = cutrace.batch("all", paths, out, mode="sequential")
+    assert opened == list(map(str, paths))
+    monkeypatch.undo()
+    alone = [cutrace.batch(name, paths, tmp_path / "alone", mode="sequential") for name in REPORTS]
+    assert contents(out) == contents(tmp_path / "alone")
+    assert list(map(str, result.reports)) == [str(table) for one in alone for table in one.reports]
+    assert result.sentences == [sentence for one in alone for sentence in one.sentences]
+    for name in REPORTS:
+        assert (out / f"{name}.html").read_bytes() == (tmp_path / "alone" / f"{name}.html").read_bytes()
+        assert states(cutrace.batch(name, paths, out, mode="sequential")) == ["skipped"] * 8
+    assert states(cutrace.batch("all", paths, out, mode="sequential")) == ["skipped"] * 8
+
+
+def test_the_index_has_each_sentence_with_a_link_to_its_page(tmp_path):
+    paths, out = ranks(tmp_path, 8, slow=5), tmp_path / "out"
+    result = cutrace.batch("all", paths, out, mode="sequential")
+    page = (out / "index.html").read_text()
+    assert result.sentences
+    for sentence in result.sentences:
+        assert sentence in page
+    for name in REPORTS:
+        assert f'href="{name}.html"' in page
+
+
+def test_pace_and_regressions_join_when_they_have_what_they_need(tmp_path):
+    new, out = ranks(tmp_path, 3), tmp_path / "out"
+    with_name = cutrace.batch("all", new, out, mode="sequential", name="gemm")
+    assert "pace" in [table.name for table in with_name.reports]
+    # Another name changes the parts of pace alone.
+    assert states(cutrace.batch("kernels", new, out, mode="sequential")) == ["skipped"] * 3
+    old = tmp_path / "old"
+    old.mkdir()
+    with Capture(old / "a.bin", pid=900) as c:
+        c.kernel(c.launch("_Z4gemmPf"), 0, 900, correlation=1)
+    result = cutrace.batch("all", new, out, mode="sequential", baseline=[old / "a.bin"])
+    names = [table.name for table in result.reports]
+    assert ("regressions" in names, "pace" in names) == (True, False)
+    (kernels,) = (table for table in result.reports if table.name == "kernels")
+    assert kernels.arrow()["count"].to_pylist() == [60]
+    assert len(result.files) == 4
+    assert "3 files." in (out / "kernels.html").read_text()
+    assert "4 files." in (out / "regressions.html").read_text()
+
+
+def test_one_manifest_lists_the_files_of_all_reports(tmp_path):
+    paths, out = ranks(tmp_path, 2), tmp_path / "out"
+    bad = tmp_path / "bad.bin"
+    bad.write_bytes(b"no capture")
+    result = cutrace.batch("all", [*paths, bad], out, mode="sequential")
+    manifest = json.loads((out / "all.manifest.json").read_text())
+    assert (manifest["report"], manifest["reports"]) == ("all", REPORTS)
+    assert [file["state"] for file in manifest["files"]] == states(result) == ["done", "done", "damaged"]
+    assert [path.name for path in out.glob("*.manifest.json")] == ["all.manifest.json"]
+
+
+def test_files_that_are_all_in_the_baseline_are_explained(tmp_path):
+    paths = ranks(tmp_path, 2)
+    with pytest.raises(cutrace.CutraceError, match="all files are in --baseline: name others"):
+        cutrace.batch("all", paths, tmp_path / "out", mode="sequential", baseline=paths)
 
 
 # What is missing

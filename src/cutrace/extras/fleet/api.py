@@ -21,7 +21,7 @@ NOTHING_MISSING = "Nothing is known to be missing."
 
 @dataclass(frozen=True)
 class Batch:
-    """A report over many traces: ``reports`` are its tables, ``sentences`` say what stands out, ``files`` what became
+    """Reports over many traces: ``reports`` are their tables, ``sentences`` say what stands out, ``files`` what became
     of each file. ``missing`` are sentences about what the files lack; none if nothing is known to be missing. It prints
     as tables."""
 
@@ -62,6 +62,7 @@ def batch(
 ) -> Batch:
     """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
 
+    :param report: the name of a report, or ``all``: those that have what they need, from one reading of each file.
     :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
     :param mode: ``processes`` on this machine, ``sequential``, or ``dask``.
     :param workers: the number of processes; by default that of the cores.
@@ -75,17 +76,22 @@ def batch(
     Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
     """
     from .model import BatchOptions
-    from .page import html
-    from .running import missing, run
+    from .page import html, index_html
+    from .running import ALL, batch_reports, run
 
     before = [Path(path).absolute() for path in baseline]
-    page = Path(destination) / f"{report}.html"
-    keep_sources(page, [*before, *sources])
+    folder = Path(destination)
+    index = folder / "index.html"
+    pages = [folder / f"{report}.html"]
+    if report == ALL:
+        pages = [index, *(folder / f"{name}.html" for name in batch_reports())]
+    for page in pages:
+        keep_sources(page, [*before, *sources])
     options = BatchOptions(name=name, baseline=tuple(map(str, before)))
-    result, files = run(
+    done = run(
         report,
         [*before, *map(Path, sources)],
-        Path(destination),
+        folder,
         mode=mode,
         workers=workers,
         scheduler=scheduler,
@@ -94,10 +100,23 @@ def batch(
         clock=clock,
         progress=progress,
     )
-    lacking = [*missing(files), *result.missing]
-    about = f"{count_of(len(files), 'file')}. {NOTHING_MISSING}"
-    if lacking:
-        about = "; ".join(lacking)
-    write_text(page, html(result, about))
-    reports = [Report(**vars(table)) for table in result.tables]
-    return Batch(reports, result.sentences, files, lacking)
+    for of_report, result in done.results.items():
+        page = folder / f"{of_report}.html"
+        about = _about(done.counts[of_report], result.missing)
+        write_text(page, html(result, about))
+    if report == ALL:
+        about = _about(len(done.files), done.missing)
+        write_text(index, index_html(done.results, about))
+    reports = []
+    sentences = []
+    for result in done.results.values():
+        reports += [Report(**vars(table)) for table in result.tables]
+        sentences += result.sentences
+    return Batch(reports, sentences, done.files, done.missing)
+
+
+def _about(files: int, missing: Sequence[str]) -> str:
+    """What a page says of its files: what they lack."""
+    if missing:
+        return "; ".join(missing)
+    return f"{count_of(files, 'file')}. {NOTHING_MISSING}"

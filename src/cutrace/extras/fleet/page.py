@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -53,6 +54,26 @@ def html(result: Result, about: str) -> str:
         about=escaped(about),
         main="\n".join(parts),
         data="\n".join(heats),
+    )
+
+
+def index_html(results: Mapping[str, Result], about: str) -> str:
+    """The page of several reports, by name: their sentences, which link to their pages. ``about`` is as in
+    :func:`html`."""
+    parts = []
+    for name, result in results.items():
+        title = escaped(result.tables[0].title)
+        link = f'<a href="{escaped(quote(name))}.html">'
+        sentences = ""
+        for sentence in result.sentences:
+            sentences += f"<li>{link}{escaped(sentence)}</a></li>"
+        parts.append(f"<h2>{link}{title}</a></h2><ul class=sentences>{sentences}</ul>")
+    return page(
+        "batch",
+        "Reports over many traces",
+        folder=_FOLDER,
+        about=escaped(about),
+        main="\n".join(parts),
     )
 
 

@@ -9,11 +9,13 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,7 +36,6 @@ from .model import (
     BatchReport,
     Part,
     RankTrace,
-    removed,
     short,
 )
 
@@ -47,10 +48,11 @@ _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Task:
-    """One file to map. ``number`` is its index among the files, ``job`` the name of its job ("" for the one of the
-    file), ``stamp`` its size and time of change when the batch began. ``clock`` is as in :func:`cutrace.load`."""
+    """One file to map for all ``reports``. ``number`` is its index among the files, ``job`` the name of its job ("" for
+    the one of the file), ``stamp`` its size and time of change when the batch began. ``clock`` is as in
+    :func:`cutrace.load`."""
 
-    report: BatchReport
+    reports: tuple[BatchReport, ...]
     source: str
     number: int
     job: str
@@ -58,14 +60,17 @@ class Task:
     stamp: tuple[int, int]
     clock: Clock = "align"
 
-    def identity(self) -> About:
-        """What a part of this file must say of its origin to be used again."""
+    def identity(self, report: BatchReport) -> About:
+        """What a part of this file must say of its origin to be used again by a report."""
+        name = ""
+        if "name" in report.needs:
+            name = self.options.name
         return {
-            "report": self.report.name,
+            "report": report.name,
             "source": self.source,
             "stamp": list(self.stamp),
-            "cutrace": version("cutrace"),
-            "name": self.options.name,
+            "cutrace": _version(),
+            "name": name,
             "given_job": self.job,
             "given_clock": self.clock,
         }
@@ -105,10 +110,36 @@ class FileQuality:
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """The parts of a file by job and rank, as Parquet, and what is known of its quality. An error leaves no parts."""
+class MappedPart:
+    """The part of a rank for a report: what it says of its origin, and all of it as Parquet."""
 
-    parts: tuple[tuple[str, int, bytes], ...] = ()
+    report: str
+    about: About
+    content: bytes
+
+    @classmethod
+    def of(cls, report: str, table: Any, about: About) -> MappedPart:
+        pa = package("pyarrow", "parquet", "batch")
+        parquet = package("pyarrow.parquet", "parquet", "batch")
+        text = json.dumps(about)
+        metadata = table.schema.metadata or {}
+        metadata = metadata | {_METADATA: text.encode()}
+        sink = pa.BufferOutputStream()
+        parquet.write_table(
+            table.replace_schema_metadata(metadata),
+            sink,
+            compression="zstd",
+            write_page_checksum=True,
+        )
+        # As it is read from the file.
+        return cls(report, json.loads(text), sink.getvalue().to_pybytes())
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """The parts of a file for all reports, and what is known of its quality. An error leaves no parts."""
+
+    parts: tuple[MappedPart, ...] = ()
     quality: FileQuality = FileQuality()
 
 
@@ -124,26 +155,28 @@ def map_file(task: Task) -> Mapped:
     """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
     try:
         with load(task.source, clock=task.clock) as trace:
-            ranks = []
-            for job, number, processes in _ranks(trace, task):
+            ranks = _ranks(trace, task)
+            tables = []
+            for job, number, processes in ranks:
                 rank = RankTrace(trace, processes)
-                table = task.report.map(rank, task.options)
                 clock = rank.clock
                 if task.clock == "keep":
                     clock = Alignment(error=None)
                 about: About = {"job": job, "rank": number, "clock": asdict(clock)}
-                ranks.append((about, processes, table))
+                about |= _presence(trace, processes)
+                for report in task.reports:
+                    table = report.map(rank, task.options)
+                    tables.append((report, about, processes, table))
             # Damage inside of blocks is known once they are read.
             quality = trace.quality
             of_file = FileQuality.of(quality)
-            origin = task.identity() | {"parts": len(ranks)} | asdict(of_file)
+            origin: About = {"parts": len(ranks)} | asdict(of_file)
             origin["recordings"] = _recordings(trace, task.source)
             parts = []
-            for about, processes, table in ranks:
-                about |= _presence(trace, processes)
-                about["lacks_records"] = quality.of(processes).lacks_records
-                content = _parquet(table, origin | about)
-                parts.append((about["job"], about["rank"], content))
+            for report, about, processes, table in tables:
+                lacks = {"lacks_records": quality.of(processes).lacks_records}
+                whole = task.identity(report) | origin | about | lacks
+                parts.append(MappedPart.of(report.name, table, whole))
             return Mapped(tuple(parts), of_file)
     except (CutraceError, OSError) as error:
         sentence = (str(error),)
@@ -242,68 +275,55 @@ def _number_of_file(task: Task) -> int:
     return task.number
 
 
-def _parquet(table: Any, about: About) -> bytes:
-    pa = package("pyarrow", "parquet", "batch")
-    parquet = package("pyarrow.parquet", "parquet", "batch")
-    sink = pa.BufferOutputStream()
-    metadata = table.schema.metadata or {}
-    metadata = metadata | {_METADATA: json.dumps(about).encode()}
-    parquet.write_table(
-        table.replace_schema_metadata(metadata),
-        sink,
-        compression="zstd",
-        write_page_checksum=True,
-    )
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
 class PartFolder:
     """The parts of a report in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._about: dict[Path, About] = {}
+        # What the parts of a source say of their origin, by path.
+        self._sources: dict[str, dict[Path, About]] = {}
         for path in sorted(folder.glob("job=*/rank=*/*.parquet")):
             about = _read(path)
             if about:
-                self._about[path] = about
+                self._known(path, about)
+
+    def __len__(self) -> int:
+        """The number of sources."""
+        return len(self._sources)
 
     def done(self, identity: About) -> FileQuality | None:
         """Return the quality of a file that was mapped before, None if all of its parts are not there."""
         wanted = identity.items()
-        own = [about for about in self._about.values() if wanted <= about.items()]
+        of_source = self._sources.get(identity["source"], {})
+        own = [about for about in of_source.values() if wanted <= about.items()]
         if own and len(own) == own[0]["parts"]:
             return FileQuality.read(own[0])
         return None
 
-    def add(self, task: Task, mapped: Mapped) -> None:
+    def add(self, source: str, parts: Iterable[MappedPart]) -> None:
         """Replace the parts of a file. Raises :class:`CutraceError` if they cannot be written."""
-        for path, about in list(self._about.items()):
-            if about["source"] == task.source:
-                self._remove(path)
-        stem, _, _ = Path(task.source).name.partition(".")
-        checksum = crc32(os.fsencode(task.source))
+        self._remove(source)
+        stem, _, _ = Path(source).name.partition(".")
+        checksum = crc32(os.fsencode(source))
         name = f"{printable(stem[:80])}-{checksum:08x}.parquet"
-        for job, rank, content in mapped.parts:
-            folder = self._folder / f"job={quote(job, safe='')}" / f"rank={rank}"
+        for part in parts:
+            job = quote(part.about["job"], safe="")
+            folder = self._folder / f"job={job}" / f"rank={part.about['rank']}"
             path = folder / name
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise unwritable(path, error) from None
             with replacing(path) as temporary:
-                temporary.write_bytes(content)
-            about = _read(path)
-            if not about:
-                raise removed(path)
-            self._about[path] = about
+                temporary.write_bytes(part.content)
+            self._known(path, part.about)
 
     def duplicates(self, sources: Sequence[str]) -> dict[str, str]:
         """The sources with a recording that an earlier source has, by name; and that source."""
-        recordings = {
-            about["source"]: about["recordings"] for about in self._about.values()
-        }
+        recordings = {}
+        for source, of_source in self._sources.items():
+            about = next(iter(of_source.values()))
+            recordings[source] = about["recordings"]
         holders: dict[str, str] = {}
         repeated = {}
         for source in sources:
@@ -318,14 +338,14 @@ class PartFolder:
 
     def keep(self, sources: set[str]) -> None:
         """Remove the parts of other sources."""
-        for path, about in list(self._about.items()):
-            if about["source"] not in sources:
-                self._remove(path)
+        for source in self._sources.keys() - sources:
+            self._remove(source)
 
     def parts(self) -> list[Part]:
         """Return all parts, in the order of job, rank and source."""
         found = []
-        for path, about in self._about.items():
+        every = chain.from_iterable(of.items() for of in self._sources.values())
+        for path, about in every:
             clock = Alignment(**about["clock"])
             part = Part(path, "", about["job"], about["rank"], about["source"], clock)
             part = replace(part, incomplete=about["lacks_records"], told=about["told"])
@@ -333,13 +353,22 @@ class PartFolder:
         found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
         return _labeled(found)
 
-    def _remove(self, path: Path) -> None:
-        del self._about[path]
-        path.unlink(missing_ok=True)
-        # Folders with other parts stay.
-        with suppress(OSError):
-            path.parent.rmdir()
-            path.parent.parent.rmdir()
+    def _known(self, path: Path, about: About) -> None:
+        of_source = self._sources.setdefault(about["source"], {})
+        of_source[path] = about
+
+    def _remove(self, source: str) -> None:
+        for path in self._sources.pop(source, {}):
+            path.unlink(missing_ok=True)
+            # Folders with other parts stay.
+            with suppress(OSError):
+                path.parent.rmdir()
+                path.parent.parent.rmdir()
+
+
+@cache
+def _version() -> str:
+    return version("cutrace")
 
 
 def _read(path: Path) -> About:

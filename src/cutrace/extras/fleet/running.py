@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -30,7 +30,7 @@ from .absent import absences
 from .collectives import COLLECTIVES
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
-from .model import BatchOptions, BatchReport, Result
+from .model import BatchOptions, BatchReport, Part, Result
 from .pace import PACE
 from .parts import FileQuality, Mapped, PartFolder, Task, map_file, stamp
 from .runs import OUTLIERS, REGRESSIONS
@@ -45,6 +45,8 @@ _REPORTS = (
     REGRESSIONS,
     OUTLIERS,
 )
+#: The name of all reports that have what they need.
+ALL = "all"
 MODES = ("processes", "sequential", "dask")
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
@@ -81,6 +83,17 @@ class FileOutcome:
     lost: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True)
+class BatchRun:
+    """What a run has made: the result and the number of files of each report by its name, what became of each file, and
+    sentences about what all files lack."""
+
+    results: dict[str, Result]
+    counts: dict[str, int]
+    files: list[FileOutcome]
+    missing: list[str]
+
+
 def run(
     name: str,
     sources: Sequence[Path],
@@ -93,32 +106,26 @@ def run(
     options: BatchOptions | None = None,
     clock: Clock = "align",
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Result, list[FileOutcome]]:
-    """Map the sources into ``folder`` and reduce them. Returns the result, and what became of each source, in order.
+) -> BatchRun:
+    """Map the sources into ``folder`` and reduce them, for one report or for :data:`ALL`. Each source is read once.
     ``clock`` is as in :func:`cutrace.load`, and with ``keep`` ranks of different files are not aligned either.
 
     Raises :class:`CutraceError` if there is no such report or mode, nothing can be read, or the folder cannot be
     written.
     """
-    known = batch_reports()
-    report = known.get(name)
-    if report is None:
-        hint = did_you_mean(name, known, f"use one of {', '.join(known)}")
-        raise CutraceError(f"there is no batch report {name!r}: {hint}")
     options = options or BatchOptions()
+    reports = _chosen(name, options)
     if mode not in MODES:
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
-    _check_options(report, options, known)
     _check_workers(mode, workers, scheduler)
     # Raises an error for a wrong pattern, which is no fault of the files.
     matcher(options.name)
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
-    check_output(folder, (), folder=True)  # Only its files of this report are replaced.
+    check_output(folder, (), folder=True)  # Only its files of these reports change.
     manifest_file = folder / f"{name}.manifest.json"
     keep_sources(manifest_file, sources)
-    parts = PartFolder(folder / name)
     # A file counts once, by its first name: links and relative paths may name it again.
     first: dict[str, str] = {}
     for path in sources:
@@ -127,16 +134,32 @@ def run(
     tasks = []
     for number, source in enumerate(paths):
         of_file = stamp(Path(source))
-        tasks.append(Task(report, source, number, job, options, of_file, clock))
+        task = Task(
+            reports=_reports_of(source, reports, options),
+            source=source,
+            number=number,
+            job=job,
+            options=options,
+            stamp=of_file,
+            clock=clock,
+        )
+        tasks.append(task)
+    folders: dict[str, PartFolder] = {}
+    sources_of: dict[str, list[str]] = {}
+    for report in reports:
+        folders[report.name] = PartFolder(folder / report.name)
+        own = [task.source for task in tasks if report in task.reports]
+        sources_of[report.name] = own
+        folders[report.name].keep(set(own))
+
     outcomes: dict[str, FileOutcome] = {}
     for task in tasks:
-        quality = parts.done(task.identity())
+        quality = _quality_of_parts(task, folders)
         if quality is not None:
             outcomes[task.source] = _outcome(task, quality, 1, skipped=True)
-    parts.keep(set(paths))
     left = [task for task in tasks if task.source not in outcomes]
     for task, mapped, tries in _mapped(left, mode, workers, scheduler):
-        parts.add(task, mapped or Mapped())
+        _add(task, mapped or Mapped(), folders)
         if mapped is None:
             outcomes[task.source] = FileOutcome(
                 task.source, "failed", (_DIED,), retried=True, bad=True
@@ -145,28 +168,97 @@ def run(
             outcomes[task.source] = _outcome(task, mapped.quality, tries)
         if progress:
             progress(len(outcomes), len(tasks))
-    repeated = parts.duplicates(paths)
+
+    # All sources are those of one of the reports.
+    widest = max(folders.values(), key=len)
+    repeated = widest.duplicates(paths)
     for source, other in repeated.items():
         note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave one of them out"
         outcomes[source] = FileOutcome(source, "duplicate", (note,), bad=True)
-    parts.keep(set(paths) - set(repeated))
     done = [outcomes[path] for path in paths]
     files = [asdict(outcome) for outcome in done]
     manifest = {
         "kind": "cutrace batch manifest",
         "format": 1,
         "report": name,
+        "reports": list(folders),
         "files": files,
     }
     write_text(manifest_file, json.dumps(manifest, indent=1) + "\n")
-    usable = parts.parts()
-    if not usable:
-        notes = " ".join(done[0].notes)
+
+    results = {}
+    for report in reports:
+        own_sources = sources_of[report.name]
+        own_files = [outcomes[source] for source in own_sources]
+        parts = folders[report.name]
+        parts.keep(set(own_sources) - set(repeated))
+        usable = parts.parts()
+        _check_usable(usable, own_files)
+        lacking = [*missing(own_files), *absences(usable)]
+        result = report.reduce(usable, options)
+        results[report.name] = replace(result, missing=lacking)
+    lacking = [*missing(done), *absences(widest.parts())]
+    counts = {report: len(own) for report, own in sources_of.items()}
+    return BatchRun(results, counts, done, lacking)
+
+
+def _chosen(name: str, options: BatchOptions) -> list[BatchReport]:
+    """The report of this name, or all that have what they need."""
+    known = batch_reports()
+    if name == ALL:
+        given = {option for option, value in vars(options).items() if value}
+        return [report for report in known.values() if given.issuperset(report.needs)]
+    report = known.get(name)
+    if report is None:
+        names = [*known, ALL]
+        hint = did_you_mean(name, names, f"use one of {', '.join(names)}")
+        raise CutraceError(f"there is no batch report {name!r}: {hint}")
+    _check_options(report, options, known)
+    return [report]
+
+
+def _reports_of(
+    source: str,
+    reports: Sequence[BatchReport],
+    options: BatchOptions,
+) -> tuple[BatchReport, ...]:
+    """The reports that count a source. The baseline is for those that compare with it."""
+    if source not in options.baseline:
+        return tuple(reports)
+    return tuple(report for report in reports if "baseline" in report.needs)
+
+
+def _quality_of_parts(
+    task: Task,
+    folders: Mapping[str, PartFolder],
+) -> FileQuality | None:
+    """The quality of a file that was mapped before for all of its reports; else None."""
+    quality = None
+    for report in task.reports:
+        parts = folders[report.name]
+        quality = parts.done(task.identity(report))
+        if quality is None:
+            break
+    return quality
+
+
+def _add(task: Task, mapped: Mapped, folders: Mapping[str, PartFolder]) -> None:
+    """Replace the parts of a file in the folders of its reports."""
+    for report in task.reports:
+        own = [part for part in mapped.parts if part.report == report.name]
+        folders[report.name].add(task.source, own)
+
+
+def _check_usable(parts: Sequence[Part], files: Sequence[FileOutcome]) -> None:
+    """Raise :class:`CutraceError` when a report has no parts."""
+    if parts:
+        return
+    if not files:
         raise CutraceError(
-            f"none of the files could be read: {done[0].source}: {notes}"
+            "all files are in --baseline: name others to compare with them"
         )
-    result = report.reduce(usable, options)
-    return replace(result, missing=absences(usable)), done
+    notes = " ".join(files[0].notes)
+    raise CutraceError(f"none of the files could be read: {files[0].source}: {notes}")
 
 
 def _check_options(
@@ -206,7 +298,11 @@ def _check_workers(mode: str, workers: int | None, scheduler: str | None) -> Non
 
 
 def _outcome(
-    task: Task, quality: FileQuality, tries: int, *, skipped: bool = False
+    task: Task,
+    quality: FileQuality,
+    tries: int,
+    *,
+    skipped: bool = False,
 ) -> FileOutcome:
     """What became of a file that was read, in this run or, if ``skipped``, in the one that made its parts."""
     state = "done"

@@ -19,15 +19,16 @@ _SHOWN = {"skipped": "skipped (unchanged)"}
 
 
 def _reports() -> list[str]:
-    from ..running import batch_reports
+    from ..running import ALL, batch_reports
 
-    return [f"{report.name:<14} {report.title}" for report in batch_reports().values()]
+    lines = [f"{report.name:<14} {report.title}" for report in batch_reports().values()]
+    return [*lines, f"{ALL:<14} All of these, from one reading, and an index"]
 
 
 @click.command()
 @click.argument("report")
 @options.sources(required=False)
-@options.output("Folder for the parts of the report and its page.")
+@options.output("Folder for the parts of the reports and their pages.")
 @options.list_reports(_reports)
 @click.option(
     "--mode",
@@ -79,7 +80,7 @@ def batch(
     quiet: bool,
     **how: Any,
 ) -> int:
-    """Report over FILE..., the traces of many ranks or runs.
+    """Report over FILE..., the traces of many ranks or runs. `all` is all reports that have what they need.
 
     Each FILE is read once, by one of several processes; the folder keeps the partial results as Parquet, and a second
     run reads only new and changed files. A FILE that is damaged or lacks records is listed,
@@ -107,7 +108,7 @@ def batch(
         say(*result.sentences[:_SENTENCES])
         more = len(result.sentences) - _SENTENCES
         if more > 0:
-            page = output / f"{report}.html"
+            page = output / f"{_page(report)}.html"
             say(f"{more:,} more sentences: {page} has them")
     bad = [file for file in result.files if file.bad]
     for file in bad[:_FILES]:
@@ -126,3 +127,12 @@ def batch(
     if bad:
         return 1
     return 0
+
+
+def _page(report: str) -> str:
+    """The name of the page with all sentences."""
+    from ..running import ALL
+
+    if report == ALL:
+        return "index"
+    return report
