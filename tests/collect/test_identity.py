@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from cutrace.trace.process import JOB_VARIABLES, RANK_VARIABLES, SIZE_VARIABLES
+from cutrace.trace.process import JOB_VARIABLES, LOCAL_RANK_VARIABLES, RANK_VARIABLES, SIZE_VARIABLES
 from support import cutrace as run_cutrace
 from support.fakedriver import FakeDriver
 
@@ -23,14 +23,14 @@ def recorded(driver: FakeDriver, folder: Path, variables: dict[str, str], *optio
 
 
 def test_a_process_tells_its_rank_and_its_job(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    variables = {"RANK": "3", "WORLD_SIZE": "8", "SLURM_JOB_ID": "1234", "SECRET_TOKEN": "hidden"}
+    variables = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "SLURM_JOB_ID": "1234", "SECRET_TOKEN": "hidden"}
     with recorded(fake_driver, tmp_path, variables) as trace:
         (process,) = trace.processes
-    assert (process.rank, process.world_size, process.job) == (3, 8, "1234")
+    assert (process.rank, process.local_rank, process.world_size, process.job) == (3, 1, 8, "1234")
     assert b"hidden" not in (tmp_path / "run.bin").read_bytes()
 
 
-@pytest.mark.parametrize("name", [*RANK_VARIABLES, *SIZE_VARIABLES.values(), *JOB_VARIABLES])
+@pytest.mark.parametrize("name", [*RANK_VARIABLES, *LOCAL_RANK_VARIABLES, *SIZE_VARIABLES.values(), *JOB_VARIABLES])
 def test_each_variable_that_is_read_is_recorded(fake_driver: FakeDriver, tmp_path: Path, name: str) -> None:
     with recorded(fake_driver, tmp_path, {name: "5=6"}) as trace:
         assert trace.processes[0].info["environment"][name] == "5=6"

@@ -19,6 +19,14 @@ RANK_VARIABLES = (
     "SLURM_PROCID",
     "FLUX_TASK_RANK",
 )
+#: The variables with the number of a process among those of its job on its host.
+LOCAL_RANK_VARIABLES = (
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+    "FLUX_TASK_LOCAL_ID",
+)
 #: The variables with the number of ranks, by that with the rank. ``SLURM_NTASKS`` also counts tasks of other steps.
 SIZE_VARIABLES = {
     "RANK": "WORLD_SIZE",
@@ -75,11 +83,12 @@ class Process:
         if "rank" in self.info:
             rank: int = self.info["rank"]
             return rank
-        for name in RANK_VARIABLES:
-            number = self._number(name)
-            if number is not None:
-                return number
-        return None
+        return self._first_number(RANK_VARIABLES)
+
+    @property
+    def local_rank(self) -> int | None:
+        """Its number among the processes of its job on its host, None if the file does not say."""
+        return self._first_number(LOCAL_RANK_VARIABLES)
 
     @property
     def world_size(self) -> int | None:
@@ -99,6 +108,13 @@ class Process:
             if value not in ("", "none"):
                 return value
         return ""
+
+    def _first_number(self, names: tuple[str, ...]) -> int | None:
+        for name in names:
+            number = self._number(name)
+            if number is not None:
+                return number
+        return None
 
     def _number(self, name: str) -> int | None:
         value = self._variable(name)

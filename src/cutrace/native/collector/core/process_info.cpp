@@ -65,10 +65,12 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
-// By these variables launchers of jobs number processes; trace/process.py reads the rank, the number of ranks and the job.
+// By these variables launchers of jobs number processes; trace/process.py reads the rank, the local rank, the number of ranks
+// and the job.
 constexpr std::string_view kJobVariables[] = {
-    "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID",
-    "SLURM_STEP_NUM_TASKS", "FLUX_TASK_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS",
+    "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
 
 // The variables as they were when the process started: another thread may be changing them now.
 JsonObject job_variables() {
