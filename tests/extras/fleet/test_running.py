@@ -495,3 +495,15 @@ def test_nothing_is_said_of_ranks_that_are_not_known(tmp_path):
     for size in ({}, {"SLURM_STEP_NUM_TASKS": "8"}, {"WORLD_SIZE": "two"}, {"WORLD_SIZE": "3"}):
         paths = members(tmp_path, [0, 1, 2], **size)
         assert not cutrace.batch("kernels", paths, tmp_path / "out", mode="sequential").missing
+
+
+def test_a_part_has_the_host_and_the_local_rank(tmp_path):
+    paths = []
+    for rank in range(3):
+        variables = {"RANK": str(rank)} | [{}, {"SLURM_LOCALID": "5"}, {"LOCAL_RANK": "1", "SLURM_LOCALID": "0"}][rank]
+        with Capture(tmp_path / f"{rank}.bin", host=f"node{rank // 2}", environment=variables) as c:
+            c.kernel(c.launch("k"), 0, 5, correlation=1)
+        paths.append(tmp_path / f"{rank}.bin")
+    cutrace.batch("kernels", paths, tmp_path / "out", mode="sequential")
+    found = PartFolder(tmp_path / "out" / "kernels").parts()
+    assert [(part.host, part.local_rank) for part in found] == [("node0", None), ("node0", 5), ("node1", 1)]

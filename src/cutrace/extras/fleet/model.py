@@ -92,7 +92,8 @@ class Part:
     """The partial result of a rank in a file. ``label`` names the rank, uniquely among the parts of a report. ``clock``
     is the alignment of its times with the wall clock. ``incomplete`` if records of the rank are missing, ``told``
     if the file says which rank it is, ``worked`` if it has GPU work. ``world`` is the number of ranks of the job, 0 if
-    the file does not say."""
+    the file does not say. ``host`` is the name of its host, "" if the file does not say, ``local_rank`` its number
+    there."""
 
     path: Path
     label: str
@@ -104,6 +105,8 @@ class Part:
     told: bool = False
     worked: bool = True
     world: int = 0
+    host: str = ""
+    local_rank: int | None = None
 
     def table(self) -> Any:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""

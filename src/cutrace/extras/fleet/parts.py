@@ -17,7 +17,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 from zlib import crc32
 
@@ -41,6 +41,8 @@ from .model import (
 
 #: What a part says of its origin.
 About = dict[str, Any]
+
+_Value = TypeVar("_Value")
 
 _METADATA = b"cutrace.batch"
 _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -184,20 +186,28 @@ def map_file(task: Task) -> Mapped:
 
 
 def _presence(trace: Trace, processes: tuple[int, ...]) -> About:
-    """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work."""
+    """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work, its host
+    ("": unknown) and its number there (None: unknown)."""
     infos = trace.infos_by_process(GPU_WORK)
-    sizes = set()
-    worked = False
-    for process in processes:
-        member = trace.processes[process]
-        if member.rank is not None:
-            sizes.add(member.world_size or 0)
-        if infos[process]:
-            worked = True
-    told = bool(sizes)
-    if len(sizes) != 1:
-        sizes = {0}
-    return {"told": told, "world": sizes.pop(), "worked": worked}
+    members = [trace.processes[process] for process in processes]
+    ranks = [member for member in members if member.rank is not None]
+    sizes = {member.world_size for member in ranks}
+    hosts = {member.host for member in ranks or members}
+    numbers = {member.local_rank for member in ranks}
+    return {
+        "told": bool(ranks),
+        "world": _only(sizes) or 0,
+        "worked": any(infos[process] for process in processes),
+        "host": printable(_only(hosts) or ""),
+        "local_rank": _only(numbers),
+    }
+
+
+def _only(values: set[_Value]) -> _Value | None:
+    """The value that all share, None if they differ."""
+    if len(values) == 1:
+        return values.pop()
+    return None
 
 
 def _digest(source: str) -> str:
@@ -349,7 +359,10 @@ class PartFolder:
             clock = Alignment(**about["clock"])
             part = Part(path, "", about["job"], about["rank"], about["source"], clock)
             part = replace(part, incomplete=about["lacks_records"], told=about["told"])
-            found.append(replace(part, worked=about["worked"], world=about["world"]))
+            part = replace(part, worked=about["worked"], world=about["world"])
+            found.append(
+                replace(part, host=about["host"], local_rank=about["local_rank"])
+            )
         found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
         return _labeled(found)
 
@@ -381,7 +394,7 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict) and "world" in about:
+    if isinstance(about, dict) and "local_rank" in about:
         return about
     return {}
 
