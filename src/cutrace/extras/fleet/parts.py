@@ -17,7 +17,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
@@ -27,7 +27,7 @@ from ...outputs import replacing, size_of, unwritable
 from ...trace import Quality, Trace
 from ...trace.alignment import Alignment
 from ...trace.arrow import package
-from ...trace.process import recording_of
+from ...trace.process import Process, recording_of
 from ...trace.quality import GPU_WORK
 from ...units import printable
 from .model import (
@@ -41,8 +41,6 @@ from .model import (
 
 #: What a part says of its origin.
 About = dict[str, Any]
-
-_Value = TypeVar("_Value")
 
 _METADATA = b"cutrace.batch"
 _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -189,22 +187,24 @@ def _presence(trace: Trace, processes: tuple[int, ...]) -> About:
     """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work, its host
     ("": unknown) and its number there (None: unknown)."""
     infos = trace.infos_by_process(GPU_WORK)
-    members = [trace.processes[process] for process in processes]
+    members = []
+    worked = False
+    for process in processes:
+        members.append(trace.processes[process])
+        worked |= bool(infos[process])
     ranks = [member for member in members if member.rank is not None]
-    sizes = {member.world_size for member in ranks}
-    hosts = {member.host for member in ranks or members}
-    numbers = {member.local_rank for member in ranks}
     return {
         "told": bool(ranks),
-        "world": _only(sizes) or 0,
-        "worked": any(infos[process] for process in processes),
-        "host": printable(_only(hosts) or ""),
-        "local_rank": _only(numbers),
+        "world": _shared(ranks, "world_size") or 0,
+        "worked": worked,
+        "host": printable(_shared(ranks or members, "host") or ""),
+        "local_rank": _shared(ranks, "local_rank"),
     }
 
 
-def _only(values: set[_Value]) -> _Value | None:
-    """The value that all share, None if they differ."""
+def _shared(members: Sequence[Process], name: str) -> Any:
+    """The value of an attribute that all have, None if they differ."""
+    values = {getattr(member, name) for member in members}
     if len(values) == 1:
         return values.pop()
     return None
