@@ -105,3 +105,12 @@ def test_an_outlier_is_named_and_nobody_else(tmp_path):
     assert sentence.startswith("run4.bin: kernel gemm takes 1.28 times the median")
     (row,) = result.reports[0].arrow().to_pylist()
     assert (row["run"], row["name"], row["total_ns"]) == ("run4.bin", "gemm", 130_045)
+
+
+def test_a_run_without_ranges_is_not_compared_by_ranges(tmp_path):
+    """JSON holds slices of the host instead of ranges."""
+    paths = runs(tmp_path / "same", [10_000 + 20 * n for n in range(8)])
+    other = tmp_path / "other.json"
+    cutrace.convert(paths[0], other)
+    result = cutrace.batch("outliers", [other, *paths[1:]], tmp_path / "out", mode="sequential")
+    assert result.sentences == []

@@ -132,6 +132,12 @@ class _Runs:
         means: np.ndarray = self.totals[row][used] / count[used]
         return means
 
+    def with_kind(self, kind: str) -> np.ndarray:
+        """The numbers of the runs with a kernel or a range. Files of some formats hold no ranges: they tell nothing
+        about them."""
+        rows = [row for key, row in self.keys.items() if key[0] == kind]
+        return np.flatnonzero(self.counts[rows].any(axis=0))
+
     def sums(self, key: _Key) -> tuple[int, int]:
         """The time (ns) and the count in all runs."""
         row = self.keys[key]
@@ -367,15 +373,19 @@ class _Outlier:
 def _far_from_median(runs: _Runs) -> Iterator[_Outlier]:
     if len(runs.labels) < _MANY:
         return
-    for (kind, name), totals in zip(runs.keys, runs.totals, strict=True):
+    recorded = {kind: runs.with_kind(kind) for kind in ("kernel", "range")}
+    for (kind, name), totals_of_all in zip(runs.keys, runs.totals, strict=True):
+        columns = recorded[kind]
+        totals = totals_of_all[columns]
         median = float(np.median(totals))
         scores = robust_scores(totals.tolist())
         away = np.abs(totals - median) > _AWAY * median
         far = away & (np.abs(scores) > OUTSTANDING)
-        for run in np.flatnonzero(far).tolist():
-            total = int(totals[run])
-            score = float(scores[run])
-            yield _Outlier(runs.labels[run], kind, name, total, median, score)
+        for at in np.flatnonzero(far).tolist():
+            run = runs.labels[columns[at]]
+            total = int(totals[at])
+            score = float(scores[at])
+            yield _Outlier(run, kind, name, total, median, score)
 
 
 def _run_sentences(outliers: Sequence[_Outlier]) -> Iterator[str]:
