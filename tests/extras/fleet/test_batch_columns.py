@@ -96,9 +96,11 @@ def test_idle_times(paths, tmp_path):
                     reached = max(reached, end)
     result = batch("gaps", paths, tmp_path)
     assert {row.pop("gpu"): row for row in rows(result, 1)} == {
-        label: {"total_ns": sum(own), "count": len(own), "mean_ns": sum(own) / len(own), "max_ns": max(own)}
+        label: {
+            "total_ns": sum(own), "count": len(own), "mean_ns": sum(own) / len(own), "max_ns": max(own), "host": "test",
+        }
         for label, own in gaps.items()
-    }
+    }  # fmt: skip
     totals = [row["total_ns"] for row in rows(result, 1)]
     assert totals == sorted(totals, reverse=True)
     by_power = defaultdict(list)
@@ -126,7 +128,7 @@ def test_overlap(paths, tmp_path):
                     "hidden": pytest.approx(part["communication hidden"] / talk) if talk else None,
                     "exposed_ns": talk - part["communication hidden"], "copies_ns": copies,
                     "hidden_copies": pytest.approx(part["copies hidden"] / copies) if copies else None,
-                    "gpu": f"rank {rank} GPU {device}",
+                    "gpu": f"rank {rank} GPU {device}", "host": "test",
                 })  # fmt: skip
     assert rows(batch("overlap", paths, tmp_path)) == expected
 
@@ -150,7 +152,7 @@ def test_pace(paths, tmp_path, name, kind):
         times = kernels(path)["gemm"] if kind == "kernel" else [80_000 + 7 * rank] * 5
         expected.append({
             "mean_ns": pytest.approx(sum(times) / 5), "count": 5, "total_ns": sum(times), "min_ns": min(times),
-            "max_ns": max(times), "kind": kind, "rank": f"rank {rank}",
+            "max_ns": max(times), "kind": kind, "rank": f"rank {rank}", "host": "test",
         })  # fmt: skip
     assert rows(batch("pace", paths, tmp_path, name=name)) == expected[::-1], "the slowest first"
 

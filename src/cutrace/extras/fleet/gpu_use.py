@@ -27,7 +27,7 @@ from .model import (
     Row,
     share_of,
 )
-from .stragglers import stragglers
+from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
 from .timeline import Steps, by_job, heat_map
 
@@ -68,7 +68,8 @@ def _busy_by_time(rank: RankTrace, options: BatchOptions) -> Any:
 
 
 def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
-    rows: list[tuple[float, int, int, str]] = []
+    rows: list[tuple[float, int, int, str, str]] = []
+    shares = []
     pictures: list[Picture] = []
     for job, of_job in by_job(parts):
         cells = []
@@ -85,19 +86,27 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
                 names.append(name)
                 spent = int(busy[own].sum())
                 span = int(step[own].sum())
-                rows.append((spent / span, spent, span, name))
+                share = spent / span
+                row = (
+                    share,
+                    spent,
+                    span,
+                    name,
+                    part.host,
+                )
+                rows.append(row)
+                shares.append(Measured.of(part, share, number))
         picture = heat_map(f"Busy GPUs, job {job}", "1", names, cells)
         if picture:
             pictures.append(picture)
     rows.sort(key=lambda row: row[0])
-    shares = {name: share for share, *_, name in rows}
     table = Table(
         "utilization",
         "Busy time of GPUs",
-        columns_of("busy: 1, busy time: ns, span: ns, GPU: text"),
+        columns_of("busy: 1, busy time: ns, span: ns, GPU: text, host: text spare"),
         rows,
     )
-    sentence = "{rank}: busy {value:.1%} of the time, the median GPU {median:.1%}"
+    sentence = "{who}: busy {value:.1%} of the time, {others} {usual:.1%}"
     return Result([table], stragglers(shares, sentence, low=True), pictures)
 
 
@@ -126,7 +135,7 @@ def _gap_lengths(rank: RankTrace, options: BatchOptions) -> Any:
 def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
     lengths = TimeSums("at_least_ns")
     rows = []
-    idle = {}
+    idle = []
     for part in parts:
         table = part.table()
         own = TimeSums("device")
@@ -134,15 +143,21 @@ def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
         own.add_table(table)
         for use in own.table().to_pylist():
             gpu = f"{part.label} GPU {use['device']}"
-            idle[gpu] = use["total_ns"]
-            rows.append((*_sums(use), gpu))
+            idle_time = use["total_ns"]
+            idle.append(Measured.of(part, idle_time, use["device"]))
+            row = (
+                *_sums(use),
+                gpu,
+                part.host,
+            )
+            rows.append(row)
     rows.sort(key=lambda row: -row[0])
     bins = lengths.table().to_pylist()
     by_length = _by_power_of_two(bins)
     pictures: list[Picture] = []
     if bins:
         pictures.append(histogram("Idle times", bins))
-    sentence = "{rank}: idle {ratio:.2f} times as long as the median GPU"
+    sentence = "{who}: idle {ratio:.2f} times as long as {others}"
     sums = "total: ns, count, mean: ns, max: ns"
     tables = [
         Table(
@@ -154,7 +169,7 @@ def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
         Table(
             "gaps_by_rank",
             "Idle times by rank",
-            columns_of(f"{sums}, GPU: text"),
+            columns_of(f"{sums}, GPU: text, host: text spare"),
             rows,
         ),
     ]
@@ -220,7 +235,7 @@ def _overlap_times(rank: RankTrace, options: BatchOptions) -> Any:
 
 def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
     rows: list[Row] = []
-    exposed = {}
+    exposed = []
     for part in parts:
         for use in part.table().to_pylist():
             communication = use["communication_ns"]
@@ -237,13 +252,15 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
                     copies,
                     share_of(use["hidden_copies_ns"], copies),
                     label,
+                    part.host,
                 )
             )
             if communication:
-                exposed[label] = communication - hidden
+                shown = communication - hidden
+                exposed.append(Measured.of(part, shown, use["device"]))
     columns = columns_of(
         "busy: ns, compute: ns, communication: ns, hidden: 1, exposed: ns, copies: ns spare, "
-        "hidden copies: 1 spare, GPU: text"
+        "hidden copies: 1 spare, GPU: text, host: text spare"
     )
     table = Table(
         "overlap",
@@ -251,7 +268,7 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
         columns,
         rows,
     )
-    sentence = "{rank}: communication that no computation hides takes {ratio:.2f} times as long as on the median GPU"
+    sentence = "{who}: communication that no computation hides takes {ratio:.2f} times as long as on {others}"
     return Result([table], stragglers(exposed, sentence))
 
 

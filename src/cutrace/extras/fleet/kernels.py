@@ -12,7 +12,7 @@ from ...analysis.gpu import communicates
 from ...analysis.statistics.kernels import KERNELS as KERNELS_BY_NAME
 from ...analysis.tables import Table, columns_of
 from .model import BatchOptions, BatchReport, Part, RankTrace, Result
-from .stragglers import stragglers
+from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
 
 #: Count, total, minimum and maximum (ns) by kernel.
@@ -79,10 +79,9 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         "slowest rank: text, kernel: text"
     )
     sentence = (
-        "{rank}: its kernels take {ratio:.2f} times as long as those of the median rank"
+        "{who}: {its} kernels take {ratio:.2f} times as long as those of {others}"
     )
-    labels = [part.label for part in parts]
-    slow = dict(zip(labels, slowness(of_parts), strict=True))
+    slow = list(map(Measured.of, parts, slowness(of_parts)))
     bins_by_kernel: dict[str, list[dict[str, int]]] = {}
     for row in added.to_pylist():
         bins_by_kernel.setdefault(row["kernel"], []).append(row)

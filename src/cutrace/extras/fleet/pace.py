@@ -11,7 +11,7 @@ from ...analysis.tables import Table, columns_of
 from ...errors import CutraceError
 from ...patterns import matcher
 from .model import BatchOptions, BatchReport, Part, Picture, RankTrace, Result
-from .stragglers import stragglers
+from .stragglers import Measured, stragglers
 from .time_sums import TimeSums
 from .timeline import Steps, by_job, heat_map
 
@@ -46,7 +46,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     sentences = []
     named = options.name.replace("{", "{{").replace("}", "}}")
     for kind in _KINDS.values():
-        means: dict[str, float] = {}
+        means: list[Measured] = []
         for job, of_job in by_job(parts):
             cells = []
             labels = []
@@ -61,7 +61,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                 labels.append(part.label)
                 cells.append((at, total, count))
                 mean = int(total.sum()) / int(count.sum())
-                means[part.label] = mean
+                means.append(Measured.of(part, mean))
                 rows.append(
                     (
                         mean,
@@ -71,20 +71,21 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                         int(columns["max_ns"][own].max()),
                         kind,
                         part.label,
+                        part.host,
                     )
                 )
             title = f"Mean duration of {kind} {options.name}, job {job}"
             picture = heat_map(title, "ns", labels, cells)
             if picture:
                 pictures.append(picture)
-        sentence = f"{{rank}}: {kind} {named} takes {{ratio:.2f}} times as long as on the median rank"
+        sentence = f"{{who}}: {kind} {named} takes {{ratio:.2f}} times as long as on {{others}}"
         sentences += stragglers(means, sentence)
     if not rows:
         raise CutraceError(
             f"nothing is named {options.name!r} in these files: `cutrace stats` shows the names of kernels and ranges"
         )
     shown = columns_of(
-        "mean: ns, count, total: ns, min: ns, max: ns, kind: text, rank: text"
+        "mean: ns, count, total: ns, min: ns, max: ns, kind: text, rank: text, host: text spare"
     )
     rows.sort(key=lambda row: -row[0])
     table = Table("pace", f"Durations of {options.name}", shown, rows)

@@ -357,12 +357,21 @@ class PartFolder:
         every = chain.from_iterable(of.items() for of in self._sources.values())
         for path, about in every:
             clock = Alignment(**about["clock"])
-            part = Part(path, "", about["job"], about["rank"], about["source"], clock)
-            part = replace(part, incomplete=about["lacks_records"], told=about["told"])
-            part = replace(part, worked=about["worked"], world=about["world"])
-            found.append(
-                replace(part, host=about["host"], local_rank=about["local_rank"])
+            part = Part(
+                path=path,
+                label="",
+                job=about["job"],
+                rank=about["rank"],
+                source=about["source"],
+                clock=clock,
+                incomplete=about["lacks_records"],
+                told=about["told"],
+                worked=about["worked"],
+                world=about["world"],
+                host=about["host"],
+                local_rank=about["local_rank"],
             )
+            found.append(part)
         found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
         return _labeled(found)
 
