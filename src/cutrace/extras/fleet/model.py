@@ -93,7 +93,8 @@ class Part:
     is the alignment of its times with the wall clock. ``incomplete`` if records of the rank are missing, ``told``
     if the file says which rank it is, ``worked`` if it has GPU work. ``world`` is the number of ranks of the job, 0 if
     the file does not say. ``host`` is the name of its host, "" if the file does not say, ``local_rank`` its number
-    there."""
+    there. ``job_told`` if the file or the user names the job. ``times`` are the first and the last time of GPU work (ns
+    since 1970), None without work or where the clock is not known."""
 
     path: Path
     label: str
@@ -107,6 +108,8 @@ class Part:
     world: int = 0
     host: str = ""
     local_rank: int | None = None
+    job_told: bool = False
+    times: tuple[int, int] | None = None
 
     def table(self) -> Any:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""

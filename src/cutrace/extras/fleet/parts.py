@@ -21,6 +21,8 @@ from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
+import numpy as np
+
 from ...errors import CutraceError
 from ...loading import Clock, load
 from ...outputs import replacing, size_of, unwritable
@@ -30,14 +32,8 @@ from ...trace.arrow import package
 from ...trace.process import Process, recording_of
 from ...trace.quality import GPU_WORK
 from ...units import printable
-from .model import (
-    INCOMPLETE,
-    BatchOptions,
-    BatchReport,
-    Part,
-    RankTrace,
-    short,
-)
+from .jobs import joined, labeled
+from .model import BatchOptions, BatchReport, Part, RankTrace, removed
 
 #: What a part says of its origin.
 About = dict[str, Any]
@@ -163,7 +159,8 @@ def map_file(task: Task) -> Mapped:
                 if task.clock == "keep":
                     clock = Alignment(error=None)
                 about: About = {"job": job, "rank": number, "clock": asdict(clock)}
-                about |= _presence(trace, processes)
+                about |= _presence(rank, clock)
+                about["job_told"] = _tells_job(task, trace, processes)
                 for report in task.reports:
                     table = report.map(rank, task.options)
                     tables.append((report, about, processes, table))
@@ -183,15 +180,34 @@ def map_file(task: Task) -> Mapped:
         return Mapped(quality=FileQuality(damage=sentence, notes=sentence))
 
 
-def _presence(trace: Trace, processes: tuple[int, ...]) -> About:
-    """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work, its host
-    ("": unknown) and its number there (None: unknown)."""
-    infos = trace.infos_by_process(GPU_WORK)
+def _tells_job(
+    task: Task,
+    trace: Trace,
+    processes: tuple[int, ...],
+) -> bool:
+    """Whether the user or the file names the job of a rank."""
+    if task.job:
+        return True
+    return any(trace.processes[process].job for process in processes)
+
+
+def _presence(rank: RankTrace, clock: Alignment) -> About:
+    """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work, its first
+    and last time (None: unknown), its host ("": unknown) and its number there (None: unknown)."""
+    infos = rank.trace.infos_by_process(GPU_WORK)
     members = []
     worked = False
-    for process in processes:
-        members.append(trace.processes[process])
+    times = []
+    for process in rank.processes:
+        members.append(rank.trace.processes[process])
         worked |= bool(infos[process])
+        for info in chain.from_iterable(infos[process].values()):
+            times += [info.first_time, info.last_time]
+    span = None
+    known = [time for time in times if time]
+    if known and clock.error is not None:
+        ends = np.array([min(known), max(known)])
+        span = rank.moved(ends).tolist()
     ranks = [member for member in members if member.rank is not None]
     return {
         "told": bool(ranks),
@@ -199,6 +215,7 @@ def _presence(trace: Trace, processes: tuple[int, ...]) -> About:
         "worked": worked,
         "host": printable(_shared(ranks or members, "host") or ""),
         "local_rank": _shared(ranks, "local_rank"),
+        "times": span,
     }
 
 
@@ -317,8 +334,7 @@ class PartFolder:
         checksum = crc32(os.fsencode(source))
         name = f"{printable(stem[:80])}-{checksum:08x}.parquet"
         for part in parts:
-            job = quote(part.about["job"], safe="")
-            folder = self._folder / f"job={job}" / f"rank={part.about['rank']}"
+            folder = self._folder_of(part.about["job"], part.about["rank"])
             path = folder / name
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -356,6 +372,9 @@ class PartFolder:
         found = []
         every = chain.from_iterable(of.items() for of in self._sources.values())
         for path, about in every:
+            times = about["times"]
+            if times is not None:
+                times = tuple(times)
             clock = Alignment(**about["clock"])
             part = Part(
                 path=path,
@@ -370,10 +389,37 @@ class PartFolder:
                 world=about["world"],
                 host=about["host"],
                 local_rank=about["local_rank"],
+                job_told=about["job_told"],
+                times=times,
             )
             found.append(part)
+        found = [self._placed(part) for part in joined(found)]
         found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
-        return _labeled(found)
+        return labeled(found)
+
+    def _placed(self, part: Part) -> Part:
+        """The part in the folder of its job."""
+        path = self._folder_of(part.job, part.rank) / part.path.name
+        if path == part.path:
+            return part
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.path.replace(path)
+        except FileNotFoundError:
+            raise removed(part.path) from None
+        except OSError as error:
+            raise unwritable(path, error) from None
+        of_source = self._sources[part.source]
+        of_source[path] = of_source.pop(part.path)
+        _remove_empty(part.path.parent)
+        return replace(part, path=path)
+
+    def _folder_of(
+        self,
+        job: str,
+        rank: int,
+    ) -> Path:
+        return self._folder / f"job={quote(job, safe='')}" / f"rank={rank}"
 
     def _known(self, path: Path, about: About) -> None:
         of_source = self._sources.setdefault(about["source"], {})
@@ -382,10 +428,14 @@ class PartFolder:
     def _remove(self, source: str) -> None:
         for path in self._sources.pop(source, {}):
             path.unlink(missing_ok=True)
-            # Folders with other parts stay.
-            with suppress(OSError):
-                path.parent.rmdir()
-                path.parent.parent.rmdir()
+            _remove_empty(path.parent)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove the folder of a rank, and that of its job. Folders with other parts stay."""
+    with suppress(OSError):
+        folder.rmdir()
+        folder.parent.rmdir()
 
 
 @cache
@@ -403,26 +453,6 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict) and "local_rank" in about:
+    if isinstance(about, dict) and "job_told" in about:
         return about
     return {}
-
-
-def _labeled(parts: Sequence[Part]) -> list[Part]:
-    """The parts with names: with their job if there are several, and their file if that does not suffice. What accuses
-    a rank names it, so the name says if its records are missing."""
-    several_jobs = len({part.job for part in parts}) > 1
-    ranks = {(part.job, part.rank) for part in parts}
-    sources = list(dict.fromkeys(part.source for part in parts))
-    files = dict(zip(sources, short(sources), strict=True))
-    labeled = []
-    for part in parts:
-        label = f"rank {part.rank}"
-        if several_jobs:
-            label = f"{part.job} {label}"
-        if len(ranks) < len(parts):
-            label += f" ({files[part.source]})"
-        if part.incomplete:
-            label += INCOMPLETE
-        labeled.append(replace(part, label=label))
-    return labeled

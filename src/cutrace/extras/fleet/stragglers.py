@@ -39,7 +39,12 @@ class Measured:
     kind: str = "rank"
 
     @classmethod
-    def of(cls, part: Part, value: float, device: int | None = None) -> Measured:
+    def of(
+        cls,
+        part: Part,
+        value: float,
+        device: int | None = None,
+    ) -> Measured:
         label = part.label
         kind = "rank"
         if device is not None:
@@ -64,6 +69,10 @@ class Outstanding:
     @property
     def value(self) -> float:
         return _mean(self.members)
+
+
+#: Who stands out, who the others are, and their usual value.
+_Finding = tuple[Outstanding, str, float]
 
 
 def robust_scores(values: Sequence[float]) -> np.ndarray:
@@ -91,11 +100,23 @@ def stragglers(
     ``low``. All ranks of a host that stand out share a sentence. So do those of the upper (lower) one of two groups of
     a job. ``sentence`` formats ``who`` stands out (``its`` is the pronoun), the ``value``, ``others``, their ``usual``
     value, and the ``ratio`` of the two."""
+    sentences = []
+    for group, others, usual in standing_out(values, low=low):
+        sentences.append(_told(sentence, group, others, usual))
+    return sentences
+
+
+def standing_out(
+    values: Sequence[Measured],
+    *,
+    low: bool,
+) -> list[_Finding]:
+    """Return who stands out as for :func:`stragglers`, who the others are, and their usual value."""
     sign = -1 if low else 1
     jobs: dict[str, list[Measured]] = {}
     for one in values:
         jobs.setdefault(one.job, []).append(one)
-    sentences = []
+    findings = []
     usual: list[Measured] = []
     for of_job in jobs.values():
         group, rest = _halves(of_job, sign)
@@ -104,21 +125,20 @@ def stragglers(
             continue
         kind = group.members[0].kind
         others = f"the other {kind}s"
-        sentences.append(_told(sentence, group, others, _mean(rest)))
+        findings.append((group, others, _mean(rest)))
         others = f"the median of these {kind}s"
-        sentences += _far_from_median(group.members, sentence, others, sign)
+        findings += _far_from_median(group.members, others, sign)
     if usual:
         others = f"the median {usual[0].kind}"
-        sentences += _far_from_median(usual, sentence, others, sign)
-    return sentences
+        findings += _far_from_median(usual, others, sign)
+    return findings
 
 
 def _far_from_median(
     values: Sequence[Measured],
-    sentence: str,
     others: str,
     sign: int,
-) -> list[str]:
+) -> list[_Finding]:
     if len(values) < _FEWEST:
         return []
     numbers = [one.value for one in values]
@@ -135,7 +155,7 @@ def _far_from_median(
             outstanding.append(one)
     groups = by_host(outstanding, values)
     groups.sort(key=lambda group: sign * group.value, reverse=True)
-    return [_told(sentence, group, others, median) for group in groups]
+    return [(group, others, median) for group in groups]
 
 
 def by_host(
@@ -207,11 +227,11 @@ def _halves(
     alone.sort(key=_in_order)
     names = _spans(whole, list(hosts))
     names += alone
-    listed = _listed(names)
+    who = listed(names)
     if whole:
-        listed = f"all of {listed}"
+        who = f"all of {who}"
     count = f"{len(apart):,} of {len(values):,} {values[0].kind}s"
-    return Outstanding(f"{count}, {listed}", apart), usual
+    return Outstanding(f"{count}, {who}", apart), usual
 
 
 def _parting(ordered: np.ndarray) -> int:
@@ -246,7 +266,10 @@ def _parting(ordered: np.ndarray) -> int:
     return 0
 
 
-def _spans(names: Sequence[str], every: Sequence[str]) -> list[str]:
+def _spans(
+    names: Sequence[str],
+    every: Sequence[str],
+) -> list[str]:
     """The names, where three or more that follow each other among ``every`` become ``first to last``."""
     runs: list[list[str]] = []
     for name in names:
@@ -264,7 +287,7 @@ def _spans(names: Sequence[str], every: Sequence[str]) -> list[str]:
     return spans
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """The names in a sentence; the first ones of many."""
     some = list(names)
     more = len(some) - _NAMED
@@ -277,7 +300,12 @@ def _listed(names: Sequence[str]) -> str:
     return f"{first} and {last}"
 
 
-def _told(sentence: str, group: Outstanding, others: str, usual: float) -> str:
+def _told(
+    sentence: str,
+    group: Outstanding,
+    others: str,
+    usual: float,
+) -> str:
     value = group.value
     ratio = float("inf")
     if usual:

@@ -1,0 +1,148 @@
+"""The jobs of parts, and their names in reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ...units import printable
+from .model import INCOMPLETE, Part, short
+
+#: Folders whose ranks worked at the same time, or of which this is not known.
+_Folders = list["_Folder"]
+
+
+def joined(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts with their jobs. Neighbouring folders are of one job that has the name of the folder around them
+    if all of this is so: each file tells its rank and the same number of ranks, and no job; no rank is in two folders;
+    their GPU work overlaps in time, or, where this is not known, all ranks are there."""
+    by_path: dict[Path, _Folder] = {}
+    for part in parts:
+        path = Path(part.source).parent
+        by_path.setdefault(path, _Folder(path)).add(part)
+    around: dict[tuple[Path, int], _Folders] = {}
+    for path, folder in by_path.items():
+        if len(folder.worlds) > 1 or 0 in folder.worlds:
+            continue
+        (world,) = folder.worlds
+        around.setdefault((path.parent, world), []).append(folder)
+    names: dict[Path, str] = {}
+    for (parent, world), folders in around.items():
+        for together in _at_one_time(folders):
+            if not _is_one_job(together, world):
+                continue
+            name = printable(parent.name) or "0"
+            if name in names.values():
+                name = f"{name} ({printable(together[0].path.name)})"
+            for folder in together:
+                names[folder.path] = name
+    moved = []
+    for part in parts:
+        job = names.get(Path(part.source).parent, part.job)
+        moved.append(replace(part, job=job))
+    return moved
+
+
+@dataclass
+class _Folder:
+    """The files of a folder: their ranks, the numbers of ranks that they tell (0 if not, or if one tells its job), and
+    the first and last time of their GPU work; 0 if not known."""
+
+    path: Path
+    ranks: set[int] = field(default_factory=set)
+    worlds: set[int] = field(default_factory=set)
+    first: int = 0
+    last: int = 0
+
+    def add(self, part: Part) -> None:
+        self.ranks.add(part.rank)
+        world = part.world
+        if part.job_told or not part.told:
+            world = 0
+        self.worlds.add(world)
+        if part.times:
+            first, last = part.times
+            self.first = min(self.first or first, first)
+            self.last = max(self.last, last)
+
+
+def _at_one_time(folders: Sequence[_Folder]) -> Iterator[_Folders]:
+    """Yield folders whose work overlaps in time, and those of unknown times."""
+    together: _Folders = []
+    reached = 0
+    # Unknown times are before the known ones.
+    for folder in sorted(folders, key=lambda folder: folder.first):
+        if folder.first > reached:
+            yield together
+            together = []
+        together.append(folder)
+        reached = max(reached, folder.last)
+    yield together
+
+
+def _is_one_job(
+    folders: Sequence[_Folder],
+    world: int,
+) -> bool:
+    if len(folders) < 2:
+        return False
+    ranks: set[int] = set()
+    count = 0
+    timed = True
+    for folder in folders:
+        ranks |= folder.ranks
+        count += len(folder.ranks)
+        timed &= bool(folder.last)
+    if count > len(ranks):
+        return False
+    return timed or len(ranks) == world
+
+
+def labeled(parts: Sequence[Part]) -> list[Part]:
+    """The parts with names: with their job if there are several, and their file if the rank is in several files. What
+    accuses a rank names it, so the name says if its records are missing."""
+    jobs = set()
+    files: dict[str, str] = {}
+    of_ranks: dict[tuple[str, int], list[Part]] = {}
+    for part in parts:
+        jobs.add(part.job)
+        files[part.source] = ""
+        of_ranks.setdefault((part.job, part.rank), []).append(part)
+    several_jobs = len(jobs) > 1
+    files = dict(zip(files, short(list(files)), strict=True))
+    named = []
+    for part in parts:
+        label = f"rank {part.rank}"
+        if several_jobs:
+            label = f"{part.job} {label}"
+        same = of_ranks[part.job, part.rank]
+        if len(same) > 1:
+            file = files[part.source]
+            number = starts(same).get(part.path)
+            if number is not None:
+                file = f"start {number} of {len(same)}, {file}"
+            label += f" ({file})"
+        if part.incomplete:
+            label += INCOMPLETE
+        named.append(replace(part, label=label))
+    return named
+
+
+def starts(parts: Sequence[Part]) -> dict[Path, int]:
+    """The number of each part of a rank that was started several times, from 1; empty if the parts overlap in time, or
+    their times are not known."""
+    timed = []
+    for part in parts:
+        if not part.times:
+            return {}
+        timed.append((part.times, part.path))
+    timed.sort()
+    numbers = {}
+    reached = -1
+    for number, ((first, last), path) in enumerate(timed, 1):
+        if first <= reached:
+            return {}
+        reached = last
+        numbers[path] = number
+    return numbers

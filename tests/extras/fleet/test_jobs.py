@@ -1,0 +1,190 @@
+"""Which files are of one job, ranks that started again, and those that were there for a part of the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from captures import Capture
+
+pq = pytest.importorskip("pyarrow.parquet")
+SECOND = 1_000_000_000
+
+
+def rank_file(
+    path: Path, rank: int, *, first: int = 0, last: int = 100, clock: bool = True, host: str = "test", **variables: str
+) -> Path:
+    """A rank with a kernel each second from one time (s) to another."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    environment = {"RANK": str(rank)} | variables
+    with Capture(path, pid=100 + rank, host=host, environment=environment) as c:
+        gemm = c.launch("_Z4gemmPf")
+        for at in range(first, last):
+            c.kernel(gemm, at * SECOND, at * SECOND + 1_000, correlation=at + 1)
+        c.mark("here", 150 * SECOND)
+        if clock:
+            c.clocks()
+    return path
+
+
+def batch(paths: list[Path], out: Path, report: str = "kernels", **options: str) -> cutrace.Batch:
+    return cutrace.batch(report, paths, out, mode="sequential", **options)
+
+
+def jobs_on_disk(out: Path) -> set[str]:
+    return {path.name for path in (out / "kernels").glob("job=*")}
+
+
+# Folders
+
+
+def nodes(
+    folder: Path, count: int = 3, *, each: int = 2, absent: int = -1, world: str = "6", **how: object
+) -> list[Path]:
+    """A folder for each node of a job."""
+    ranks = [rank for rank in range(count * each) if rank != absent]
+    names = {rank: folder / f"node{rank // each}" / f"rank{rank}.bin" for rank in ranks}
+    return [rank_file(path, rank, WORLD_SIZE=world, **how) for rank, path in names.items()]
+
+
+def test_a_folder_for_each_node_is_one_job(tmp_path):
+    paths, out = nodes(tmp_path / "run", absent=3), tmp_path / "out"
+    for _ in range(2):
+        result = batch(paths, out)
+        assert result.missing == ["rank 3 of 6 is absent"]
+        assert jobs_on_disk(out) == {"job=run"}
+    batch(paths[:2], out)
+    assert jobs_on_disk(out) == {"job=node0"}
+    assert len(list(out.rglob("*.parquet"))) == 2
+
+
+def test_the_labels_of_one_job_have_no_job(tmp_path):
+    result = batch(nodes(tmp_path / "run"), tmp_path / "out", "pace", name="gemm")
+    assert sorted(result.reports[0].arrow()["rank"].to_pylist()) == [f"rank {rank}" for rank in range(6)]
+
+
+def test_folders_of_runs_are_jobs_of_their_own(tmp_path):
+    same_ranks = [
+        rank_file(tmp_path / run / f"rank{rank}.bin", rank, WORLD_SIZE="2") for run in "ab" for rank in (0, 1)
+    ]
+    batch(same_ranks, tmp_path / "out")
+    assert jobs_on_disk(tmp_path / "out") == {"job=a", "job=b"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"first": 120, "last": 140}, {"WORLD_SIZE": "4"}, {"SLURM_JOB_ID": "7"}, {"WORLD_SIZE": ""}, {"RANK": ""}],
+    ids=["another time", "another number of ranks", "a told job", "no number of ranks", "no rank"],
+)
+def test_without_evidence_folders_are_jobs(tmp_path, other):
+    paths = [
+        rank_file(tmp_path / "a" / "rank0.bin", 0, **{"WORLD_SIZE": "2"}),
+        rank_file(tmp_path / "b" / "rank1.bin", 1, **({"WORLD_SIZE": "2"} | other)),
+    ]
+    batch(paths, tmp_path / "out")
+    assert len(jobs_on_disk(tmp_path / "out")) == 2
+
+
+def test_without_clocks_all_ranks_have_to_be_there(tmp_path):
+    paths = nodes(tmp_path / "run", clock=False)
+    batch(paths, tmp_path / "out")
+    assert jobs_on_disk(tmp_path / "out") == {"job=run"}
+    batch(paths[:-1], tmp_path / "out")
+    assert jobs_on_disk(tmp_path / "out") == {"job=node0", "job=node1", "job=node2"}
+
+
+def test_two_jobs_one_after_the_other_in_folders_of_nodes(tmp_path):
+    early = [rank_file(tmp_path / "d" / f"a{rank}" / "x.bin", rank, last=40, WORLD_SIZE="2") for rank in (0, 1)]
+    late = [rank_file(tmp_path / "d" / f"b{rank}" / "x.bin", rank, first=60, WORLD_SIZE="2") for rank in (0, 1)]
+    batch([*early, *late], tmp_path / "out")
+    assert len(jobs_on_disk(tmp_path / "out")) == 2
+    assert "job=d" in jobs_on_disk(tmp_path / "out")
+
+
+def test_a_given_job_stays(tmp_path):
+    batch(nodes(tmp_path / "run"), tmp_path / "out", job="mine")
+    assert jobs_on_disk(tmp_path / "out") == {"job=mine"}
+
+
+# Restarts
+
+
+def test_a_restart_is_told_and_both_count(tmp_path):
+    paths = []
+    for start in (0, 1):
+        for rank in range(2):
+            path = tmp_path / f"{start}-{rank}.bin"
+            times = {"first": 60 * start, "last": 60 * start + 40}
+            paths.append(rank_file(path, rank, WORLD_SIZE="2", **times))
+    result = batch(paths, tmp_path / "out", "pace", name="gemm")
+    assert result.missing == ["ranks 0 and 1 are in 2 recordings, one after the other, as after a restart: all count"]
+    table = result.reports[0].arrow()
+    assert sorted(table["rank"].to_pylist()) == [
+        f"rank {rank} (start {start + 1} of 2, {start}-{rank}.bin)" for rank in (0, 1) for start in (0, 1)
+    ]
+    assert sum(table["count"].to_pylist()) == 160
+
+
+def test_the_same_rank_twice_at_one_time_is_no_restart(tmp_path):
+    paths = [rank_file(tmp_path / f"{name}.bin", rank, WORLD_SIZE="2") for name, rank in (("a", 0), ("b", 0), ("c", 1))]
+    result = batch(paths, tmp_path / "out", "pace", name="gemm")
+    (sentence,) = result.missing
+    assert sentence.startswith("rank 0 is in several recordings, of the same or an unknown time: if these are several")
+    assert sorted(result.reports[0].arrow()["rank"].to_pylist()) == ["rank 0 (a.bin)", "rank 0 (b.bin)", "rank 1"]
+
+
+# For a part of the time
+
+
+def attendance(folder: Path, times: dict[int, tuple[int, int]], *, count: int = 16, of_host: int = 4) -> list[str]:
+    """What is told of ranks of which some have times (s) of their own. The others differ a little."""
+    paths = []
+    for rank in range(count):
+        first, last = times.get(rank, (rank % 3, 98 + rank % 2))
+        host = f"node{rank // of_host}"
+        paths.append(rank_file(folder / f"{rank}.bin", rank, first=first, last=last, host=host, WORLD_SIZE=str(count)))
+    return batch(paths, folder / "out").missing
+
+
+def test_a_rank_that_ended_early_is_told(tmp_path):
+    assert attendance(tmp_path, {7: (0, 68)}) == ["rank 7 of 16 on node1 ended 30.000 s before the others"]
+
+
+def test_a_rank_that_started_late_is_told(tmp_path):
+    assert attendance(tmp_path, {7: (40, 99)}) == ["rank 7 of 16 on node1 started 39.000 s after the others"]
+
+
+def test_a_host_that_ended_early_is_told_once(tmp_path):
+    (sentence,) = attendance(tmp_path, dict.fromkeys(range(4, 8), (0, 50)))
+    assert sentence == "4 of 4 ranks of node1 ended 48.000 s before the others"
+
+
+def test_half_of_the_hosts_that_ended_early_are_told(tmp_path):
+    (sentence,) = attendance(tmp_path, dict.fromkeys(range(8), (0, 50)))
+    assert sentence == "8 of 16 ranks, all of node0 and node1, ended 48.500 s before the others"
+
+
+def test_windows_that_differ_are_no_news(tmp_path):
+    assert not attendance(tmp_path / "a", {rank: (rank, 90 + rank % 7) for rank in range(16)})
+    assert not attendance(tmp_path / "b", {3: (0, 95)}), "less than 5 % of the time"
+    assert not attendance(tmp_path / "c", {3: (40, 139)}), "as long as the others, at another time"
+    assert not attendance(tmp_path / "d", {rank: (5 * rank, 5 * rank + 60) for rank in range(16)})
+    assert not attendance(tmp_path / "e", {2: (0, 50)}, count=3), "three have no median to stand out from"
+
+
+def test_an_early_end_needs_known_clocks(tmp_path):
+    paths = [rank_file(tmp_path / f"{n}.bin", n, last=50 if n == 3 else 99, clock=n != 3) for n in range(8)]
+    assert not batch(paths, tmp_path / "out").missing
+
+
+def test_a_restarted_rank_did_not_end_early(tmp_path):
+    paths = [rank_file(tmp_path / f"{n}.bin", n, WORLD_SIZE="8") for n in range(8) if n != 3]
+    paths += [
+        rank_file(tmp_path / "3a.bin", 3, last=40, WORLD_SIZE="8"),
+        rank_file(tmp_path / "3b.bin", 3, first=45, WORLD_SIZE="8"),
+    ]
+    assert batch(paths, tmp_path / "out").missing == [
+        "rank 3 is in 2 recordings, one after the other, as after a restart: all count"
+    ]
