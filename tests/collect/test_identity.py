@@ -15,8 +15,10 @@ from support.fakedriver import FakeDriver
 PROGRAM = "import fakegpu; fakegpu.launch('work')"
 
 
-def recorded(driver: FakeDriver, folder: Path, variables: dict[str, str], *options: str) -> cutrace.Trace:
-    command = ("record", *options, "-o", "run.bin", "--", sys.executable, "-c", PROGRAM)
+def recorded(
+    driver: FakeDriver, folder: Path, variables: dict[str, str], *options: str, program: str = PROGRAM
+) -> cutrace.Trace:
+    command = ("record", *options, "-o", "run.bin", "--", sys.executable, "-c", program)
     done = run_cutrace(*command, cwd=folder, env=driver.environment() | variables)
     assert done.returncode == 0, done.stderr
     return cutrace.load(folder / "run.bin")
@@ -51,3 +53,11 @@ def test_redaction_leaves_variables_out(fake_driver: FakeDriver, tmp_path: Path)
 def test_torchrun_gives_a_job_without_a_name_none(fake_driver: FakeDriver, tmp_path: Path) -> None:
     with recorded(fake_driver, tmp_path, {"TORCHELASTIC_RUN_ID": "none", "SLURM_JOB_ID": "7"}) as trace:
         assert trace.processes[0].job == "7"
+
+
+def test_a_process_may_set_its_rank_itself(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    """Workers that multiprocessing spawns do."""
+    program = "import os; os.environ |= {'RANK': '2', 'WORLD_SIZE': '4', 'LONG': 'x' * 100_000}; " + PROGRAM
+    with recorded(fake_driver, tmp_path, {"RANK": "7"}, program=program) as trace:
+        (process,) = trace.processes
+    assert (process.rank, process.world_size) == (2, 4)

@@ -19,6 +19,7 @@
 
 #include "clock.h"
 #include "common/text.h"
+#include "memory.h"
 
 #ifndef CUTRACE_VERSION
 #define CUTRACE_VERSION "0"
@@ -72,14 +73,27 @@ constexpr std::string_view kJobVariables[] = {
     "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS",
     "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
 
-// The variables as they were when the process started: another thread may be changing them now.
+void add_variable(JsonObject& json, std::string_view variable) {
+  const std::string_view name = next_word(variable, "=");
+  if (std::ranges::find(kJobVariables, name) != std::end(kJobVariables)) json.text(name, variable);
+}
+
+// The variables with which the process started, and those that it has set since, such as the rank of a spawned worker. Another
+// thread may be changing them, so memory that is gone counts as the end.
 JsonObject job_variables() {
   JsonObject json;
   const std::string text = read_file("/proc/self/environ", 4 << 20);
-  for (std::string_view rest = text; !rest.empty();) {
-    std::string_view value = next_word(rest, std::string_view("\0", 1));
-    const std::string_view name = next_word(value, "=");
-    if (std::ranges::find(kJobVariables, name) != std::end(kJobVariables)) json.text(name, value);
+  for (std::string_view rest = text; !rest.empty();) add_variable(json, next_word(rest, std::string_view("\0", 1)));
+  const auto list = reinterpret_cast<std::uintptr_t>(environ);
+  std::uintptr_t variable = 0;
+  std::array<char, 256> start;  // longer ones are none of a launcher's
+  for (std::size_t i = 0; list != 0 && i < 65536; ++i) {
+    const auto size = static_cast<ssize_t>(sizeof(variable));
+    if (try_read(list + i * sizeof(variable), &variable, sizeof(variable)) != size || variable == 0) break;
+    const ssize_t got = try_read(variable, start.data(), start.size());
+    if (got <= 0) continue;
+    const std::string_view known(start.data(), static_cast<std::size_t>(got));
+    if (const std::size_t end = known.find('\0'); end != known.npos) add_variable(json, known.substr(0, end));
   }
   return json;
 }

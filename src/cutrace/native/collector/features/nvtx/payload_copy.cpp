@@ -1,12 +1,12 @@
 #include "payload_copy.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "core/memory.h"
 #include "core/rings.h"
 
 namespace cutrace::nvtx {
@@ -32,21 +32,12 @@ std::size_t unsized(std::uint64_t id, const PayloadType* type, const std::uint8_
 }  // namespace
 
 std::size_t read_safely(std::uint64_t address, void* to, std::size_t size) {
-  // A transfer ends between two elements of the vector, so each page is one.
-  std::array<iovec, 4> remote{};
-  std::size_t parts = 0;
-  const std::size_t wanted = std::min(size, (remote.size() - 1) * kPage);
-  for (std::size_t done = 0; done < wanted; ++parts) {
-    const std::size_t to_page = kPage - (address + done) % kPage;
-    remote[parts] = {reinterpret_cast<void*>(address + done), std::min(wanted - done, to_page)};
-    done += remote[parts].iov_len;
-  }
-  const iovec local = {to, wanted};
   const int saved = errno;
-  ssize_t got = process_vm_readv(getpid(), &local, 1, remote.data(), parts, 0);
+  ssize_t got = try_read(address, to, size);
   if (got < 0 && (errno == ENOSYS || errno == EPERM)) {  // a sandbox: trust the program
-    std::memcpy(to, reinterpret_cast<const void*>(address), std::min(wanted, remote[0].iov_len));
-    got = static_cast<ssize_t>(std::min(wanted, remote[0].iov_len));
+    const std::size_t in_page = std::min(size, kPage - address % kPage);
+    std::memcpy(to, reinterpret_cast<const void*>(address), in_page);
+    got = static_cast<ssize_t>(in_page);
   }
   errno = saved;
   return got > 0 ? static_cast<std::size_t>(got) : 0;
