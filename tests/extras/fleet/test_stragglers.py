@@ -56,6 +56,12 @@ def test_hosts_with_one_gpu_are_named_alone():
     assert sentence.startswith("rank 5 GPU 0 on node5: its")
 
 
+def test_ranks_that_wait_for_a_slow_host_are_not_told():
+    values = noisy(32, slow=dict.fromkeys(range(24), 7))
+    assert len(stragglers(measured(values), SENTENCE)) == 1
+    assert stragglers(measured(values), SENTENCE, halves=False) == []
+
+
 def test_half_of_the_ranks_are_told_with_their_hosts():
     values = noisy(96, slow=dict.fromkeys(range(48), 1.2))
     (sentence,) = stragglers(measured(values), SENTENCE)

@@ -95,13 +95,14 @@ def stragglers(
     sentence: str,
     *,
     low: bool = False,
+    halves: bool = True,
 ) -> list[str]:
     """Return a sentence for each rank whose number is far above the median, the largest first; or far below it, with
     ``low``. All ranks of a host that stand out share a sentence. So do those of the upper (lower) one of two groups of
-    a job. ``sentence`` formats ``who`` stands out (``its`` is the pronoun), the ``value``, ``others``, their ``usual``
-    value, and the ``ratio`` of the two."""
+    a job, unless ``halves`` is False. ``sentence`` formats ``who`` stands out (``its`` is the pronoun), the ``value``,
+    ``others``, their ``usual`` value, and the ``ratio`` of the two."""
     sentences = []
-    for group, others, usual in standing_out(values, low=low):
+    for group, others, usual in standing_out(values, low=low, halves=halves):
         sentences.append(_told(sentence, group, others, usual))
     return sentences
 
@@ -110,6 +111,7 @@ def standing_out(
     values: Sequence[Measured],
     *,
     low: bool,
+    halves: bool = True,
 ) -> list[_Finding]:
     """Return who stands out as for :func:`stragglers`, who the others are, and their usual value."""
     sign = -1 if low else 1
@@ -119,7 +121,10 @@ def standing_out(
     findings = []
     usual: list[Measured] = []
     for of_job in jobs.values():
-        group, rest = _halves(of_job, sign)
+        group: Outstanding | None = None
+        rest: Sequence[Measured] = of_job
+        if halves:
+            group, rest = _halves(of_job, sign)
         usual += rest
         if not group:
             continue
