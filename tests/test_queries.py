@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cutrace
+from captures import Capture
 from cutrace.runbin import TABLES, Writer
 from support import cutrace as command_line
 from support import rows, small_capture
@@ -64,6 +69,10 @@ def test_every_table_is_there_with_its_rows_and_columns():
         for name in ("kernels", "api_calls", "launches", "devices"):
             expected = trace.arrow(name)
             found = cutrace.sql(trace, f"select * from {name}")
+            if "short_name" in found.column_names:
+                place = found.column_names.index("short_name")
+                assert found.column_names[place - 1] == "name"
+                found = found.remove_column(place)
             assert found.to_pydict() == expected.to_pydict()
             assert found.column_names == expected.column_names
         assert cutrace.sql(trace, "select pid, name from processes").to_pylist() == [
@@ -192,13 +201,73 @@ def test_bad_queries_end_with_one_sentence(capture, query, said):
     assert re.search(said, refused(capture, query))
 
 
-def test_ctrl_c_during_a_query_is_not_an_error_of_cutrace(capture, monkeypatch):
-    def interrupted(*_):
-        raise RuntimeError("Query interrupted")  # DuckDB's answer to KeyboardInterrupt
+@pytest.mark.parametrize("form", ["table", "csv"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_query(capture, tmp_path, form, number):
+    """The query takes years. DuckDB has a temporary folder when cutrace is about to ask it."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    query = "select sum(a.range * b.range) as s from range(1000000000) a, range(1000000000) b"
+    command = [sys.executable, "-m", "cutrace", "sql", str(capture), query, "--format", form]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)}
+    ) as run:
+        while not any(scratch.iterdir()):
+            assert run.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.5)
+        run.send_signal(number)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 128 + number
+    assert "Traceback" not in said
+    assert not any(scratch.iterdir())
 
-    monkeypatch.setattr("cutrace.queries._check", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        cutrace.sql(capture, "select 1")
+
+def test_tables_about_tables_are_shown_whole(capture):
+    assert len(sql(capture, "show tables").splitlines()) == 2 + len(TABLES) + 3
+    assert "kernel_codes" in sql(capture, "show tables")
+    assert len(sql(capture, "describe kernels").splitlines()) > 2 + 20
+    assert "more: --limit 0 shows all" in sql(capture, "SHOW tables", "--limit", 5)
+
+
+def test_kernels_have_the_names_of_batch_and_stats(tmp_path):
+    path = DATA / "torch_step.bin"
+    found = cutrace.sql(path, "select short_name, sum(duration) as ns from kernels group by 1 order by 1").to_pylist()
+    expected = {row["name"]: row["total_ns"] for row in cutrace.stats(path, "cuda_gpu_kern_sum").arrow().to_pylist()}
+    assert {row["short_name"]: row["ns"] for row in found} == expected
+    cutrace.batch("kernels", [path], tmp_path / "out", mode="sequential")
+    names = {row["kernel"] for row in cutrace.sql(tmp_path / "out", "select kernel from kernels").to_pylist()}
+    assert names == set(expected)
+
+
+def test_each_table_that_names_kernels_has_short_names(tmp_path):
+    mangled, short = "_ZN2at6native4gemmIfEEvPT_", "at::native::gemm"
+    with Writer(tmp_path / "a.bin", pid=1) as writer:
+        text = writer.string(mangled)
+        launch = writer.launch(name=mangled)
+        writer.rows("kernels", rows("kernels", 2, start=[5, 6], end=7, launch=[launch, 0]))
+        for name, column in {
+            "kernel_codes": "name", "device_functions": "name", "pc_samples": "function",
+            "instruction_metrics": "function",
+        }.items():  # fmt: skip
+            writer.rows(name, rows(name, 1, **{column: text}))
+    for name in ("kernel_codes", "device_functions", "instruction_metrics"):
+        assert cutrace.sql(tmp_path / "a.bin", f"select short_name from {name}")["short_name"].to_pylist() == [short]
+    found = cutrace.sql(tmp_path / "a.bin", "select short_name from kernels order by start")
+    assert found["short_name"].to_pylist() == [short, "(unknown kernel)"]
+    assert cutrace.sql(tmp_path / "a.bin", "select short_name from launches where id = 1")["short_name"].to_pylist()
+
+
+def test_processes_have_their_place_in_the_job(tmp_path):
+    variables = {"RANK": "9", "LOCAL_RANK": "1", "WORLD_SIZE": "16", "SLURM_JOB_ID": "77"}
+    paths = [tmp_path / "a.bin", tmp_path / "b.bin"]
+    for number, (path, environment) in enumerate(zip(paths, (variables, {}), strict=True)):
+        with Capture(path, pid=100 + number, host=f"node{number}", environment=environment) as c:
+            c.mark("here", 5)
+    query = "select rank, local_rank, world_size, job, host from processes order by pid"
+    assert [tuple(row.values()) for row in cutrace.sql(paths, query).to_pylist()] == [
+        (9, 1, 16, "77", "node0"), (None, None, None, None, "node1"),
+    ]  # fmt: skip
 
 
 def test_errors_name_what_is_missing(capture, monkeypatch):

@@ -35,7 +35,7 @@ from .golden.captures import (
 )
 from .loading import Clock, StrPath, as_capture, opened
 from .outputs import scratch
-from .queries import answered
+from .queries import answered, tables_of
 from .reports.tables import cell, key, render
 from .serving import PORT, Server
 from .trace import Trace, arrow
@@ -197,13 +197,17 @@ def info(source: Source) -> Summary:
 
 
 def sql(source: Source, query: str) -> pyarrow.Table:
-    """Return the result of a query in the SQL of DuckDB over the tables of a trace.
+    """Return the result of a query in the SQL of DuckDB over the tables of a trace, or of a folder of cutrace batch.
 
-    Each table of :meth:`cutrace.Trace.arrow` is a table of the same name, and ``processes`` has the processes. Only the
-    tables that the query names are read. Times are in ns. docs/sql.md has examples. Raises :class:`CutraceError` when
-    the query fails, or duckdb or pyarrow is not installed.
+    Each table of :meth:`cutrace.Trace.arrow` is a table of the same name, and ``processes`` has the processes. In a
+    folder of ``cutrace batch`` each report is a table, with the rows of all its parts. Only the tables that the query
+    names are read. Times are in ns. docs/sql.md has examples. Raises :class:`CutraceError` when the query fails, or
+    duckdb or pyarrow is not installed.
     """
-    with opened(source) as trace, answered(trace, query) as (schema, batches):
+    with (
+        tables_of(source) as tables,
+        answered(tables, query) as (schema, batches),
+    ):
         return arrow.pyarrow().Table.from_batches(batches, schema)
 
 

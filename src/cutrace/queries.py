@@ -3,35 +3,147 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
+
+from . import plugins
+from .analysis.context import DEFAULTS, CollectorContext
+from .analysis.names import normalize_kernel
 from .errors import CutraceError
+from .loading import Clock, StrPath, listed, opened
 from .outputs import scratch
 from .runbin.layout import TABLES
 from .trace import Trace, arrow
 
+_Value = TypeVar("_Value")
+_Source = StrPath | Sequence[StrPath] | Trace
+
 #: The tables with the fields of NVTX payloads as columns, and the tables of their rows.
 _PAYLOADS = {"nvtx_range_payloads": "nvtx_ranges", "nvtx_mark_payloads": "nvtx_marks"}
+#: The column of each table that names kernels; ``short_name`` follows it.
+_NAMING = {
+    "kernels": "name",
+    "launches": "name",
+    "kernel_codes": "name",
+    "device_functions": "name",
+    "pc_samples": "function",
+    "instruction_metrics": "function",
+}
 #: Functions of DuckDB that read tables by computed names.
 _ANY_TABLE = {"query", "query_table"}
 
 
+@dataclass(frozen=True)
+class QueryTables:
+    """What a query can name: the Arrow schema of each table, and a function that reads a table by its name. ``notes``
+    returns sentences about what is missing."""
+
+    schemas: Mapping[str, Any]
+    read: Callable[[str], Any]
+    notes: Callable[[], Iterable[str]]
+
+    @classmethod
+    def of(cls, trace: Trace) -> QueryTables:
+        """The tables of a trace."""
+        processes = arrow.processes(trace)
+        schemas = {"processes": processes.schema}
+        for name in (*TABLES, *_PAYLOADS):
+            schema = arrow.schema(_PAYLOADS.get(name, name))
+            if name in _NAMING:
+                place = schema.get_field_index(_NAMING[name]) + 1
+                schema = schema.insert(place, _short_name())
+            schemas[name] = schema
+        return cls(schemas, partial(_table, trace), lambda: trace.quality.sentences())
+
+
 @contextmanager
-def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
+def tables_of(source: _Source, *, clock: Clock = "align") -> Iterator[QueryTables]:
+    """Yield the tables of a trace as :func:`cutrace.loading.opened` opens it, or those of a folder that an extra knows.
+    Raises :class:`CutraceError` when DuckDB is not installed, or as that function does."""
+    _duckdb()
+    folder = _folder(source)
+    if folder:
+        for find in plugins.of_extras("cutrace_sql_folders"):
+            tables = find(folder)
+            if tables:
+                yield tables
+                return
+    with opened(source, clock=clock) as trace:
+        yield QueryTables.of(trace)
+
+
+def _folder(source: _Source) -> Path | None:
+    """The folder, if the source is one."""
+    if isinstance(source, Trace):
+        return None
+    paths = listed(source)
+    if len(paths) != 1:
+        return None
+    folder = Path(paths[0])
+    if folder.is_dir():
+        return folder
+    return None
+
+
+def _duckdb() -> tuple[Any, Any]:
+    """The modules ``duckdb`` and ``pyarrow``."""
+    duckdb = arrow.package("duckdb", "sql", "SQL")
+    return duckdb, arrow.package("pyarrow", "sql", "SQL")
+
+
+def _table(trace: Trace, name: str) -> Any:
+    """A table of a trace, with the short names of kernels."""
+    if name == "processes":
+        return arrow.processes(trace)
+    if name in _PAYLOADS:
+        return arrow.payloads(trace, _PAYLOADS[name])
+    table = arrow.table(trace, name, indexed=True)
+    if name not in _NAMING:
+        return table
+    column = _NAMING[name]
+    rows = trace.table(name)
+    place = table.schema.get_field_index(column) + 1
+    if name not in ("kernels", "launches"):
+        names = trace.strings.take(rows[column], normalize_kernel)
+        short = arrow.pyarrow().array(names, arrow.pyarrow().string())
+        return table.add_column(place, _short_name().name, short)
+    kernels = CollectorContext(trace, DEFAULTS).kernels
+    numbers = kernels.numbers
+    if name == "kernels":
+        numbers = numbers[rows["launch"]]
+    nothing = np.zeros(len(kernels.names), bool)
+    short = arrow.dictionary(kernels.names, numbers, nothing)
+    return table.add_column(place, _short_name().name, short)
+
+
+def _short_name() -> Any:
+    pa = arrow.pyarrow()
+    doc = "stable name of the kernel, as in the reports of stats and batch"
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return pa.field("short_name", kind, metadata={"doc": doc})
+
+
+@contextmanager
+def answered(tables: QueryTables, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Yield the Arrow schema of the result of a query, and its record batches, which are computed as they are read.
 
     Only the tables that the query names are read. SQL has no access to files: DuckDB writes what exceeds its share of
-    the memory into a temporary folder. Raises :class:`CutraceError` when DuckDB is not installed or the query fails.
+    the memory into a temporary folder. Ctrl-C ends a query. Raises :class:`CutraceError` when DuckDB is not installed
+    or the query fails.
     """
     try:
         query.encode()
     except UnicodeEncodeError:
         raise CutraceError("the query is not UTF-8: write it in UTF-8") from None
-    duckdb = arrow.package("duckdb", "sql", "SQL")
-    pa = arrow.package("pyarrow", "sql", "SQL")
-    with scratch() as folder:
+    duckdb, pa = _duckdb()
+    with scratch() as folder, ThreadPoolExecutor(1) as pool:
         config = {
             "enable_external_access": "false",
             "python_enable_replacements": "false",
@@ -39,31 +151,50 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
             "lock_configuration": "true",
         }
         connection = duckdb.connect(config=config)
+        run = partial(_run, pool, connection)
         try:
             # A query cannot name more than its words, so the other tables can stay empty.
             words = _words(query)
-            for name in (*TABLES, *_PAYLOADS):
-                if words.isdisjoint({name, *_ANY_TABLE}):
-                    table = arrow.schema(_PAYLOADS.get(name, name)).empty_table()
-                elif name in _PAYLOADS:
-                    table = arrow.payloads(trace, _PAYLOADS[name])
-                else:
-                    table = arrow.table(trace, name, indexed=True)
+            for name, schema in tables.schemas.items():
+                table = schema.empty_table()
+                if not words.isdisjoint({name, *_ANY_TABLE}):
+                    table = tables.read(name)
                 connection.register(name, table)
-            connection.register("processes", arrow.processes(trace))
             _check(duckdb, connection.extract_statements(query))
-            result = pa.RecordBatchReader.from_stream(connection.sql(query))
+            relation = run(connection.sql, query)
+            result = run(pa.RecordBatchReader.from_stream, relation)
             names = _distinct(result.schema.names)
             schema = pa.schema(list(map(_field, names, result.schema.types)))
-            yield schema, (_cast(batch, schema) for batch in result)
+            yield schema, _batches(result, schema, run)
         except (duckdb.Error, pa.ArrowException) as error:
-            raise CutraceError(_sentence(str(error), query)) from None
-        except RuntimeError as error:
-            if "interrupted" in str(error):  # how DuckDB passes a signal on
-                raise KeyboardInterrupt from None
-            raise
+            raise CutraceError(_sentence(str(error), query, tables)) from None
         finally:
             connection.close()
+
+
+def _run(
+    pool: ThreadPoolExecutor,
+    connection: Any,
+    function: Callable[..., _Value],
+    *arguments: object,
+) -> _Value:
+    """Call a function of DuckDB in a thread. DuckDB would keep Python from handling a signal, which ends the query."""
+    future = pool.submit(function, *arguments)
+    try:
+        return future.result()
+    finally:
+        # An interruption before the start of the query has no effect.
+        while not future.done():
+            connection.interrupt()
+            wait([future], timeout=0.1)
+
+
+def _batches(result: Any, schema: Any, run: Callable[..., Any]) -> Iterator[Any]:
+    while True:
+        batch = run(next, result, None)
+        if batch is None:
+            return
+        yield _cast(batch, schema)
 
 
 def _check(duckdb: Any, statements: list[Any]) -> None:
@@ -112,11 +243,14 @@ def _words(query: str) -> set[str]:
     return set(re.findall(r"\w+", query.lower()))
 
 
-def _sentence(text: str, query: str) -> str:
+def _sentence(text: str, query: str, tables: QueryTables) -> str:
     """The message of DuckDB without its drawing of the query, and the names that the query can use."""
     message = " ".join(text.partition("\n\nLINE ")[0].split())
     words = _words(query)
-    columns = {name: arrow.schema(name).names for name in TABLES if name in words}
+    columns = {}
+    for name, schema in tables.schemas.items():
+        if name in words:
+            columns[name] = schema.names
     near = re.search(r'at or near "(\w+)"', message)
     if near:
         word = near[1].lower()
@@ -125,8 +259,7 @@ def _sentence(text: str, query: str) -> str:
     if not message.endswith(("!", "?", ".")):
         message += "."
     if "Table with name" in message:
-        tables = ", ".join([*TABLES, *_PAYLOADS])
-        message += f" The tables are processes, {tables}."
+        message += f" The tables are {', '.join(tables.schemas)}."
     elif re.search("(Referenced|have a) column", message):
         for name, names in columns.items():
             message += f" {name} has {', '.join(names)}."

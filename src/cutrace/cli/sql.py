@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,9 @@ from .output import STDOUT, put_tables, say
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
     from ..loading import Clock
+
+# Statements about the tables, whose rows are all shown unless --limit says otherwise.
+_LISTING = re.compile(r"\s*(show|describe|desc|summarize)\b", re.IGNORECASE)
 
 
 @click.command()
@@ -32,16 +36,15 @@ def sql(
     clock: Clock,
     limit: int | None,
 ) -> None:
-    """Answer QUERY, a select in the SQL of DuckDB, over the tables of FILE, or of several as one.
+    """Answer QUERY, a select in the SQL of DuckDB, over the tables of FILE, of several as one, or of a folder of batch.
 
     \b
     cutrace sql run.bin 'select name, sum(duration) from kernels group by 1'
 
     Times are in ns. `show tables` lists the tables, `describe kernels` the columns of one. docs/sql.md has examples.
     """
-    from ..loading import opened
     from ..outputs import check_output
-    from ..queries import answered
+    from ..queries import answered, tables_of
 
     if not sources:  # click would call QUERY the FILE that is missing
         raise click.UsageError(
@@ -54,8 +57,10 @@ def sql(
         check_output(file, sources)
     elif form == "parquet":
         raise click.UsageError("Parquet does not go to stdout: name a file with -o")
-    with opened(sources, clock=clock) as trace:
-        with answered(trace, query) as (schema, batches):
+    if limit is None and _LISTING.match(query):
+        limit = 0
+    with tables_of(sources, clock=clock) as tables:
+        with answered(tables, query) as (schema, batches):
             if file is not None and form == "parquet":
                 _write_parquet(file, schema, batches)
             else:
@@ -67,7 +72,7 @@ def sql(
                     limit=limit,
                     whole=True,
                 )
-        say(*trace.quality.sentences())
+        say(*tables.notes())
 
 
 def _table(schema: Any, batches: Iterable[Any]) -> Table:
