@@ -5,7 +5,14 @@ A report has a mapper for each file, small partial results that add up, and a re
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from ...plugins import Verb, hookimpl
+
+if TYPE_CHECKING:
+    from ...queries import QueryTables
 
 
 @hookimpl
@@ -23,3 +30,10 @@ def cutrace_verbs() -> list[Verb]:
             f"{verbs}.batch:batch",
         ),
     ]
+
+
+@hookimpl
+def cutrace_sql_folders() -> list[Callable[[Path], QueryTables | None]]:
+    from .tables import batch_tables
+
+    return [batch_tables]
