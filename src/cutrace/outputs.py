@@ -66,20 +66,24 @@ def check_output(
         raise CutraceError(
             f"cannot write {path}: no permission to write into its folder. Choose another place."
         )
-    keep_sources(path, sources)
+    keep_sources([path], sources)
 
 
-def keep_sources(path: Path, sources: Iterable[str | os.PathLike[str]]) -> None:
-    """Raise :class:`CutraceError` when writing ``path`` would replace a source, or put a file into a source that is a
-    folder."""
-    whole = path.resolve()
+def keep_sources(
+    paths: Sequence[Path],
+    sources: Iterable[str | os.PathLike[str]],
+) -> None:
+    """Raise :class:`CutraceError` when writing one of ``paths`` would replace a source, or put a file into a source
+    that is a folder."""
+    places = [(path, path.resolve(), path.exists()) for path in paths]
     for source in map(Path, sources):
         other = source.resolve()
-        same = path.exists() and source.exists() and path.samefile(source)
-        if same or other in whole.parents or whole in other.parents:
-            raise CutraceError(
-                f"cannot write {path}: {source} is an input. Choose another name."
-            )
+        for path, whole, exists in places:
+            same = exists and source.exists() and path.samefile(source)
+            if same or other in whole.parents or whole in other.parents:
+                raise CutraceError(
+                    f"cannot write {path}: {source} is an input. Choose another name."
+                )
 
 
 @contextmanager

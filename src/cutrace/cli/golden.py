@@ -108,7 +108,7 @@ def create(
     from .check import measured_runs
 
     if output is not None:
-        keep_sources(output, sources)
+        keep_sources([output], sources)
     rules = gold.Rules(gold.parse_gate(gate), ignore=gold.parse_ignore(ignore))
     mode = gold.parse_update(update)
     changes = []

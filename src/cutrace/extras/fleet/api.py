@@ -82,11 +82,11 @@ def batch(
     before = [Path(path).absolute() for path in baseline]
     folder = Path(destination)
     index = folder / "index.html"
-    pages = [folder / f"{report}.html"]
+    outputs = [folder / f"{report}.html", folder / f"{report}.manifest.json"]
     if report == ALL:
-        pages = [index, *(folder / f"{name}.html" for name in batch_reports())]
-    for page in pages:
-        keep_sources(page, [*before, *sources])
+        outputs.append(index)
+        outputs += [folder / f"{name}.html" for name in batch_reports()]
+    keep_sources(outputs, [*before, *sources])
     options = BatchOptions(name=name, baseline=tuple(map(str, before)))
     done = run(
         report,

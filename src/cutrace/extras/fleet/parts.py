@@ -25,7 +25,7 @@ import numpy as np
 
 from ...errors import CutraceError
 from ...loading import Clock, load
-from ...outputs import replacing, size_of, unwritable
+from ...outputs import size_of, unwritable
 from ...trace import Quality, Trace
 from ...trace.alignment import Alignment
 from ...trace.arrow import package
@@ -336,12 +336,16 @@ class PartFolder:
         for part in parts:
             folder = self._folder_of(part.about["job"], part.about["rank"])
             path = folder / name
+            # A temporary folder for each part would take longer than the part.
+            temporary = folder / f".{name}.new"
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise unwritable(path, error) from None
-            with replacing(path) as temporary:
                 temporary.write_bytes(part.content)
+                temporary.replace(path)
+            except OSError as error:
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+                raise unwritable(path, error) from None
             self._known(path, part.about)
 
     def duplicates(self, sources: Sequence[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from typing import Any
 from ... import plugins
 from ...errors import CutraceError, did_you_mean
 from ...loading import Clock
-from ...outputs import available_cores, check_output, keep_sources, write_text
+from ...outputs import available_cores, check_output, write_text
 from ...patterns import matcher
 from ...trace.arrow import package, pyarrow
 from ...units import count_of
@@ -125,7 +125,6 @@ def run(
     pyarrow("batch")
     check_output(folder, (), folder=True)  # Only its files of these reports change.
     manifest_file = folder / f"{name}.manifest.json"
-    keep_sources(manifest_file, sources)
     # A file counts once, by its first name: links and relative paths may name it again.
     first: dict[str, str] = {}
     for path in sources:
