@@ -9,7 +9,7 @@ from pathlib import Path
 from cutrace.extras.fleet.parts import Mapped, Task, map_file
 
 
-def once(task: Task) -> Mapped:
+def once(task: Task, version: str = "") -> Mapped:
     """Die at the first file named ``killer*``, and map it when it comes again."""
     if Path(task.source).name.startswith("killer"):
         try:
@@ -20,7 +20,7 @@ def once(task: Task) -> Mapped:
     return map_file(task)
 
 
-def always(task: Task) -> Mapped:
+def always(task: Task, version: str = "") -> Mapped:
     """Die at each file named ``killer*``."""
     if Path(task.source).name.startswith("killer"):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -11,6 +11,7 @@ import pytest
 
 import cutrace
 from captures import Capture
+from cutrace.extras.fleet.engines import Engine
 from cutrace.extras.fleet.running import run as run_batch
 from support.plain_stats import gpu
 
@@ -202,7 +203,7 @@ def test_outliers(tmp_path):
         "difference_ns": 5_000 - median, "total_ns": 5_000, "median_ns": median, "ratio": pytest.approx(5_000 / median),
         "score": pytest.approx((5_000 - median) / deviation), "run": "run8.bin", "kind": "kernel", "name": "k",
     }  # fmt: skip
-    drawn = run_batch("outliers", paths, tmp_path / "out", mode="sequential")
+    drawn = run_batch("outliers", paths, tmp_path / "out", engine=Engine("sequential"))
     (picture,) = drawn.results["outliers"].pictures
     assert list(picture.labels) == [path.name for path in paths]
     assert picture.series == {"total": [total + 500 for total in totals]}

@@ -11,6 +11,7 @@ import pytest
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.analysis.statistics.gpus import GPUS
+from cutrace.extras.fleet.engines import Engine
 from cutrace.extras.fleet.model import BatchOptions, RankTrace
 from cutrace.extras.fleet.running import run
 
@@ -107,7 +108,7 @@ def test_the_pace_of_a_range_and_of_a_kernel_by_rank_and_time(tmp_path):
     kernels = batch(tmp_path, "pace", paths, name="gemm")
     assert {row["kind"] for row in kernels.reports[0].arrow().to_pylist()} == {"kernel"}
     assert [file.state for file in kernels.files] == ["done"] * 6, "another name needs other parts"
-    drawn = run("pace", paths, tmp_path / "out", mode="sequential", options=BatchOptions(name="gemm"))
+    drawn = run("pace", paths, tmp_path / "out", engine=Engine("sequential"), options=BatchOptions(name="gemm"))
     (picture,) = drawn.results["pace"].pictures
     assert picture.labels == [f"rank {n}" for n in range(6)]
     assert np.nanmax(picture.values[4]) == np.nanmin(picture.values[4]) == 6 * MS

@@ -16,7 +16,7 @@ import pytest
 import cutrace
 import dying
 from captures import ORIGIN, Capture
-from cutrace.extras.fleet import parts, running
+from cutrace.extras.fleet import engines, parts
 from cutrace.extras.fleet.parts import PartFolder
 from cutrace.extras.fleet.time_sums import binned, histogram
 
@@ -193,7 +193,7 @@ def test_a_worker_that_dies_costs_its_file_one_more_try(tmp_path, monkeypatch, k
     paths = ranks(tmp_path, 5)
     paths.append(paths[2].rename(tmp_path / "killer-rank2.bin"))
     del paths[2]
-    monkeypatch.setattr(running, "map_file", killer)
+    monkeypatch.setattr(engines, "map_file", killer)
     result = cutrace.batch("kernels", paths, tmp_path / "out", workers=2)
     monkeypatch.undo()
     if killer is dying.always:

@@ -11,8 +11,13 @@ from ...api import Report
 from ...loading import Clock, StrPath
 from ...outputs import keep_sources, write_text
 from ...units import count_of
+from . import WAIT
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from distributed import Client
+
     from .running import FileOutcome
 
 #: What is said of files without losses, damage and unknown times.
@@ -53,12 +58,15 @@ def batch(
     *,
     mode: str = "processes",
     workers: int | None = None,
-    scheduler: str | None = None,
+    scheduler: StrPath | Client | None = None,
+    executor: Executor | None = None,
+    wait: float = WAIT,
     job: str = "",
     name: str = "",
     baseline: Sequence[StrPath] = (),
     clock: Clock = "align",
     progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Batch:
     """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
 
@@ -66,15 +74,20 @@ def batch(
     :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
     :param mode: ``processes`` on this machine, ``sequential``, or ``dask``.
     :param workers: the number of processes; by default that of the cores.
-    :param scheduler: the address, or the scheduler file, of a Dask cluster.
+    :param scheduler: the address or the scheduler file of a Dask cluster, or a ``distributed.Client``.
+    :param executor: any :class:`concurrent.futures.Executor`, instead of a mode.
+    :param wait: seconds to wait for a worker of ``scheduler`` or ``executor``.
     :param job: the name of the job of all files; else the one in a file, or the name of its folder.
     :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
     :param baseline: further traces, with which ``regressions`` compares the others.
     :param clock: align the times of ranks on different machines, or ``keep`` them, as in :func:`cutrace.load`.
     :param progress: called with the number of files that are done, and of all.
+    :param say: called with sentences for people, such as the address of Dask's dashboard.
 
-    Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
+    Raises :class:`CutraceError` if there is no such report, no file can be read, there are no workers or the folder
+    cannot be written.
     """
+    from .engines import Engine
     from .model import BatchOptions
     from .page import html, index_html
     from .running import ALL, batch_reports, run
@@ -88,13 +101,12 @@ def batch(
         outputs += [folder / f"{name}.html" for name in batch_reports()]
     keep_sources(outputs, [*before, *sources])
     options = BatchOptions(name=name, baseline=tuple(map(str, before)))
+    engine = Engine(mode, workers, scheduler, executor, wait, say)
     done = run(
         report,
         [*before, *map(Path, sources)],
         folder,
-        mode=mode,
-        workers=workers,
-        scheduler=scheduler,
+        engine=engine,
         job=job,
         options=options,
         clock=clock,

@@ -1,38 +1,31 @@
-"""Running a batch: mapping files in this process, in worker processes or on Dask, and reducing their parts."""
+"""Running a batch: mapping files by an engine, and reducing their parts."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any
 
 from ... import plugins
 from ...errors import CutraceError, did_you_mean
 from ...loading import Clock
-from ...outputs import available_cores, check_output, write_text
+from ...outputs import check_output, write_text
 from ...patterns import matcher
-from ...trace.arrow import package, pyarrow
+from ...trace.arrow import pyarrow
 from ...units import count_of
 from .absent import absences
 from .collectives import COLLECTIVES
+from .engines import Engine
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
 from .model import BatchOptions, BatchReport, Part, Result
 from .pace import PACE
-from .parts import FileQuality, Mapped, PartFolder, Task, map_file, stamp
+from .parts import FileQuality, Mapped, PartFolder, Task, stamp
 from .runs import OUTLIERS, REGRESSIONS
 
 _REPORTS = (
@@ -47,12 +40,10 @@ _REPORTS = (
 )
 #: The name of all reports that have what they need.
 ALL = "all"
-MODES = ("processes", "sequential", "dask")
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
+_UNREAD = "the batch ended before it was read: run it again"
 _EXAMPLES = {"name": "--name 'step *'", "baseline": "--baseline old/rank0.bin"}
-# Tasks that a worker has beside the current one, so that it does not wait for the next one.
-_AHEAD = 2
 
 
 @cache
@@ -72,8 +63,9 @@ def batch_reports() -> dict[str, BatchReport]:
 class FileOutcome:
     """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
     missing), ``duplicate`` (an earlier file has its recording; it is not counted), ``damaged`` (a part of it, or all,
-    could not be read) or ``failed`` (each of its workers died). ``notes`` are sentences, also of a file that lacks
-    nothing. ``retried`` if a worker died. ``lost`` counts missing records by meaning."""
+    could not be read), ``failed`` (each of its workers died) or ``unread`` (the batch ended before). ``notes`` are
+    sentences, also of a file that lacks nothing. ``retried`` if a worker died. ``lost`` counts missing records by
+    meaning."""
 
     source: str
     state: str
@@ -99,9 +91,7 @@ def run(
     sources: Sequence[Path],
     folder: Path,
     *,
-    mode: str = "processes",
-    workers: int | None = None,
-    scheduler: str | None = None,
+    engine: Engine | None = None,
     job: str = "",
     options: BatchOptions | None = None,
     clock: Clock = "align",
@@ -110,21 +100,19 @@ def run(
     """Map the sources into ``folder`` and reduce them, for one report or for :data:`ALL`. Each source is read once.
     ``clock`` is as in :func:`cutrace.load`, and with ``keep`` ranks of different files are not aligned either.
 
-    Raises :class:`CutraceError` if there is no such report or mode, nothing can be read, or the folder cannot be
-    written.
+    Raises :class:`CutraceError` if there is no such report, nothing can be read, the engine cannot work or loses its
+    workers, or the folder cannot be written. The manifest is written as far as the files are known.
     """
+    engine = engine or Engine()
     options = options or BatchOptions()
     reports = _chosen(name, options)
-    if mode not in MODES:
-        raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
-    _check_workers(mode, workers, scheduler)
+    engine.check()
     # Raises an error for a wrong pattern, which is no fault of the files.
     matcher(options.name)
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
     check_output(folder, (), folder=True)  # Only its files of these reports change.
-    manifest_file = folder / f"{name}.manifest.json"
     # A file counts once, by its first name: links and relative paths may name it again.
     first: dict[str, str] = {}
     for path in sources:
@@ -157,16 +145,18 @@ def run(
         if quality is not None:
             outcomes[task.source] = _outcome(task, quality, 1, skipped=True)
     left = [task for task in tasks if task.source not in outcomes]
-    for task, mapped, tries in _mapped(left, mode, workers, scheduler):
-        _add(task, mapped or Mapped(), folders)
-        if mapped is None:
-            outcomes[task.source] = FileOutcome(
-                task.source, "failed", (_DIED,), retried=True, bad=True
-            )
-        else:
-            outcomes[task.source] = _outcome(task, mapped.quality, tries)
-        if progress:
-            progress(len(outcomes), len(tasks))
+    manifest = _Manifest(folder, name, list(folders), paths)
+    with manifest.kept(outcomes):
+        for task, mapped, tries in engine.mapped(left):
+            _add(task, mapped or Mapped(), folders)
+            if mapped is None:
+                outcomes[task.source] = FileOutcome(
+                    task.source, "failed", (_DIED,), retried=True, bad=True
+                )
+            else:
+                outcomes[task.source] = _outcome(task, mapped.quality, tries)
+            if progress:
+                progress(len(outcomes), len(tasks))
 
     # All sources are those of one of the reports.
     widest = max(folders.values(), key=len)
@@ -175,15 +165,7 @@ def run(
         note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave one of them out"
         outcomes[source] = FileOutcome(source, "duplicate", (note,), bad=True)
     done = [outcomes[path] for path in paths]
-    files = [asdict(outcome) for outcome in done]
-    manifest = {
-        "kind": "cutrace batch manifest",
-        "format": 1,
-        "report": name,
-        "reports": list(folders),
-        "files": files,
-    }
-    write_text(manifest_file, json.dumps(manifest, indent=1) + "\n")
+    manifest.write(outcomes)
 
     results = {}
     for report in reports:
@@ -199,6 +181,43 @@ def run(
     lacking = [*missing(done), *absences(widest.parts())]
     counts = {report: len(own) for report, own in sources_of.items()}
     return BatchRun(results, counts, done, lacking)
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """What became of the ``sources`` of a batch, in its folder."""
+
+    folder: Path
+    report: str
+    reports: list[str]
+    sources: list[str]
+
+    @contextmanager
+    def kept(self, outcomes: dict[str, FileOutcome]) -> Iterator[None]:
+        """Write the manifest also if the batch ends early."""
+        try:
+            yield
+        except (CutraceError, KeyboardInterrupt):
+            with suppress(CutraceError):
+                self.write(outcomes)
+            raise
+
+    def write(self, outcomes: dict[str, FileOutcome]) -> None:
+        files = []
+        for source in self.sources:
+            outcome = outcomes.get(source)
+            if outcome is None:
+                outcome = FileOutcome(source, "unread", (_UNREAD,), bad=True)
+            files.append(asdict(outcome))
+        manifest = {
+            "kind": "cutrace batch manifest",
+            "format": 1,
+            "report": self.report,
+            "reports": self.reports,
+            "files": files,
+        }
+        path = self.folder / f"{self.report}.manifest.json"
+        write_text(path, json.dumps(manifest, indent=1) + "\n")
 
 
 def _chosen(name: str, options: BatchOptions) -> list[BatchReport]:
@@ -279,23 +298,6 @@ def _check_options(
             )
 
 
-def _check_workers(mode: str, workers: int | None, scheduler: str | None) -> None:
-    """Raise :class:`CutraceError` when a scheduler or a number of workers would have no effect."""
-    if scheduler is not None and mode != "dask":
-        raise CutraceError(
-            "--scheduler is that of Dask: add --mode dask, or leave it out"
-        )
-    if workers is None:
-        return
-    if mode == "sequential":
-        place = "--mode sequential has one"
-    elif scheduler is not None:
-        place = "the scheduler has its own"
-    else:
-        return
-    raise CutraceError(f"--workers has no effect, because {place}: leave it out")
-
-
 def _outcome(
     task: Task,
     quality: FileQuality,
@@ -338,159 +340,3 @@ def missing(files: Sequence[FileOutcome]) -> list[str]:
     for meaning, count in counts.most_common():
         sentences.append(f"{count:,} {meaning}, in {holders[meaning]:,} of {whole}")
     return sentences
-
-
-# Modes. Each yields a task, its result (None if each of its workers died) and the number of tries.
-
-_Done = tuple[Task, Mapped | None, int]
-
-
-def _mapped(
-    tasks: Sequence[Task],
-    mode: str,
-    workers: int | None,
-    scheduler: str | None,
-) -> Iterator[_Done]:
-    if not tasks:
-        return iter(())
-    if mode == "dask":
-        return _on_dask(tasks, workers, scheduler)
-    if mode == "sequential":
-        return ((task, map_file(task), 1) for task in tasks)
-    return _in_processes(tasks, min(workers or available_cores(), len(tasks)))
-
-
-def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
-    """A worker that dies breaks its pool, and the files in flight are tried again, each alone."""
-
-    @contextmanager
-    def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
-        # Ctrl-C ends this process, which then ends its workers after the file that each is at.
-        with _apart():
-            pool = ProcessPoolExecutor(
-                count,
-                get_context("spawn"),
-                signal.signal,
-                (signal.SIGINT, signal.SIG_IGN),
-            )
-        try:
-            yield pool
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def submit(pool: ProcessPoolExecutor, task: Task) -> Future[Mapped]:
-        with _signals_later(), _apart():
-            return pool.submit(map_file, task)
-
-    waiting = list(reversed(tasks))
-    while waiting:
-        suspects: list[Task] = []
-        running: dict[Future[Mapped], Task] = {}
-        broken = False
-        with pool_of(workers) as pool:
-            while running or (waiting and not broken):
-                try:
-                    while waiting and not broken and len(running) < workers * _AHEAD:
-                        running[submit(pool, waiting[-1])] = waiting[-1]
-                        waiting.pop()
-                except BrokenProcessPool:
-                    broken = True
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    task = running.pop(future)
-                    try:
-                        yield task, future.result(), 1
-                    except BrokenProcessPool:
-                        suspects.append(task)
-                        broken = True
-        for task in suspects:
-            with pool_of(1) as pool:
-                try:
-                    yield task, submit(pool, task).result(), 2
-                except BrokenProcessPool:
-                    yield task, None, 2
-
-
-@contextmanager
-def _signals_later() -> Iterator[None]:
-    """Handle signals that end this process afterwards. A worker whose start is interrupted would wait for its first
-    message forever, and this process for the worker."""
-    # The main thread alone handles signals.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers = {}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            number = getattr(signal, name)
-            handler = signal.getsignal(number)
-            if callable(handler):
-                handlers[number] = handler
-    received: list[tuple[int, FrameType | None]] = []
-    for number in handlers:
-        signal.signal(number, lambda *signaled: received.append(signaled))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number, frame in received:
-            handlers[number](number, frame)
-
-
-@contextmanager
-def _apart() -> Iterator[None]:
-    """Let processes that multiprocessing starts run nothing of this program. They do not import the modules of
-    multiprocessing from the working folder; later they get the ``sys.path`` of this process (Python 3.10 ignores it).
-    They do not import the main module again, which would start the same batch in a script without a guard."""
-    name = "PYTHONSAFEPATH"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-def _on_dask(
-    tasks: Sequence[Task],
-    workers: int | None,
-    scheduler: str | None,
-) -> Iterator[_Done]:
-    """On the scheduler of this address or file, or that of ``DASK_SCHEDULER_ADDRESS``, else on local processes."""
-    distributed: Any = package("distributed", "dask", "batch on Dask")
-    scheduler = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
-    with ExitStack() as stack:
-        try:
-            if scheduler is None:
-                with _apart():
-                    cluster = distributed.LocalCluster(
-                        workers or available_cores(),
-                        threads_per_worker=1,
-                        dashboard_address=":0",
-                    )
-                stack.enter_context(cluster)
-                client = distributed.Client(cluster)
-            elif Path(scheduler).is_file():
-                client = distributed.Client(scheduler_file=scheduler)
-            else:
-                client = distributed.Client(scheduler)
-            stack.enter_context(client)
-        except (OSError, ValueError) as error:
-            raise CutraceError(
-                f"cannot reach the Dask scheduler {scheduler}: {error}. Is it running?"
-            ) from None
-        # Dask runs a task again whose worker died, as often as the scheduler is configured to.
-        futures = {client.submit(map_file, task, pure=False): task for task in tasks}
-        for future in distributed.as_completed(list(futures)):
-            task = futures.pop(future)
-            try:
-                yield task, future.result(), 1
-            except distributed.KilledWorker:
-                yield task, None, 2
-            future.release()

@@ -11,6 +11,7 @@ import click
 
 from ....cli import options
 from ....cli.output import progress, put_tables, say
+from .. import WAIT
 
 # The most sentences about what stands out, and about files.
 _SENTENCES = 12
@@ -47,6 +48,14 @@ def _reports() -> list[str]:
     "--scheduler",
     metavar="ADDRESS",
     help="Address or scheduler file of Dask, for --mode dask.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0, min_open=True),
+    default=WAIT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for a worker of Dask.",
 )
 @click.option(
     "--job",
@@ -92,8 +101,18 @@ def batch(
         raise click.UsageError(
             "Name a report and then files: --list-reports lists the reports"
         )
+    tell = None
+    if not quiet:
+        tell = say
     with progress("reading", enabled=not quiet) as advance:
-        result = api.batch(report, sources, output, progress=advance, **how)
+        result = api.batch(
+            report,
+            sources,
+            output,
+            progress=advance,
+            say=tell,
+            **how,
+        )
     put_tables(
         "cutrace batch",
         result.reports,

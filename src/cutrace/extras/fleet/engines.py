@@ -1,0 +1,438 @@
+"""Engines: where the files of a batch are mapped. This process, processes of this machine, Dask, or any executor.
+
+Each engine yields a task, its result (None if each of its workers died) and the number of tries.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from pkgutil import resolve_name
+from queue import Empty, SimpleQueue
+from time import monotonic, sleep
+from types import FrameType, ModuleType
+from typing import Any
+
+from ...errors import CutraceError
+from ...outputs import available_cores
+from ...trace.arrow import package
+from ...units import count_of
+from . import WAIT
+from .parts import Mapped, Task, map_file
+
+MODES = ("processes", "sequential", "dask")
+
+# Tasks that a worker of this machine has beside the current one, so that it does not wait for the next one.
+_AHEAD = 2
+# Tasks that an executor has at most: their results wait in the memory of this process.
+_IN_FLIGHT = 4096
+# Seconds between two looks at workers that may be gone, and at futures that tell nobody when they are done.
+_LOOK = 1.0
+
+# The errors of executors, by module, that tell that workers died with a task.
+_KILLED = {"distributed": "KilledWorker", "submitit.core.utils": "UncompletedJobError"}
+
+_Done = tuple[Task, Mapped | None, int]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where files are mapped. ``scheduler`` is the address or the scheduler file of Dask, or a client of it;
+    ``executor`` any :class:`concurrent.futures.Executor`, which is used instead of ``mode``. ``wait`` are the seconds
+    in which a worker has to come. ``say`` is called with sentences for people."""
+
+    mode: str = "processes"
+    workers: int | None = None
+    scheduler: Any = None
+    executor: Executor | None = None
+    wait: float = WAIT
+    say: Callable[[str], None] | None = None
+
+    def check(self) -> None:
+        """Raise :class:`CutraceError` if there is no such mode, or something would have no effect."""
+        if self.mode not in MODES:
+            raise CutraceError(
+                f"there is no mode {self.mode!r}: use one of {', '.join(MODES)}"
+            )
+        if self.executor is not None and self.mode != "processes":
+            raise CutraceError(
+                "executor is used instead of a mode: leave out one of the two"
+            )
+        if self.scheduler is not None and self.mode != "dask":
+            raise CutraceError(
+                "--scheduler is that of Dask: add --mode dask, or leave it out"
+            )
+        if self.workers is None:
+            return
+        if self.executor is not None:
+            place = "the executor has its own"
+        elif self.mode == "sequential":
+            place = "--mode sequential has one"
+        elif self.scheduler is not None:
+            place = "the scheduler has its own"
+        else:
+            return
+        raise CutraceError(f"--workers has no effect, because {place}: leave it out")
+
+    def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
+        """Map the tasks, and yield them as they end. Raises :class:`CutraceError` when no worker is left."""
+        if not tasks:
+            return iter(())
+        if self.executor is not None:
+            pool = _Pool(self.executor.submit, "the executor", self.wait)
+            return pool.mapped(tasks)
+        if self.mode == "dask":
+            return self._on_dask(tasks)
+        if self.mode == "sequential":
+            return ((task, map_file(task), 1) for task in tasks)
+        workers = min(self.workers or available_cores(), len(tasks))
+        return _in_processes(tasks, workers)
+
+    def _on_dask(self, tasks: Sequence[Task]) -> Iterator[_Done]:
+        with ExitStack() as stack:
+            client = self._client(stack)
+            # A scheduler without one has no such key.
+            with suppress(KeyError):
+                if self.say and client.dashboard_link:
+                    self.say(f"Dask's dashboard: {client.dashboard_link}")
+            place = f"the Dask scheduler {client.scheduler.addr}"
+            # Dask runs a task again whose worker died, as often as the scheduler is configured to.
+            executor = client.get_executor(pure=False)
+            pool = _Pool(executor.submit, place, self.wait, client.nthreads)
+            try:
+                yield from pool.mapped(tasks)
+            finally:
+                if client.status == "running":
+                    executor.shutdown(wait=False)
+
+    def _client(self, stack: ExitStack) -> Any:
+        """The client of the scheduler, of the one of ``DASK_SCHEDULER_ADDRESS``, or of new local processes."""
+        distributed: Any = package("distributed", "dask", "batch on Dask")
+        scheduler = self.scheduler
+        if scheduler is None:
+            scheduler = os.environ.get("DASK_SCHEDULER_ADDRESS")
+        if isinstance(scheduler, distributed.Client):
+            return scheduler
+        stack.enter_context(_without_logs("distributed.client"))
+        stack.enter_context(_without_logs("tornado.application"))
+        try:
+            if scheduler is None:
+                with _apart():
+                    cluster = distributed.LocalCluster(
+                        self.workers or available_cores(),
+                        threads_per_worker=1,
+                        dashboard_address=":0",
+                    )
+                stack.enter_context(cluster)
+                client = distributed.Client(cluster)
+            elif Path(scheduler).is_file():
+                client = distributed.Client(
+                    scheduler_file=os.fspath(scheduler),
+                    timeout=self.wait,
+                )
+            else:
+                client = distributed.Client(str(scheduler), timeout=self.wait)
+        except (OSError, ValueError, MemoryError) as error:
+            # A server of something else sends sizes of petabytes.
+            raise CutraceError(
+                f"cannot reach the Dask scheduler {scheduler} within {self.wait:g} s: {error}. "
+                "Start it with `dask scheduler`, or leave --scheduler out for workers on this machine"
+            ) from None
+        return stack.enter_context(client)
+
+
+@contextmanager
+def _without_logs(name: str) -> Iterator[None]:
+    """Keep a package from logging what reaches the user as an error."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+# Any executor
+
+
+class _Pool:
+    """Workers behind a function that submits work, as :meth:`concurrent.futures.Executor.submit`. ``place`` names them,
+    ``patience`` are the seconds to wait for one. ``workers`` returns something empty if there are none now; without it,
+    the pool itself tells that it is broken."""
+
+    def __init__(
+        self,
+        submit: Callable[..., Any],
+        place: str,
+        patience: float,
+        workers: Callable[[], Any] | None = None,
+    ) -> None:
+        self._submit = submit
+        self._place = place
+        self._patience = patience
+        self._workers = workers
+        # Futures tell that they are done.
+        self._done: SimpleQueue[Any] = SimpleQueue()
+        # Jobs of submitit do not: they have to be asked.
+        self._asked: list[Any] = []
+
+    def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
+        waiting = list(reversed(tasks))
+        running: dict[Any, Task] = {}
+        finished = 0
+        own = version("cutrace")
+        try:
+            self._probe(own)
+            seen = monotonic()
+            while waiting or running:
+                while waiting and len(running) < _IN_FLIGHT:
+                    future = self._submit(map_on_worker, waiting[-1], own)
+                    running[future] = waiting.pop()
+                    self._watch(future)
+                future = self._next_done()
+                if future is not None:
+                    task = running.pop(future)
+                    mapped = _result(future)
+                    finished += 1
+                    tries = 1
+                    if mapped is None:
+                        tries = 2
+                    yield task, mapped, tries
+                elif self._workers is None or self._workers():
+                    seen = monotonic()
+                elif monotonic() - seen > self._patience:
+                    raise _stopped(
+                        f"{self._place} has had no worker for {self._patience:g} s: start workers",
+                        finished,
+                    )
+        except (BrokenExecutor, CancelledError, ImportError, OSError) as error:
+            raise _stopped(self._why(error), finished) from None
+        finally:
+            # The client of Dask cancels all of its work at once.
+            if self._workers is None:
+                for future in running:
+                    future.cancel()
+
+    def _watch(self, future: Any) -> None:
+        if hasattr(future, "add_done_callback"):
+            future.add_done_callback(self._done.put)
+        else:
+            self._asked.append(future)
+
+    def _next_done(self) -> Any:
+        """Return a future that is done; None if there is none for a while."""
+        for future in self._asked:
+            if future.done():
+                self._asked.remove(future)
+                return future
+        try:
+            return self._done.get(timeout=_LOOK)
+        except Empty:
+            return None
+
+    def _why(self, error: Exception) -> str:
+        """Why the pool takes no more work, and what to do."""
+        if isinstance(error, BrokenExecutor):
+            return f"a worker of {self._place} died, and it takes no more work: make a new one"
+        if isinstance(error, ImportError):
+            package = f"cutrace[parquet]=={version('cutrace')}"
+            return (
+                f"{self._place} cannot run cutrace: {error}. Install it on each worker, and on Dask's scheduler, with "
+                f"`pip install '{package}'`"
+            )
+        return f"the connection to {self._place} was lost: start it"
+
+    def _probe(self, own: str) -> None:
+        """Raise :class:`CutraceError` if no worker comes in time, or if one has another version of cutrace than
+        ``own``; :class:`ImportError` if it has none."""
+        end = monotonic() + self._patience
+        # Dask sends a function of cutrace again and again to a worker that does not know it.
+        self._soon(end, resolve_name, f"{__name__}:{version_here.__name__}")
+        of_worker = self._soon(end, version_here)
+        _check_version(of_worker, own)
+
+    def _soon(self, end: float, function: Callable[..., Any], *arguments: str) -> Any:
+        """The result of a function on a worker, before the time ``end``."""
+        future = self._submit(function, *arguments)
+        pause = _LOOK / 100
+        while not future.done():
+            if monotonic() > end:
+                raise CutraceError(
+                    f"no worker of {self._place} took work within {self._patience:g} s: start workers, or wait longer "
+                    "with --wait"
+                )
+            sleep(pause)
+            pause = min(2 * pause, _LOOK)
+        try:
+            return future.result()
+        except (BrokenExecutor, CancelledError, ImportError, OSError):
+            raise
+        except Exception as error:
+            # Dask's scheduler, too, reads functions that are sent.
+            words = " ".join(str(error).split())
+            sentence, _, _ = words.partition(". ")
+            raise ImportError(sentence) from None
+
+
+def _result(future: Any) -> Mapped | None:
+    """The result of a future that is done; None if each worker that read the file died."""
+    try:
+        mapped: Mapped = future.result()
+    except Exception as error:
+        for module, name in _KILLED.items():
+            # It is loaded if the future comes from there.
+            package_of_future = sys.modules.get(module)
+            killed = getattr(package_of_future, name, ())
+            if isinstance(error, killed):
+                return None
+        raise
+    return mapped
+
+
+def _stopped(reason: str, finished: int) -> CutraceError:
+    """The error for a pool that takes no more work, when so many files are done."""
+    sentence = f"{reason}, and run this again"
+    if finished:
+        files = count_of(finished, "file")
+        sentence += f": what was read before ({files}) is not read again"
+    return CutraceError(sentence)
+
+
+def version_here() -> str:
+    """The version of cutrace of a worker. Raises :class:`ImportError` if a package is missing."""
+    import_module("pyarrow.parquet")
+    return version("cutrace")
+
+
+def _check_version(of_worker: str, own: str) -> None:
+    if of_worker != own:
+        raise CutraceError(
+            f"a worker has cutrace {of_worker}, and this process has {own}: install the same version on both"
+        )
+
+
+def map_on_worker(task: Task, own: str) -> Mapped:
+    """Map a task on a worker. ``own`` is the version of cutrace of the calling process."""
+    _check_version(version("cutrace"), own)
+    return map_file(task)
+
+
+# Processes of this machine
+
+
+def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
+    """A worker that dies breaks its pool, and the files in flight are tried again, each alone."""
+
+    @contextmanager
+    def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
+        # Ctrl-C ends this process, which then ends its workers after the file that each is at.
+        with _apart():
+            pool = ProcessPoolExecutor(
+                count,
+                get_context("spawn"),
+                signal.signal,
+                (signal.SIGINT, signal.SIG_IGN),
+            )
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def submit(pool: ProcessPoolExecutor, task: Task) -> Future[Mapped]:
+        with _signals_later(), _apart():
+            return pool.submit(map_file, task)
+
+    waiting = list(reversed(tasks))
+    while waiting:
+        suspects: list[Task] = []
+        running: dict[Future[Mapped], Task] = {}
+        broken = False
+        with pool_of(workers) as pool:
+            while running or (waiting and not broken):
+                try:
+                    while waiting and not broken and len(running) < workers * _AHEAD:
+                        running[submit(pool, waiting[-1])] = waiting[-1]
+                        waiting.pop()
+                except BrokenProcessPool:
+                    broken = True
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    task = running.pop(future)
+                    try:
+                        yield task, future.result(), 1
+                    except BrokenProcessPool:
+                        suspects.append(task)
+                        broken = True
+        for task in suspects:
+            with pool_of(1) as pool:
+                try:
+                    yield task, submit(pool, task).result(), 2
+                except BrokenProcessPool:
+                    yield task, None, 2
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Handle signals that end this process afterwards. A worker whose start is interrupted would wait for its first
+    message forever, and this process for the worker."""
+    # The main thread alone handles signals.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {}
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            number = getattr(signal, name)
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+    received: list[tuple[int, FrameType | None]] = []
+    for number in handlers:
+        signal.signal(number, lambda *signaled: received.append(signaled))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received:
+            handlers[number](number, frame)
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Let processes that multiprocessing starts run nothing of this program. They do not import the modules of
+    multiprocessing from the working folder; later they get the ``sys.path`` of this process (Python 3.10 ignores it).
+    They do not import the main module again, which would start the same batch in a script without a guard."""
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

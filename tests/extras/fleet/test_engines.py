@@ -1,0 +1,295 @@
+"""Where the files of a batch are mapped: the same bytes from all engines, and sentences where there are no workers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cutrace
+import dying
+from captures import Capture
+from cutrace.extras.fleet import engines
+from cutrace.outputs import scratch
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("distributed")
+DATA = Path(__file__).parents[2] / "data"
+CAPTURES = sorted(DATA.glob("*.bin"))[:4]
+
+Engine = dict[str, Any]
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    files = folder.rglob("*.parquet")
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def states(folder: Path) -> list[str]:
+    manifest = json.loads((folder / "kernels.manifest.json").read_text())
+    return [file["state"] for file in manifest["files"]]
+
+
+@contextmanager
+def threads() -> Iterator[Engine]:
+    with ThreadPoolExecutor(2) as executor:
+        yield {"executor": executor}
+
+
+@contextmanager
+def loky_pool() -> Iterator[Engine]:
+    loky = pytest.importorskip("loky")
+    executor = loky.get_reusable_executor(max_workers=2)
+    yield {"executor": executor}
+    executor.shutdown(kill_workers=True)
+
+
+@contextmanager
+def jobs_of_submitit() -> Iterator[Engine]:
+    submitit = pytest.importorskip("submitit")
+    with scratch() as folder:
+        executor = submitit.AutoExecutor(folder, cluster="local")
+        executor.update_parameters(timeout_min=5)
+        yield {"executor": executor}
+
+
+@contextmanager
+def cluster(**how: Any) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"} | how
+    with LocalCluster(**settings) as running, Client(running) as client:
+        yield client
+
+
+@contextmanager
+def client_of_dask() -> Iterator[Engine]:
+    with cluster() as client:
+        yield {"mode": "dask", "scheduler": client}
+
+
+@contextmanager
+def executor_of_dask() -> Iterator[Engine]:
+    with cluster() as client:
+        yield {"executor": client.get_executor()}
+
+
+@contextmanager
+def scheduler_file() -> Iterator[Engine]:
+    with cluster() as client, scratch() as folder:
+        client.write_scheduler_file(folder / "scheduler.json")
+        yield {"mode": "dask", "scheduler": folder / "scheduler.json"}
+
+
+@pytest.mark.parametrize(
+    "engine", [threads, loky_pool, jobs_of_submitit, client_of_dask, executor_of_dask, scheduler_file]
+)
+def test_all_engines_write_the_same_bytes(tmp_path, engine):
+    one = cutrace.batch("kernels", CAPTURES, tmp_path / "a", mode="sequential")
+    with engine() as how:
+        other = cutrace.batch("kernels", CAPTURES, tmp_path / "b", **how)
+    assert hashes(tmp_path / "a") == hashes(tmp_path / "b")
+    assert str(one) == str(other)
+
+
+def killers(folder: Path) -> list[Path]:
+    folder.mkdir()
+    paths = []
+    for number, capture in enumerate(CAPTURES):
+        path = folder / f"{'killer' if number == 2 else 'calm'}-rank{number}.bin"
+        path.symlink_to(capture)
+        paths.append(path)
+    return paths
+
+
+def pool() -> Executor:
+    return ProcessPoolExecutor(2, get_context("spawn"))
+
+
+def loky_executor() -> Executor:
+    loky = pytest.importorskip("loky")
+    executor: Executor = loky.get_reusable_executor(max_workers=2)
+    return executor
+
+
+@pytest.mark.parametrize("make", [pool, loky_executor])
+def test_an_executor_whose_worker_died_is_done_and_a_new_one_goes_on(tmp_path, monkeypatch, make):
+    paths = killers(tmp_path / "run")
+    expected = cutrace.batch("kernels", paths, tmp_path / "calm", mode="sequential")
+    monkeypatch.setattr(engines, "map_on_worker", dying.once)
+    out = tmp_path / "out"
+    executor = make()
+    with pytest.raises(
+        cutrace.CutraceError, match=r"a worker of the executor died, .* make a new one, and run this again"
+    ):
+        cutrace.batch("kernels", paths, out, executor=executor)
+    executor.shutdown()
+    assert "unread" in states(out)
+    executor = make()
+    result = cutrace.batch("kernels", paths, out, executor=executor)
+    executor.shutdown()
+    assert str(result) == str(expected)
+    assert hashes(out) == hashes(tmp_path / "calm")
+
+
+@pytest.mark.parametrize("killer", [dying.once, dying.always])
+def test_dask_reads_the_file_of_a_killed_worker_again(tmp_path, monkeypatch, killer):
+    paths = killers(tmp_path / "run")
+    monkeypatch.setattr(engines, "map_on_worker", killer)
+    with cluster(n_workers=2, dashboard_address=None) as client:
+        result = cutrace.batch("kernels", paths, tmp_path / "out", mode="dask", scheduler=client)
+    if killer is dying.always:
+        assert states(tmp_path / "out") == ["done", "done", "failed", "done"]
+        assert result.files[2].retried
+        del paths[2]
+    cutrace.batch("kernels", paths, tmp_path / "calm", mode="sequential")
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "calm")
+
+
+def test_the_dashboard_of_dask_is_said(tmp_path):
+    said: list[str] = []
+    with cluster() as client:
+        cutrace.batch("kernels", CAPTURES[:1], tmp_path / "out", mode="dask", scheduler=client, say=said.append)
+        assert said == [f"Dask's dashboard: {client.dashboard_link}"]
+
+
+# Without workers
+
+
+def test_a_cluster_without_workers_is_explained_in_time(tmp_path):
+    with (
+        cluster(n_workers=0) as client,
+        pytest.raises(
+            cutrace.CutraceError,
+            match=r"no worker of the Dask scheduler tcp://\S+ took work within 0.5 s: start workers",
+        ),
+    ):
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler=client, wait=0.5)
+    assert states(tmp_path / "out") == ["unread"] * len(CAPTURES)
+
+
+def test_a_dead_scheduler_is_explained_in_time(tmp_path):
+    with pytest.raises(cutrace.CutraceError, match=r"cannot reach the Dask scheduler tcp://127.0.0.1:1 within 0.5 s: .*"
+                       "Start it with `dask scheduler`, or leave --scheduler out"):  # fmt: skip
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler="tcp://127.0.0.1:1", wait=0.5)
+    assert states(tmp_path / "out") == ["unread"] * len(CAPTURES)
+
+
+#: Starts a part of Dask; with ``hidden``, without cutrace.
+_PART = """
+import sys
+if {hidden}:
+    sys.modules["cutrace"] = None
+sys.argv = {arguments}
+from distributed.cli.dask_{part} import main
+main()
+"""
+
+
+@contextmanager
+def part_of_dask(part: str, *arguments: object, hidden: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    program = _PART.format(hidden=hidden, arguments=[part, *map(str, arguments)], part=part)
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def dask(folder: Path, *, hidden: bool = False) -> Iterator[tuple[Path, dict[str, subprocess.Popen[bytes]]]]:
+    """Yield the file of a scheduler with one worker, and the two processes."""
+    file = folder / "scheduler.json"
+    with part_of_dask("scheduler", "--port", 0, "--host", "127.0.0.1", "--scheduler-file", file) as scheduler:
+        until(file.is_file)
+        worker_options = ("--scheduler-file", file, "--nthreads", 1, "--no-nanny")
+        with part_of_dask("worker", *worker_options, hidden=hidden) as worker:
+            yield file, {"scheduler": scheduler, "worker": worker}
+
+
+def until(ready: Callable[[], bool]) -> None:
+    while not ready():
+        time.sleep(0.05)
+
+
+def test_a_worker_without_cutrace_is_explained(tmp_path):
+    with (
+        dask(tmp_path, hidden=True) as (file, _),
+        pytest.raises(
+            cutrace.CutraceError, match=r"cannot run cutrace: No module named .*\. Install it on each worker"
+        ),
+    ):
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler=file)
+
+
+def test_a_worker_of_another_version_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "version", lambda _: "0.0.1")
+    with (
+        loky_pool() as how,
+        pytest.raises(
+            cutrace.CutraceError,
+            match=r"a worker has cutrace \S+, and this process has 0.0.1: install the same version",
+        ),
+    ):
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", **how)
+
+
+@pytest.mark.parametrize(
+    ("killed", "sentence"),
+    [
+        ("scheduler", r"the connection to the Dask scheduler tcp://\S+ was lost: start it, and run this again"),
+        ("worker", r"the Dask scheduler tcp://\S+ has had no worker for 30 s: start workers, and run this again"),
+    ],
+)
+def test_a_cluster_that_is_lost_keeps_what_was_done(tmp_path, monkeypatch, killed, sentence):
+    paths = []
+    for number in range(40):
+        path = tmp_path / f"rank{number}.bin"
+        with Capture(path, pid=100 + number) as c:
+            c.kernel(c.launch("k"), 0, 5, correlation=1)
+        paths.append(path)
+    with dask(tmp_path) as (file, processes):
+
+        def progress(done: int, whole: int) -> None:
+            if done == 1:
+                os.kill(processes[killed].pid, signal.SIGKILL)
+                # A minute passes with each look at the clock.
+                minutes = count(engines.monotonic(), 60)
+                monkeypatch.setattr(engines, "monotonic", lambda: next(minutes))
+
+        with pytest.raises(cutrace.CutraceError, match=sentence) as raised:
+            cutrace.batch("kernels", paths, tmp_path / "out", mode="dask", scheduler=file, progress=progress)
+    found = states(tmp_path / "out")
+    assert set(found) == {"done", "unread"}
+    done = re.search(r"what was read before \((\d+) files?\) is not read again", str(raised.value))
+    assert done is not None
+    assert found.count("done") == int(done[1])
+    again = cutrace.batch("kernels", paths, tmp_path / "out", mode="sequential")
+    assert [file.state for file in again.files].count("skipped") == int(done[1])
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"mode": "dask"}, "executor is used instead of a mode: leave out one of the two"),
+        ({"workers": 2}, "--workers has no effect, because the executor has its own"),
+    ],
+)
+def test_an_executor_leaves_nothing_to_choose(tmp_path, how, sentence):
+    with threads() as executor, pytest.raises(cutrace.CutraceError, match=sentence):
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", **executor, **how)
