@@ -1,7 +1,8 @@
 """What is known about the calls of NCCL: fields of the payloads of its NVTX ranges.
 
 A payload has the communicator, the size of the message, the root and the reduction, as far as the call has them. Older
-versions of NCCL leave out the communicator. The rank is in the payloads of the calls that make or end a communicator.
+versions of NCCL leave out the communicator. The rank, and the number of ranks, are in the payloads of the calls that
+make or end a communicator.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _DOMAIN = "NCCL"
 _COMMUNICATOR = "NCCL communicator ID"
 _RANK = "Rank"
+_RANKS = "No. of ranks"
 _ROOT = "Root"
 _REDUCTION = "Reduction operation"
 # Older versions call it "Bytes" in ncclSend and ncclRecv.
@@ -51,6 +53,8 @@ class NcclCalls:
         self._numbers: dict[NcclCall, int] = {NO_CALL: 0}
         # The ranks that a process, and each of its threads (0 for all), has in a communicator.
         self._ranks: defaultdict[tuple[int, int, int], set[int]] = defaultdict(set)
+        #: The number of ranks of each communicator that is known.
+        self.sizes: dict[int, int] = {}
         if self._domain is None:
             return
         for rows in trace.blocks("nvtx_ranges"):
@@ -95,6 +99,9 @@ class NcclCalls:
         if communicator is not None and rank is not None:
             self._ranks[process, 0, communicator].add(rank)
             self._ranks[process, thread, communicator].add(rank)
+        ranks = _integer(payload, _RANKS)
+        if communicator is not None and ranks is not None:
+            self.sizes[communicator] = ranks
 
     def _number(self, process: int, thread: int, text: int) -> int:
         payload = self._payload(text)

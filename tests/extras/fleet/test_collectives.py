@@ -20,8 +20,8 @@ REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 RANKS_BIN = Path(__file__).parents[2] / "data" / "ranks.bin"
 
 
-def rank(path: Path, calls: list[tuple[int, int]], *, name: str = REDUCE) -> Path:
-    with Capture(path) as c:
+def rank(path: Path, calls: list[tuple[int, int]], *, name: str = REDUCE, boot: str = "boot") -> Path:
+    with Capture(path, boot_id=boot) as c:
         launch = c.launch(name)
         for at, (start, end) in enumerate(calls):
             c.kernel(launch, start, end, correlation=at + 1)
@@ -79,7 +79,7 @@ def test_calls_of_two_real_ranks_agree_with_their_rows(tmp_path):
 def test_transfers_between_two_ranks_and_other_kernels_do_not_count(tmp_path):
     name = "ncclDevKernel_SendRecv"
     paths = [rank(tmp_path / f"rank{n}.bin", [(1_000, 2_000)], name=("gemm", name)[n]) for n in range(2)]
-    assert [list(report.rows) for report in collectives(paths, tmp_path / "out").reports] == [[], [], []]
+    assert [list(report.rows) for report in collectives(paths, tmp_path / "out").reports] == [[], [], [], []]
 
 
 def test_a_rank_that_began_to_record_later_is_said_and_matched_by_time(tmp_path):
@@ -106,7 +106,11 @@ def test_planted_ranks_and_clocks_are_found_and_nothing_else(tmp_path):
 def test_only_consecutive_ranks_share_a_sentence_about_their_clock(tmp_path):
     calls = [(1_000_000 * n, 1_000_000 * n + 1_000) for n in range(1, 9)]
     late = [(start + 300_000, end + 300_000) for start, end in calls]
-    paths = [rank(tmp_path / f"rank{n}.bin", late if n in (1, 2, 6) else calls) for n in range(9)]
+    paths = [
+        rank(tmp_path / f"rank{n}.bin", late if n in (1, 2, 6) else calls, boot=f"boot {n // 3} {n in (1, 2)}")
+        for n in range(9)
+    ]
+    paths[6:] = [rank(tmp_path / f"rank{n}.bin", late if n == 6 else calls, boot=f"boot {n}") for n in range(6, 9)]
     clocks = [
         sentence.split(":")[0] for sentence in collectives(paths, tmp_path / "out").sentences if "clock" in sentence
     ]

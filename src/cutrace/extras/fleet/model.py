@@ -92,9 +92,10 @@ class Part:
     """The partial result of a rank in a file. ``label`` names the rank, uniquely among the parts of a report. ``clock``
     is the alignment of its times with the wall clock. ``incomplete`` if records of the rank are missing, ``told``
     if the file says which rank it is, ``worked`` if it has GPU work. ``world`` is the number of ranks of the job, 0 if
-    the file does not say. ``host`` is the name of its host, "" if the file does not say, ``local_rank`` its number
-    there. ``job_told`` if the file or the user names the job. ``times`` are the first and the last time of GPU work (ns
-    since 1970), None without work or where the clock is not known."""
+    the file does not say. ``host`` is the name of its host, "" if the file does not say, ``boot`` the id of the boot
+    that its clock counts from, ``local_rank`` its number there. ``job_told`` if the file or the user names the job.
+    ``times`` are the first and the last time of GPU work (ns since 1970), None without work or where the clock is not
+    known."""
 
     path: Path
     label: str
@@ -107,6 +108,7 @@ class Part:
     worked: bool = True
     world: int = 0
     host: str = ""
+    boot: str = ""
     local_rank: int | None = None
     job_told: bool = False
     times: tuple[int, int] | None = None

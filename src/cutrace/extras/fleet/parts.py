@@ -193,7 +193,7 @@ def _tells_job(
 
 def _presence(rank: RankTrace, clock: Alignment) -> About:
     """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work, its first
-    and last time (None: unknown), its host ("": unknown) and its number there (None: unknown)."""
+    and last time (None: unknown), its host and the boot of it ("": unknown), and its number there (None: unknown)."""
     infos = rank.trace.infos_by_process(GPU_WORK)
     members = []
     worked = False
@@ -214,6 +214,7 @@ def _presence(rank: RankTrace, clock: Alignment) -> About:
         "world": _shared(ranks, "world_size") or 0,
         "worked": worked,
         "host": printable(_shared(ranks or members, "host") or ""),
+        "boot": _shared(ranks or members, "boot_id") or "",
         "local_rank": _shared(ranks, "local_rank"),
         "times": span,
     }
@@ -392,6 +393,7 @@ class PartFolder:
                 worked=about["worked"],
                 world=about["world"],
                 host=about["host"],
+                boot=about["boot"],
                 local_rank=about["local_rank"],
                 job_told=about["job_told"],
                 times=times,
@@ -457,6 +459,6 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict) and "job_told" in about:
+    if isinstance(about, dict) and "boot" in about:
         return about
     return {}

@@ -1,0 +1,326 @@
+"""Clocks and call numbers, from calls that all ranks of a group end together.
+
+Ranks of one boot share a clock. So the error of a clock is that of all its ranks, over all groups that other clocks
+take part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .model import Part
+
+#: Ends of a call differ by as much (ns) on ranks with right clocks, and work that overlaps may seem to be so far apart.
+TOLERANCE_NS = 20_000
+# Intervals between ends are the same if they differ by this share of their length.
+_SHARE = 0.02
+# With fewer calls, intervals do not tell which call is which.
+_FEWEST = 4
+# Numbers that are compared to find a shift, or to find the offset of two clocks.
+_COMPARED = 1 << 22
+_LONGEST = 1 << 11
+
+
+def clock_ids(parts: Sequence[Part]) -> np.ndarray:
+    """The number of the clock of each part. Parts of one boot share one, and so do those of a host of unknown boot."""
+    numbers: dict[tuple[str, str], int] = {}
+    ids = []
+    for index, part in enumerate(parts):
+        clock = ("boot", part.boot)
+        if not part.boot:
+            clock = ("host", part.host)
+        if not clock[1]:
+            clock = ("part", str(index))
+        ids.append(numbers.setdefault(clock, len(numbers)))
+    return np.array(ids, np.int64)
+
+
+def median(values: np.ndarray, axis: int) -> np.ndarray:
+    """The median, NaN where there are no values, without a warning."""
+    if not values.shape[axis]:
+        return np.full(values.shape[1 - axis], np.nan)
+    ordered = np.sort(values, axis=axis)  # NaN is behind all numbers
+    count = (~np.isnan(values)).sum(axis=axis, keepdims=True)
+    low = np.maximum(count - 1, 0) // 2
+    high = np.minimum(count // 2, values.shape[axis] - 1)
+    low_values = np.take_along_axis(
+        ordered,
+        low,
+        axis,
+    )
+    high_values = np.take_along_axis(
+        ordered,
+        high,
+        axis,
+    )
+    middle: np.ndarray = ((low_values + high_values) / 2).squeeze(axis)
+    return middle
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some calls of a group: their ``starts`` and ``ends`` (ns since ``base``) and the ``own_time`` (ns) of ranks
+    before them; NaN where unknown. Rows are the ranks, ``members`` their parts; columns are calls. ``together`` is a
+    mask of the calls that all ranks end together."""
+
+    members: list[int]
+    starts: np.ndarray
+    ends: np.ndarray
+    own_time: np.ndarray
+    together: np.ndarray
+
+    def without(self, parts: Collection[int]) -> Sample:
+        """The sample without some members."""
+        kept = [row for row, part in enumerate(self.members) if part not in parts]
+        return Sample(
+            [self.members[row] for row in kept],
+            self.starts[kept],
+            self.ends[kept],
+            self.own_time[kept],
+            self.together,
+        )
+
+    def on_one_clock(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and ends without the errors of clocks, which are by part."""
+        errors = ahead[self.members][:, None]
+        return self.starts - errors, self.ends - errors
+
+    def misfits(self, ahead: np.ndarray) -> np.ndarray:
+        """For each member, the share of its calls that do not overlap with those of most others."""
+        starts, ends = self._together(ahead)
+        if not ends.shape[1]:
+            return np.zeros(len(ends))
+        known = ~np.isnan(ends)
+        apart = ends + TOLERANCE_NS < median(starts, 0)
+        apart |= starts - TOLERANCE_NS > median(ends, 0)
+        share: np.ndarray = apart.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+        return share
+
+    def torn(self, ahead: np.ndarray) -> float:
+        """The share of calls that a rank seems to end before another one has begun."""
+        starts, ends = self._together(ahead)
+        several = (~np.isnan(ends)).sum(axis=0) > 1
+        if not several.any():
+            return 0.0
+        latest = np.nanmax(starts[:, several], axis=0)
+        earliest = np.nanmin(ends[:, several], axis=0)
+        return float((latest > earliest + TOLERANCE_NS).mean())
+
+    def _together(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        starts, ends = self.on_one_clock(ahead)
+        return starts[:, self.together], ends[:, self.together]
+
+    def lateness(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How much later (ns) than the median each member comes to each call, and how much of that is its own doing:
+        time that it spent neither in the call before nor in other communication."""
+        starts, _ = self.on_one_clock(ahead)
+        late = starts - median(starts, 0)
+        own = self.own_time - median(self.own_time, 0)
+        # Nothing is known of the time before the first call.
+        known = (late > 0) & ~np.isnan(own)
+        by_itself = np.where(
+            known,
+            np.clip(
+                own,
+                0,
+                np.maximum(late, 0),
+            ),
+            late,
+        )
+        return late, by_itself
+
+
+def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
+    """How far (ns) the clock of each part is ahead of the median of those that it can be compared with; 0 if there are
+    none. ``clocks`` is their number by part."""
+    count = int(clocks.max(initial=-1)) + 1
+    # The errors minimise the squares of what is left of the differences within groups.
+    matrix = np.zeros((count, count))
+    right = np.zeros(count)
+    for sample in samples:
+        ends = sample.ends[:, sample.together]
+        own = clocks[sample.members]
+        distinct = np.unique(own)
+        if len(distinct) < 2 or not ends.shape[1]:
+            continue
+        by_clock = np.stack([median(ends[own == clock], 0) for clock in distinct])
+        several = (~np.isnan(by_clock)).sum(axis=0) > 1
+        by_clock = by_clock[:, several]
+        differences = median(by_clock - median(by_clock, 0), 1)
+        known = ~np.isnan(differences)
+        differences = differences[known]
+        distinct = distinct[known]
+        if len(distinct) < 2:
+            continue
+        matrix[distinct, distinct] += 1
+        matrix[np.ix_(distinct, distinct)] -= 1 / len(distinct)
+        right[distinct] += differences - differences.mean()
+    errors = np.linalg.lstsq(
+        matrix,
+        right,
+        rcond=None,
+    )[0]
+    of_parts: np.ndarray = errors[clocks]
+    for compared in _components(matrix):
+        inside = np.isin(clocks, compared)
+        of_parts[inside] -= np.median(of_parts[inside])
+    rounded: np.ndarray = of_parts.round()
+    return rounded
+
+
+def _components(matrix: np.ndarray) -> list[list[int]]:
+    """Sets of clocks that groups connect."""
+    left = set(range(len(matrix)))
+    components = []
+    while left:
+        reached = {min(left)}
+        new = list(reached)
+        while new:
+            neighbours = np.flatnonzero(matrix[new.pop()]).tolist()
+            new += set(neighbours) - reached
+            reached.update(neighbours)
+        left -= reached
+        components.append(sorted(reached))
+    return components
+
+
+def shift_of(
+    own: np.ndarray,
+    others: np.ndarray,
+    guess: int | None,
+) -> int | None:
+    """The index among the calls of others of the first call of a rank, by the ends (ns) of the calls of both. It is
+    below 0 if the rank began first. None if no index fits.
+
+    Intervals between ends are equal on all ranks, whatever their clocks. ``guess`` is how far the rank's clock is
+    ahead; it decides where intervals leave several indices, None if it is not known.
+    """
+    missing = len(others) - len(own)
+    inside = range(min(missing, 0), max(missing, 0) + 1)
+    if len(own) <= _FEWEST or len(others) <= _FEWEST:
+        return _nearest(
+            list(inside),
+            own,
+            others,
+            guess,
+        )
+    if not missing and _fits(
+        own,
+        others,
+        0,
+    ):
+        return 0
+    shortest = min(len(own), len(others))
+    fewest = max(_FEWEST, shortest // 2)
+    shifts = range(fewest - len(own), len(others) - fewest + 1)
+    if len(shifts) * shortest > _COMPARED * 8:
+        shifts = inside
+    differences = [
+        _difference(
+            own,
+            others,
+            shift,
+            len(shifts),
+        )
+        for shift in shifts
+    ]
+    least = min(differences)
+    near = []
+    for shift, difference in zip(
+        shifts,
+        differences,
+        strict=True,
+    ):
+        if difference <= 2 * least + 1:
+            near.append(shift)
+    # Others have what a rank lacks, unless the intervals say something else.
+    near = [shift for shift in near if shift in inside] or near
+    best = _nearest(
+        near,
+        own,
+        others,
+        guess,
+    )
+    if _fits(
+        own,
+        others,
+        best,
+    ):
+        return best
+    return None
+
+
+def _nearest(
+    shifts: Sequence[int], own: np.ndarray, others: np.ndarray, guess: int | None
+) -> int:
+    """The shift with the least difference of times, the first one if clocks are not known."""
+    if guess is None:
+        return shifts[0]
+    away = []
+    for shift in shifts:
+        mine, theirs = _overlap(
+            own,
+            others,
+            shift,
+        )
+        away.append(abs(int(mine[0]) - guess - int(theirs[0])))
+    return shifts[int(np.argmin(away))]
+
+
+def _overlap(
+    own: np.ndarray, others: np.ndarray, shift: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the calls that both have."""
+    first = max(-shift, 0)
+    theirs = others[shift + first : shift + len(own)]
+    return own[first : first + len(theirs)], theirs
+
+
+def _difference(
+    own: np.ndarray, others: np.ndarray, shift: int, shifts: int = 1
+) -> float:
+    """The median difference (ns) of intervals between ends."""
+    mine, theirs = _overlap(
+        own,
+        others,
+        shift,
+    )
+    most = max(_COMPARED // shifts, 64)
+    apart = np.diff(mine[:most]) - np.diff(theirs[:most])
+    return float(np.median(np.abs(apart)))
+
+
+def _fits(
+    own: np.ndarray,
+    others: np.ndarray,
+    shift: int,
+) -> bool:
+    mine, _ = _overlap(
+        own,
+        others,
+        shift,
+    )
+    length = float(np.median(np.diff(mine)))
+    allowed = max(TOLERANCE_NS, _SHARE * length)
+    return (
+        _difference(
+            own,
+            others,
+            shift,
+        )
+        <= allowed
+    )
+
+
+def offset_of(own: np.ndarray, others: np.ndarray) -> int:
+    """How far (ns) a clock is ahead of another one, by the ends of calls of which most are common: the difference that
+    occurs most often."""
+    mine = own[: _LONGEST // 2]
+    theirs = others[: _LONGEST * 2]
+    differences = np.sort((mine[:, None] - theirs[None, :]).reshape(-1))
+    behind = np.searchsorted(differences, differences + TOLERANCE_NS // 4)
+    at = int((behind - np.arange(len(differences))).argmax())
+    return int(np.median(differences[at : behind[at]]))

@@ -1,0 +1,206 @@
+"""Jobs with several process groups: TP x PP x DP, with facts that are known."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutrace
+from captures import Capture
+
+pytest.importorskip("pyarrow")
+
+#: Kernels by kind of call, and the functions of NCCL.
+KERNELS = {
+    "AllReduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+    "AllGather": "ncclDevKernel_AllGather_RING_LL",
+    "ReduceScatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL",
+    "Send": "ncclDevKernel_SendRecv",
+}
+RANKS_OF_HOST = 4
+TRANSFER = 12_000
+
+
+@dataclass
+class Call:
+    """A call of a group, as it happened: the arrivals and ends by rank (ns)."""
+
+    kind: str
+    group: tuple[int, ...]
+    bytes: int
+    arrivals: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+
+class TrainingJob:
+    """Steps of tp x pp x dp ranks. Each layer has an all-reduce of the tensor-parallel group, the first stage one more.
+    Stages send to the next one. A step ends with reduce-scatter and all-gather of the data-parallel group. Ranks in
+    ``slow`` compute slower by a factor, ``transfers`` are factors of the time of transfers by number of the call."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        steps: int,
+        seed: int,
+        *,
+        slow: dict[int, float] | None = None,
+        clocks: dict[int, int] | None = None,
+        slow_steps: range = range(0),
+    ) -> None:
+        tp, pp, dp = shape
+        self.ranks = tp * pp * dp
+        self.clocks = clocks or {}
+        self._random = np.random.default_rng(seed)
+        self._slow = slow or {}
+        self._factor = 1.0
+        self._now = dict.fromkeys(range(self.ranks), 1_000_000)
+        self.calls: list[Call] = []
+        grid = np.arange(self.ranks).reshape(dp, pp, tp)
+        for step in range(steps):
+            self._factor = 40.0 if step in slow_steps else 1.0
+            for stage in range(pp):
+                for replica in range(dp):
+                    self._layers(tuple(grid[replica, stage].tolist()), 3 + (stage == 0))
+                    if stage + 1 < pp:
+                        for rank, following in zip(grid[replica, stage], grid[replica, stage + 1], strict=True):
+                            self._call("Send", (int(rank), int(following)), 1 << 14)
+            for stage in range(pp):
+                for column in range(tp):
+                    group = tuple(grid[:, stage, column].tolist())
+                    if dp > 1:
+                        self._call("ReduceScatter", group, 1 << 16)
+                        self._call("AllGather", group, 1 << 16)
+
+    def _layers(self, group: tuple[int, ...], layers: int) -> None:
+        for _ in range(layers):
+            for rank in group:
+                work = 200_000 * self._random.normal(1, 0.02) * self._slow.get(rank, 1.0)
+                self._now[rank] += int(work)
+            if len(group) > 1:
+                self._call("AllReduce", group, 1 << 20)
+
+    def _call(self, kind: str, group: tuple[int, ...], size: int) -> None:
+        call = Call(kind, group, size)
+        for rank in group:
+            call.arrivals[rank] = self._now[rank] = self._now[rank] + 2_000
+        end = max(call.arrivals.values()) + int(TRANSFER * self._factor * self._random.uniform(1, 1.5))
+        for rank in group:
+            call.ends[rank] = self._now[rank] = end + int(self._random.uniform(0, 500))
+        self.calls.append(call)
+
+    @property
+    def groups(self) -> dict[tuple[int, ...], list[Call]]:
+        groups = defaultdict(list)
+        for call in self.calls:
+            if call.kind != "Send":
+                groups[call.group].append(call)
+        return groups
+
+    def waits(self, group: tuple[int, ...]) -> int:
+        return sum(max(call.arrivals.values()) - call.arrivals[rank] for call in self.groups[group] for rank in group)
+
+    def write(self, folder: Path, how: str, *, without: dict[int, int] | None = None) -> list[Path]:
+        """Write the captures. ``how`` is how calls tell their communicator: nvtx, grouped, torch or none. ``without``
+        are numbers of calls that ranks did not record at their start."""
+        folder.mkdir()
+        paths = []
+        for rank in range(self.ranks):
+            host = rank // RANKS_OF_HOST
+            about = {"host": f"node{host}", "boot_id": f"boot {host}", "rank": rank}
+            path = folder / f"rank{rank:02}.bin"
+            with Capture(path, pid=100 + rank, **about) as c:
+                launches = {kind: c.launch(name) for kind, name in KERNELS.items()}
+                own = [call for call in self.calls if rank in call.group]
+                for number, call in enumerate(own[(without or {}).get(rank, 0) :], 1):
+                    start, end = call.arrivals[rank], call.ends[rank]
+                    c.kernel(launches[call.kind], start, end, correlation=number)
+                    asked(c, how, call, rank, start - 1_500, number)
+                c.clocks()
+                clock = c._rows["clocks"][0]
+                clock["realtime"] += self.clocks.get(host, 0)
+            paths.append(path)
+        return paths
+
+
+def asked(c: Capture, how: str, call: Call, rank: int, start: int, number: int) -> None:
+    """What the host did for a call, in at most 1.4 us."""
+    communicator = 1 + hash(call.group) % (1 << 60)
+    fields: dict[str, object] = {"NCCL communicator ID": communicator, "Message size [bytes]": call.bytes}
+    name = f"nccl{call.kind}"
+    if how == "none":
+        return
+    c.api("cudaLaunchKernel", start + 1_100, start + 1_200, correlation=number)
+    if how == "nvtx":
+        c.push_pop(name, start + 1_000, start + 1_300, domain="NCCL", arguments=json.dumps(fields))
+    if how == "grouped":
+        c.push_pop("ncclGroupStart", start, start + 10, domain="NCCL")
+        c.push_pop(name, start + 100, start + 200, domain="NCCL", arguments=json.dumps(fields))
+        c.push_pop("ncclGroupEnd", start + 1_000, start + 1_300, domain="NCCL")
+    if how == "torch":
+        members = len(call.group)
+        elements = call.bytes // 2
+        scattered = members if call.kind == "ReduceScatter" else 1
+        gathered = members if call.kind == "AllGather" else 1
+        fields = {
+            "Collective name": {"Send": "send", "AllReduce": "allreduce"}.get(call.kind, f"_{call.kind}_base"),
+            "Process Group Name": str(communicator), "Process Group Description": "mesh", "dtype": "BFloat16",
+            "Process Group Ranks": str(list(call.group)), "Group size": members,
+            "In msg nelems": elements * scattered, "Out msg nelems": elements * gathered,
+        }  # fmt: skip
+        c.add(
+            "host_slices", start=10**12 + start + 1_000, end=10**12 + start + 1_300, name="record_param_comms",
+            thread=100, kind=1, arguments=json.dumps(fields),
+        )  # fmt: skip
+
+
+def collectives(paths: list[Path], out: Path) -> cutrace.Batch:
+    return cutrace.batch("collectives", paths, out, mode="sequential")
+
+
+def rows(result: cutrace.Batch, table: str) -> list[dict[str, object]]:
+    return next(report.arrow().to_pylist() for report in result.reports if report.name == table)
+
+
+def shown(group: tuple[int, ...], ranks: int) -> str:
+    from cutrace.extras.fleet.matching import named_ranks
+
+    return f"all {ranks} ranks" if len(group) == ranks else named_ranks(group)
+
+
+@pytest.mark.parametrize("how", ["nvtx", "grouped", "torch"])
+@pytest.mark.parametrize(("shape", "seed"), [((2, 2, 4), 1), ((4, 2, 2), 2), ((1, 2, 6), 3), ((8, 1, 1), 4)])
+def test_groups_have_their_calls_bytes_and_waits(tmp_path, how, shape, seed):
+    job = TrainingJob(shape, 4, seed)
+    found = rows(collectives(job.write(tmp_path / "job", how), tmp_path / "out"), "collective_groups")
+    by_title = {row["group"]: row for row in found}
+    wanted = {shown(group, job.ranks): group for group in job.groups}
+    assert len(found) == len(by_title)
+    assert by_title.keys() == wanted.keys()
+    for title, group in wanted.items():
+        row = by_title[title]
+        calls = job.groups[group]
+        assert row["communicator"]
+        assert (row["calls"], row["ranks"]) == (len(calls), len(group))
+        assert row["bytes"] == sum(call.bytes for call in calls)
+        # Clocks of hosts differ by what the ends of calls cannot tell.
+        assert row["waited_ns"] == pytest.approx(job.waits(group), abs=600 * len(calls) * len(group))
+
+
+@pytest.mark.parametrize("how", ["nvtx", "torch", "none"])
+@pytest.mark.parametrize(
+    ("shape", "slow", "seed"), [((2, 2, 4), 5, 1), ((2, 2, 4), 14, 2), ((4, 1, 4), 9, 3), ((1, 2, 8), 12, 4)]
+)
+def test_only_the_slow_rank_is_late(tmp_path, how, shape, slow, seed):
+    job = TrainingJob(shape, 12, seed, slow={slow: 1.4}, clocks={1: 2_500_000, 2: -700_000})
+    result = collectives(job.write(tmp_path / "job", how), tmp_path / "out")
+    late = [sentence for sentence in result.sentences if "late to a collective" in sentence]
+    assert {sentence.split(":")[0] for sentence in late} == {f"rank {slow}"}
+    for row in rows(result, "collective_ranks"):
+        host = int(str(row["rank"]).split()[1]) // RANKS_OF_HOST
+        others = np.median([job.clocks.get(rank // RANKS_OF_HOST, 0) for rank in range(job.ranks)])
+        assert row["clock_ahead_ns"] == pytest.approx(job.clocks.get(host, 0) - others, abs=2_000)
