@@ -14,9 +14,6 @@ from ...plugins import Verb, hookimpl
 if TYPE_CHECKING:
     from ...queries import QueryTables
 
-#: Seconds that a batch waits for a worker.
-WAIT = 30.0
-
 
 @hookimpl
 def cutrace_verbs() -> list[Verb]:

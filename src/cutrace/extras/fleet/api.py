@@ -11,7 +11,6 @@ from ...api import Report
 from ...loading import Clock, StrPath
 from ...outputs import keep_sources, write_text
 from ...units import count_of
-from . import WAIT
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -60,7 +59,7 @@ def batch(
     workers: int | None = None,
     scheduler: StrPath | Client | None = None,
     executor: Executor | None = None,
-    wait: float = WAIT,
+    wait: float | None = None,
     job: str = "",
     name: str = "",
     baseline: Sequence[StrPath] = (),
@@ -76,7 +75,7 @@ def batch(
     :param workers: the number of processes; by default that of the cores.
     :param scheduler: the address or the scheduler file of a Dask cluster, or a ``distributed.Client``.
     :param executor: any :class:`concurrent.futures.Executor`, instead of a mode.
-    :param wait: seconds to wait for a worker of ``scheduler`` or ``executor``.
+    :param wait: seconds to wait for a worker of ``scheduler`` or ``executor``; 30 by default.
     :param job: the name of the job of all files; else the one in a file, or the name of its folder.
     :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
     :param baseline: further traces, with which ``regressions`` compares the others.
@@ -87,7 +86,7 @@ def batch(
     Raises :class:`CutraceError` if there is no such report, no file can be read, there are no workers or the folder
     cannot be written.
     """
-    from .engines import Engine
+    from .engines import WAIT, Engine
     from .model import BatchOptions
     from .page import html, index_html
     from .running import ALL, batch_reports, run
@@ -101,7 +100,7 @@ def batch(
         outputs += [folder / f"{name}.html" for name in batch_reports()]
     keep_sources(outputs, [*before, *sources])
     options = BatchOptions(name=name, baseline=tuple(map(str, before)))
-    engine = Engine(mode, workers, scheduler, executor, wait, say)
+    engine = Engine(mode, workers, scheduler, executor, wait or WAIT, say)
     done = run(
         report,
         [*before, *map(Path, sources)],

@@ -37,10 +37,11 @@ from ...errors import CutraceError
 from ...outputs import available_cores
 from ...trace.arrow import package
 from ...units import count_of
-from . import WAIT
 from .parts import Mapped, Task, map_file
 
 MODES = ("processes", "sequential", "dask")
+#: Seconds to wait for a worker.
+WAIT = 30.0
 
 # Tasks that a worker of this machine has beside the current one, so that it does not wait for the next one.
 _AHEAD = 2

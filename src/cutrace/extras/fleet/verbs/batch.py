@@ -11,7 +11,6 @@ import click
 
 from ....cli import options
 from ....cli.output import progress, put_tables, say
-from .. import WAIT
 
 # The most sentences about what stands out, and about files.
 _SENTENCES = 12
@@ -52,10 +51,8 @@ def _reports() -> list[str]:
 @click.option(
     "--wait",
     type=click.FloatRange(min=0, min_open=True),
-    default=WAIT,
-    show_default=True,
     metavar="SECONDS",
-    help="How long to wait for a worker of Dask.",
+    help="How long to wait for a worker of Dask; 30 s by default.",
 )
 @click.option(
     "--job",
