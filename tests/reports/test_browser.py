@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cutrace
-from cutrace.analysis.tables import Table
+from cutrace.analysis.tables import Column, Table
 from cutrace.analysis.windows import whole
 from cutrace.extras.fleet.model import HeatMap, Result
 from cutrace.extras.fleet.page import html as batch_html
@@ -46,7 +46,9 @@ def pages(tmp_path_factory) -> Path:
     (folder / "tests.html").write_text(html(report))
     (folder / "trend.html").write_text(trend([("a", report), ("b", report)]))
     heat = HeatMap("busy", "1", ["rank 0", "rank 1"], 10**18, 1 << 20, np.array([[0.0, np.nan], [1.0, 0.5]]))
-    (folder / "batch.html").write_text(batch_html(Result([Table("t", "Ranks", (), [])], [], [heat]), "2 files"))
+    columns = (Column("rank", "text"), Column("time", "ns"))
+    ranks = Table("t", "Ranks", columns, [(f"rank {number}", number) for number in range(300)])
+    (folder / "batch.html").write_text(batch_html(Result([ranks], [], [heat]), "2 files"))
     return folder
 
 
@@ -139,9 +141,41 @@ def test_a_search_keeps_the_tests_that_it_finds(opened, name):
 
 def test_a_heat_map_has_the_colours_of_its_scale(opened):
     tab = opened("batch.html")
-    assert (pixel(tab, 0, 0), pixel(tab, 1, 0), pixel(tab, 0, 1)) == ([236, 239, 243, 255], [0] * 4, [31, 95, 191, 255])
-    tab.click("#theme")
-    assert pixel(tab, 0, 1) == [127, 176, 255, 255]
+    middle = [[68, 1, 84, 255], [0] * 4, [253, 231, 37, 255], [33, 145, 140, 255]]
+    script = """([row, column]) => {
+      const [u] = plots, ratio = uPlot.pxRatio, context = u.ctx;
+      const x = u.valToPos((column + 0.5) * 2 ** 20, "x", true), y = u.valToPos(row, "y", true);
+      return [...context.getImageData(x, y, 1, 1).data];
+    }"""
+    for _ in range(2):
+        drawn(tab)
+        assert [tab.evaluate(script, [row, column]) for row in (0, 1) for column in (0, 1)] == middle
+        tab.click("#theme")
+
+
+def test_a_drag_zooms_into_a_heat_map_and_a_button_goes_back(opened):
+    tab = opened("batch.html")
+    box = tab.locator(".u-over").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 10)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 11, steps=4)
+    tab.mouse.up()
+    drawn(tab)
+    scale = "() => [...plots].map((u) => u.scales.x.min / 2 ** 21)[0]"
+    assert tab.evaluate(scale) == pytest.approx(0.6, abs=0.01)
+    tab.click(".back")
+    drawn(tab)
+    assert tab.evaluate(scale) == 0
+
+
+def test_a_click_on_a_head_sorts_all_rows_of_a_table(opened):
+    tab = opened("batch.html")
+    first = "() => document.querySelector('.figures tbody tr').innerText"
+    assert tab.evaluate(first).split() == ["rank", "0", "0ns"]
+    tab.click("text=time")
+    assert tab.evaluate(first).split() == ["rank", "299", "299ns"]
+    tab.fill(".figures input", "rank 17")
+    assert tab.locator(".figures tbody tr").count() == 13
 
 
 def test_arrows_go_from_frame_to_frame(opened):

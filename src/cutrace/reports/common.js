@@ -32,6 +32,34 @@ function time(ns, like = ns) {
   return (like === ns ? Number((ns / scale).toPrecision(5)) : Number((ns / scale).toFixed(3)).toLocaleString("en")) + unit;
 }
 
+/** Scale a number by a step until it is below it, with the unit of each scale; rounding may carry into the next one. */
+function scaled(value, step, units) {
+  let at = 0;
+  const digits = (unit) => unit[1];
+  while (at < units.length - 1 && Math.abs(Number(value.toFixed(digits(units[at])))) >= step) { value /= step; at += 1; }
+  return [value, units[at]];
+}
+const TIMES = [["ns", 0], ["us", 1], ["ms", 2], ["s", 3]];
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].map((unit) => [unit, 1]);
+
+/** A value in the unit of a column as text, as the tables of the command line have it. */
+function amount(value, unit) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "-";
+  if (typeof value === "string") return value;
+  if (unit === "1") return value > 0 && value < 0.0005 ? "<0.1%" : (100 * value).toFixed(1) + "%";
+  if (unit === "ns" || unit === "change") {
+    const [number, [name, digits]] = scaled(value, 1000, TIMES);
+    return (unit === "change" && value > 0 ? "+" : "") + number.toFixed(digits) + name;
+  }
+  if (unit === "moment") return "@" + Math.trunc(value);
+  if (unit === "bytes" || unit === "bytes/s") {
+    const [number, [name]] = scaled(value, 1024, SIZES);
+    return `${number.toFixed(1).replace(/\.0$/, "")} ${name}${unit === "bytes/s" ? "/s" : ""}`;
+  }
+  if (Number.isInteger(value) || Math.abs(value) >= 9999.5) return Math.round(value).toLocaleString("en");
+  return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 12 });
+}
+
 /** The lower-case words of a search field; all of them have to be in a text that is found. */
 const wordsOf = (field) => field.value.toLowerCase().split(/\s+/).filter(Boolean);
 

@@ -11,6 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -19,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..analysis.definitions import METRICS, Value
-from ..analysis.tables import Table
+from ..analysis.tables import Cell, Table
 from ..golden.compare import Row
 from ..golden.model import Stored, Verdict, part_of, place, plain
 from ..units import printable
@@ -41,6 +42,10 @@ _THEME = '<button type=button id=theme title="Light or dark" aria-label="Light o
 _HEADLINE = ("kernel_launches", "kernel_time_ns")
 #: The maximum of parts that a table lists.
 _PARTS = 100
+#: The maximum of rows that readers sort.
+_KEPT = 4000
+#: The library of charts.
+_UPLOT = "vendor/uplot/uPlot"
 #: The maximum of bytes of a compressed trace in the page, and of all traces.
 _TRACE = 256 << 10
 _TRACES = 4 << 20
@@ -91,18 +96,20 @@ def page(
     main: str,
     data: str = "",
     folder: Path = _FOLDER,
+    shared: Sequence[str] = (),
     **parts: str,
 ) -> str:
     """The page of this name: the frame of all pages with the body of this one, filled with its style, its script if it
     has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``.
-    ``folder`` has the style, script and body of this page."""
-    style = style_of_page(name, folder)
+    ``folder`` has the style, script and body of this page. ``shared`` are scripts that it uses with their styles:
+    ``charts`` for :func:`figure`, ``tables`` for :func:`figures` and :func:`sortable`."""
+    style = style_of_page(name, folder, shared)
     body = _file(f"{name}.html", folder) or _file("document.html")
     script = _file(f"{name}.js", folder)
     element = ""
     theme = ""
     if script:
-        script = _file("common.js") + script
+        script = "\n".join([_file("common.js"), *_scripts(shared), script])
         element = f"<script>{script}</script>"
         theme = _THEME
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
@@ -126,28 +133,67 @@ def section(title: str, content: str) -> str:
     return content and f"<section><h2>{escaped(title)}</h2>\n{content}</section>"
 
 
+def figure(identity: str, title: str, chart: Mapping[str, object] | None) -> str:
+    """A chart with a title. The ``kind`` in ``chart`` is a function of charts.js, which gets the other values.
+    ``identity`` is unique in the page. None has nothing to draw."""
+    caption = f"<figcaption>{escaped(title)}</figcaption>"
+    if chart is None:
+        return f"<figure>{caption}<p class=note>nothing</p></figure>"
+    data = data_script(identity, chart)
+    return f"<figure data-chart>{caption}\n{data}</figure>"
+
+
 def figures(made: Table, most: int, more: str) -> str:
-    """The first ``most`` rows of a table, and below it ``more`` with the number of others. Nothing for no rows."""
+    """A table that readers sort and filter. Its first ``most`` rows are HTML; the script of the page shows others.
+    Below it is ``more`` with the number of others. The last column of strings names the row and comes first.
+    Nothing for no rows."""
     rows = list(made.rows)
     if not rows:
         return ""
-    columns = made.columns
+    order = list(range(len(made.columns)))
+    texts = [at for at in order if made.columns[at].is_text]
+    if texts:
+        order.remove(texts[-1])
+        order.insert(0, texts[-1])
+    columns = [made.columns[at] for at in order]
+    rows = [tuple(row[at] for at in order) for row in rows]
     names = [column.name for column in columns]
     cells = [list(map(cell, row, columns)) for row in rows[:most]]
-    texts = [column.name for column in columns if column.is_text]
-    classes = dict.fromkeys(texts, "text")
-    classes.update(dict.fromkeys(texts[-1:], "text name"))
-    shown = table(names, cells, classes)
+    classes = {column.name: "text" for column in columns if column.is_text}
+    if texts:
+        classes[names[0]] = "text name"
+    content = table(names, cells, classes)
     others = len(rows) - most
     if others > 0:
-        shown += f"<p class=note>{escaped(more.format(others))}</p>"
-    return shown
+        kept = rows[:_KEPT]
+        data = {
+            "units": [column.unit for column in columns],
+            "rows": [list(map(_sortable, row)) for row in kept],
+            "others": len(rows) - len(kept),
+        }
+        content += data_script(f"rows-{made.name}", data)
+        content += f"<p class=note>{escaped(more.format(others))}</p>"
+    return sortable(content)
+
+
+def sortable(content: str) -> str:
+    """A table that readers sort and filter."""
+    return f"<div class=figures>{content}</div>"
+
+
+def _sortable(value: Cell) -> Cell:
+    """A cell as a JSON value, with seven digits. Infinite numbers become None."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return float(f"{value:.7g}")
+    return value
 
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]
 ) -> str:
-    """A table of texts. ``classes`` has the CSS classes of some columns, by their heads."""
+    """A table of texts. ``classes`` has the CSS classes of some columns, by their heads; ``name`` is for long ones."""
     kinds = []
     for name in head:
         attribute = ""
@@ -159,6 +205,8 @@ def table(
         row = ""
         for word, kind in zip(words, kinds, strict=True):
             content = escaped(word)
+            if tag == "td" and "name" in kind:
+                content = f"<div>{content}</div>"
             row += f"<{tag}{kind}>{content}</{end}>"
         return f"<tr>{row}</tr>"
 
@@ -167,13 +215,25 @@ def table(
     return f"<div class=scroll><table><thead>{top}</thead><tbody>\n{body}\n</tbody></table></div>"
 
 
-def style_of_page(name: str, folder: Path = _FOLDER) -> str:
-    """The CSS of the page of this name. The report of tests fills the window; the other pages are documents."""
+def style_of_page(name: str, folder: Path = _FOLDER, shared: Sequence[str] = ()) -> str:
+    """The CSS of the page of this name. The report of tests fills the window; the other pages are documents. ``shared``
+    is as in :func:`page`."""
     styles = [_file("base.css")]
     if name != "page":
         styles.append(_file("document.css"))
+    for used in shared:
+        if used == "charts":
+            styles.append(_file(f"{_UPLOT}.min.css"))
+        styles.append(_file(f"{used}.css"))
     styles.append(_file(f"{name}.css", folder))
     return "".join(styles)
+
+
+def _scripts(shared: Sequence[str]) -> Iterator[str]:
+    for used in shared:
+        if used == "charts":
+            yield _file(f"{_UPLOT}.iife.min.js")
+        yield _file(f"{used}.js")
 
 
 def _file(name: str, folder: Path = _FOLDER) -> str:

@@ -1,4 +1,4 @@
-"""The page of a batch report: pictures with all values, texts that cannot become markup."""
+"""The pages of batch reports: charts with all values, strings that cannot become markup."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ import re
 import numpy as np
 
 from cutrace.analysis.tables import Column, Table
-from cutrace.extras.fleet.model import Bars, HeatMap, Histogram, Result
+from cutrace.extras.fleet.model import Bars, HeatMap, Histogram, Lines, Matrix, Picture, Result
 from cutrace.extras.fleet.page import html, index_html
 
 EVIL = "<script>alert(1)</script>"
 
 
-def page(*pictures: Histogram | Bars | HeatMap, rows: int = 1, sentences: tuple[str, ...] = ()) -> str:
+def page(*pictures: Picture, rows: int = 1, sentences: tuple[str, ...] = ()) -> str:
     table = Table("t", "All ranks", (Column("rank", "text"), Column("time", "ns")), [("rank 0", 1_500)] * rows)
     return html(Result([table], list(sentences), list(pictures)), "3 files")
+
+
+def chart(text: str, number: int = 0) -> dict:
+    return json.loads(re.search(rf'id="chart{number}">(.*?)</script>', text)[1])
+
+
+def cells(heat: dict) -> np.ndarray:
+    """The values of a heat map, row by row."""
+    levels = np.array([*heat["levels"], np.nan])
+    return levels[np.frombuffer(base64.b64decode(heat["cells"]), np.uint8)]
 
 
 def test_a_page_has_sentences_and_tables_and_nothing_from_outside():
@@ -31,6 +41,13 @@ def test_a_page_has_sentences_and_tables_and_nothing_from_outside():
     assert not re.search(r"(src|href)=", text)
 
 
+def test_readers_sort_all_rows():
+    rows = json.loads(re.search(r'id="rows-t">(.*?)</script>', page(rows=5_000))[1])
+    assert rows["units"] == ["text", "ns"]
+    assert rows["rows"] == [["rank 0", 1_500]] * 4_000
+    assert rows["others"] == 1_000
+
+
 def test_the_index_links_sentences_to_pages_and_none_of_them_is_markup():
     table = Table("t", "All ranks", (Column("rank", "text"),), [("rank 0",)])
     text = index_html({"kernels": Result([table], [f"rank 7 {EVIL}"]), "a&b": Result([table])}, "3 files")
@@ -39,48 +56,98 @@ def test_the_index_links_sentences_to_pages_and_none_of_them_is_markup():
     assert EVIL not in text
 
 
-def test_a_histogram_has_a_bar_for_each_bin():
-    text = page(Histogram(EVIL, [0, 1_000, 1_024], [1, 1_024, 1_152], [1, 5, 2]))
-    assert re.findall(r"<title>(.*?): (\d+)</title>", text) == [
-        ("0ns to 1ns", "1"), ("1.0us to 1.0us", "5"), ("1.0us to 1.2us", "2"),
+def test_a_page_links_to_those_beside_it():
+    table = Table("t", "All ranks", (Column("rank", "text"),), [("rank 0",)])
+    text = html(Result([table]), "3 files", "gaps", ["kernels", "gaps"])
+    assert re.findall(r'<a href="(.*?)"(.*?)>', text) == [
+        ("index.html", ""), ("kernels.html", ""), ("gaps.html", " aria-current=page"),
     ]  # fmt: skip
+
+
+def test_a_histogram_has_all_bins():
+    text = page(Histogram(EVIL, [0, 1_000, 1_024], [1, 1_024, 1_056], [1, 5, 2]))
+    assert chart(text) == {
+        "kind": "histogram",
+        "unit": "ns",
+        "begins": [0, 1_000, 1_024],
+        "ends": [1, 1_024, 1_056],
+        "counts": [1, 5, 2],
+    }
     assert EVIL not in text
-    assert "5 in the highest bin" in text
 
 
-def test_bars_of_few_labels_are_listed_and_those_of_many_stand_side_by_side():
-    few = page(Bars("change", "1", ["a", EVIL], {"change": [0.1, -0.05]}))
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;, change: -5.0%" in few
-    assert re.findall(r'<rect class="s0" x="(.*?)" y="0" width="(.*?)"', few) == [
-        ("333.333", "666.667"), ("0", "333.333"),
-    ]  # fmt: skip
-    labels = [f"rank {n}" for n in range(100)]
-    many = page(Bars("time", "ns", labels, {"busy": list(range(100)), "idle": [100 - n for n in range(100)]}))
-    assert many.count("<rect") == 200
-    assert "rank 99, idle: 1ns" in many
-    # Stacks of equal height reach the top.
-    assert many.count('y="0" ') == 100
-    assert "<span class=s1>idle</span>" in many
+def test_bars_have_seven_digits_of_each_value():
+    text = page(Bars("change", "1", ["a", EVIL], {"change": [1 / 3, -0.05], "other": [float("nan"), 2]}))
+    assert EVIL not in text
+    assert chart(text) == {
+        "kind": "bars",
+        "unit": "1",
+        "labels": ["a", EVIL],
+        "series": [{"name": "change", "values": [0.3333333, -0.05]}, {"name": "other", "values": [None, 2]}],
+    }
 
 
-def test_coordinates_are_small_whatever_the_values_are():
-    labels = [f"rank {n}" for n in range(30)]
-    text = page(Bars("time", "ns", labels, {"t": [10**12 * n for n in range(30)]}), Histogram("h", [1], [2], [10**9]))
-    numbers = re.findall(r' (?:x|y|width|height)="(.*?)"', text)
-    assert max(map(float, numbers)) == 1000
-    assert 'x="966.667" y="0" width="33.3333" height="1000"' in text
-
-
-def test_a_heat_map_has_a_byte_for_each_cell():
+def test_the_cells_of_a_heat_map_have_the_values_of_their_levels():
     values = np.array([[0.0, 0.5, np.nan], [1.0, 0.25, 0.75]])
-    text = page(HeatMap("busy", "1", ["rank 0", "rank 1"], 10**18, 1 << 20, values))
-    heat = json.loads(re.search(r'id="heat0">(.*?)</script>', text)[1])
-    assert list(base64.b64decode(heat["cells"])) == [0, 127, 255, 254, 64, 190]
-    assert (heat["texts"][0], heat["texts"][254]) == ("0.0%", "100.0%")
-    assert heat["times"] == ["0ns", "1.05ms", "2.10ms"]
-    assert '<canvas width="3" height="2"' in text
+    start = 1_700_000_000 * 10**9 + 5
+    heat = chart(page(HeatMap("busy", "1", ["rank 0", EVIL], start, 1 << 20, values, ["node0", "node1"])))
+    np.testing.assert_allclose(cells(heat), values.ravel(), atol=0.003)
+    assert heat["labels"] == ["rank 0", EVIL]
+    assert heat["hosts"] == ["node0", "node1"]
+    assert heat["start"] == {"day": "2023-11-14", "at": 80_000 * 10**9 + 5}
+    assert heat["step"] == 1 << 20
+
+
+def test_a_clock_that_starts_with_its_machine_has_no_day():
+    heat = chart(page(HeatMap("busy", "1", ["rank 0"], 10**15, 1 << 20, np.ones((1, 1)))))
+    assert heat["start"] == {"day": "", "at": 0}
+
+
+def test_a_peak_does_not_take_the_levels_of_other_values():
+    values = np.random.default_rng(1).uniform(0.5, 0.6, (100, 100))
+    values[3, 7] = 1e6
+    heat = chart(page(HeatMap("busy", "1", [f"rank {n}" for n in range(100)], 10**18, 1 << 20, values)))
+    shown = cells(heat)
+    assert shown[307] == 1e6
+    others = np.delete(values.ravel(), 307)
+    assert np.abs(np.delete(shown, 307) - others).max() < 0.002
+
+
+def test_lines_have_gaps_where_there_is_no_value():
+    values = np.array([[1.0, np.nan, 3.0]])
+    assert chart(page(Lines("bandwidth", "bytes/s", ["all"], 10**18, 1 << 30, values))) == {
+        "kind": "lines",
+        "unit": "bytes/s",
+        "start": {"day": "2001-09-09", "at": 6_400 * 10**9},
+        "step": 1 << 30,
+        "series": [{"name": "all", "values": [1, None, 3]}],
+    }
+
+
+def test_a_matrix_has_columns_and_differences():
+    heat = chart(page(Matrix("kernels", "1", ["gemm"], ["rank 0", "rank 1"], np.array([[0.0, 0.25]]))))
+    assert heat["columns"] == ["rank 0", "rank 1"]
+    assert heat["differences"]
+    assert cells(heat).tolist() == [0, 0.25]
+
+
+def test_a_page_of_2000_ranks_is_small():
+    random = np.random.default_rng(1)
+    labels = [f"rank {n} GPU {n % 8}" for n in range(2_000)]
+    heat = HeatMap("busy", "1", labels, 10**18, 1 << 30, random.random((2_000, 256)), ["node0001"] * 2_000)
+    bars = Bars("busy", "ns", labels, {"busy": random.random(2_000).tolist()})
+    columns = tuple(Column(f"column {n}") for n in range(10))
+    table = Table(
+        "t", "All ranks", (Column("GPU", "text"), *columns), [(label, *random.random(10)) for label in labels]
+    )
+    text = html(Result([table], [], [heat, bars]), "2,000 files")
+    assert len(text) < 1_500_000
 
 
 def test_nothing_to_draw_is_said():
-    text = page(Histogram("none", [], [], []), Bars("none", "ns", [], {}))
-    assert text.count("<p class=note>nothing</p>") == 2
+    text = page(
+        Histogram("none", [], [], []),
+        Bars("none", "ns", [], {}),
+        HeatMap("none", "1", [], 0, 1, np.zeros((0, 3))),
+    )
+    assert text.count("<p class=note>nothing</p>") == 3

@@ -26,7 +26,7 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
 
 def test_a_page_with_pictures_is_beside_the_parts(tmp_path, capsys):
     run(capsys, "batch", "kernels", DATA / "ranks.bin", "-o", tmp_path / "out", "--mode", "sequential", "-q")
-    assert "<figure>" in (tmp_path / "out" / "kernels.html").read_text()
+    assert "<figure data-chart>" in (tmp_path / "out" / "kernels.html").read_text()
 
 
 def test_a_batch_prints_its_report_and_says_what_became_of_the_files(tmp_path, capsys):

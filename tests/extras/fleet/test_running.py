@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -256,13 +257,13 @@ def test_processes_of_one_file_that_tell_no_rank_are_numbered(tmp_path):
 def test_bins_are_narrow_and_hold_their_times():
     import numpy as np
 
-    times = np.array([0, 1, 15, 16, 17, 18, 1000, 1023, 1024, (1 << 52) - 1, 1 << 62])
+    times = np.array([0, 1, 63, 64, 65, 66, 1000, 1023, 1024, (1 << 52) - 1, 1 << 62])
     begins = binned(times)
-    assert begins.tolist()[:5] == [0, 1, 15, 16, 16]
+    assert begins.tolist()[:5] == [0, 1, 63, 64, 64]
     for time, begin in zip(times.tolist()[:-1], begins.tolist()[:-1], strict=True):
         (end,) = histogram("", [{"at_least_ns": begin, "count": 1}]).ends
         assert begin <= time < end
-        assert end - begin <= max(begin / 8, 1)
+        assert end - begin <= max(begin / 32, 1)
 
 
 def test_the_documented_example_runs_as_a_script(tmp_path):
@@ -302,7 +303,8 @@ def test_all_reports_come_from_one_reading(tmp_path, monkeypatch):
     assert list(map(str, result.reports)) == [str(table) for one in alone for table in one.reports]
     assert result.sentences == [sentence for one in alone for sentence in one.sentences]
     for name in REPORTS:
-        assert (out / f"{name}.html").read_bytes() == (tmp_path / "alone" / f"{name}.html").read_bytes()
+        of_all = re.sub("<nav .*</nav>", "", (out / f"{name}.html").read_text())
+        assert of_all == (tmp_path / "alone" / f"{name}.html").read_text()
         assert states(cutrace.batch(name, paths, out, mode="sequential")) == ["skipped"] * 8
     assert states(cutrace.batch("all", paths, out, mode="sequential")) == ["skipped"] * 8
 

@@ -74,7 +74,7 @@ def test_numbers_of_points_are_those_of_the_table():
     text = html([roof(point(5, 5, kernel="first"), point(0, 5, kernel="second"), point(5, 5, kernel="third"))], "a.bin")
     # Twice: for wide and for narrow screens.
     assert re.findall(r'<text x="[\d.]+" y="[\d.]+">(\d+)</text></g>', text) == ["1", "3", "1", "3"]
-    cells = re.findall(r"<td>(\d*)</td><td class=\"text name\">(\w+)</td>", text)
+    cells = re.findall(r"<td>(\d*)</td><td class=\"text name\"><div>(\w+)</div></td>", text)
     assert cells == [("1", "first"), ("", "second"), ("3", "third")]
     assert "note about H200." in text
 

@@ -111,10 +111,13 @@ def batch(
         clock=clock,
         progress=progress,
     )
+    names: list[str] = []
+    if report == ALL:
+        names = list(done.results)
     for of_report, result in done.results.items():
         page = folder / f"{of_report}.html"
         about = _about(done.counts[of_report], result.missing)
-        write_text(page, html(result, about))
+        write_text(page, html(result, about, of_report, names))
     if report == ALL:
         about = _about(len(done.files), done.missing)
         write_text(index, index_html(done.results, about))

@@ -184,7 +184,7 @@ def _sums(use: dict[str, Any]) -> tuple[int, int, float, int]:
 
 
 def _by_power_of_two(bins: Sequence[dict[str, Any]]) -> list[Row]:
-    """The rows of the table of idle times by length. Eight bins make a power of two."""
+    """The rows of the table of idle times by length. A power of two has many bins."""
     powers: dict[int, dict[str, int]] = {}
     for row in bins:
         least = 1 << (row["at_least_ns"].bit_length() - 1)

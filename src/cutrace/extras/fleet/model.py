@@ -179,7 +179,22 @@ class Bars:
 @dataclass(frozen=True)
 class HeatMap:
     """A picture: a row for each label, a column for each step of time. ``start`` (ns since 1970) is that of the first
-    column, ``step`` (ns) the width of one. ``values`` has a row for each label; NaN where there is none."""
+    column, ``step`` (ns) the width of one. ``values`` has a row for each label; NaN where there is none. ``hosts`` has
+    the host of each label, or none at all."""
+
+    title: str
+    unit: Unit
+    labels: Sequence[str]
+    start: int
+    step: int
+    values: np.ndarray
+    hosts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A picture: a line for each label over wall time. ``start``, ``step`` and ``values`` are as in
+    :class:`HeatMap`."""
 
     title: str
     unit: Unit
@@ -189,7 +204,19 @@ class HeatMap:
     values: np.ndarray
 
 
-Picture = Histogram | Bars | HeatMap
+@dataclass(frozen=True)
+class Matrix:
+    """A picture: a row for each label, a column for each of ``columns``. ``values`` are differences from what is usual;
+    NaN where there is none."""
+
+    title: str
+    unit: Unit
+    labels: Sequence[str]
+    columns: Sequence[str]
+    values: np.ndarray
+
+
+Picture = Histogram | Bars | HeatMap | Lines | Matrix
 
 
 @dataclass(frozen=True)

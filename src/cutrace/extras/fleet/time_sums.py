@@ -19,7 +19,7 @@ VALUES = {"count": "sum", "total_ns": "sum", "min_ns": "min", "max_ns": "max"}
 # Rows that wait before they are added up.
 _WAITING = 1 << 18
 # log2 of the number of bins from a power of two to the next one.
-_PARTS = 3
+_PARTS = 5
 
 
 class TimeSums:
@@ -72,8 +72,8 @@ class TimeSums:
 
 
 def binned(times: np.ndarray) -> np.ndarray:
-    """Return the begin (ns) of the bin of each time. Bins are the same in all captures: eight from each power of two to
-    the next one, and one for each number below 16."""
+    """Return the begin (ns) of the bin of each time. Bins are the same in all captures: 32 from each power of two to
+    the next one, so 2 to 3 % wide, and one for each number below 64."""
     exact = np.minimum(times, (1 << 53) - 1).astype(np.float64)
     _, bits = np.frexp(exact)
     shift = np.maximum(bits.astype(np.int64) - 1 - _PARTS, 0)
