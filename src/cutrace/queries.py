@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from .errors import CutraceError
 from .loading import Clock, StrPath, listed, opened
 from .outputs import scratch
 from .runbin.layout import TABLES
+from .sql_views import STRINGS, VIEWS
 from .trace import Trace, arrow
 
 _Value = TypeVar("_Value")
@@ -43,11 +44,12 @@ _ANY_TABLE = {"query", "query_table"}
 @dataclass(frozen=True)
 class QueryTables:
     """What a query can name: the Arrow schema of each table, and a function that reads a table by its name. ``notes``
-    returns sentences about what is missing."""
+    returns sentences about what is missing. ``views`` are selects by name."""
 
     schemas: Mapping[str, Any]
     read: Callable[[str], Any]
     notes: Callable[[], Iterable[str]]
+    views: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trace: Trace) -> QueryTables:
@@ -60,7 +62,12 @@ class QueryTables:
                 place = schema.get_field_index(_NAMING[name]) + 1
                 schema = schema.insert(place, _short_name())
             schemas[name] = schema
-        return cls(schemas, partial(_table, trace), lambda: trace.quality.sentences())
+        return cls(
+            schemas,
+            read=partial(_table, trace),
+            notes=lambda: trace.quality.sentences(),
+            views=VIEWS,
+        )
 
 
 @contextmanager
@@ -104,6 +111,9 @@ def _table(trace: Trace, name: str) -> Any:
         return arrow.processes(trace)
     if name in _PAYLOADS:
         return arrow.payloads(trace, _PAYLOADS[name])
+    if name == STRINGS:
+        pa = arrow.pyarrow()
+        return pa.table({"value": pa.array(list(trace.strings), pa.string())})
     table = arrow.table(trace, name, indexed=True)
     if name not in _NAMING:
         return table
@@ -161,7 +171,7 @@ def answered(tables: QueryTables, query: str) -> Iterator[tuple[Any, Iterator[An
                     table = tables.read(name)
                 connection.register(name, table)
             _check(duckdb, connection.extract_statements(query))
-            relation = run(connection.sql, query)
+            relation = _bound(tables, query, run, connection)
             result = run(pa.RecordBatchReader.from_stream, relation)
             names = _distinct(result.schema.names)
             schema = pa.schema(list(map(_field, names, result.schema.types)))
@@ -170,6 +180,39 @@ def answered(tables: QueryTables, query: str) -> Iterator[tuple[Any, Iterator[An
             raise CutraceError(_sentence(str(error), query, tables)) from None
         finally:
             connection.close()
+
+
+def _bound(
+    tables: QueryTables,
+    query: str,
+    run: Callable[..., Any],
+    connection: Any,
+) -> Any:
+    """The relation of DuckDB for a query. The views that it names are made."""
+    duckdb, _ = _duckdb()
+    while True:
+        try:
+            return run(connection.sql, query)
+        except duckdb.CatalogException as error:  # noqa: PERF203
+            if not _make_view(connection, tables, str(error)):
+                raise
+
+
+def _make_view(connection: Any, tables: QueryTables, message: str) -> bool:
+    """Make the view whose absence an error tells, and read its tables. Return False for other errors."""
+    absent = re.search(r"Table with name (\w+) does not exist", message)
+    if absent is None:
+        return False
+    for name, select in tables.views.items():
+        if name.lower() != absent[1].lower():
+            continue
+        words = _words(select)
+        for table in (*tables.schemas, STRINGS):
+            if table in words:
+                connection.register(table, tables.read(table))
+        connection.execute(f'create view "{name}" as {select}')
+        return True
+    return False
 
 
 def _run(
