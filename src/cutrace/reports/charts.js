@@ -105,7 +105,7 @@ function fitted(context, text, room) {
   return cut();
 }
 
-/** The whole axis. Names at the side get at most a third of the chart. */
+/** The whole axis. Names at the side get at most a third of the chart, on a phone nearly half of it. */
 function wholeAxis(axis, side) {
   const texts = axis.values;
   const measured = (u, ticks) => {
@@ -115,7 +115,7 @@ function wholeAxis(axis, side) {
   };
   const values = !side ? texts : (u, ticks, ...more) => {
     u.ctx.font = AXIS_FONT;
-    return texts(u, ticks, ...more).map((text) => fitted(u.ctx, text, u.width * 0.3));
+    return texts(u, ticks, ...more).map((text) => fitted(u.ctx, text, u.width * (u.width < 600 ? 0.45 : 0.3)));
   };
   const lines = { stroke: () => color("grid"), width: 1 };
   return {
@@ -250,6 +250,21 @@ function outstanding(values) {
   return new Set(values.map((value, at) => far(value) ? at : -1).filter((at) => at >= 0));
 }
 
+/** A triangle that points down to a place (turn 0), or to the right (turn -1). */
+function markAt(context, x, y, turn) {
+  const size = 4 * uPlot.pxRatio;
+  context.save();
+  context.translate(x, y);
+  context.rotate(turn * Math.PI / 2);
+  context.fillStyle = color("outlier");
+  context.beginPath();
+  context.moveTo(-size, 0);
+  context.lineTo(size, 0);
+  context.lineTo(0, 1.6 * size);
+  context.fill();
+  context.restore();
+}
+
 /** A bar for each label; several series are stacked: up from zero, and down if they are negative. */
 function bars(host, { unit, labels, series }) {
   const stacks = labels.map((label, at) => {
@@ -277,14 +292,21 @@ function bars(host, { unit, labels, series }) {
     const x = { min: -0.5, max: labels.length - 0.5, axis: labelAxis(shown, "", 90) };
     const y = { ...range, axis: valueAxis(unit, "") };
     const draw = (u, context) => {
+      const ratio = uPlot.pxRatio;
       // Bars that stand out come last and are wide enough to be seen.
       for (const important of [false, true]) order.forEach((at, place) => {
         if (marked.has(at) !== important) return;
         const left = u.valToPos(place - 0.5, "x", true), wide = u.valToPos(place + 0.5, "x", true) - left;
+        if (important) {
+          // Its neighbours may be in the same pixel, and it may have no height.
+          context.fillStyle = color("card");
+          context.fillRect(left - ratio, u.bbox.top, Math.max(wide, 2 * ratio) + 2 * ratio, u.bbox.height);
+          markAt(context, left + Math.max(wide, 2 * ratio) / 2, u.bbox.top, 0);
+        }
         stacks[at].forEach(([from, to], number) => {
           context.fillStyle = color(important ? "outlier" : SERIES[number % SERIES.length]);
           const top = u.valToPos(Math.max(from, to), "y", true), bottom = u.valToPos(Math.min(from, to), "y", true);
-          context.fillRect(left, top, Math.max(wide - (wide > 5 ? 1 : 0), important ? 2 * uPlot.pxRatio : 1), bottom - top);
+          context.fillRect(left, top, Math.max(wide - (wide > 5 ? 1 : 0), important ? 2 * ratio : 1), bottom - top);
         });
       });
     };
@@ -390,7 +412,9 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
   }
   const sorted = ascending(values.filter((value) => !Number.isNaN(value)));
   const distances = ascending(away.filter((value) => !Number.isNaN(value)).map(Math.abs));
-  const limit = quantile(distances, 0.98) || distances.at(-1) || 1;
+  // Differences that no sentence would tell have a pale colour, also if there are no larger ones.
+  const least = AWAY * (differences ? 1 : Math.abs(median(sorted)));
+  const limit = Math.max(quantile(distances, 0.98), least) || 1;
   const low = quantile(sorted, 0.01), high = quantile(sorted, 0.99);
   // Mean differences of windows of columns: a rank whose clock is wrong is above the median as often as below it.
   const window = Math.max(1, Math.round(count / WINDOWS));
@@ -402,8 +426,21 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
     }
     return score;
   });
-  const farthest = [...labels.keys()].sort((a, b) => scores[b] - scores[a] || a - b);
-  const choices = { by: differences || rows < FEWEST ? "value" : "difference", order: "rank" };
+  const means = labels.map((_, row) => {
+    const own = values.subarray(row * count, (row + 1) * count).filter((value) => !Number.isNaN(value));
+    return own.reduce((sum, value) => sum + value, 0) / (own.length || 1);
+  });
+  const marked = differences ? new Set() : outstanding(means);
+  const sums = Array.from({ length: columns ? count : 0 }, (_, column) => {
+    let sum = 0;
+    for (let row = 0; row < rows; row++) sum += away[row * count + column] ** 2 || 0;
+    return sum;
+  });
+  const farthestFirst = (all) => [...all.keys()].sort((a, b) => all[b] - all[a] || a - b);
+  const farthest = farthestFirst(scores);
+  const choices = { by: differences || rows < FEWEST ? "value" : "difference", order: columns && count > LISTED ? "distance" : "rank" };
+  // The column at each place.
+  let places = [...Array(count).keys()];
   const relative = () => differences || choices.by === "difference";
   const palette = () => {
     if (!relative()) return ramp(VIRIDIS, 256);
@@ -426,7 +463,7 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
         const begin = first + Math.floor(x * (last - first) / wide), end = Math.max(begin + 1, first + Math.floor((x + 1) * (last - first) / wide));
         let best = -1, most = -1;
         for (let row = from; row < to; row++) for (let column = begin; column < end; column++) {
-          const cell = order[row] * count + column, far = Math.abs(away[cell]);
+          const cell = order[row] * count + places[column], far = Math.abs(away[cell]);
           if (far > most) { most = far; best = cell; }
         }
         if (best < 0) continue;
@@ -444,10 +481,11 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
     const edge = (column) => u.valToPos(columns ? column - 0.5 : column * step, "x", true);
     const line = (row) => u.valToPos(row - 0.5, "y", true);
     context.drawImage(surface, edge(first), line(upper), edge(last) - edge(first), line(lower) - line(upper));
+    order.forEach((row, place) => { if (marked.has(row)) markAt(context, u.bbox.left, line(place + 0.5), -1); });
   };
   const tipOf = (order) => (across, down, u) => {
-    const column = columns ? Math.round(across) : Math.floor(across / step), place = Math.round(down);
-    if (order[place] === undefined || column < 0 || column >= count) return null;
+    const column = places[columns ? Math.round(across) : Math.floor(across / step)], place = Math.round(down);
+    if (order[place] === undefined || column === undefined) return null;
     let row = order[place];
     // Of the rows in one pixel the one that is drawn.
     const pixels = u.bbox.height / uPlot.pxRatio, each = (u.scales.y.max - u.scales.y.min) / pixels;
@@ -468,14 +506,16 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
     canvas.getContext("2d").putImageData(image, 0, 0);
     const [from, to] = relative() ? [-limit, limit] : [low, high];
     const text = (value) => relative() ? signed(value, unit) : amount(value, unit);
-    scale.replaceChildren(make("span", {}, text(from)), canvas, make("span", {}, text(to)), make("span", {}, relative() ? "from the median" : ""));
+    scale.replaceChildren(make("span", {}, text(from)), canvas, make("span", {}, text(to)), make("span", {}, relative() ? "from the median" : ""),
+      marked.size ? make("span", { class: "marked" }, "▶ stands out from the median") : "");
   };
   let made = [];
   const show = () => {
     made.forEach((plot) => plot.remove());
     made = [];
     showScale();
-    const x = columns ? { min: -0.5, max: count - 0.5, axis: labelAxis(columns, "", 90) } : { min: 0, max: count * step, axis: clockAxis(start) };
+    if (columns) places = choices.order === "rank" ? [...columns.keys()] : farthestFirst(sums);
+    const x = columns ? { min: -0.5, max: count - 0.5, axis: labelAxis(places.map((column) => columns[column]), "", 90) } : { min: 0, max: count * step, axis: clockAxis(start) };
     // Cells without a value stay empty, so there are no lines.
     const bare = { grid: { show: false } };
     const rowsOf = (order) => ({ min: -0.5, max: order.length - 0.5, axis: { ...labelAxis(order.map((row) => labels[row]), "", 14), ...bare } });
@@ -490,12 +530,12 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
       made.push({ remove: ((note) => () => note.remove())(host.lastChild) });
       add(farthest.slice(0, FARTHEST), FARTHEST * 18 + 56);
     }
-    const order = choices.order === "rank" ? [...labels.keys()] : farthest;
+    const order = columns || choices.order === "rank" ? [...labels.keys()] : farthest;
     add(order, Math.min(480, rows * 20) + 56);
   };
   const controls = [];
   if (rows >= FEWEST && !differences) controls.push(chooser("Colour", { difference: "difference from the median", value: "value" }, choices.by, (by) => { choices.by = by; showScale(); drawCharts(); }));
-  if (rows >= FEWEST && !columns) controls.push(chooser("Rows", { rank: "as listed", distance: "farthest first" }, "rank", (order) => { choices.order = order; show(); }));
+  if ((columns ? count : rows) >= FEWEST) controls.push(chooser(columns ? "Columns" : "Rows", { rank: "as listed", distance: "farthest first" }, choices.order, (order) => { choices.order = order; show(); }));
   host.before(make("div", { class: "controls" }, ...controls));
   host.after(scale);
   themed.push(showScale);

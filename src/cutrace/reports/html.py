@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..analysis.definitions import METRICS, Value
-from ..analysis.tables import Cell, Table
+from ..analysis.tables import Cell, Column, Table
 from ..golden.compare import Row
 from ..golden.model import Stored, Verdict, part_of, place, plain
 from ..units import printable
@@ -145,22 +145,21 @@ def figure(identity: str, title: str, chart: Mapping[str, object] | None) -> str
 
 def figures(made: Table, most: int, more: str) -> str:
     """A table that readers sort and filter. Its first ``most`` rows are HTML; the script of the page shows others.
-    Below it is ``more`` with the number of others. The last column of strings names the row and comes first.
-    Nothing for no rows."""
+    Below it is ``more`` with the number of others. The column that names the row comes first. Nothing for no rows."""
     rows = list(made.rows)
     if not rows:
         return ""
     order = list(range(len(made.columns)))
-    texts = [at for at in order if made.columns[at].is_text]
-    if texts:
-        order.remove(texts[-1])
-        order.insert(0, texts[-1])
+    name = _name_column(made.columns)
+    if name is not None:
+        order.remove(name)
+        order.insert(0, name)
     columns = [made.columns[at] for at in order]
     rows = [tuple(row[at] for at in order) for row in rows]
     names = [column.name for column in columns]
     cells = [list(map(cell, row, columns)) for row in rows[:most]]
     classes = {column.name: "text" for column in columns if column.is_text}
-    if texts:
+    if name is not None:
         classes[names[0]] = "text name"
     content = table(names, cells, classes)
     others = len(rows) - most
@@ -174,6 +173,16 @@ def figures(made: Table, most: int, more: str) -> str:
         content += data_script(f"rows-{made.name}", data)
         content += f"<p class=note>{escaped(more.format(others))}</p>"
     return sortable(content)
+
+
+def _name_column(columns: Sequence[Column]) -> int | None:
+    """The index of the column that names a row: the first one if it has strings, else the last one with strings that is
+    shown on narrow terminals. None without strings."""
+    named = [at for at, column in enumerate(columns) if column.is_text]
+    if not named or named[0] == 0:
+        return min(named, default=None)
+    shown = [at for at in named if not columns[at].spare]
+    return (shown or named)[-1]
 
 
 def sortable(content: str) -> str:

@@ -12,7 +12,7 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.analysis.statistics.gpus import GPUS
 from cutrace.extras.fleet.engines import Engine
-from cutrace.extras.fleet.model import BatchOptions, RankTrace
+from cutrace.extras.fleet.model import BatchOptions, Matrix, RankTrace
 from cutrace.extras.fleet.running import run
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -138,3 +138,21 @@ def test_a_capture_without_gpu_work_is_no_error(tmp_path, report):
         c.mark("nothing ran", 5)
     result = batch(tmp_path, report, [tmp_path / "a.bin"])
     assert all(list(table.rows) == [] for table in result.reports)
+
+
+def test_the_picture_of_kernels_by_rank_has_the_differences_from_the_median_rank(tmp_path):
+    paths = [steps(tmp_path / f"rank{n}.bin", n, nccl=MS, length=5 * MS if n == 3 else 4 * MS) for n in range(4)]
+    ran = run("kernels", paths, tmp_path / "out", engine=Engine(mode="sequential"))
+    (matrix,) = [picture for picture in ran.results["kernels"].pictures if isinstance(picture, Matrix)]
+    assert matrix.labels == ["gemm"]
+    assert matrix.columns == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    assert matrix.values.tolist() == [[0, 0, 0, 0.25]]
+
+
+def test_the_heat_map_of_busy_gpus_has_the_hosts(tmp_path):
+    with Capture(tmp_path / "rank0.bin", pid=1, host="node7") as c:
+        c.clocks()
+        c.kernel(c.launch("_Z4gemmPf"), 0, 5)
+    ran = run("utilization", [tmp_path / "rank0.bin"], tmp_path / "out", engine=Engine(mode="sequential"))
+    (heat,) = ran.results["utilization"].pictures
+    assert heat.hosts == ["node7"]

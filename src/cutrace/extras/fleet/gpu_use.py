@@ -74,6 +74,7 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
     for job, of_job in by_job(parts):
         cells = []
         names = []
+        hosts = []
         for part in of_job:
             columns = part.columns()
             at = columns["at_ns"]
@@ -84,6 +85,7 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
                 cells.append((at[own], busy[own], step[own]))
                 name = f"{part.label} GPU {number}"
                 names.append(name)
+                hosts.append(part.host)
                 spent = int(busy[own].sum())
                 span = int(step[own].sum())
                 share = spent / span
@@ -96,7 +98,7 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
                 )
                 rows.append(row)
                 shares.append(Measured.of(part, share, number))
-        picture = heat_map(f"Busy GPUs, job {job}", "1", names, cells)
+        picture = heat_map(f"Busy GPUs, job {job}", "1", names, cells, hosts)
         if picture:
             pictures.append(picture)
     rows.sort(key=lambda row: row[0])

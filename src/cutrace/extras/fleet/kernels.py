@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,25 @@ import numpy as np
 from ...analysis.gpu import communicates
 from ...analysis.statistics.kernels import KERNELS as KERNELS_BY_NAME
 from ...analysis.tables import Table, columns_of
-from .model import BatchOptions, BatchReport, Part, RankTrace, Result
+from .model import (
+    BatchOptions,
+    BatchReport,
+    Matrix,
+    Part,
+    Picture,
+    RankTrace,
+    Result,
+)
 from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
 
 #: Count, total, minimum and maximum (ns) by kernel.
 _Uses = dict[str, tuple[int, int, int, int]]
 
-# Kernels with a picture.
+# Kernels with a picture; those in the picture of ranks, and the fewest ranks that it compares.
 _DRAWN = 6
+_COMPARED = 24
+_FEWEST = 4
 
 
 def times(rank: RankTrace, options: BatchOptions) -> Any:
@@ -85,11 +95,37 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     bins_by_kernel: dict[str, list[dict[str, int]]] = {}
     for row in added.to_pylist():
         bins_by_kernel.setdefault(row["kernel"], []).append(row)
+    pictures: list[Picture] = []
+    if len(parts) >= _FEWEST:
+        labels = [part.label for part in parts]
+        compared = [name for name in order if not communicates(name)][:_COMPARED]
+        pictures += by_rank(compared, labels, of_parts)
+    pictures += [histogram(name, bins_by_kernel[name]) for name in order[:_DRAWN]]
     return Result(
         [Table("kernels", "Kernels of all ranks", columns, rows)],
         stragglers(slow, sentence),
-        [histogram(name, bins_by_kernel[name]) for name in order[:_DRAWN]],
+        pictures,
     )
+
+
+def by_rank(
+    names: Sequence[str], labels: Sequence[str], of_parts: Sequence[_Uses]
+) -> Iterator[Matrix]:
+    """Yield the picture of the mean times of kernels by rank, as differences from the median rank; none without
+    kernels."""
+    if not names:
+        return
+    means = np.full((len(names), len(labels)), np.nan)
+    for column, uses in enumerate(of_parts):
+        for row, name in enumerate(names):
+            if name in uses:
+                count, total, *_ = uses[name]
+                means[row, column] = total / count
+    medians = np.nanmedian(means, axis=1, keepdims=True)
+    title = "Mean times of kernels by rank, compared with the median rank"
+    # A median of zero has no shares.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        yield Matrix(title, "1", list(names), list(labels), means / medians - 1)
 
 
 def slowness(of_parts: Sequence[_Uses]) -> list[float]:

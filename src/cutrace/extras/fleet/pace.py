@@ -50,6 +50,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         for job, of_job in by_job(parts):
             cells = []
             labels = []
+            hosts = []
             for part in of_job:
                 columns = part.columns()
                 own = columns["kind"] == kind
@@ -59,6 +60,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                 count = columns["count"][own]
                 total = columns["total_ns"][own]
                 labels.append(part.label)
+                hosts.append(part.host)
                 cells.append((at, total, count))
                 mean = int(total.sum()) / int(count.sum())
                 means.append(Measured.of(part, mean))
@@ -75,7 +77,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                     )
                 )
             title = f"Mean duration of {kind} {options.name}, job {job}"
-            picture = heat_map(title, "ns", labels, cells)
+            picture = heat_map(title, "ns", labels, cells, hosts)
             if picture:
                 pictures.append(picture)
         sentence = f"{{who}}: {kind} {named} takes {{ratio:.2f}} times as long as on {{others}}"

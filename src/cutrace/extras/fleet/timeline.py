@@ -61,9 +61,11 @@ def heat_map(
     unit: Unit,
     labels: Sequence[str],
     cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    hosts: Sequence[str],
 ) -> HeatMap | None:
     """Return the picture of a ratio by rank and time; None if there is nothing to show. ``cells`` has for each label
-    the times (ns) of steps, and the numbers to add and to divide for each of them."""
+    the times (ns) of steps, and the numbers to add and to divide for each of them. ``hosts`` has the host of each
+    label, "" where it is not known."""
     if not cells:
         return None
     times = np.concatenate([times for times, _, _ in cells])
@@ -77,4 +79,6 @@ def heat_map(
         divisors = np.bincount(index, below, steps.count)
         some = divisors > 0
         row[some] = dividends[some] / divisors[some]
-    return HeatMap(title, unit, list(labels), steps.start, steps.width, values)
+    return HeatMap(
+        title, unit, list(labels), steps.start, steps.width, values, list(hosts)
+    )
