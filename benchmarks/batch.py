@@ -49,7 +49,7 @@ def named(sentences: Sequence[str], words: str) -> set[str]:
         if words in sentence and last:
             found |= {f"rank {rank}" for rank in range(int(first.split()[1]), int(last.split()[1]) + 1)}
         elif words in sentence:
-            found.add(first)
+            found.add(first.partition(" on ")[0])
     return found
 
 

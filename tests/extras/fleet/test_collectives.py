@@ -96,11 +96,24 @@ def test_planted_ranks_and_clocks_are_found_and_nothing_else(tmp_path):
     result = collectives(paths, tmp_path / "out")
     late = [sentence for sentence in result.sentences if "late to a collective" in sentence]
     (clock,) = (sentence for sentence in result.sentences if "clock" in sentence)
-    assert {sentence.split(":")[0] for sentence in late} == {"rank 5", "rank 9"}
+    assert {sentence.split(":")[0] for sentence in late} == {"rank 5 on node000", "rank 9 on node001"}
     assert re.fullmatch(r"rank 16 to rank 23: clock (2.9|3.0)\d ms behind those of others, by the ends of .*", clock)
     assert len(result.sentences) == len(late) + 1
     calm = collectives(simulate(tmp_path / "calm", 24, 2, Facts()), tmp_path / "out2")
     assert calm.sentences == []
+
+
+def test_late_ranks_of_a_host_share_a_sentence(tmp_path):
+    slow = dict.fromkeys(range(16, 24), 1.2)
+    result = collectives(simulate(tmp_path, 32, 2, Facts(slow=slow)), tmp_path / "out")
+    (sentence,) = result.sentences
+    assert re.match(
+        r"8 of 8 ranks of node002: they come \S+ [mu]s late to a collective on average, and one of them is", sentence
+    )
+    last, calls = map(int, re.search(r"the last at (\d+) of (\d+) calls", sentence).groups())
+    assert calls / 2 < last <= calls
+    hosts = {row["rank"]: row["host"] for row in rows(result, 1)}
+    assert hosts["rank 17"] == "node002"
 
 
 def test_only_consecutive_ranks_share_a_sentence_about_their_clock(tmp_path):

@@ -37,7 +37,7 @@ from .model import (
     Row,
     share_of,
 )
-from .stragglers import OUTSTANDING, robust_scores
+from .stragglers import OUTSTANDING, Measured, Outstanding, by_host, robust_scores
 from .timeline import by_job
 
 # Rows of the table of calls.
@@ -54,7 +54,7 @@ _COLUMNS = columns_of(
 )
 _RANK_COLUMNS = columns_of(
     "rank: text, waited: ns, time: ns spare, wait share: 1, calls: spare, last, kept waiting: ns, late: change, "
-    "late by itself: change, clock ahead: change spare, clock error: ns spare, group: text spare, "
+    "late by itself: change, clock ahead: change spare, clock error: ns spare, host: text spare, group: text spare, "
     "communicator: text spare"
 )
 _CALL_COLUMNS = columns_of(
@@ -461,6 +461,7 @@ def _ranks(
                 _rounded(member.by_itself),
                 int(job.ahead[index]),
                 part.clock.error,
+                part.host,
                 *title,
             )
 
@@ -554,18 +555,47 @@ def _late_sentences(
             continue
         late = np.nan_to_num([member.by_itself for member in members])
         scores = robust_scores(late.tolist())
+        everyone: defaultdict[int, list[Measured]] = defaultdict(list)
+        outstanding: defaultdict[int, list[Measured]] = defaultdict(list)
+        of_label = {}
         for index in np.argsort(-late, kind="stable").tolist():
             member = members[index]
-            period, place = where[member.group.first]
-            if scores[index] <= OUTSTANDING or late[index] <= period * _LATE:
-                continue
-            label = job.parts[member.part].label
-            lateness = format_duration(round(late[index]))
-            calls = count_of(member.calls, "call")
-            yield (
-                f"{label}: it comes {lateness} late to a collective{place} on average, and is the last at "
-                f"{member.last:,} of {calls}"
-            )
+            first = member.group.first
+            period, _ = where[first]
+            one = Measured.of(job.parts[member.part], float(late[index]))
+            of_label[first, one.label] = member
+            everyone[first].append(one)
+            if scores[index] > OUTSTANDING and late[index] > period * _LATE:
+                outstanding[first].append(one)
+        findings = []
+        for first, some in outstanding.items():
+            _, place = where[first]
+            for group_of_host in by_host(some, everyone[first]):
+                own = [of_label[first, one.label] for one in group_of_host.members]
+                sentence = _late_sentence(group_of_host, own, place)
+                findings.append((-group_of_host.value, sentence))
+        findings.sort()
+        for _, sentence in findings:
+            yield sentence
+
+
+def _late_sentence(
+    who: Outstanding,
+    members: Sequence[_Member],
+    place: str,
+) -> str:
+    lateness = format_duration(round(who.value))
+    last = sum(member.last for member in members)
+    calls = max(member.calls for member in members)
+    does = "it comes"
+    verb = "is"
+    if len(members) > 1:
+        does = "they come"
+        verb = "one of them is"
+    return (
+        f"{who.name}: {does} {lateness} late to a collective{place} on average, and {verb} the last at {last:,} of "
+        f"{count_of(calls, 'call')}"
+    )
 
 
 def _clock_sentences(job: Job) -> Iterator[str]:
