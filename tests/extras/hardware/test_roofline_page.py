@@ -94,10 +94,34 @@ def test_no_name_becomes_markup():
     ElementTree.fromstring(svg(evil))
 
 
-def test_the_page_needs_nothing_else_and_runs_no_script():
+def test_the_page_needs_nothing_else():
     page = Page(html([roof(*MANY)], "a.bin"))
-    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
+    assert not {"link", "img", "iframe"} & {tag for tag, _ in page.tags}
     assert not {name for _, attributes in page.tags for name in attributes} & {"style", "src", "href", "onclick"}
+
+
+def test_rates_are_per_second():
+    text = html([roof(point(3_050, 10, time=1))], "a.bin")
+    assert "<td>3.05 TFLOP/s</td><td>10 GB/s</td>" in text
+    assert "<td>60 TFLOP/s</td>" in text
+
+
+def test_no_label_covers_another_one():
+    """Ceilings of a GPU that are a pixel apart: those without a free place are titles."""
+    close = [Ceiling("tensor fp16", 1e14 * (1 + at / 100), at % 2 == 0, "") for at in range(12)]
+    tree = ElementTree.fromstring(svg([roof(point(1e5, 1e3), ceilings=(CEILINGS[0], *close))]))
+    texts = [one for one in tree.iter(f"{SPACE}text") if one.get("class") == "tensor"]
+    boxes = []
+    for one in texts:
+        right, base = float(one.get("x", "")), float(one.get("y", ""))
+        boxes.append((right - len(one.text or "") * 6, right, base - 10, base))
+    for at, (left, right, top, base) in enumerate(boxes):
+        for other in boxes[:at]:
+            assert left >= other[1] or right <= other[0] or top >= other[3] or base <= other[2]
+    assert len(texts) >= 5
+    titles = [one.find(f"{SPACE}title") for one in tree.iter(f"{SPACE}polyline")]
+    assert len(titles) == 13
+    assert all("tensor fp16" in title.text or "DRAM" in title.text for title in titles)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ...reports.html import escaped, page, section, style_of_page, table
+from ...reports.html import escaped, page, section, sortable, style_of_page, table
 from ...reports.values import NOTHING, duration
 from ...units import count_of
 from .roofline import DRAM, Ceiling, Point, Roofline
@@ -22,6 +22,10 @@ _RIGHT = 20
 _TOP = 26
 _BOTTOM = 40
 _RADIUS = 9
+#: The height of a line and the width of a letter, which no browser exceeds by much, and the distance of numbers.
+_LINE = 13
+_LETTER = 6.6
+_APART = 46
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -31,6 +35,7 @@ def html(rooflines: Sequence[Roofline], source: str) -> str:
         "roofline",
         "cutrace roofline",
         folder=_FOLDER,
+        shared=("tables",),
         about=escaped(source),
         main="\n".join(map(_section, rooflines)),
     )
@@ -102,7 +107,7 @@ def _kernels(points: Sequence[Point]) -> str:
             share = f"{point.share:.1%}"
         rate = NOTHING
         if point.kind:
-            rate = amount(point.rate, _unit(point.kind))
+            rate = _per_second(point.rate, point.kind)
         intensity = NOTHING
         if point.intensity is not None:
             intensity = _digits(point.intensity)
@@ -115,13 +120,13 @@ def _kernels(points: Sequence[Point]) -> str:
                 point.ceiling,
                 point.kind or "none",
                 rate,
-                amount(point.traffic, "B"),
+                _per_second(point.traffic, DRAM),
                 intensity,
                 f"{point.launches:,}",
             )
         )
     classes = {"kernel": "text name", "operations": "text", "of": "text"}
-    return table(head, rows, classes)
+    return sortable(table(head, rows, classes))
 
 
 def _ceilings(ceilings: Sequence[Ceiling]) -> str:
@@ -131,10 +136,11 @@ def _ceilings(ceilings: Sequence[Ceiling]) -> str:
             known_from = "measured"
         else:
             known_from = "documents"
-        rate = amount(ceiling.rate, _unit(ceiling.kind))
+        rate = _per_second(ceiling.rate, ceiling.kind)
         rows.append((ceiling.kind, rate, known_from, ceiling.source))
-    head = ("ceiling", "per second", "known from", "")
-    return table(head, rows, {"ceiling": "text", "known from": "text", "": "text name"})
+    head = ("ceiling", "rate", "known from", "")
+    classes = {"ceiling": "text", "known from": "text", "": "text name"}
+    return sortable(table(head, rows, classes))
 
 
 def amount(value: float, unit: str) -> str:
@@ -144,6 +150,11 @@ def amount(value: float, unit: str) -> str:
         thousands = int(math.log10(value) // 3)
     thousands = min(max(thousands, 0), len(_PREFIXES) - 1)
     return f"{_digits(value / 1000**thousands)} {_PREFIXES[thousands]}{unit}"
+
+
+def _per_second(rate: float, kind: str) -> str:
+    """The rate of operations of a kind, or of bytes: ``66.9 TFLOP/s``, ``4.81 TB/s``."""
+    return f"{amount(rate, _unit(kind))}/s"
 
 
 def _digits(value: float) -> str:
@@ -228,13 +239,15 @@ def _picture(roof: Roofline, size: tuple[int, int]) -> str:
 
 
 def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
-    for value in x.powers:
+    apart = max(1, math.ceil(_APART / (x(10 * x.low) - x.start)))
+    for number, value in enumerate(x.powers):
         left = f"{x(value):.1f}"
-        if value >= 1:
-            label = f"{value:,.0f}"
-        else:
-            label = f"{value:g}"
         yield f'<path class="grid" d="M{left} {y.end}V{y.start}"/>'
+        if number % apart:
+            continue
+        label = f"{value:g}"
+        if value >= 1:
+            label = amount(value, "").strip()
         yield f'<text x="{left}" y="{y.start + 16}" text-anchor="middle">{label}</text>'
     for value in y.powers:
         top = y(value)
@@ -267,10 +280,10 @@ def _memory(
             side = 16
         else:
             side = -7
-        yield _roof(ceiling, (left, bottom), (right, top_of_slope))
+        yield _roof(ceiling, (left, bottom), (right, top_of_slope), _label([ceiling]))
         yield (
             f'<text class="{_class(ceiling.kind)}" x="12" y="{side}" '
-            f'transform="translate({left:.1f} {bottom:.1f}) rotate({angle:.1f})">{_label([ceiling])}</text>'
+            f'transform="translate({left:.1f} {bottom:.1f}) rotate({angle:.1f})">{escaped(_label([ceiling]))}</text>'
         )
 
 
@@ -282,20 +295,55 @@ def _compute(
 ) -> Iterator[str]:
     """The flat ceilings, beginning at the slope. Ceilings of equal height share a line."""
     slope = max((ceiling.rate for ceiling in memory), default=math.inf)
-    for (rate, measured), some in groupby(sorted(peaks, key=_height), _height):
-        same = list(some)
+    lines = []
+    for (rate, _), some in groupby(sorted(peaks, key=_height), _height):
+        lines.append((rate, list(some)))
+    labels = _Labels(x.end - 4)
+    texts = []
+    # The highest ceiling is the one that most kernels are compared with.
+    for rate, same in reversed(lines):
         left = x(max(rate / slope, x.low))
         right = x.end
         level = y(rate)
-        if measured:
-            base = level + 16
-        else:
-            base = level - 6
-        yield _roof(same[0], (left, level), (right, level))
-        yield (
-            f'<text class="{_class(same[0].kind)}" x="{right - 4:.1f}" y="{base:.1f}" '
-            f'text-anchor="end">{_label(same)}</text>'
-        )
+        label = _label(same)
+        yield _roof(same[0], (left, level), (right, level), label)
+        place = labels.place(label, left, level, below=same[0].measured)
+        if place is not None:
+            end, base = place
+            texts.append(
+                f'<text class="{_class(same[0].kind)}" x="{end:.1f}" y="{base:.1f}" '
+                f'text-anchor="end">{escaped(label)}</text>'
+            )
+    # No line goes through a label.
+    yield from texts
+
+
+class _Labels:
+    """Labels of flat ceilings, from the right to the left, so that none covers another one."""
+
+    def __init__(self, right: float) -> None:
+        self._right = right
+        # Left end, right end and base of each label.
+        self._taken: list[tuple[float, float, float]] = []
+
+    def place(
+        self, label: str, left: float, level: float, *, below: bool
+    ) -> tuple[float, float] | None:
+        """The right end and the base of a label ``below`` or above a line that begins at ``left``. None if all places
+        are taken: its line has the label as a title."""
+        base = level - 4
+        if below:
+            base = level + _LINE
+        width = len(label) * _LETTER
+        right = self._right
+        while right - width > left:
+            near = [one for one in self._taken if abs(one[2] - base) < _LINE]
+            over = [one for one in near if one[0] < right and right - width < one[1]]
+            if not over:
+                self._taken.append((right - width, right, base))
+                return right, base
+            right = min(one[0] for one in over) - _LETTER
+        return None
 
 
 def _height(ceiling: Ceiling) -> tuple[float, bool]:
@@ -306,33 +354,34 @@ def _roof(
     ceiling: Ceiling,
     start: tuple[float, float],
     end: tuple[float, float],
+    label: str,
 ) -> str:
     classes = f"roof {_class(ceiling.kind)}"
     if ceiling.measured:
         classes += " measured"
     first = f"{start[0]:.1f},{start[1]:.1f}"
     last = f"{end[0]:.1f},{end[1]:.1f}"
-    return f'<polyline class="{classes}" points="{first} {last}"/>'
+    title = f"<title>{escaped(label)}</title>"
+    return f'<polyline class="{classes}" points="{first} {last}">{title}</polyline>'
 
 
 def _label(ceilings: Sequence[Ceiling]) -> str:
     first = ceilings[0]
     names = ", ".join(ceiling.kind for ceiling in ceilings)
-    label = f"{names} {amount(first.rate, _unit(first.kind))}/s"
+    label = f"{names} {_per_second(first.rate, first.kind)}"
     if first.measured:
         label += " measured"
-    return escaped(label)
+    return label
 
 
 def _dot(number: int, point: Point, x: _Axis, y: _Axis) -> str:
     left = x(point.intensity or 1)
     top = y(point.rate)
-    rate = amount(point.rate, _unit(point.kind))
     details = [
         point.kernel,
         f"{count_of(point.launches, 'launch')}, {duration(point.time)}",
-        f"{rate}/s {point.kind}",
-        f"{amount(point.traffic, 'B')}/s of DRAM",
+        f"{_per_second(point.rate, point.kind)} {point.kind}",
+        f"{_per_second(point.traffic, DRAM)} of DRAM",
         f"{_digits(point.intensity or 0)} operations per byte",
     ]
     if point.share is not None:
