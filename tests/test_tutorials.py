@@ -144,7 +144,7 @@ def test_reading_a_trace_of_64_ranks(reader: Reader) -> None:
     pytest.importorskip("pyarrow")
     (reader.folder / "benchmarks").symlink_to(ROOT / "benchmarks")
     assert reader.follow("ranks.md") == {}
-    assert "<figure>" in (reader.folder / "out" / "collectives.html").read_text()
+    assert "<figure data-chart>" in (reader.folder / "out" / "collectives.html").read_text()
 
 
 def test_the_recipes_of_a_page_are_the_files_that_run_on_a_gpu() -> None:
