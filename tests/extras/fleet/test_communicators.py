@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,9 @@ import cutrace
 from captures import Capture
 
 pytest.importorskip("pyarrow")
+
+from cutrace.extras.fleet.bandwidth import slow_times, slowness
+from cutrace.extras.fleet.matching import named_ranks
 
 #: Kernels by kind of call, and the functions of NCCL.
 KERNELS = {
@@ -33,6 +37,7 @@ class Call:
     kind: str
     group: tuple[int, ...]
     bytes: int
+    slow: bool = False
     arrivals: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
 
@@ -40,7 +45,8 @@ class Call:
 class TrainingJob:
     """Steps of tp x pp x dp ranks. Each layer has an all-reduce of the tensor-parallel group, the first stage one more.
     Stages send to the next one. A step ends with reduce-scatter and all-gather of the data-parallel group. Ranks in
-    ``slow`` compute slower by a factor, ``transfers`` are factors of the time of transfers by number of the call."""
+    ``slow`` compute slower by a factor, in ``slow_steps`` transfers take 40 times as long. ``clocks`` are ahead, by
+    host."""
 
     def __init__(
         self,
@@ -85,7 +91,7 @@ class TrainingJob:
                 self._call("AllReduce", group, 1 << 20)
 
     def _call(self, kind: str, group: tuple[int, ...], size: int) -> None:
-        call = Call(kind, group, size)
+        call = Call(kind, group, size, self._factor > 1)
         for rank in group:
             call.arrivals[rank] = self._now[rank] = self._now[rank] + 2_000
         end = max(call.arrivals.values()) + int(TRANSFER * self._factor * self._random.uniform(1, 1.5))
@@ -167,8 +173,6 @@ def rows(result: cutrace.Batch, table: str) -> list[dict[str, object]]:
 
 
 def shown(group: tuple[int, ...], ranks: int) -> str:
-    from cutrace.extras.fleet.matching import named_ranks
-
     return f"all {ranks} ranks" if len(group) == ranks else named_ranks(group)
 
 
@@ -199,8 +203,82 @@ def test_only_the_slow_rank_is_late(tmp_path, how, shape, slow, seed):
     job = TrainingJob(shape, 12, seed, slow={slow: 1.4}, clocks={1: 2_500_000, 2: -700_000})
     result = collectives(job.write(tmp_path / "job", how), tmp_path / "out")
     late = [sentence for sentence in result.sentences if "late to a collective" in sentence]
-    assert {sentence.split(":")[0] for sentence in late} == {f"rank {slow}"}
+    assert {re.split(":| on ", sentence)[0] for sentence in late} == {f"rank {slow}"}
     for row in rows(result, "collective_ranks"):
         host = int(str(row["rank"]).split()[1]) // RANKS_OF_HOST
         others = np.median([job.clocks.get(rank // RANKS_OF_HOST, 0) for rank in range(job.ranks)])
         assert row["clock_ahead_ns"] == pytest.approx(job.clocks.get(host, 0) - others, abs=2_000)
+
+
+def test_the_bus_bandwidth_is_that_of_nccl_tests(tmp_path):
+    job = TrainingJob((4, 1, 2), 3, 7)
+    result = collectives(job.write(tmp_path / "job", "nvtx"), tmp_path / "out")
+    for row in rows(result, "collectives"):
+        kind = str(row["collective"]).split("_")[1]
+        calls = [call for call in job.calls if call.kind == kind and shown(call.group, job.ranks) == row["group"]]
+        ranks = len(calls[0].group)
+        # An all-gather gets, and a reduce-scatter takes, the bytes of all ranks.
+        whole = calls[0].bytes * (1 if kind == "AllReduce" else ranks)
+        factor = (ranks - 1) / ranks * (2 if kind == "AllReduce" else 1)
+        times = [max(call.ends.values()) - max(call.arrivals.values()) for call in calls]
+        wanted = len(calls) * whole * factor / sum(times) * 1e9
+        assert row["bus_bandwidth_bytes_per_s"] == pytest.approx(wanted, rel=0.001 if ranks == 4 else 0.1)
+
+
+@pytest.mark.parametrize("how", ["nvtx", "none"])
+@pytest.mark.parametrize(("shape", "seed"), [((2, 2, 4), 1), ((1, 1, 8), 2), ((8, 1, 1), 3)])
+def test_a_time_in_which_the_network_was_slow_is_found(tmp_path, how, shape, seed):
+    job = TrainingJob(shape, 40, seed, slow_steps=range(12, 18))
+    result = collectives(job.write(tmp_path / "job", how), tmp_path / "out")
+    (sentence,) = (one for one in result.sentences if one.startswith("transfers"))
+    first, last, ratio = re.search(
+        r"from \S+:(\d\d\.\d{3}) to \S+:(\d\d\.\d{3}) UTC took (\S+) times as long", sentence
+    ).groups()
+    slow = [call for call in job.calls if call.slow and call.kind != "Send"]
+    arrival = max(slow[0].arrivals.values()) / 1e9
+    end = max(slow[-1].ends.values()) / 1e9
+    assert float(last) - float(first) == pytest.approx(end - arrival, abs=0.006)
+    assert float(ratio) == pytest.approx(40, rel=0.15)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_single_slow_transfers_are_no_slow_time(seed):
+    random = np.random.default_rng(seed)
+    count = 3_000
+    transfer = random.lognormal(10, 0.3, count)
+    # One call of ten takes ten to a hundred times as long.
+    late = random.random(count) < 0.1
+    transfer[late] *= random.uniform(10, 100, late.sum())
+    start = np.cumsum(random.uniform(1e6, 2e6, count)).astype(np.int64)
+    end = start + transfer.astype(np.int64)
+    slow = slowness(np.full(count, "name", object), np.full(count, 8), transfer)
+    assert slow_times(0, start, end, slow, int(end[-1] - start[0])) == []
+    transfer[1_000:1_200] *= 40
+    slow = slowness(np.full(count, "name", object), np.full(count, 8), transfer)
+    (found,) = slow_times(0, start, end, slow, int(end[-1] - start[0]))
+    assert found.start == pytest.approx(start[1_000], abs=20e6)
+    assert found.end == pytest.approx(end[1_199], abs=20e6)
+
+
+def test_late_ranks_of_a_wrong_clock_are_matched_by_the_intervals_between_calls(tmp_path):
+    job = TrainingJob((2, 1, 8), 30, 5, clocks={2: -1_000_000_000})
+    paths = job.write(tmp_path / "job", "nvtx", without={5: 60, 9: 60})
+    result = collectives(paths, tmp_path / "out")
+    firsts = [sentence for sentence in result.sentences if "its first is taken for number" in sentence]
+    # A step has four calls of the pair, and two of the replicas.
+    assert sorted(re.findall(r"rank \d+|number \d+", sentence) for sentence in firsts) == [
+        ["rank 5", "number 21"], ["rank 5", "number 41"], ["rank 9", "number 21"], ["rank 9", "number 41"],
+    ]  # fmt: skip
+    assert not [sentence for sentence in result.sentences if "late to" in sentence or "cannot" in sentence]
+    by_rank = {row["rank"]: row["clock_ahead_ns"] for row in rows(result, "collective_ranks")}
+    assert by_rank["rank 9"] == pytest.approx(-1_000_000_000, abs=2_000)
+
+
+def test_calls_that_do_not_fit_are_refused_by_name(tmp_path):
+    job = TrainingJob((1, 1, 5), 20, 6)
+    paths = job.write(tmp_path / "job", "nvtx")
+    TrainingJob((1, 1, 5), 22, 60, slow={0: 1.1}).write(tmp_path / "other", "nvtx")[4].replace(paths[4])
+    result = collectives(paths, tmp_path / "out")
+    (refused,) = (sentence for sentence in result.sentences if "cannot be matched" in sentence)
+    assert re.match(r"44 calls of communicator \d+ on rank 4 cannot be matched with those on ranks 0 to 3", refused)
+    assert "rank 4" not in {row["rank"] for row in rows(result, "collective_ranks")}

@@ -18,6 +18,7 @@ from ...analysis.gpu import communicates
 from ...analysis.tables import Column, Table, columns_of
 from ...trace.arrow import pyarrow
 from ...units import count_of, format_duration
+from .bandwidth import bus_bytes, clock_times, merged, slow_times, slowness
 from .communicators import (
     POINT_TO_POINT,
     UNKNOWN,
@@ -49,8 +50,8 @@ _FEWEST = 4
 
 _COLUMNS = columns_of(
     "waited: ns, time: ns spare, wait share: 1, calls, ranks: spare, spread: ns spare, transfer: ns spare, "
-    "most often last: text, last share: 1, bytes: bytes spare, group: text, communicator: text spare, job: text spare, "
-    "collective: text"
+    "most often last: text, last share: 1, bytes: bytes spare, bus bandwidth: bytes/s spare, group: text, "
+    "communicator: text spare, job: text spare, collective: text"
 )
 _RANK_COLUMNS = columns_of(
     "rank: text, waited: ns, time: ns spare, wait share: 1, calls: spare, last, kept waiting: ns, late: change, "
@@ -58,11 +59,13 @@ _RANK_COLUMNS = columns_of(
     "communicator: text spare"
 )
 _CALL_COLUMNS = columns_of(
-    "waited: ns, spread: ns, last rank: text, ranks, after: ns, call, bytes: bytes spare, group: text spare, "
+    "waited: ns, spread: ns, last rank: text, ranks, after: ns, call, transfer: ns spare, bytes: bytes spare, "
+    "bus bandwidth: bytes/s spare, group: text spare, "
     "communicator: text spare, collective: text"
 )
 _GROUP_COLUMNS = columns_of(
-    "waited: ns, time: ns, wait share: 1, calls, bytes: bytes, ranks, group: text, communicator: text, job: text spare"
+    "waited: ns, time: ns spare, wait share: 1, calls, bytes: bytes, bus bandwidth: bytes/s, ranks, group: text, "
+    "communicator: text, job: text spare"
 )
 
 
@@ -177,6 +180,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
             arrivals,
             titles,
         )
+        sentences += _slow_sentences(job, arrivals, titles)
         sentences += _clock_sentences(job)
     pictures = list(_pictures(by_rank))
     by_name.sort(key=_largest(_COLUMNS, "waited"))
@@ -265,6 +269,9 @@ class _Arrivals:
     time: np.ndarray
     bytes: np.ndarray
     names: np.ndarray
+    kinds: np.ndarray
+    #: The bytes on the bus, NaN where unknown.
+    bus: np.ndarray
     #: By group and part.
     members: dict[tuple[int, int], _Member] = field(default_factory=dict)
 
@@ -281,11 +288,9 @@ class _Arrivals:
             waits=np.zeros(calls, np.int64),
             time=np.zeros(calls, np.int64),
             bytes=np.full(calls, UNKNOWN),
-            names=np.full(
-                calls,
-                "",
-                object,
-            ),
+            names=np.full(calls, "", object),
+            kinds=np.full(calls, "", object),
+            bus=np.full(calls, np.nan),
         )
 
     @classmethod
@@ -321,6 +326,15 @@ class _Arrivals:
                 error,
             )
         arrivals.blame()
+        for group in job.groups:
+            if len(group.members) < 2:
+                continue  # when others arrive is not known
+            number = arrivals.of_group(group)
+            arrivals.bus[number] = bus_bytes(
+                arrivals.kinds[number],
+                arrivals.bytes[number],
+                group.ranks or len(group.members),
+            )
         return arrivals
 
     def arrive(
@@ -337,6 +351,7 @@ class _Arrivals:
         self.time[calls] += end - start
         self.bytes[calls] = np.maximum(self.bytes[calls], own.calls.bytes)
         self.names[calls] = own.calls.names
+        self.kinds[calls] = own.calls.kinds
         member.time = int((end - start).sum())
         member.calls = len(calls)
 
@@ -381,6 +396,18 @@ class _Arrivals:
             return None
         return int(size.sum())
 
+    def transfer(self, number: np.ndarray) -> np.ndarray:
+        """The time (ns) of some calls from the last arrival to the last end."""
+        time: np.ndarray = np.maximum(self.end[number] - self.latest[number], 0)
+        return time
+
+    def bandwidth(self, number: np.ndarray) -> float | None:
+        """The bus bandwidth (bytes/s) of some calls together, None if it is not known for one."""
+        amount = float(self.bus[number].sum())
+        if np.isnan(amount):
+            return None
+        return share_of(amount * 1e9, float(self.transfer(number).sum()))
+
 
 def _habit(late: np.ndarray) -> float:
     """The mean without the largest number: one late call, such as the one that sets up connections, is no habit."""
@@ -415,7 +442,7 @@ def _names(
             time = int(a.time[here].sum())
             latest = a.latest[here]
             spread = latest - a.earliest[here]
-            transfer = np.maximum(a.end[here] - latest, 0)
+            transfer = a.transfer(here)
             counts = np.bincount(a.last[here])
             last = int(counts.argmax())
             yield (
@@ -429,6 +456,7 @@ def _names(
                 job.parts[members[last].part].label,
                 int(counts[last]) / len(here),
                 a.size(here),
+                a.bandwidth(here),
                 *title,
                 job_name,
                 name,
@@ -488,6 +516,7 @@ def _longest(
         )
         earliest = int(a.earliest[number])
         last = members[int(a.last[number])]
+        one = np.array([number])
         yield (
             int(a.waits[number]),
             int(a.latest[number]) - earliest,
@@ -495,7 +524,9 @@ def _longest(
             int(a.ranks[number]),
             earliest - start,
             number - firsts[of] + 1,
-            a.size(np.array([number])),
+            int(a.transfer(one)[0]),
+            a.size(one),
+            a.bandwidth(one),
             *titles[of],
             str(a.names[number]),
         )
@@ -519,6 +550,7 @@ def _groups(
             share_of(waits, time),
             len(number),
             a.size(number),
+            a.bandwidth(number),
             len(group.members),
             *title,
             job_name,
@@ -596,6 +628,39 @@ def _late_sentence(
         f"{who.name}: {does} {lateness} late to a collective{place} on average, and {verb} the last at {last:,} of "
         f"{count_of(calls, 'call')}"
     )
+
+
+def _slow_sentences(
+    job: Job,
+    a: _Arrivals,
+    titles: Sequence[tuple[str, str]],
+) -> Iterator[str]:
+    """Times in which transfers took long."""
+    known = a.ranks > 0
+    start = int(a.earliest[known].min())
+    span = int(a.end[known].max()) - start
+    found = []
+    for index, group in enumerate(job.groups):
+        number = a.of_group(group)
+        # The last arrival is not known where a rank did not record.
+        number = number[a.ranks[number] == len(group.members)]
+        if not len(number) or len(group.members) < 2:
+            continue
+        number = number[np.argsort(a.latest[number], kind="stable")]
+        slow = slowness(a.names[number], a.bytes[number], a.transfer(number))
+        found += slow_times(index, a.latest[number], a.end[number], slow, span)
+    timed = all(part.clock.error is not None for part in job.parts)
+    for time in merged(found):
+        where = ""
+        if len(time.groups) < len(job.groups):
+            where = f" of {titles[time.groups[0]][0]}"
+        if 1 < len(time.groups) < len(job.groups):
+            where = f" of {len(time.groups):,} of {len(job.groups):,} groups"
+        when = f"{format_duration(time.start - start)} to {format_duration(time.end - start)} after the first call"
+        if timed:
+            when = clock_times(time.start, time.end)
+        calls = count_of(time.calls, "call")
+        yield f"transfers{where} from {when} took {time.ratio:.3g} times as long as usual ({calls})"
 
 
 def _clock_sentences(job: Job) -> Iterator[str]:

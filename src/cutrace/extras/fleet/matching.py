@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, permutations
 
 import numpy as np
 
@@ -35,8 +36,14 @@ _MISFITS = 0.2
 # Ranks whose calls end together are a group if they do so often, and for this share of the calls of one of them.
 _FEWEST_TIMES = 3
 _SHARE = 0.05
+# Groups are not one if their ends are so many times as far apart as those within a group.
+_APART = 3
 # Longer lists of ranks name the first ones.
 _NAMED = 4
+
+
+#: Indices of parts, ascending.
+_Ranks = tuple[int, ...]
 
 
 @dataclass
@@ -234,8 +241,8 @@ def _misfits(sample: Sample, ahead: np.ndarray) -> set[int]:
 
 @dataclass(frozen=True)
 class _Reference:
-    """The part with the most calls of a key: the ends of its calls (ns), and a mask of those that all ranks end
-    together. ``sample`` are the indices of sampled calls."""
+    """A part with as many calls of a key as most others: the ends of its calls (ns), and a mask of those that all ranks
+    end together. ``sample`` are the indices of sampled calls."""
 
     part: int
     ends: np.ndarray
@@ -256,6 +263,8 @@ class _Matches:
         self.counts: defaultdict[CallKey, dict[int, int]] = defaultdict(dict)
         self.refused: defaultdict[CallKey, list[int]] = defaultdict(list)
         self._clocks = clocks
+        # The first part with each number of calls, by that number.
+        self._of_count: defaultdict[CallKey, dict[int, _Reference]] = defaultdict(dict)
         self._references: dict[CallKey, _Reference] = {}
         self._shifts: defaultdict[CallKey, dict[int, int]] = defaultdict(dict)
         self._rows: defaultdict[CallKey, list[np.ndarray]] = defaultdict(list)
@@ -271,6 +280,7 @@ class _Matches:
         matches = cls(parts, clocks)
         for part in range(len(parts)):
             matches._count(part)
+        matches._choose_references()
         matches._choose_samples()
         # The others of a host are known when a rank with fewer calls needs them.
         order = sorted(range(len(parts)), key=matches._is_short)
@@ -279,14 +289,26 @@ class _Matches:
         return matches
 
     def _count(self, part: int) -> None:
+        """Count the calls of a part. The reference has as many calls as most parts have."""
         for key, calls in RankCalls.read(self.parts[part]).by_key.items():
             self.counts[key][part] = len(calls)
-            known = self._references.get(key)
-            if known is None or len(calls) > len(known.ends):
+            of_count = self._of_count[key]
+            if len(calls) not in of_count:
                 together = np.isin(calls.kinds.astype(str), TOGETHER)
-                self._references[key] = _Reference(
-                    part, calls.end, together, calls.ranks, np.zeros(0, np.int64)
+                of_count[len(calls)] = _Reference(
+                    part=part,
+                    ends=calls.end,
+                    together=together,
+                    ranks=calls.ranks,
+                    sample=np.zeros(0, np.int64),
                 )
+
+    def _choose_references(self) -> None:
+        for key, counts in self.counts.items():
+            times = Counter(counts.values())
+            usual = max(times, key=lambda count: (times[count], count))
+            self._references[key] = self._of_count[key][usual]
+        self._of_count.clear()
 
     def _choose_samples(self) -> None:
         members = sum(len(counts) for counts in self.counts.values())
@@ -386,7 +408,7 @@ class _Matches:
         """A sentence for each part with fewer calls than others have."""
         sentences = []
         for group in groups:
-            most = len(self._references[group.key].ends)
+            most = max(self.counts[group.key].values())
             for part, first in group.members.items():
                 count = self.counts[group.key][part]
                 if isinstance(first, int) and count < most:
@@ -444,36 +466,69 @@ class _EndingTogether:
     def find(self) -> None:
         """Add the groups to the job, or refuse all calls if many are in none."""
         cluster_of, members = self._clusters()
-        times = Counter(members)
-        often = {}
-        for ranks, count in times.items():
-            least = min(self._counts[part] for part in ranks)
-            if len(ranks) > 1 and count >= max(_FEWEST_TIMES, _SHARE * least):
-                often[ranks] = count
-        matched = sum(len(ranks) * count for ranks, count in often.items())
+        often = self._often(members)
+        split = {
+            ranks: self._split(ranks, often, cluster_of, members) for ranks in often
+        }
+        groups: defaultdict[_Ranks, list[int]] = defaultdict(list)
+        matched = 0
+        for cluster, ranks in enumerate(members):
+            for one in split.get(ranks, ()):
+                groups[one].append(cluster)
+                matched += len(one)
         if matched < (1 - _MISFITS) * sum(self._counts.values()):
-            self._job.refuse(
-                self._key,
-                self._ranks,
-                self._counts,
-            )
+            self._job.refuse(self._key, self._ranks, self._counts)
             return
-        for ranks, count in sorted(often.items()):
-            mine = np.array([of == ranks for of in members])
-            number = np.where(
-                mine,
-                np.cumsum(mine) - 1,
-                -1,
-            )
+        for ranks, clusters in sorted(groups.items()):
+            number = np.full(len(members), -1)
+            number[clusters] = np.arange(len(clusters))
             numbers: dict[int, int | np.ndarray] = {}
             for part in ranks:
                 numbers[part] = number[cluster_of[part]]
-            group = RankGroup(
-                self._key,
-                numbers,
-                count,
-            )
+            group = RankGroup(self._key, numbers, len(clusters))
             self._job.add(group, self._sample(group))
+
+    def _often(self, members: Sequence[_Ranks]) -> list[_Ranks]:
+        """The sets of ranks that end calls together again and again."""
+        often = []
+        for ranks, count in Counter(members).items():
+            least = min(self._counts[part] for part in ranks)
+            if len(ranks) > 1 and count >= max(_FEWEST_TIMES, _SHARE * least):
+                often.append(ranks)
+        return sorted(often)
+
+    def _split(
+        self,
+        ranks: _Ranks,
+        often: Sequence[_Ranks],
+        cluster_of: Mapping[int, np.ndarray],
+        members: Sequence[_Ranks],
+    ) -> list[_Ranks]:
+        """The smaller groups that seem to be one because they often end at about the same time; else the ranks."""
+        inside = [one for one in often if set(one) < set(ranks)]
+        larger = set()
+        for one, other in permutations(inside, 2):
+            if set(other) < set(one):
+                larger.add(one)
+        smallest = sorted(set(inside) - larger)
+        if sorted(chain.from_iterable(smallest)) != list(ranks):
+            return [ranks]
+        here = np.flatnonzero([of == ranks for of in members])
+        middles = []
+        away = []
+        for one in smallest:
+            ends = []
+            for part in one:
+                chosen = np.isin(cluster_of[part], here)
+                ends.append(self._calls(part).end[chosen] - self._ahead[part])
+            middle = np.median(ends, axis=0)
+            middles.append(middle)
+            away.append(np.abs(ends - middle).max(axis=0))
+        within = np.median(away)
+        between = np.median(np.ptp(middles, axis=0))
+        if between > _APART * within:
+            return smallest
+        return [ranks]
 
     def _clusters(self) -> tuple[dict[int, np.ndarray], list[tuple[int, ...]]]:
         """For each part, the cluster of each of its calls; and the parts of each cluster, which end a call together."""
