@@ -10,6 +10,7 @@ from cutrace import Trace
 from cutrace.trace.rows import never_ended
 
 WORK = ("kernels", "memcpys", "memsets", "graph_launches")
+WAYS = ("own", "adopted", "several", "none")
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,12 @@ class Range:
 
 @dataclass(frozen=True)
 class Piece:
-    """GPU work, with its stream and the name of its way of belonging to ranges."""
+    """GPU work, with its stream, the thread that launched it, and the name of its way of belonging to ranges."""
 
     start: int
     end: int
     stream: tuple[int, int, int, int]
+    thread: int | None
     how: str
     ranges: tuple[Range, ...]
 
@@ -54,7 +56,7 @@ def ranges_of(trace: Trace) -> list[Range]:
 
 
 def owner(ranges: list[Range], process: int, thread: int, time: int, by: str = "adopted") -> tuple[str, int]:
-    """How a launch belongs to ranges, and the thread whose ranges these are."""
+    """How a launch belongs to ranges of one domain, and the thread whose ranges these are."""
     threads = {r.thread for r in ranges if r.process == process and r.start <= time < r.end}
     if thread in threads:
         return "own", thread
@@ -63,6 +65,19 @@ def owner(ranges: list[Range], process: int, thread: int, time: int, by: str = "
     if len(threads) > 1:
         return "several", -1
     return "adopted", threads.pop()
+
+
+def owners(
+    ranges: list[Range], process: int, thread: int, time: int, by: str = "adopted"
+) -> tuple[str, set[tuple[int, str]]]:
+    """The best way in which a launch belongs to ranges, and the threads with the domains whose ranges these are."""
+    ways, nests = {"none"}, set()
+    for domain in {r.domain for r in ranges}:
+        way, of = owner([r for r in ranges if r.domain == domain], process, thread, time, by)
+        ways.add(way)
+        if way in ("own", "adopted"):
+            nests.add((of, domain))
+    return min(ways, key=WAYS.index), nests
 
 
 def pieces(trace: Trace, by: str = "adopted") -> list[Piece]:
@@ -78,13 +93,14 @@ def pieces(trace: Trace, by: str = "adopted") -> list[Piece]:
         for row in trace.table(table):
             process, correlation = int(row["process"]), int(row["correlation"])
             call = calls.get((process, correlation)) if correlation else None
-            how, around = "none", ()
+            how, around, thread = "none", (), None
             if call:
-                how, thread = owner(ranges, process, call[2], call[0], by)
-                around = tuple(r for r in ranges if (r.process, r.thread) == (process, thread))
+                thread = call[2]
+                how, nests = owners(ranges, process, thread, call[0], by)
+                around = tuple(r for r in ranges if r.process == process and (r.thread, r.domain) in nests)
                 around = tuple(r for r in around if r.start <= call[0] < r.end)
             stream = process, *(int(row[field]) for field in ("device", "context", "stream"))
-            found.append(Piece(int(row["start"]), int(row["end"]), stream, how, around))
+            found.append(Piece(int(row["start"]), int(row["end"]), stream, thread, how, around))
     return found
 
 

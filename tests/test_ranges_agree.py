@@ -68,8 +68,22 @@ def _ties(c: Capture) -> None:
     _launches(c, (15, 100), (20, 200), (110, 100))
 
 
+def _domains(c: Capture) -> None:
+    """A library has ranges of its own domain on the threads of the program, and on one of its own."""
+    c.push_pop("step", 10, 200)
+    c.push_pop("backward", 40, 150, depth=1)
+    c.push_pop("all-reduce", 50, 70, thread=200, domain="library")
+    c.push_pop("copy", 60, 90, thread=300, domain="library")
+    c.push_pop("all-reduce", 100, 120, domain="library")
+    c.push_pop("serve", 110, 180, thread=300)
+    c.start_end("request", 105, 160, range_id=1, thread=400, end_thread=100, domain="server")
+    times = (5, 20, 45, 50, 55, 65, 75, 95, 102, 107, 115, 130, 155, 170, 190, 210)
+    _launches(c, *((time, thread) for time in times for thread in (100, 200, 300, 500)))
+
+
 _MADE = {
     "killed": _killed, "several": _several_threads, "overlapping": _overlapping, "edges": _edges, "ties": _ties,
+    "domains": _domains,
 }  # fmt: skip
 _RECORDED = ["torch_step.bin", "modules.bin", "ranks.bin", "cuda_graph.bin", "processes.bin", "cut"]
 
@@ -129,8 +143,8 @@ def _projected(work: list[Piece]) -> Counter[tuple[str, int, int, str | None]]:
             found.setdefault((around, piece.stream), []).append(piece)
     slices: Counter[tuple[str, int, int, str | None]] = Counter()
     for (around, _), inside in found.items():
-        kinds = {piece.how for piece in inside}
-        adopted = {("own",): None, ("adopted",): "all"}.get(tuple(kinds), "some")
+        kinds = {piece.thread == around.thread for piece in inside}
+        adopted = {(True,): None, (False,): "all"}.get(tuple(kinds), "some")
         slices[around.name, min(p.start for p in inside), max(p.end for p in inside), adopted] += 1
     return slices
 
@@ -270,6 +284,42 @@ def test_adopted_slices_share_the_style_of_their_name(tmp_path, monkeypatch):
     slices = _in_perfetto(tmp_path / "a.bin", "adopted", tmp_path)
     assert [adopted for _, _, _, adopted in sorted(slices, key=lambda s: s[1])] == [None, "all", "some"]
     assert len(described) == 1
+
+
+def _paths(path: Path) -> dict[tuple[str, ...], int]:
+    """The GPU time of the paths of a flame graph down to work."""
+    return {
+        tuple(frame.name for frame in frames[:-1]): frames[-1].gpu_ns
+        for frames in cutrace.flame(path).root.walk()
+        if frames[-1].kind != "range"
+    }
+
+
+def test_in_a_flame_graph_ranges_that_adopt_are_around_those_of_the_launching_thread(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("step", 10, 100)
+        c.push_pop("copy", 20, 90, domain="library")
+        c.push_pop("backward", 30, 80)
+        c.push_pop("all-reduce", 40, 70, thread=200, domain="library")
+        _launches(c, (50, 200), (75, 200), (60, 300), (65, 100))
+    assert _paths(tmp_path / "a.bin") == {
+        ("step", "backward", "library:all-reduce"): 2,
+        # Two threads have a range of the library open at time 60, and one at time 75.
+        ("step", "library:copy", "backward"): 4 + 16,
+        ("step", "backward"): 8,
+    }
+
+
+def test_a_range_in_one_domain_counts_before_several_in_another(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("first", 10, 100)
+        c.push_pop("second", 10, 100, thread=200)
+        c.push_pop("all-reduce", 40, 60, thread=300, domain="library")
+        _launches(c, (50, 300), (50, 400), (70, 300))
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        assert {share.how: share.gpu_ns for share in RANGE_SHARES.of(trace)} == {
+            "own": 2, "adopted": 4, "several": 8, "none": 0,
+        }  # fmt: skip
 
 
 def test_annotations_of_other_tools_adopt_work_too(tmp_path):

@@ -21,7 +21,7 @@ from cutrace.runbin.blocks import HEADER_SIZE
 from cutrace.slicing import Conditions, cut
 from cutrace.trace import Trace, load
 from pftrace import decode
-from range_rule import owner, ranges_of
+from range_rule import owners, ranges_of
 
 DATA = Path(__file__).parent / "data"
 CAPTURES = sorted(path.name for path in DATA.glob("*.bin"))
@@ -294,23 +294,19 @@ def test_rows_without_times_are_in_no_window(tmp_path):
 
 
 def launched(
-    trace: Trace, table: str, stretches: list[tuple[int, int, int, int]], by: str | None = None
+    trace: Trace, table: str, stretches: list[tuple[int, int, int, int, str]], by: str
 ) -> list[dict[str, Any]]:
-    """The work of intervals (process, start, end, thread or 0) of a trace. ``by`` says how ranges have launches, if the
-    intervals are ranges."""
+    """The work of ranges (process, start, end, thread, domain) of a trace. ``by`` says how they have launches."""
     calls = outermost(trace)
-    ranges = ranges_of(trace) if by else []
+    ranges = ranges_of(trace)
 
     def called(process: int, call: dict[str, Any]) -> bool:
-        start, thread = call["start"], call["thread"]
-        if by:
-            thread = owner(ranges, process, thread, start, by)[1]
-        return any(p == process and a <= start < b and t in (0, thread) for p, a, b, t in stretches)
+        start = call["start"]
+        nests = owners(ranges, process, call["thread"], start, by)[1]
+        return any(p == process and a <= start < b and (t, domain) in nests for p, a, b, t, domain in stretches)
 
     def within(process: int, thread: int | None, start: int, end: int) -> bool:
-        return any(
-            p == process and start < b and end >= a and (not t or thread in (None, 0, t)) for p, a, b, t in stretches
-        )
+        return any(p == process and start < b and end >= a and thread in (None, 0, t) for p, a, b, t, _ in stretches)
 
     kept = []
     for row in events(trace, table):
@@ -325,7 +321,7 @@ def launched(
             if table == "nvtx_ranges" and row["kind"] == 1:
                 thread = 0
             end = start if table in (*WORK, "api_calls") else end
-            in_any = not (by and table in WORK)  # without a known call, work is in no range
+            in_any = table not in WORK  # without a known call, work is in no range
             here = in_any and start > 0 and within(row["process"], thread, start, end)
         if here:
             kept.append(row)
@@ -333,17 +329,20 @@ def launched(
 
 
 @pytest.mark.parametrize("by", ["adopted", "own"])
-@pytest.mark.parametrize("index", ["all", "0", "2", "-1", "1:3", ":2"])
-def test_what_was_launched_in_a_range_belongs_to_it(tmp_path, index, by):
-    found = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step *"], index=index, ranges=by)
-    with load(DATA / "torch_step.bin") as trace:
-        steps = sorted(
-            (r for r in rows(trace, "nvtx_ranges") if r["name"].startswith("step ")), key=lambda r: r["start"]
-        )
+@pytest.mark.parametrize(
+    ("capture", "name", "index"),
+    [("torch_step", "step ", index) for index in ("all", "0", "2", "-1", "1:3", ":2")]
+    + [("ranks", "step ", "all"), ("ranks", "ncclAllReduce", "all"), ("cpp_streams", "step", "all")],
+)
+def test_what_was_launched_in_a_range_belongs_to_it(tmp_path, capture, name, index, by):
+    path = DATA / f"{capture}.bin"
+    found = sliced(path, tmp_path, nvtx=[f"{name}*"], index=index, ranges=by)
+    with load(path) as trace:
+        steps = sorted((r for r in rows(trace, "nvtx_ranges") if r["name"].startswith(name)), key=lambda r: r["start"])
         chosen = {"all": steps, "0": steps[:1], "2": steps[2:3], "-1": steps[-1:], "1:3": steps[1:3], ":2": steps[:2]}[
             index
         ]
-        stretches = [(r["process"], r["start"], r["end"], r["thread"]) for r in chosen]
+        stretches = [(r["process"], r["start"], r["end"], r["thread"], r["domain"]) for r in chosen]
         for table in EVENTS:
             same(found, table, launched(trace, table, stretches, by))
         assert 0 < len(found.kernels) < len(trace.kernels) or index == "all"

@@ -176,7 +176,7 @@ class Calls:
     def shares(self) -> list[tuple[int, int]]: ...
     def take(
         self,
-    ) -> list[tuple[int, int, bool, np.ndarray, np.ndarray, np.ndarray]]: ...
+    ) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]: ...
 
 class RangeThreads:
     OWN: int
@@ -248,7 +248,7 @@ class PathTimes:
         starts: np.ndarray,
         ends: np.ndarray,
         labels: np.ndarray,
-        adopts: np.ndarray | None = None,
+        domains: np.ndarray | None = None,
     ) -> None: ...
     def add_work(
         self,
@@ -260,7 +260,7 @@ class PathTimes:
         created: np.ndarray | None = None,
         creations: Sequence[Sequence[int]] = (),
         owners: np.ndarray | None = None,
-        how: np.ndarray | None = None,
+        adopters: Sequence[Sequence[tuple[int, Sequence[int]]]] = (),
     ) -> None: ...
     def finish(self, end: int = ...) -> None: ...
     def nodes(self) -> list[tuple[int, int, int, int, int]]: ...

@@ -29,7 +29,7 @@ from .loading import Clock, StrPath, listed, opened, selected
 from .patterns import any_matcher, matcher
 from .runbin.layout import TABLES
 from .trace import Trace
-from .trace.ranges import RangesBy, are_ranges
+from .trace.ranges import RangesBy, are_ranges, domains_of
 from .trace.rows import LATEST
 from .trace.selection import FACTS, INTERNED, Selection, Stretch, united, window
 from .trace.writing import write as write_capture
@@ -266,7 +266,9 @@ def _ranges(
                     if name not in verdicts:
                         verdicts[name] = matches(trace.strings[name])
                 wanted = [name for name in names if verdicts[name]]
-                matching += _stretches(trace, rows[np.isin(rows["name"], wanted)])
+                chosen_rows = rows[np.isin(rows["name"], wanted)]
+                domains = domains_of(table, chosen_rows)
+                matching += _stretches(trace, chosen_rows, domains)
     if not matching and not created:
         _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
     matching.sort(key=lambda r: (r.process, r.start, -r.end))
@@ -297,13 +299,13 @@ def _ranges(
     return tuple(chosen)
 
 
-def _stretches(trace: Trace, rows: np.ndarray) -> list[Stretch]:
+def _stretches(trace: Trace, rows: np.ndarray, domains: np.ndarray) -> list[Stretch]:
     # A range without an end lasts to the end of the trace.
     ends = np.where(rows["end"] == 0, trace.end + 1, rows["end"])
     known = (rows["start"] > 0) & (rows["start"] <= ends) & (ends <= LATEST)
     columns = [
         column[known].tolist()
-        for column in (rows["process"], rows["start"], ends, rows["thread"])
+        for column in (rows["process"], rows["start"], ends, rows["thread"], domains)
     ]
     return list(map(Stretch, *columns))
 
@@ -332,12 +334,13 @@ def _both(
     """Intersect stretches of both kinds."""
     if first is None:
         return second
-    spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    spans: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for stretch in second:
-        of_thread = spans.setdefault((stretch.process, stretch.thread), [])
-        of_thread.append((stretch.start, stretch.end))
+        key = (stretch.process, stretch.thread, stretch.domain)
+        of_nest = spans.setdefault(key, [])
+        of_nest.append((stretch.start, stretch.end))
     both = []
-    for (process, thread), overlapping in spans.items():
+    for (process, thread, domain), overlapping in spans.items():
         disjoint = united(overlapping)
         ends = [end for _, end in disjoint]
         for stretch in first:
@@ -348,7 +351,7 @@ def _both(
                     break
                 first_time = max(stretch.start, start)
                 last_time = min(stretch.end, end)
-                both.append(Stretch(process, first_time, last_time, thread))
+                both.append(Stretch(process, first_time, last_time, thread, domain))
     return tuple(both)
 
 

@@ -70,8 +70,7 @@ def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tup
     found: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
     entries = 0
     noted = known.noted
-    for thread, queue, adopted, launches, begins, ends in known.take():
-        assert not adopted
+    for thread, queue, launches, begins, ends in known.take():
         entries += len(launches)
         for launch, begin, end in zip(launches.tolist(), begins.tolist(), ends.tolist(), strict=True):
             spans = found.setdefault((thread, queue), {})
@@ -122,7 +121,7 @@ def test_a_call_that_was_forgotten_is_none() -> None:
     known.add(*columns([(1, 10, 7), (5, 20, 8)], "484"))
     work = columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884")
     known.launch([work], Levels(0, 99, 3, 9), np.zeros(1, np.uint32), True)
-    assert [(thread, launches.tolist()) for thread, _, _, launches, _, _ in known.take()] == [(8, [20])]
+    assert [(thread, launches.tolist()) for thread, _, launches, _, _ in known.take()] == [(8, [20])]
 
 
 def resident() -> int:

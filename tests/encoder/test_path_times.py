@@ -70,6 +70,38 @@ def test_of_any_ranges_and_work_taken_in_by_pieces(ranges, work, pieces):
     assert found(times) == (operations, +gpu, cpu)
 
 
+ADOPTERS = [[], [(0, [0])], [(0, [1])], [(1, [0, 1])], [(0, [1]), (1, [0])]]
+
+
+@settings(deadline=None)
+@given(
+    RANGES, st.lists(st.integers(0, 1), min_size=12, max_size=12),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 70), st.integers(0, len(ADOPTERS) - 1)), max_size=25),
+)  # fmt: skip
+def test_ranges_that_adopt_are_around_those_of_the_thread(ranges, domains, work):
+    """In some domains, ranges of other threads adopt."""
+    times = PathTimes()
+    domains = domains[: len(ranges)]
+    rows = [(thread, start, start + length, label) for thread, start, length, label in ranges]
+    times.add_ranges(*columns(rows, TYPES), np.array(domains, np.uint32))
+    made = columns([(thread, called, True, 0, 1) for thread, called, _ in work], WORK_TYPES)
+    times.add_work(*made, owners=np.array([owner for *_, owner in work], np.uint32), adopters=ADOPTERS)
+    times.finish()
+    operations = Counter()
+    for thread, called, owner in work:
+        path: list[int] = []
+        for adopter, of_domains in ADOPTERS[owner]:
+            adopting = [r for r, domain in zip(ranges, domains, strict=True) if domain in of_domains]
+            path += around(adopting, adopter, called)
+        operations[(*path, *around(ranges, thread, called), PathTimes.WORK)] += 1
+    assert found(times)[0] == operations
+
+
+def test_adopters_that_do_not_exist_are_refused():
+    with pytest.raises(IndexError, match="adopters"):
+        PathTimes().add_work(*columns([(1, 50, True, 0, 7)], WORK_TYPES), owners=np.ones(1, np.uint32), adopters=[[]])
+
+
 def test_ranges_of_another_process_contain_no_later_work():
     times = PathTimes()
     add_ranges(times, [(1, 0, 100, 5)])

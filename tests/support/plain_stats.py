@@ -35,7 +35,7 @@ from cutrace.analysis.statistics import (
 from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
 from cutrace.trace.selection import INTERNED
-from range_rule import Range, owner, ranges_of
+from range_rule import Range, owners, ranges_of
 
 _FAMILIES = (
     *(api, copies, counters, gpus, graphs, host, kernels),
@@ -216,7 +216,8 @@ def inside(trace: Trace, within: Range) -> list[Work]:
     ranges = ranges_of(trace)
     called = [w for w in work(trace) if w.process == within.process and w.call]
     called = [w for w in called if within.start <= w.call.start < within.end]
-    return [w for w in called if owner(ranges, w.process, w.call.thread, w.call.start)[1] == within.thread]
+    nest = within.thread, within.domain
+    return [w for w in called if nest in owners(ranges, w.process, w.call.thread, w.call.start)[1]]
 
 
 def rewritten(source: Path, target: Path, *, rows: int, order: Callable[[int], np.ndarray]) -> Path:

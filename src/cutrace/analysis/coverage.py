@@ -23,7 +23,8 @@ RANGE_WAYS = {
 class RangeShare:
     """The GPU work that belongs to ranges in one way: to ranges of the launching thread (``how`` is "own"), to those of
     the only thread that had one open ("adopted"), or to none, because several threads had one open ("several"), or
-    because no thread had or the call is not known ("none"). ``gpu_ns`` is the sum of its times."""
+    because no thread had or the call is not known ("none"). It is the first of these that holds in any domain.
+    ``gpu_ns`` is the sum of its times."""
 
     how: str
     operations: int

@@ -1,7 +1,7 @@
 """Slices of the host (NVTX ranges, operators) and the GPU work launched in them.
 
-Work belongs to every slice of a thread that contains the start of the launching call. The thread is the launching one,
-for ranges the one that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice onto the GPU is the time
+Work belongs to every slice of the launching thread that contains the start of the launching call, and to every range
+there of the nests that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice onto the GPU is the time
 from the first begin to the last end of its work, as in Nsight Systems.
 """
 
@@ -14,7 +14,6 @@ from itertools import pairwise
 import numpy as np
 
 from .._native import Keys
-from ..trace.ranges import ADOPTED
 from ..trace.rows import spanned, time_order
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Work
@@ -38,13 +37,15 @@ class Projected:
 
 class Projection:
     """The projections of the slices of one process, which are added in order. A slice has a ``group``, a small
-    number. With ``adopts``, the slices are ranges, and work belongs to the thread that owns its call."""
+    number. With ``of_ranges``, the slices are ranges, which are added by nest, and work belongs to the nests of its
+    call."""
 
-    def __init__(self, adopts: bool = False) -> None:
-        self._adopts = adopts
-        self._threads: dict[int, _Slices] = {}
-        self._slice_threads = Keys(1)
-        self._work_threads = Keys(1)
+    def __init__(self, of_ranges: bool = False) -> None:
+        self._of_ranges = of_ranges
+        # By thread or nest.
+        self._homes: dict[int, _Slices] = {}
+        self._slice_homes = Keys(1)
+        self._work_homes = Keys(1)
         self._times = Distributions()
         self._operations = Sums()
         self._gpu_ns = Sums()
@@ -52,31 +53,33 @@ class Projection:
         self._kernels = Distributions()
 
     def add(
-        self, thread: np.ndarray, start: np.ndarray, end: np.ndarray, group: np.ndarray
+        self, home: np.ndarray, start: np.ndarray, end: np.ndarray, group: np.ndarray
     ) -> None:
-        """Add slices: parallel arrays."""
-        for number, at in _by(self._slice_threads, thread):
-            slices = self._threads.setdefault(number, _Slices())
+        """Add slices of threads, or ranges of nests: parallel arrays."""
+        for number, at in _by(self._slice_homes, home):
+            slices = self._homes.setdefault(number, _Slices())
             slices.add(start[at], end[at], group[at])
 
     def launch(self, work: Work, name: np.ndarray | None = None) -> None:
         """Add GPU work, after its slices. ``name`` is the number of each kernel's name, negative for other work; with
         it, :meth:`kernels` has the kernels by group of slices."""
         calls = work.calls
-        thread = calls.thread
-        placed = calls.known
-        if self._adopts:
-            thread = calls.owner
-            placed = calls.known & (calls.how <= ADOPTED)
+        placed: np.ndarray | slice = slice(None)
+        if self._of_ranges:
+            placed, home = calls.nests
+        else:
+            home = calls.thread
+            if not calls.known.all():
+                placed = np.flatnonzero(calls.known)
+                home = home[placed]
         # Columns that are cut and put in order together.
         columns = [calls.start, work.start, work.end]
         if name is not None:
             columns.append(name)
-        if not placed.all():
-            thread = thread[placed]
+        if not isinstance(placed, slice):
             columns = [column[placed] for column in columns]
-        for number, at in _by(self._work_threads, thread):
-            slices = self._threads.get(number)
+        for number, at in _by(self._work_homes, home):
+            slices = self._homes.get(number)
             if slices is None:
                 continue
             own = [column[at] for column in columns]
@@ -107,9 +110,9 @@ class Projection:
 
     def finish(self) -> None:
         """Drop all slices. Slices and work of another process may follow."""
-        for slices in self._threads.values():
+        for slices in self._homes.values():
             self._retire(slices)
-        self._threads.clear()
+        self._homes.clear()
 
     def projected(self) -> list[Projected]:
         """The projections by group, up to the last group with work."""

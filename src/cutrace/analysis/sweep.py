@@ -132,15 +132,11 @@ class Sweep:
         self._gpu = Ordered(trace, of_gpu)
         self._host = Ordered(trace, of_host, open_rows=True)
         self._ranges = Ranges(ranges)
-        has_ranges = not infos.keys().isdisjoint(RANGE_TABLES)
-        adopting = None
-        if has_ranges:
-            adopting = self._ranges
         # Allocating the memory of many calls takes longer than a sweep over a small file.
         bits = 0
         if joins and "api_calls" in infos:
             bits = REMEMBERED_BITS
-        self._calls = NewestCalls(bits, adopting)
+        self._calls = NewestCalls(bits, self._ranges)
         self._numbers = Groups(Stream)
         self.streams: list[Stream] = self._numbers.values
 

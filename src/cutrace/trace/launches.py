@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._native import Calls
 from ..runbin.blocks import BlockInfo
-from .ranges import OWN, RANGE_TABLES, BlockRanges, Ranges, RangesBy
+from .ranges import RANGE_TABLES, BlockRanges, Ranges, RangesBy
 from .rows import ascends, by_value, chosen, distinct, first_places, time_order
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ REMEMBERED_BITS = 20
 @dataclass(frozen=True)
 class LaunchCalls:
     """The launching API call of each row of GPU work: ``start`` and ``end`` (ns), ``thread`` and ``function``. All are
-    0 where ``known`` is False. ``owner`` and ``how`` are the thread whose ranges the call is in, and how
-    (:class:`cutrace.trace.ranges.Ranges`); without ranges, its own thread."""
+    0 where ``known`` is False. ``owner`` is the set of nests of ``ranges`` that the call is in, and ``how`` says how
+    (:class:`cutrace.trace.ranges.Ranges`); without ranges it is in none."""
 
+    ranges: Ranges
     known: np.ndarray
     start: np.ndarray
     end: np.ndarray
@@ -43,6 +45,11 @@ class LaunchCalls:
     function: np.ndarray
     owner: np.ndarray
     how: np.ndarray
+
+    @cached_property
+    def nests(self) -> tuple[np.ndarray | slice, np.ndarray]:
+        """The nests that the calls are in: pairs of an index of a row, and a nest, as :meth:`Ranges.members`."""
+        return self.ranges.members(self.owner)
 
 
 class NewestCalls:
@@ -52,16 +59,12 @@ class NewestCalls:
     def __init__(self, bits: int, ranges: Ranges | None = None) -> None:
         #: The kept calls, and the work of each.
         self.kept = Calls(bits)
-        self._ranges = ranges
+        self._ranges = ranges or Ranges()
 
     def add(self, calls: Any) -> tuple[np.ndarray, np.ndarray]:
         """Add rows of ``api_calls``: an array, or columns by name. Returns their owners, and how they own."""
         thread = calls["thread"]
-        if self._ranges is None:
-            owner = thread
-            how = np.full(len(thread), OWN, np.uint8)
-        else:
-            owner, how = self._ranges.owners(thread, calls["start"])
+        owner, how = self._ranges.owners(thread, calls["start"])
         self.kept.add(
             calls["correlation"],
             calls["start"],
@@ -75,7 +78,7 @@ class NewestCalls:
 
     def find(self, correlations: np.ndarray) -> LaunchCalls:
         """The calls with these ids."""
-        return LaunchCalls(*self.kept.find(correlations))
+        return LaunchCalls(self._ranges, *self.kept.find(correlations))
 
 
 #: Returns the rows of a block with known times, and the rows without.
@@ -151,12 +154,12 @@ class ProcessIds:
 
 @dataclass(frozen=True)
 class OwnedCalls:
-    """Rows of ``api_calls`` of one ``process``: the thread whose ranges each call is in (``owner``), and ``how``."""
+    """Rows of ``api_calls`` of one ``process``. ``nests`` are those that the calls are in: pairs of an index of a row,
+    and a nest, as :meth:`Ranges.members`; None if ranges do not matter."""
 
     process: int
     rows: np.ndarray
-    owner: np.ndarray
-    how: np.ndarray
+    nests: tuple[np.ndarray | slice, np.ndarray] | None
 
 
 class Launches:
@@ -186,8 +189,8 @@ class Launches:
     def divided(
         self, inside: Callable[[OwnedCalls], np.ndarray], by: RangesBy | None
     ) -> tuple[ProcessIds, ProcessIds]:
-        """The ids of the calls that are ``inside``, which returns a mask, and of the others. ``by`` is None for calls
-        that their own threads own. Ids of calls on both sides are in the first set if the outermost call is inside."""
+        """The ids of the calls that are ``inside``, which returns a mask, and of the others. ``by`` is None if ranges
+        do not matter. Ids of calls on both sides are in the first set if the outermost call is inside."""
         here = []
         away = []
         for calls in self._owned(by):
@@ -216,12 +219,11 @@ class Launches:
             calls = infos.get("api_calls", ())
             for info in sorted(calls, key=lambda info: info.first_time):
                 rows, _ = trace.block(info)
+                nests = None
                 if ranges:
-                    owner, how = ranges.owners_of(rows)
-                else:
-                    owner = rows["thread"]
-                    how = np.full(len(rows), OWN, np.uint8)
-                yield OwnedCalls(process, rows, owner, how)
+                    owner, _ = ranges.owners_of(rows)
+                    nests = ranges.members(owner)
+                yield OwnedCalls(process, rows, nests)
 
 
 def _outermost_is_away(

@@ -1,28 +1,31 @@
-"""Which range a launch belongs to. All that finds the GPU work of a range asks here, so all give the same work.
+"""Which ranges a launch belongs to. All that finds the GPU work of a range asks here, so all give the same work.
 
-A launch at time t by thread T belongs to the innermost range of T with start <= t < end. A range without an end lasts
-to the end of its process. If T has no range open at t, the launch is adopted by the innermost range of the one thread
-of its process that has one open; if several threads have, it belongs to none. docs/ranges.md describes the rule.
+Domains are independent of each other. In a domain, a launch at time t by thread T belongs to the innermost range of T
+with start <= t < end. A range without an end lasts to the end of its process. If T has no range of the domain open at
+t, the launch is adopted by the innermost range of the one thread of its process that has one open; if several threads
+have, it belongs to none. docs/ranges.md describes the rule.
 
-The ranges around the innermost one contain the launch, too. So the answer is a thread: the launch is in all ranges of
-this thread that are open at t.
+The ranges around the innermost one contain the launch, too. So the answer in a domain is a thread. The ranges of a
+thread in a domain are a nest, and the answer for a launch is a set of nests: it is in all ranges of these nests that
+are open at t.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .._native import RangeThreads
+from .._native import Keys, RangeThreads
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import HOST_SLICE_KINDS
-from .rows import with_open
+from .rows import by_value, distinct, spanned, with_open
 
 #: How a launch belongs to ranges: to those of its own thread, to those of the only thread that has one open, or to
-#: none, because several threads have one open, or because no thread has.
+#: none, because several threads have one open, or because no thread has. The first of these that holds in any domain.
 OWN = RangeThreads.OWN
 ADOPTED = RangeThreads.ADOPTED
 SEVERAL = RangeThreads.SEVERAL
@@ -33,6 +36,9 @@ RangesBy = Literal["adopted", "own"]
 
 #: The tables with ranges.
 RANGE_TABLES = ("nvtx_ranges", "host_slices")
+
+#: Instead of a domain, for slices of the host that are no ranges.
+NO_DOMAIN = 0xFFFFFFFF
 
 _ANNOTATION = next(
     number for number, name in HOST_SLICE_KINDS.items() if name == "annotation"
@@ -50,32 +56,137 @@ def are_ranges(table: str, rows: Any) -> np.ndarray:
     return mask
 
 
+def domains_of(table: str, rows: Any) -> np.ndarray:
+    """The domain of each row of a table of :data:`RANGE_TABLES`, as the string id of its name (uint32);
+    :data:`NO_DOMAIN` for rows that are no ranges. Annotations are in the default domain."""
+    if table == "nvtx_ranges":
+        domain: np.ndarray = rows["domain"]
+        return domain
+    return np.where(are_ranges(table, rows), 0, NO_DOMAIN).astype(np.uint32)
+
+
+def nest_numbers(threads: np.ndarray, domains: np.ndarray) -> np.ndarray:
+    """The numbers (uint64) of the nests of these threads and domains."""
+    high = threads.astype(np.uint64) << np.uint64(32)
+    numbers: np.ndarray = high | domains.astype(np.uint64)
+    return numbers
+
+
+def nest_number(thread: int, domain: int) -> int:
+    """The number of a nest."""
+    return thread << 32 | domain
+
+
+class Nest(NamedTuple):
+    """The ranges of a ``thread`` in a ``domain``. In the set of a launch, ``adopted`` says whether another thread made
+    the launch."""
+
+    thread: int
+    domain: int
+    adopted: bool
+
+
+class _Domain:
+    """The ranges of one domain, and the sets of nests with one of the domain."""
+
+    def __init__(self, adopts: bool) -> None:
+        self.threads = RangeThreads(adopts)
+        # Numbers for a set without this domain, a thread and how it owns; and by number, the set with the nest.
+        self.keys = Keys(3)
+        self.sets: list[int] = []
+
+
 class Ranges:
     """The ranges of one process, which are added in step with its launches. With ``by="own"`` no launch is adopted."""
 
     def __init__(self, by: RangesBy = "adopted") -> None:
-        self._threads = RangeThreads(by != "own")
+        self._by = by
+        self._domains: dict[int, _Domain] = {}
+        #: The distinct sets of nests by number. Set 0 is empty.
+        self.sets: list[tuple[Nest, ...]] = [()]
+        # By set: for some of the sets, the nests of one set after another, and the index of the first one of each set.
+        self._members = np.zeros(0, np.uint64)
+        self._firsts = np.zeros(2, np.int64)
 
     def add(self, table: str, rows: Any) -> None:
         """Add the ranges among rows of a table: an array, or columns by name, with the ends of
         :func:`.rows.with_open`."""
         columns = rows["thread"], rows["start"], rows["end"]
-        mask = are_ranges(table, rows)
-        if not mask.all():
-            columns = tuple(column[mask] for column in columns)
-        self._threads.add(*columns)
+        domains = domains_of(table, rows)
+        numbers = distinct(domains).tolist()
+        for number, at in zip(numbers, by_value(domains, numbers), strict=True):
+            if number == NO_DOMAIN:
+                continue
+            of_domain = columns
+            if len(numbers) > 1:
+                of_domain = tuple(column[at] for column in columns)
+            if number not in self._domains:
+                self._domains[number] = _Domain(self._by != "own")
+            self._domains[number].threads.add(*of_domain)
 
     def owners(
         self, threads: np.ndarray, times: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The thread whose ranges each launch is in, and how: :data:`OWN`, :data:`ADOPTED`, :data:`SEVERAL` or
-        :data:`NONE`; with the last two the thread means nothing.
+        """The nests that each launch is in, as a number of :attr:`sets` (uint32), and how: :data:`OWN`,
+        :data:`ADOPTED`, :data:`SEVERAL` or :data:`NONE`.
 
         All ranges that start up to the last of these times (ns) must have been added. Times of later calls may be
-        earlier, but a launch that is more than a million changes of ranges behind is in no range.
+        earlier, but a launch that is more than a million changes of ranges of a domain behind is in no range of it.
         """
-        owner, how = self._threads.find(threads, times)
+        owner = np.zeros(len(threads), np.uint32)
+        how = np.full(len(threads), NONE, np.uint8)
+        for number, domain in self._domains.items():
+            thread, how_here = domain.threads.find(threads, times)
+            owner = self._joined(owner, number, domain, thread, how_here)
+            np.minimum(how, how_here, out=how)
         return owner, how
+
+    def _joined(
+        self,
+        owner: np.ndarray,
+        number: int,
+        domain: _Domain,
+        thread: np.ndarray,
+        how: np.ndarray,
+    ) -> np.ndarray:
+        """Sets with a nest of one more domain, where a thread owns the launch there."""
+        keys, new = domain.keys.ids([owner, thread, how])
+        for row in new.tolist():
+            joined = int(owner[row])
+            if how[row] <= ADOPTED:
+                nest = Nest(int(thread[row]), number, bool(how[row] == ADOPTED))
+                self.sets.append((*self.sets[joined], nest))
+                joined = len(self.sets) - 1
+            domain.sets.append(joined)
+        return np.array(domain.sets, np.uint32).take(keys)
+
+    def members(self, owner: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
+        """The nests of some sets: pairs of an index in ``owner``, ascending, and the number of a nest. The indices are
+        a slice if each set has one nest."""
+        if len(self._firsts) <= len(self.sets):
+            sizes = list(map(len, self.sets))
+            self._firsts = np.cumsum([0, *sizes])
+            flat = list(chain.from_iterable(self.sets))
+            numbers = [nest_number(nest.thread, nest.domain) for nest in flat]
+            self._members = np.array(numbers, np.uint64)
+        first = self._firsts.take(owner)
+        last = self._firsts[1:].take(owner)
+        sizes_here = last - first
+        if (sizes_here == 1).all():
+            return slice(None), self._members.take(first)
+        at = np.repeat(np.arange(len(owner)), sizes_here)
+        return at, self._members.take(spanned(first, last))
+
+    def adopters(self) -> list[list[tuple[int, list[int]]]]:
+        """By set, the threads whose ranges adopt, each with the domains in which they do."""
+        found = []
+        for of_set in self.sets:
+            domains: dict[int, list[int]] = {}
+            for nest in of_set:
+                if nest.adopted:
+                    domains.setdefault(nest.thread, []).append(nest.domain)
+            found.append(list(domains.items()))
+        return found
 
 
 class BlockRanges(Ranges):

@@ -28,7 +28,7 @@ from ..units import format_duration, parse_moment
 from .launches import Launches, LaunchTimes, OwnedCalls, ProcessIds
 from .origins import NODE_FIELDS
 from .quality import GPU_WORK
-from .ranges import ADOPTED, RangesBy
+from .ranges import RangesBy, nest_number
 from .rows import LATEST, OPEN_TABLES, chosen, joined, never_ended
 from .trace import Trace
 
@@ -61,12 +61,14 @@ _NO_DEVICE = 0xFFFF
 
 @dataclass(frozen=True)
 class Stretch:
-    """An interval of a process, ``start`` <= time < ``end`` (ns), or of one of its threads if ``thread`` is not 0."""
+    """An interval of a process, ``start`` <= time < ``end`` (ns), or of a range of one of its threads if ``thread`` is
+    not 0, in an NVTX ``domain`` (the string id of its name)."""
 
     process: int
     start: int
     end: int
     thread: int = 0
+    domain: int = 0
 
 
 @dataclass(frozen=True)
@@ -357,8 +359,15 @@ class SelectedRows:
 
         def inside(calls: OwnedCalls) -> np.ndarray:
             starts = calls.rows["start"]
-            here = stretches.touched(calls.process, starts, starts, calls.owner)
-            mask: np.ndarray = here & (calls.how <= ADOPTED)
+            if calls.nests is None:
+                threads = calls.rows["thread"]
+                return stretches.touched(calls.process, starts, starts, threads)
+            at, nests = calls.nests
+            here = stretches.around(calls.process, starts[at], nests)
+            if isinstance(at, slice):
+                return here
+            mask = np.zeros(len(starts), bool)
+            mask[at[here]] = True
             return mask
 
         return Launches(self._trace).divided(inside, self._selection.ranges)
@@ -499,18 +508,18 @@ def threads_of(table: str, rows: np.ndarray) -> np.ndarray | None:
 
 
 class _Stretches:
-    """Stretches by process and thread, prepared for many lookups."""
+    """Stretches by process and nest, prepared for many lookups."""
 
     def __init__(self, stretches: tuple[Stretch, ...]) -> None:
-        # By process and thread: their begins and ends.
-        self._edges: dict[int, dict[int, np.ndarray]] = {}
+        # By process, thread and domain: their begins and ends.
+        self._edges: dict[int, dict[tuple[int, int], np.ndarray]] = {}
         pairs = defaultdict(list)
         for s in stretches:
-            pairs[s.process, s.thread].append((s.start, s.end))
-        for (process, thread), spans in pairs.items():
-            self._edges.setdefault(process, {})[thread] = np.array(
-                united(spans), np.int64
-            )
+            pairs[s.process, s.thread, s.domain].append((s.start, s.end))
+        for (process, *nest), spans in pairs.items():
+            thread, domain = nest
+            edges = np.array(united(spans), np.int64)
+            self._edges.setdefault(process, {})[thread, domain] = edges
 
     def touched(
         self,
@@ -522,16 +531,20 @@ class _Stretches:
         """A mask of the times of a process that touch one of its stretches. Rows of no thread, or of the whole process,
         can touch stretches of any thread."""
         mask = np.zeros(len(start), bool)
-        for thread, edges in self._edges.get(process, {}).items():
-            # The stretches do not overlap, so only the first one that ends after the start matters.
-            starts = start.astype(np.int64)
-            first = np.searchsorted(edges[:, 1], starts, "right")
-            last = len(edges) - 1
-            inside = (first <= last) & (
-                edges[np.minimum(first, last), 0] <= end.astype(np.int64)
-            )
+        for (thread, _), edges in self._edges.get(process, {}).items():
+            inside = _touching(edges, start, end)
             if thread and threads is not None:
                 inside &= (threads == thread) | (threads == 0)
+            mask |= inside
+        return mask
+
+    def around(self, process: int, times: np.ndarray, nests: np.ndarray) -> np.ndarray:
+        """A mask of the times in nests of a process that are in one of its stretches."""
+        mask = np.zeros(len(times), bool)
+        for (thread, domain), edges in self._edges.get(process, {}).items():
+            inside = _touching(edges, times, times)
+            if thread:
+                inside &= nests == nest_number(thread, domain)
             mask |= inside
         return mask
 
@@ -542,6 +555,16 @@ class _Stretches:
             here = self.touched(process, start, end, None)
             mask |= here
         return mask
+
+
+def _touching(edges: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """A mask of the times that touch a stretch; ``edges`` are the begins and ends of stretches without overlaps."""
+    # Only the first one that ends after the start matters.
+    first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
+    last = len(edges) - 1
+    begins = edges[np.minimum(first, last), 0]
+    mask: np.ndarray = (first <= last) & (begins <= end.astype(np.int64))
+    return mask
 
 
 def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -135,7 +135,7 @@ class _PathCollector(StatsCollector[PathUse]):
                 self.context.created(work),
                 self._creations,
                 calls.owner,
-                calls.how,
+                calls.ranges.adopters(),
             )
 
     def _slices(self, batch: SweepBatch) -> Iterator[ProjectedSlices]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...trace.ordered import Columns
 from ...trace.quality import GPU_WORK
-from ...trace.ranges import RANGE_TABLES, are_ranges
+from ...trace.ranges import NO_DOMAIN, RANGE_TABLES, domains_of, nest_numbers
 from ...trace.rows import LATEST
 from ..collection import GroupedCollector, Grouping, StatsCollector, Use, duration
 from ..context import CollectorContext
@@ -23,14 +23,14 @@ FOREVER = int(LATEST)
 
 
 class ProjectedSlices(NamedTuple):
-    """Slices whose GPU work is known, as parallel arrays: thread, start and end (ns), number, and whether they are
-    ranges."""
+    """Slices whose GPU work is known, as parallel arrays: thread, start and end (ns), number, and domain
+    (:func:`cutrace.trace.ranges.domains_of`)."""
 
     thread: np.ndarray
     start: np.ndarray
     end: np.ndarray
     number: np.ndarray
-    is_range: np.ndarray
+    domain: np.ndarray
 
     def at(self, mask: np.ndarray) -> ProjectedSlices:
         """Those where the mask is true."""
@@ -51,8 +51,8 @@ class SliceGrouping(Grouping[Use]):
     def slices(self, rows: Columns, numbers: np.ndarray) -> ProjectedSlices:
         """The slices whose GPU work is known, each with its number."""
         (table,) = self.tables
-        is_range = are_ranges(table, rows)
-        columns = (rows["thread"], rows["start"], rows["end"], numbers, is_range)
+        domain = domains_of(table, rows)
+        columns = (rows["thread"], rows["start"], rows["end"], numbers, domain)
         slices = ProjectedSlices(*columns)
         if self.projects is None:
             return slices
@@ -67,7 +67,7 @@ class SliceCollector(GroupedCollector[Use]):
         super().__init__(context, slices)
         self.tables = (*slices.tables, *GPU_WORK, "api_calls", *RANGE_TABLES)
         self.slices = slices
-        self.ranges = Projection(adopts=True)
+        self.ranges = Projection(of_ranges=True)
         self._others = Projection()
 
     def add(self, batch: SweepBatch) -> None:
@@ -82,13 +82,13 @@ class SliceCollector(GroupedCollector[Use]):
 
     def project(self, slices: ProjectedSlices) -> None:
         """Add slices, whose numbers are their groups."""
-        for projection, mask in (
-            (self.ranges, slices.is_range),
-            (self._others, ~slices.is_range),
-        ):
-            if mask.any():
-                thread, start, end, group, _ = slices.at(mask)
-                projection.add(thread, start, end, group)
+        is_range = slices.domain != NO_DOMAIN
+        if is_range.any():
+            thread, start, end, group, domain = slices.at(is_range)
+            self.ranges.add(nest_numbers(thread, domain), start, end, group)
+        if not is_range.all():
+            thread, start, end, group, _ = slices.at(~is_range)
+            self._others.add(thread, start, end, group)
 
     def launch(self, work: Work) -> None:
         """Add GPU work, after its slices."""

@@ -1,6 +1,6 @@
-// The newest API calls of a process by correlation id, to find when and by which thread GPU work was launched, and in which
-// thread's ranges. Memory is fixed: a later call replaces an earlier one in the same slot. Work whose call was replaced or never recorded is marked as
-// unknown.
+// The newest API calls of a process by correlation id, to find when and by which thread GPU work was launched, and in whose
+// ranges. Memory is fixed: a later call replaces an earlier one in the same slot. Work whose call was replaced or never
+// recorded is marked as unknown.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
@@ -55,7 +55,7 @@ class Calls {
   Calls& operator=(const Calls&) = delete;
 
   // Of calls with the same id (a runtime call and its driver calls), the first one counts; of those with the same start, the
-  // longest. Ends and functions are optional, in all calls or in none. So are the owners: the threads in whose ranges the
+  // longest. Ends and functions are optional, in all calls or in none. So are the owners: numbers that say in whose ranges the
   // calls are, and how. By default each thread owns its calls.
   void add(Column<std::uint32_t> ids, Column<std::uint64_t> starts, Column<std::uint32_t> threads,
            std::optional<Column<std::uint64_t>> end, std::optional<Column<std::uint16_t>> function,
@@ -154,8 +154,7 @@ class Calls {
         begins[i] = group[i].begin;
         ends[i] = group[i].end;
       }
-      const auto queue = static_cast<std::uint32_t>(key);
-      out.append(nb::make_tuple(static_cast<std::uint32_t>(key >> 32), queue & ~kIsAdopted, (queue & kIsAdopted) != 0,
+      out.append(nb::make_tuple(static_cast<std::uint32_t>(key >> 32), static_cast<std::uint32_t>(key),
                                 to_array(std::move(launches)), to_array(std::move(begins)), to_array(std::move(ends))));
     }
     groups_ = {};
@@ -184,13 +183,11 @@ class Calls {
     std::uint16_t function = 0;
     std::uint8_t how = kNone;
   };
-  // The bit of a queue's number in the key of a group whose work was adopted.
-  static constexpr std::uint32_t kIsAdopted = 1u << 31;
   // The work of a call in one queue. Consecutive work of a call, such as a graph, is one entry.
   struct Entry {
     std::uint64_t launch, begin, end;
   };
-  using Group = std::vector<Entry>;  // of the ranges of one thread, and one queue
+  using Group = std::vector<Entry>;  // of one owner and one queue
 
   struct Last {
     std::uint64_t key = 0;
@@ -220,7 +217,7 @@ class Calls {
   void note(std::uint64_t launch, const Rest& rest, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
     if (rest.how != kOwn && rest.how != kAdopted) return;
     Last& last = last_[queue % last_.size()];
-    const std::uint64_t key = std::uint64_t{rest.owner} << 32 | queue | (rest.how == kAdopted ? kIsAdopted : 0);
+    const std::uint64_t key = std::uint64_t{rest.owner} << 32 | queue;
     if (!last.known || last.key != key) last = {key, groups_.index(key), true};
     Group& group = groups_.at(last.index);
     if (!group.empty() && group.back().launch == launch) {
@@ -254,7 +251,8 @@ void bind_calls(nb::module_& m) {
       .def("add", &Calls::add, nb::arg("correlations"), nb::arg("starts"), nb::arg("threads"),
            nb::arg("ends") = nb::none(), nb::arg("functions") = nb::none(), nb::arg("owners") = nb::none(),
            nb::arg("how") = nb::none(),
-           "Add calls. Only find() uses their ends and functions. Owners are results of RangeThreads.find().")
+           "Add calls. Only find() uses their ends and functions. Owners say in whose ranges calls are, by default their threads';\n"
+           "how is a result of RangeThreads.find().")
       .def("find", &Calls::find, nb::arg("correlations"),
            "The calls with these ids: (known, starts, ends, threads, functions, owners, how they own);\n"
            "unknown calls have no owner, and 0 otherwise.")
@@ -266,8 +264,7 @@ void bind_calls(nb::module_& m) {
       .def("shares", &Calls::shares,
            "The work so far by how it belongs to ranges (OWN, ADOPTED, SEVERAL, NONE): pieces, and the sum of their times.")
       .def("take", &Calls::take,
-           "The work of calls in ranges: a list of (thread of the ranges, queue, whether adopted, launches, first begins,\n"
-           "last ends), one entry a call.");
+           "The work of calls in ranges: a list of (owner, queue, launches, first begins, last ends), one entry a call.");
 }
 
 }  // namespace cutrace

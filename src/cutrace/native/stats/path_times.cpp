@@ -1,6 +1,7 @@
 // Time by path of nested ranges: the GPU work launched in them, and the time of their threads.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -9,11 +10,12 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/column.h"
 #include "common/table.h"
-#include "stats/range_threads.h"
 
 namespace nb = nanobind;
 
@@ -29,10 +31,13 @@ class PathTimes {
     std::uint64_t operations = 0, gpu = 0, cpu = 0;
   };
 
+  // A thread whose ranges of some domains adopt work.
+  using Adopter = std::pair<std::uint32_t, std::vector<std::uint32_t>>;
+
   void add_ranges(Column<std::uint32_t> threads, Column<std::int64_t> starts, Column<std::int64_t> ends,
-                  Column<std::uint32_t> labels, std::optional<Column<bool>> adopts) {
+                  Column<std::uint32_t> labels, std::optional<Column<std::uint32_t>> domains) {
     need_rows(starts.size, threads, ends, labels);
-    if (adopts) need_rows(starts.size, *adopts);
+    if (domains) need_rows(starts.size, *domains);
     nb::gil_scoped_release release;
     forget();
     std::vector<std::size_t> order(starts.size);
@@ -46,24 +51,38 @@ class PathTimes {
       Thread& thread = threads_[threads[row]];
       advance(thread, starts[row]);
       if (thread.open.size() == kDeepest) continue;
-      open(thread, {.end = ends[row], .label = labels[row], .adopts = !adopts || (*adopts)[row]});
-      thread.points.push_back({thread.now, thread.node(), thread.adopting()});
+      open(thread, {.end = ends[row], .label = labels[row], .domain = domains ? (*domains)[row] : 0});
+      thread.points.push_back({thread.now, thread.stack()});
     }
   }
 
   void add_work(Column<std::uint32_t> threads, Column<std::int64_t> called, Column<bool> known,
                 Column<std::uint32_t> labels, Column<std::int64_t> times, std::optional<Column<std::uint32_t>> created,
                 const std::vector<std::vector<std::uint32_t>>& creations, std::optional<Column<std::uint32_t>> owners,
-                std::optional<Column<std::uint8_t>> how) {
-    if (owners.has_value() != how.has_value()) throw std::invalid_argument("owners and how they own need each other");
-    if (owners) need_rows(times.size, *owners, *how);
+                const std::vector<std::vector<Adopter>>& adopters) {
+    if (owners) need_rows(times.size, *owners);
     need_rows(times.size, threads, called, known, labels);
     if (created) need_rows(times.size, *created);
     nb::gil_scoped_release release;
+    std::vector<std::uint64_t> firsts;  // the number of the first adopter of each owner; 0 stands for the own thread
+    std::uint64_t parts = 1;
+    for (const std::vector<Adopter>& of_owner : adopters) {
+      firsts.push_back(parts);
+      parts += of_owner.size();
+    }
     for (std::size_t row = 0; row < times.size; ++row) {
-      std::uint32_t node = known[row] ? around(threads_[threads[row]], called[row]).node : 0;
-      if (owners && known[row] && (*how)[row] == kAdopted)
-        node = below(around(threads_[(*owners)[row]], called[row]).adopting, node);
+      std::uint32_t node = 0;
+      if (known[row]) {
+        const std::uint32_t own = stack_of(threads[row], called[row]);
+        if (owners) {
+          const std::uint32_t owner = (*owners)[row];
+          if (owner >= adopters.size()) throw std::out_of_range("no adopters have this number");
+          std::uint64_t part = firsts[owner];
+          for (const auto& [thread, domains] : adopters[owner])
+            node = below(node, stack_of(thread, called[row]), part++, &domains);
+        }
+        node = below(node, own, 0, nullptr);
+      }
       if (created) node = inside(node, (*created)[row], creations);
       Node& leaf = nodes_[child(node, labels[row] | kWork)];
       ++leaf.operations;
@@ -74,6 +93,9 @@ class PathTimes {
   void finish(std::int64_t end) {
     for (std::size_t i = 0; i < threads_.entries().size(); ++i) advance(threads_.at(i), end);
     threads_ = {};
+    stacks_ = std::vector<Stack>(1);
+    stack_numbers_ = {};
+    adopted_ = {};
   }
 
   nb::list nodes() const {
@@ -85,22 +107,25 @@ class PathTimes {
  private:
   // Limits for captures whose ranges overlap without nesting, which make ever deeper and ever new paths.
   static constexpr std::size_t kDeepest = 256;
-  static constexpr std::size_t kMostNodes = 1 << 17;
+  static constexpr unsigned kNodeBits = 17;
+  static constexpr std::size_t kMostNodes = 1 << kNodeBits;
   // The latest changes of a thread that are kept. Work that begins later than this many changes after its launch counts as
   // launched outside of all ranges.
   static constexpr std::size_t kKept = 1 << 17;
 
-  // `adopting` is the path with only those ranges that adopt work of other threads.
+  // Nested ranges of a thread with their domains, as the innermost one and the number of those around it, and their path.
+  struct Stack {
+    std::uint32_t parent = 0, label = 0, domain = 0, node = 0;
+  };
   struct Open {
     std::int64_t end;
-    std::uint32_t label;
-    bool adopts;
-    std::uint32_t node = 0, adopting = 0;
+    std::uint32_t label, domain;
+    std::uint32_t stack = 0;
   };
-  // From a time on, the paths of a thread.
+  // From a time on, the open ranges of a thread.
   struct Point {
     std::int64_t time;
-    std::uint32_t node, adopting;
+    std::uint32_t stack;
   };
   struct Thread {
     std::vector<Open> open;  // outermost first
@@ -108,17 +133,29 @@ class PathTimes {
     std::size_t latest = 0;  // the point of the previous search
     std::int64_t now = 0;
 
-    std::uint32_t node() const { return open.empty() ? 0 : open.back().node; }
-    std::uint32_t adopting() const { return open.empty() ? 0 : open.back().adopting; }
+    std::uint32_t stack() const { return open.empty() ? 0 : open.back().stack; }
   };
 
   // Opens a range inside the open ones.
   void open(Thread& thread, Open range) {
-    const std::uint32_t outer = thread.node(), outer_adopting = thread.adopting();
-    range.node = child(outer, range.label);
-    range.adopting = outer_adopting;
-    if (range.adopts) range.adopting = outer_adopting == outer ? range.node : child(outer_adopting, range.label);
+    range.stack = inner(thread.stack(), range.label, range.domain);
     thread.open.push_back(range);
+  }
+
+  // Like child(), of stacks.
+  std::uint32_t inner(std::uint32_t parent, std::uint32_t label, std::uint32_t domain) {
+    const auto same = [&](std::uint32_t number) {
+      const Stack& stack = stacks_[number + 1];
+      return stack.parent == parent && stack.label == label && stack.domain == domain;
+    };
+    const std::uint64_t key[] = {std::uint64_t{parent} << 32 | label, domain};
+    const std::uint64_t hash = hash_of(key, std::integral_constant<std::size_t, 2>());
+    if (stacks_.size() >= kMostNodes) {
+      const std::uint32_t number = stack_numbers_.find(hash, same);
+      return number == Table::kNone ? parent : number + 1;
+    }
+    const auto keep = [&] { stacks_.push_back({parent, label, domain, child(stacks_[parent].node, label)}); };
+    return stack_numbers_.add(hash, same, keep) + 1;
   }
 
   // Beyond the limit, times count for the parent.
@@ -153,14 +190,17 @@ class PathTimes {
     return node;
   }
 
-  // The path of adopted work: below the ranges that adopt it, the slices of its own thread.
-  std::uint32_t below(std::uint32_t adopting, std::uint32_t own) {
-    if (own == 0) return adopting;
-    const std::uint64_t key = std::uint64_t{adopting} << 32 | own;
+  // Below a path, the ranges of a stack: all, or those of some domains. `part` is a number of these domains.
+  std::uint32_t below(std::uint32_t path, std::uint32_t stack, std::uint64_t part, const std::vector<std::uint32_t>* domains) {
+    if (stack == 0) return path;
+    if (path == 0 && domains == nullptr) return stacks_[stack].node;
+    const std::uint64_t key = part << 2 * kNodeBits | std::uint64_t{path} << kNodeBits | stack;
     if (const std::uint32_t* const known = adopted_.find(key)) return *known;
     std::vector<std::uint32_t> labels;
-    for (std::uint32_t up = own; up != 0; up = nodes_[up].parent) labels.push_back(nodes_[up].label);
-    std::uint32_t node = adopting;
+    for (std::uint32_t up = stack; up != 0; up = stacks_[up].parent)
+      if (domains == nullptr || std::find(domains->begin(), domains->end(), stacks_[up].domain) != domains->end())
+        labels.push_back(stacks_[up].label);
+    std::uint32_t node = path;
     for (auto label = labels.rbegin(); label != labels.rend(); ++label) node = child(node, *label);
     if (adopted_.entries().size() < kMostNodes) adopted_[key] = node;
     return node;
@@ -180,19 +220,20 @@ class PathTimes {
       thread.open.erase(first, thread.open.end());
       for (const Open& one : inside)
         if (!is_over(one)) open(thread, one);
-      thread.points.push_back({thread.now, thread.node(), thread.adopting()});
+      thread.points.push_back({thread.now, thread.stack()});
     }
     spend(thread, until);
   }
 
   void spend(Thread& thread, std::int64_t until) {
     if (until <= thread.now) return;
-    if (!thread.open.empty()) nodes_[thread.node()].cpu += static_cast<std::uint64_t>(until - thread.now);
+    if (!thread.open.empty()) nodes_[stacks_[thread.stack()].node].cpu += static_cast<std::uint64_t>(until - thread.now);
     thread.now = until;
   }
 
-  // The paths of a thread at a time.
-  Point around(Thread& thread, std::int64_t time) {
+  // The open ranges of a thread at a time.
+  std::uint32_t stack_of(std::uint32_t number, std::int64_t time) {
+    Thread& thread = threads_[number];
     if (time >= thread.now) advance(thread, time);  // ranges that end at this time are not around it
     const std::vector<Point>& points = thread.points;
     const auto at = [&](std::size_t i) {
@@ -201,10 +242,10 @@ class PathTimes {
     if (!at(thread.latest)) {
       const auto next = std::upper_bound(points.begin(), points.end(), time,
                                          [](std::int64_t t, const Point& point) { return t < point.time; });
-      if (next == points.begin()) return {};
+      if (next == points.begin()) return 0;
       thread.latest = static_cast<std::size_t>(next - points.begin()) - 1;
     }
-    return points[thread.latest];
+    return points[thread.latest].stack;
   }
 
   void forget() {
@@ -219,7 +260,10 @@ class PathTimes {
   std::vector<Node> nodes_ = std::vector<Node>(1);  // the first one is the root
   Table numbers_;                                   // of the nodes but the root
   Map<Thread> threads_;
-  Map<std::uint32_t> adopted_;  // results of below() by its arguments
+  // Those of the process.
+  std::vector<Stack> stacks_ = std::vector<Stack>(1);  // the first one is empty
+  Table stack_numbers_;                                // of the others
+  Map<std::uint32_t> adopted_;                         // results of below() by its arguments
   Map<std::uint32_t> created_;  // results of inside() by the node of the launch and the number of the creation
 };
 
@@ -230,15 +274,16 @@ void bind_path_times(nb::module_& m) {
   times.attr("WORK") = PathTimes::kWork;
   times.def(nb::init<>())
       .def("add_ranges", &PathTimes::add_ranges, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("labels"),
-           nb::arg("adopts") = nb::none(),
-           "Add ranges (ns), and whether they adopt work of other threads. None begins before one of an earlier call, nor\n"
+           nb::arg("domains") = nb::none(),
+           "Add ranges (ns), and the numbers of their domains, by default 0. None begins before one of an earlier call, nor\n"
            "before the launch of earlier work.")
       .def("add_work", &PathTimes::add_work, nb::arg("threads"), nb::arg("called"), nb::arg("known"), nb::arg("labels"),
            nb::arg("times"), nb::arg("created") = nb::none(), nb::arg("creations") = nb::list(),
-           nb::arg("owners") = nb::none(), nb::arg("how") = nb::none(),
-           "Add work with its GPU time and the begin of its launching call (ns), if that is known, and the thread whose ranges\n"
-           "the call is in, as RangeThreads.find() returns it. The ranges that begin before these calls were added. Adopted\n"
-           "work is in the adopting ranges, and inside them in the slices of its own thread. ``creations`` has the labels of the ranges in which graph nodes were created,\n"
+           nb::arg("owners") = nb::none(), nb::arg("adopters") = nb::list(),
+           "Add work with its GPU time and the begin of its launching call (ns), if that is known. The ranges that begin before\n"
+           "these calls were added. Work is in the ranges of its own thread, and these are in those that adopt it: ``adopters``\n"
+           "has lists of (thread, domains), outermost first, and more of them at each later call of a process; ``owners`` has\n"
+           "the index there for each row. ``creations`` has the labels of the ranges in which graph nodes were created,\n"
            "outermost first, the same at each call; ``created`` has the index there for each row. They are below the\n"
            "ranges of the launch, without those up to the innermost one that is around the launch too.")
       .def("finish", &PathTimes::finish, nb::arg("end") = std::numeric_limits<std::int64_t>::max(),

@@ -1,4 +1,5 @@
-// The thread whose NVTX ranges a launch is in: its own thread, or the only one of the process that has a range open.
+// The thread whose NVTX ranges of one domain a launch is in: its own thread, or the only one of the process that has a range
+// open.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -166,7 +167,7 @@ class RangeThreads {
 }  // namespace
 
 void bind_range_threads(nb::module_& m) {
-  nb::class_<RangeThreads> threads(m, "RangeThreads", "The threads of a process whose ranges its launches are in.");
+  nb::class_<RangeThreads> threads(m, "RangeThreads", "The threads of a process whose ranges of one domain its launches are in.");
   threads.attr("OWN") = static_cast<int>(kOwn);
   threads.attr("ADOPTED") = static_cast<int>(kAdopted);
   threads.attr("SEVERAL") = static_cast<int>(kSeveral);

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....runbin import BlockInfo
 from ....trace.launches import CallBlocks, LaunchTimes, ReadBlock
-from ....trace.ranges import ADOPTED, BlockRanges, RangesBy
+from ....trace.ranges import BlockRanges, RangesBy
 
 #: The number of kept calls, as a power of two.
 CALL_BITS = 17
@@ -53,16 +53,16 @@ class LaunchIndex(CallBlocks):
         self, read: ReadBlock, infos: list[BlockInfo], ranges: RangesAhead
     ) -> None:
         super().__init__(read, infos, CALL_BITS, ranges)
-        # The starts of the kept calls, and the threads whose ranges they are in, by block.
+        self._ranges_ahead = ranges
+        # The starts of the kept calls, and the nests that they are in, by block.
         self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
         self._count = 0
         #: Calls that began before this time (ns) may be forgotten.
         self.horizon = 0
 
     def added(self, rows: np.ndarray, owner: np.ndarray, how: np.ndarray) -> None:
-        in_range = how <= ADOPTED
-        starts = rows["start"][in_range]
-        self._newest.append((starts, owner[in_range]))
+        at, nests = self._ranges_ahead.members(owner)
+        self._newest.append((rows["start"][at], nests))
         self._count += len(self._newest[-1][0])
         while self._count - len(self._newest[0][0]) > 1 << CALL_BITS:
             starts = self._newest.popleft()[0]
@@ -70,7 +70,7 @@ class LaunchIndex(CallBlocks):
             self.horizon = max(self.horizon, int(starts.max(initial=0)))
 
     def any_in(
-        self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray
+        self, nests: np.ndarray, starts: np.ndarray, ends: np.ndarray
     ) -> np.ndarray:
-        """Which of these intervals contain a kept call that is in ranges of their thread, as a mask."""
-        return LaunchTimes(self._newest).inside(starts, ends, threads)
+        """Which of these intervals contain a kept call that is in their nest, as a mask."""
+        return LaunchTimes(self._newest).inside(starts, ends, nests)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....runbin.layout import TABLES
+from ....trace.ranges import nest_number, nest_numbers
 from ....trace.rows import ascends, changes, joined
 from ..gpu_styles import KeyIndex
 from ..gpu_tables import QUEUE_FIELDS
@@ -64,8 +65,8 @@ class RangesOnStreams:
         self._queues = queues
         self._spool = spool
         self._ranges = np.zeros(0, _RANGE.dtype)
-        # By thread, for its ranges in the order of their begin: rows, begins, ends, and the latest end so far.
-        self._threads: dict[
+        # By nest, for its ranges in the order of their begin: rows, begins, ends, and the latest end so far.
+        self._nests: dict[
             int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
         ] = {}
         self._seen: list[np.ndarray] = []  # a range is an index into _ranges
@@ -83,7 +84,7 @@ class RangesOnStreams:
         if len(read) > 1:
             self._may_look += _LOOKS * sum(map(len, read[1:]))
             self._ranges = joined(_RANGE, read)
-            self._threads = {}
+            self._nests = {}
 
     def settle(self, until: int) -> None:
         """Write the ranges that can get no more work. All work that begins before ``until`` must be noted."""
@@ -101,7 +102,7 @@ class RangesOnStreams:
                 # Ended ranges without a kept call get no more work.
                 ended = ~over & (self._ranges["end"] < until)
                 over[ended] = ~self._launches.any_in(
-                    self._ranges["thread"][ended],
+                    self._nest_numbers()[ended],
                     self._ranges["start"][ended],
                     self._ranges["end"][ended],
                 )
@@ -109,54 +110,72 @@ class RangesOnStreams:
             kept = len(self._ranges) + len(self._seen[0])
             self._limit = 2 * kept + MANY_RANGES
 
+    def _nest_numbers(self) -> np.ndarray:
+        return nest_numbers(self._ranges["thread"], self._ranges["domain"])
+
     def _index(self) -> None:
-        """Sort the ranges of each thread by their begin."""
-        threads = np.ascontiguousarray(self._ranges["thread"])
+        """Sort the ranges of each nest by their begin."""
+        nests = self._nest_numbers()
         starts = np.ascontiguousarray(self._ranges["start"])
         ends = np.ascontiguousarray(self._ranges["end"])
-        order = np.lexsort((starts, threads))
-        distinct, begins = np.unique(threads[order], return_index=True)
+        order = np.lexsort((starts, nests))
+        distinct, begins = np.unique(nests[order], return_index=True)
         rows_of = np.split(order, begins[1:])
-        for thread, rows in zip(distinct.tolist(), rows_of, strict=False):
+        for nest, rows in zip(distinct.tolist(), rows_of, strict=False):
             ends_of = ends[rows]
             reach = np.maximum.accumulate(ends_of)
-            self._threads[thread] = (rows, starts[rows], ends_of, reach)
+            self._nests[nest] = (rows, starts[rows], ends_of, reach)
 
     def _look(self) -> None:
         """Find the ranges of the noted work."""
-        if not self._threads:
+        if not self._nests:
             self._index()
-        for thread, queue, adopted, launched, start, end in self._launches.kept.take():
-            if thread not in self._threads:
-                continue
+        for owner, queue, launched, start, end in self._launches.kept.take():
             if not ascends(launched):
                 order = np.argsort(launched, kind="stable")
                 launched = launched[order]
                 start = start[order]
                 end = end[order]
-            rows, starts, ends, reach = self._threads[thread]
-            # The ranges that can contain these launches: earlier ranges end before the first launch.
-            near_begin = int(np.searchsorted(reach, launched[0]))
-            near_end = int(np.searchsorted(starts, launched[-1], "right"))
-            near = slice(near_begin, near_end)
-            self._may_look += _LOOKS * len(launched)
-            self._may_look -= near_end - near_begin
-            if self._may_look < 0:
-                self.dropped += near_end - near_begin
-                continue
-            begins = np.searchsorted(launched, starts[near])
-            stops = np.searchsorted(launched, ends[near])
-            some = stops > begins
-            if some.any():
-                begins = begins[some]
-                stops = stops[some]
-                seen = np.empty(len(begins), _SEEN)
-                seen["range"] = rows[near][some]
-                seen["queue"] = queue
-                seen["start"] = _extremes(np.minimum, start, begins, stops)
-                seen["end"] = _extremes(np.maximum, end, begins, stops)
-                seen["work"] = ADOPTED_WORK if adopted else OWN_WORK
-                self._seen.append(seen)
+            for nest in self._ahead.sets[owner]:
+                kind = ADOPTED_WORK if nest.adopted else OWN_WORK
+                number = nest_number(nest.thread, nest.domain)
+                self._look_in(number, queue, kind, launched, start, end)
+
+    def _look_in(
+        self,
+        nest: int,
+        queue: int,
+        kind: int,
+        launched: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
+    ) -> None:
+        """Find the ranges of a nest around work on a queue: its launches, ascending, its starts and ends."""
+        if nest not in self._nests:
+            return
+        rows, starts, ends, reach = self._nests[nest]
+        # The ranges that can contain these launches: earlier ranges end before the first launch.
+        near_begin = int(np.searchsorted(reach, launched[0]))
+        near_end = int(np.searchsorted(starts, launched[-1], "right"))
+        near = slice(near_begin, near_end)
+        self._may_look += _LOOKS * len(launched)
+        self._may_look -= near_end - near_begin
+        if self._may_look < 0:
+            self.dropped += near_end - near_begin
+            return
+        begins = np.searchsorted(launched, starts[near])
+        stops = np.searchsorted(launched, ends[near])
+        some = stops > begins
+        if some.any():
+            begins = begins[some]
+            stops = stops[some]
+            seen = np.empty(len(begins), _SEEN)
+            seen["range"] = rows[near][some]
+            seen["queue"] = queue
+            seen["start"] = _extremes(np.minimum, start, begins, stops)
+            seen["end"] = _extremes(np.maximum, end, begins, stops)
+            seen["work"] = kind
+            self._seen.append(seen)
 
     def _pass_on(self, done: np.ndarray) -> None:
         """Put the slices of ranges into the spool and forget the ranges. ``done`` is a mask of the ranges."""
@@ -197,7 +216,7 @@ class RangesOnStreams:
         self._seen = [kept]
         left = self._ranges.view(_BYTES).compress(~done)
         self._ranges = left.view(_RANGE.dtype)
-        self._threads = {}
+        self._nests = {}
 
 
 def _extremes(
