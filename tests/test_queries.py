@@ -258,6 +258,18 @@ def test_each_table_that_names_kernels_has_short_names(tmp_path):
     assert cutrace.sql(tmp_path / "a.bin", "select short_name from launches where id = 1")["short_name"].to_pylist()
 
 
+def test_the_documentation_lists_the_tables_with_short_names():
+    (listed,) = re.findall(
+        r"^((?:`\w+`(?:, | and )?)+) have a `short_name`", DOCS.replace("\n", " ").replace("  ", "\n"), re.M
+    )
+    with cutrace.load(DATA / "torch_step.bin") as trace:
+        named = {}
+        for name in cutrace.sql(trace, "show tables")["name"].to_pylist():
+            columns = cutrace.sql(trace, f"describe {name}")["column_name"].to_pylist()
+            named[name] = "short_name" in columns
+    assert set(re.findall(r"\w+", listed)) - {"and"} == {name for name, has in named.items() if has}
+
+
 def test_processes_have_their_place_in_the_job(tmp_path):
     variables = {"RANK": "9", "LOCAL_RANK": "1", "WORLD_SIZE": "16", "SLURM_JOB_ID": "77"}
     paths = [tmp_path / "a.bin", tmp_path / "b.bin"]

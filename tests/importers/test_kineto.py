@@ -489,8 +489,25 @@ class TestRecords:
 
     def test_metadata_stays(self, load: Callable[..., Trace]) -> None:
         distributed = {"backend": "nccl", "rank": 3, "world_size": 8}
-        info = load(CALL, distributedInfo=distributed, traceName="x").processes[0].info
-        assert (info["rank"], info["trace_metadata"]["distributedInfo"]) == (3, distributed)
+        process = load(CALL, distributedInfo=distributed, traceName="x").processes[0]
+        assert (process.rank, process.world_size) == (3, 8)
+        assert process.info["trace_metadata"]["distributedInfo"] == distributed
+        assert load(CALL, distributedInfo=distributed | {"world_size": 2}).processes[0].world_size is None
+
+    @pytest.mark.parametrize(
+        ("name", "host"),
+        [
+            ("node_7.lan_10.1700000000123.pt.trace.json", "node_7.lan"),
+            ("node7_10.1700000000123.pt.trace.json.gz", "node7"),
+            ("node7_11.1700000000123.pt.trace.json", ""),
+            ("worker0.1700000000123.pt.trace.json", ""),
+        ],
+    )
+    def test_the_host_is_in_the_name_that_torch_gives(self, tmp_path: Path, name: str, host: str) -> None:
+        content = json.dumps({"schemaVersion": 1, "traceEvents": [CALL]}).encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        with cutrace.load(tmp_path / name) as trace:
+            assert [process.host for process in trace.processes] == [host]
 
     def test_more_functions_than_a_capture_tells_apart(self, load: Callable[..., Trace]) -> None:
         trace = load(*(changed(CALL, name=f"f{i}") for i in range(66_000)))

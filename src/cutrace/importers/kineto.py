@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,10 @@ _CALLS = ("runtime", "driver")
 _OF_HOST = tuple(_HOST_KINDS)
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds)"\s*:')
+# tensorboard_trace_handler() names files so.
+_NAMED_BY_TORCH = re.compile(
+    r"(?P<host>.+)_(?P<pid>\d{1,9})\.\d+\.pt\.trace\.json(?:\.gz)?"
+)
 _CATEGORIES = re.compile(
     rb'"cat"\s*:\s*"(?:[Kk]ernel|gpu_mem(?:cpy|set)|cuda_(?:runtime|driver)|cpu_op|python_function)"'
     rb'|"Trace name"\s*:\s*"PyTorch Profiler"'
@@ -576,11 +581,24 @@ class Kineto(Generic):
             if isinstance(others.get(name), int):
                 info[name.removeprefix("cuda_")] = others.pop(name)
         distributed = others.get("distributedInfo")
-        if isinstance(distributed, dict) and isinstance(distributed.get("rank"), int):
-            info["rank"] = distributed["rank"]
+        if isinstance(distributed, dict):
+            for name in ("rank", "world_size"):
+                if isinstance(distributed.get(name), int):
+                    info[name] = distributed[name]
+        host = self._host_in_name()
+        if host:
+            info["host"] = host
         writer.process(info)
         self._devices(others)
         self._clocks(others)
+
+    def _host_in_name(self) -> str:
+        """The host in the name that torch.profiler gives a file, "" in other names. The process id in the name has to
+        be that of the trace, because programs may choose the first part of the name."""
+        named = _NAMED_BY_TORCH.fullmatch(Path(self._timeline.reader.path).name)
+        if named and int(named["pid"]) == self._host:
+            return named["host"]
+        return ""
 
     def _leave_metadata(self) -> None:
         """Leave out the names of devices and streams: a capture has no processes for them."""

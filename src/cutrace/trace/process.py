@@ -93,6 +93,9 @@ class Process:
     @property
     def world_size(self) -> int | None:
         """The number of ranks of its job, None if the file does not say."""
+        told = self.info.get("world_size")
+        if isinstance(told, int) and self.rank is not None and self.rank < told:
+            return told
         for variable, size_variable in SIZE_VARIABLES.items():
             rank = self._number(variable)
             size = self._number(size_variable)
