@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -153,29 +152,41 @@ class Ranges:
         keys, new = domain.keys.ids([owner, thread, how])
         for row in new.tolist():
             joined = int(owner[row])
-            if how[row] <= ADOPTED:
-                nest = Nest(int(thread[row]), number, bool(how[row] == ADOPTED))
-                self.sets.append((*self.sets[joined], nest))
-                joined = len(self.sets) - 1
+            way = int(how[row])
+            if way <= ADOPTED:
+                nest = Nest(int(thread[row]), number, way == ADOPTED)
+                others = self.sets[joined]
+                joined = len(self.sets)
+                self.sets.append((*others, nest))
             domain.sets.append(joined)
-        return np.array(domain.sets, np.uint32).take(keys)
+        sets = np.array(domain.sets, np.uint32)
+        return sets.take(keys)
 
     def members(self, owner: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
         """The nests of some sets: pairs of an index in ``owner``, ascending, and the number of a nest. The indices are
         a slice if each set has one nest."""
         if len(self._firsts) <= len(self.sets):
-            sizes = list(map(len, self.sets))
-            self._firsts = np.cumsum([0, *sizes])
-            flat = list(chain.from_iterable(self.sets))
-            numbers = [nest_number(nest.thread, nest.domain) for nest in flat]
-            self._members = np.array(numbers, np.uint64)
+            self._index()
         first = self._firsts.take(owner)
         last = self._firsts[1:].take(owner)
-        sizes_here = last - first
-        if (sizes_here == 1).all():
+        sizes = last - first
+        if (sizes == 1).all():
             return slice(None), self._members.take(first)
-        at = np.repeat(np.arange(len(owner)), sizes_here)
-        return at, self._members.take(spanned(first, last))
+        indices = np.arange(len(owner))
+        places = spanned(first, last)
+        return np.repeat(indices, sizes), self._members.take(places)
+
+    def _index(self) -> None:
+        """Note the nests of all sets for :meth:`members`."""
+        firsts = [0]
+        numbers = []
+        for of_set in self.sets:
+            for nest in of_set:
+                number = nest_number(nest.thread, nest.domain)
+                numbers.append(number)
+            firsts.append(len(numbers))
+        self._firsts = np.array(firsts, np.int64)
+        self._members = np.array(numbers, np.uint64)
 
     def adopters(self) -> list[list[tuple[int, list[int]]]]:
         """By set, the threads whose ranges adopt, each with the domains in which they do."""

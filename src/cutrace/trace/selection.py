@@ -516,10 +516,10 @@ class _Stretches:
         pairs = defaultdict(list)
         for s in stretches:
             pairs[s.process, s.thread, s.domain].append((s.start, s.end))
-        for (process, *nest), spans in pairs.items():
-            thread, domain = nest
+        for (process, thread, domain), spans in pairs.items():
             edges = np.array(united(spans), np.int64)
-            self._edges.setdefault(process, {})[thread, domain] = edges
+            of_process = self._edges.setdefault(process, {})
+            of_process[thread, domain] = edges
 
     def touched(
         self,
@@ -560,10 +560,14 @@ class _Stretches:
 def _touching(edges: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """A mask of the times that touch a stretch; ``edges`` are the begins and ends of stretches without overlaps."""
     # Only the first one that ends after the start matters.
-    first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
+    start = start.astype(np.int64)
+    end = end.astype(np.int64)
+    begins = edges[:, 0]
+    ends = edges[:, 1]
+    first = np.searchsorted(ends, start, "right")
     last = len(edges) - 1
-    begins = edges[np.minimum(first, last), 0]
-    mask: np.ndarray = (first <= last) & (begins <= end.astype(np.int64))
+    mask: np.ndarray = first <= last
+    mask &= begins[np.minimum(first, last)] <= end
     return mask
 
 
