@@ -84,7 +84,11 @@ def array(
     return pa.array(values)
 
 
-def dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> Any:
+def dictionary(
+    texts: list[str],
+    indices: np.ndarray,
+    nothing: np.ndarray,
+) -> Any:
     """A dictionary array from indices into ``texts``, which may repeat a text. ``nothing`` marks the texts that are
     null."""
     pa = pyarrow()
@@ -98,7 +102,12 @@ def dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> An
     return pa.DictionaryArray.from_arrays(pa.array(coded, mask=mask), values)
 
 
-def _extra(name: str, kind: Any, doc: str, **metadata: str) -> Any:
+def _extra(
+    name: str,
+    kind: Any,
+    doc: str,
+    **metadata: str,
+) -> Any:
     """A column beside those of the fields, as a field of an Arrow schema."""
     return pyarrow().field(name, kind, metadata={**metadata, "doc": doc})
 
@@ -125,7 +134,12 @@ def schema(name: str) -> Any:
     return pa.schema(fields, {"cutrace.table": name})
 
 
-def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
+def table(
+    trace: Trace,
+    name: str,
+    *,
+    indexed: bool = False,
+) -> Any:
     """The result of :meth:`cutrace.Trace.arrow`. ``indexed`` makes dictionary columns of all columns of another table,
     which share their indices: a third of the memory of ``kernels``."""
     pa = pyarrow()
@@ -304,7 +318,11 @@ def _number_type(values: list[Any]) -> Any:
     return None
 
 
-def _columns_of(other: Any, ids: np.ndarray, indexed: bool) -> list[Any]:
+def _columns_of(
+    other: Any,
+    ids: np.ndarray,
+    indexed: bool,
+) -> list[Any]:
     """The columns of the rows of another table with these ids."""
     pa = pyarrow()
     shown = other.drop_columns(NOT_SHOWN.intersection(other.schema.names))

@@ -93,8 +93,11 @@ class Process:
     @property
     def world_size(self) -> int | None:
         """The number of ranks of its job, None if the file does not say."""
+        own = self.rank
+        if own is None:
+            return None
         told = self.info.get("world_size")
-        if isinstance(told, int) and self.rank is not None and self.rank < told:
+        if isinstance(told, int) and own < told:
             return told
         for variable, size_variable in SIZE_VARIABLES.items():
             rank = self._number(variable)
