@@ -16,6 +16,13 @@ const ascending = (values) => Float64Array.from(values).sort();
 const quantile = (sorted, share) => sorted[Math.round(share * (sorted.length - 1))];
 const signed = (value, unit) => (value > 0 ? "+" : "") + amount(value, unit);
 
+/** A number of bytes in the largest unit in which a step is not too small. */
+function sizeTick(bytes, largest, step) {
+  let unit = SIZES.length - 1;
+  while (unit > 0 && (largest < 1024 ** unit || step < 0.05 * 1024 ** unit)) unit -= 1;
+  return `${(bytes / 1024 ** unit).toLocaleString("en", { maximumFractionDigits: 2 })} ${SIZES[unit][0]}`;
+}
+
 /** The values of an axis in one unit. Labels that uPlot leaves out are null. */
 function tickTexts(unit, ticks) {
   const known = ticks.filter((tick) => tick !== null);
@@ -25,6 +32,7 @@ function tickTexts(unit, ticks) {
     if (tick === null) return "";
     if (tick === 0) return "0";
     if (unit === "ns" || unit === "change") return time(tick, largest);
+    if (unit === "bytes" || unit === "bytes/s") return sizeTick(tick, largest, step) + (unit === "bytes/s" ? "/s" : "");
     if (unit === "1") return (100 * tick).toFixed(Math.max(0, Math.ceil(-Math.log10(100 * step) - 1e-9))) + "%";
     return amount(tick, unit);
   });
@@ -349,12 +357,15 @@ function listed(host, { unit, labels, stacks, range, lines }) {
 }
 
 /** Lines over wall time (`start`, `step`) or over `labels`, one for each of `series`; null where there is no value. */
-function lines(host, { unit, start, step, labels, series, label }) {
+function lines(host, { unit, start, step, labels, series, label, height, near }) {
   const known = series.flatMap(({ values }) => values.filter((value) => value !== null));
-  const count = series[0].values.length, least = Math.min(0, ...known), most = Math.max(...known, least + Number.MIN_VALUE);
+  const count = series[0].values.length, highest = Math.max(0, ...known), lowest = Math.min(highest, ...known);
+  // Small changes are seen where the axis starts near the smallest value.
+  const room = near ? (highest - lowest || highest || 1) * 0.15 : highest * 0.08 || 1;
+  const least = near ? lowest - room : Math.min(0, lowest * 1.08);
   const at = labels ? (index) => index : (index) => (index + 0.5) * step;
   const x = labels ? { min: -0.5, max: count - 0.5, axis: labelAxis(labels, "", 80) } : { min: 0, max: count * step, axis: clockAxis(start) };
-  const y = { min: least * 1.05, max: most * 1.08, axis: valueAxis(unit, label || "") };
+  const y = { min: least, max: highest + room, axis: valueAxis(unit, label || "") };
   host.before(legendOf(series.map(({ name }) => name)));
   const draw = (u, context) => series.forEach(({ values }, number) => {
     context.strokeStyle = context.fillStyle = color(SERIES[number % SERIES.length]);
@@ -381,7 +392,48 @@ function lines(host, { unit, start, step, labels, series, label }) {
     const texts = series.slice(0, 12).map(({ name, values }) => values[index] === null ? "" : `${name}: ${amount(values[index], unit)}`);
     return [title, texts.some(Boolean) ? texts : ["nothing"]];
   };
-  addPlot(host, { x, y, draw, tip, height: 240 });
+  addPlot(host, { x, y, draw, tip, height: height || 240 });
+}
+
+/**
+ * Lanes one below the other over the time since the start, up to `span` (ns). Each has a `label`, a `total` as text, the
+ * `kind` of its colour, a `unit`, and `values` from 0 to `most`: each `width` (ns) long, or between `edges` (ns).
+ */
+function lanes(host, { span, lanes: given }) {
+  const even = ({ values, width }) => Array.from({ length: values.length + 1 }, (_, at) => Math.min(at * width, span));
+  const all = given.map((lane) => ({ ...lane, edges: lane.edges || even(lane) }));
+  const x = { min: 0, max: span, axis: valueAxis("ns", "time since the start") };
+  const y = { min: -0.5, max: all.length - 0.5, axis: { ...labelAxis(all.map(({ label }) => label), "", 14), grid: { show: false } } };
+  const draw = (u, context) => all.forEach(({ kind, part, total, most, edges, values }, at) => {
+    const top = u.valToPos(at - 0.46, "y", true), bottom = u.valToPos(at + 0.42, "y", true), ratio = uPlot.pxRatio;
+    const tall = (bottom - top) * (part ? 0.7 : 1);
+    context.fillStyle = color("lane");
+    context.fillRect(u.bbox.left, bottom - tall, u.bbox.width, tall);
+    context.fillStyle = color(kind);
+    values.forEach((value, index) => {
+      if (!(value > 0) || edges[index + 1] < u.scales.x.min || edges[index] > u.scales.x.max) return;
+      // What is not zero can be seen.
+      const left = u.valToPos(edges[index], "x", true), right = u.valToPos(edges[index + 1], "x", true), high = Math.max(tall * Math.min(value / most, 1), ratio);
+      context.fillRect(left, bottom - high, Math.max(right - left, 0.5), high);
+    });
+    context.font = `${11 * ratio}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
+    context.textAlign = "right";
+    context.textBaseline = "top";
+    context.strokeStyle = color("card");
+    context.lineWidth = 3 * ratio;
+    context.fillStyle = color("ink");
+    const right = u.bbox.left + u.bbox.width - 4 * ratio, line = bottom - tall + ratio;
+    context.strokeText(total, right, line);
+    context.fillText(total, right, line);
+  });
+  const tip = (at, place) => {
+    const lane = all[Math.round(place)];
+    if (!lane) return null;
+    const index = lane.edges.findLastIndex((edge) => edge <= at), value = lane.values[index];
+    if (value === undefined) return null;
+    return [lane.label, [`${amount(lane.edges[index], "ns")} to ${amount(lane.edges[index + 1], "ns")}`, amount(value, lane.unit)]];
+  };
+  addPlot(host, { x, y, draw, tip, height: all.length * 28 + 56, down: true });
 }
 
 /** Colours from the first to the last, as many as `size`. */
@@ -542,7 +594,7 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
   show();
 }
 
-const CHARTS = { histogram, bars, lines, heat };
+const CHARTS = { histogram, bars, lines, lanes, heat };
 const themed = [drawCharts];
 for (const figure of document.querySelectorAll("figure[data-chart]")) {
   const { kind, ...given } = JSON.parse(figure.querySelector("script").textContent);

@@ -9,5 +9,5 @@
     count.textContent = words.length ? found.toLocaleString("en") + " of " + rows.length.toLocaleString("en") : all;
   });
   slashKey(search);
-  themeButton(() => {});
+  themeButton(redrawCharts);
 })();

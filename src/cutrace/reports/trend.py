@@ -1,6 +1,7 @@
 """Trends over commits as one HTML page: totals of the suite, and a line for each test, changed ones first.
 
-The page is self-contained like that of :mod:`.html`. Charts are inline SVG; the script filters the list.
+The page is self-contained like that of :mod:`.html`. The lines of tests are inline SVG; the script draws the totals and
+filters the list.
 """
 
 from __future__ import annotations
@@ -8,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..units import count_of
-from .html import escaped, page
+from .html import escaped, figure, page
 from .jobs import TOTALS, Key, keys, total
 from .model import Case, SessionReport
-from .values import change_text, short, value_text
+from .values import change_text, short, unit_of, value_text
 
 #: The share by which a time must change to count as changed. Other metrics count if they change at all.
 _TIME_SHARE = 0.1
-#: The sizes of the charts of totals and of tests.
-_WIDTH = 300
-_HEIGHT = 80
+#: The size of the line of a test.
 _SPARK_WIDTH = 100
 _SPARK_HEIGHT = 20
 #: The rank of tests that did not change.
@@ -50,6 +49,7 @@ def trend(reports: Sequence[tuple[str, SessionReport]]) -> str:
     return page(
         "trend",
         "cutrace trends",
+        shared=("charts",),
         about=escaped(" · ".join(facts)),
         main=(
             f'<section class=totals aria-label="Totals of the suite">\n{totals}\n</section>\n'
@@ -162,33 +162,16 @@ def _totals(reports: Sequence[SessionReport], names: Sequence[str]) -> Iterator[
 
 def _picture(title: str, metric: str, values: list[int], names: Sequence[str]) -> str:
     """A line chart of values with a point for each report."""
-    points = _points(values, _WIDTH, _HEIGHT, 6)
-    dots = ""
-    coordinates = []
-    for name, value, (x, y) in zip(names, values, points, strict=True):
-        label = escaped(f"{name}: {value_text(metric, value)}")
-        circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3">'
-        dots += f"{circle}<title>{label}</title></circle>"
-        coordinates.append(f"{x:.1f},{y:.1f}")
-    line = " ".join(coordinates)
-    levels = [value_text(metric, max(values))]
-    if min(values) < max(values):
-        levels.append(value_text(metric, min(values)))
-    ends = [short(names[0], 16), short(names[-1], 16)]
     change = change_text(metric, values[0], values[-1], "→")
-    about = escaped(f"{title}: {change}")
-    caption = f"{escaped(title)} <b>{escaped(change)}</b>"
-    return (
-        f"<figure><figcaption>{caption}</figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{about}">'
-        f'<polyline points="{line}"/>{dots}</svg>'
-        f"<div class=levels>{_spans(levels)}</div>"
-        f"<div class=axis>{_spans(ends)}</div></figure>"
-    )
-
-
-def _spans(texts: Sequence[str]) -> str:
-    return "".join(f"<span>{escaped(text)}</span>" for text in texts)
+    chart = {
+        "kind": "lines",
+        "unit": unit_of(metric),
+        "labels": [short(name, 16) for name in names],
+        "series": [{"name": title, "values": values}],
+        "height": 170,
+        "near": True,
+    }
+    return figure(f"total-{title}", f"{title} {change}", chart)
 
 
 def _row(test: str, where: Sequence[str], series: dict[str, Series]) -> str:

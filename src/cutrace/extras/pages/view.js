@@ -149,7 +149,8 @@
     zoom(zoomed);
     find.dispatchEvent(new Event("input"));
   });
-  themeButton(redraw);
+  // A flame graph alone has no charts.
+  themeButton(() => { redraw(); if (typeof redrawCharts === "function") redrawCharts(); });
   new ResizeObserver(redraw).observe(box);
   tell(root);
   redraw();

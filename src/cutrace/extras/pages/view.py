@@ -6,7 +6,7 @@ frames have limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from ...analysis.statistics.nvtx import RANGE_SHARES
 from ...analysis.statistics.paths import PATHS
 from ...analysis.statistics.streams import IDLE_SUM, STREAMS, StreamUse
 from ...analysis.tables import Column
-from ...reports.html import data_script, escaped, figures, page, section
+from ...reports.html import data_script, escaped, figure, figures, page, section
 from ...reports.tables import cell
 from ...reports.values import duration, size
 from ...trace import Trace
@@ -64,6 +64,14 @@ _REASONS = {
     "dependency": "waits for another stream",
     "other": "other",
 }
+# The colours of changes of GPU time; the shades between them are changes between them.
+_CHANGES = {
+    "gone": "gone",
+    "less": "half",
+    "same": "the same",
+    "more": "twice",
+    "new": "new",
+}
 
 
 def html(
@@ -96,6 +104,7 @@ def html(
         "view",
         name,
         folder=_FOLDER,
+        shared=("charts", "tables"),
         about=about,
         main="\n".join(filter(None, sections)),
         data=data_script("frames", flame_data(flame, earlier)),
@@ -166,44 +175,52 @@ def _timeline(view: View) -> str:
                 lanes.append(_busy_lane(view, use))
     lanes += [_memory_lane(view, one) for one in memories if max(one.highest) > 0]
     first, last = work_span(view.trace)
-    lanes.append(
-        f"<div class=lane><div class=axis><span>0</span><span>{duration(last - first)}</span></div></div>"
-    )
+    chart = None
+    if lanes:
+        chart = {"kind": "lanes", "span": max(last - first, 1), "lanes": lanes}
     note = ""
     left = len(streams) - _LANES
     if left > 0:
         note = f"<p class=note>{count_of(left, 'stream')} with less work not shown.</p>"
-    return f"<div class=lanes>{''.join(lanes)}</div>{note}"
+    return figure("time", "Busy share of GPUs and streams, and memory", chart) + note
 
 
-def _busy_lane(view: View, use: BusyUse) -> str:
+def _busy_lane(view: View, use: BusyUse) -> dict[str, Any]:
+    """The busy share of a GPU or stream as a lane of charts.js."""
     first, last = work_span(view.trace)
-    total = sum(use.parts)
     span = max(last - first, 1)
     if use.stream:
         label = f"stream {view.stream(use.process, use.stream)}"
     else:
         label = view.gpu(use.process, use.device) + _of_process(view, use.process)
-    edges = [0.0]
-    shares = []
-    for at, busy in enumerate(use.parts, 1):
-        edges.append(min(at * use.width / span, 1))
-        shares.append(busy / use.width)
-    picture = _steps("busy", edges, shares)
-    return _lane(label, _share(total / span), picture, part=use.stream is not None)
+    return {
+        "label": label,
+        "kind": "busy",
+        "part": use.stream is not None,
+        "total": _share(sum(use.parts) / span),
+        "unit": "1",
+        "most": 1,
+        "width": use.width,
+        "values": [round(busy / use.width, 4) for busy in use.parts],
+    }
 
 
-def _memory_lane(view: View, levels: MemoryLevels) -> str:
+def _memory_lane(view: View, levels: MemoryLevels) -> dict[str, Any]:
+    """The memory that is held as a lane of charts.js."""
     first, last = work_span(view.trace)
     span = max(last - first, 1)
     most = max(levels.highest)
-    edges = []
-    shares = []
-    for time, level in zip(levels.times, levels.highest, strict=True):
-        edges.append(min((time - first) / span, 1))
-        shares.append(max(level, 0) / most)
-    label = f"{levels.memory} memory, {view.gpu(levels.process, levels.device)}"
-    return _lane(label, size(most), _steps("memory", [*edges, 1], shares))
+    edges = [min(max(time - first, 0), span) for time in levels.times]
+    return {
+        "label": f"{levels.memory} memory, {view.gpu(levels.process, levels.device)}",
+        "kind": "memory",
+        "part": False,
+        "total": f"up to {size(most)}",
+        "unit": "bytes",
+        "most": most,
+        "edges": [*edges, span],
+        "values": [max(level, 0) for level in levels.highest],
+    }
 
 
 def _lane(label: str, value: str, picture: str, *, part: bool = False) -> str:
@@ -215,23 +232,6 @@ def _lane(label: str, value: str, picture: str, *, part: bool = False) -> str:
         f'<div class="{classes}"><span class=label title="{name}">{name}</span>'
         f"{picture}<span class=value>{escaped(value)}</span></div>\n"
     )
-
-
-def _steps(name: str, edges: Sequence[float], shares: Sequence[float]) -> str:
-    """Values from 0 to 1 between edges from 0 to 1 as a picture. What is not 0 can be seen."""
-    path = ["M0 24"]
-    level = 0.0
-    for end, share in zip(edges[1:], shares, strict=True):
-        height = 0.0
-        if share > 0:
-            height = max(_HEIGHT * min(share, 1), 0.8)
-        if height != level:
-            path.append(f"V{_HEIGHT - height:.4g}")
-            level = height
-        if path[-1].startswith("H"):
-            path.pop()
-        path.append(f"H{1000 * end:.5g}")
-    return _svg(f'<path class={name} d="{"".join(path)}V{_HEIGHT}z"/>')
 
 
 def _svg(content: str) -> str:
@@ -316,9 +316,14 @@ def flame_section(before: Frame | None, covered: str | None = None) -> str:
     how much of the GPU time has a range."""
     widths = {"gpu": "GPU time", "cpu": "CPU time"}
     colours = ""
+    scale = ""
     if before:
         widths["before"] = "GPU time before"
         colours = "Red frames take more GPU time than before, blue ones less. "
+        steps = ""
+        for name, words in _CHANGES.items():
+            steps += f"<span><i class={name}></i>{words}</span>"
+        scale = f"<p class=legend>GPU time compared with before: {steps}</p>\n"
     buttons = ""
     pressed = "true"  # the first width is chosen at the start
     for key, words in widths.items():
@@ -330,7 +335,7 @@ def flame_section(before: Frame | None, covered: str | None = None) -> str:
     return note + (
         f'<div class=timebar>{buttons}<input type=search id=find placeholder="find a frame   ( / )" '
         'aria-label="Find a frame"><span class=hint id=found></span></div>\n'
-        "<div id=flame></div><p id=about aria-live=polite></p>\n"
+        f"{scale}<div id=flame></div><p id=about aria-live=polite></p>\n"
         f"<p class=keys>{colours}Click a frame to fill the width with it. Keys: arrows go from frame to frame, "
         "Enter fills, Escape goes back, 0 shows all.</p>"
     )
