@@ -53,7 +53,19 @@ def shown(text: str) -> str:
     return re.sub(r"(?<!\S)\S*[/\\]cutrace\.\w+[/\\]stdin\b", "stdin", text)
 
 
+class _UrlOrSource(_Source):
+    """A file to read, or the URL of one, which stays a string."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if isinstance(value, str) and "://" in value:
+            return value
+        return super().convert(value, param, ctx)
+
+
 SOURCE = _Source(path_type=Path, readable=False)
+URL_OR_SOURCE = _UrlOrSource(path_type=Path, readable=False)
 
 COUNT = click.IntRange(min=0)
 #: Rows of a table for people, by default.
@@ -82,10 +94,15 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def sources(metavar: str = "FILE...", *, required: bool = True) -> Decorator[Any]:
+def sources(
+    metavar: str = "FILE...",
+    *,
+    required: bool = True,
+    type: click.ParamType[Any] = SOURCE,
+) -> Decorator[Any]:
     """Return an argument of one file or several, to be opened as one trace."""
     return click.argument(
-        "sources", nargs=-1, required=required, metavar=metavar, type=SOURCE
+        "sources", nargs=-1, required=required, metavar=metavar, type=type
     )
 
 

@@ -70,6 +70,7 @@ def batch(
     """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
 
     :param report: the name of a report, or ``all``: those that have what they need, from one reading of each file.
+    :param sources: paths, or URLs of files that fsspec reads; in a URL ``*`` names several files.
     :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
     :param mode: ``processes`` on this machine, ``sequential``, or ``dask``.
     :param workers: the number of processes; by default that of the cores.
@@ -89,21 +90,23 @@ def batch(
     from .engines import WAIT, Engine
     from .model import BatchOptions
     from .page import html, index_html
+    from .remote import is_url, named
     from .running import ALL, batch_reports, run
 
-    before = [Path(path).absolute() for path in baseline]
+    before = named(baseline)
+    every = [*before, *named(sources)]
     folder = Path(destination)
     index = folder / "index.html"
     outputs = [folder / f"{report}.html", folder / f"{report}.manifest.json"]
     if report == ALL:
         outputs.append(index)
         outputs += [folder / f"{name}.html" for name in batch_reports()]
-    keep_sources(outputs, [*before, *sources])
-    options = BatchOptions(name=name, baseline=tuple(map(str, before)))
+    keep_sources(outputs, [source for source in every if not is_url(source)])
+    options = BatchOptions(name=name, baseline=tuple(before))
     engine = Engine(mode, workers, scheduler, executor, wait or WAIT, say)
     done = run(
         report,
-        [*before, *map(Path, sources)],
+        every,
         folder,
         engine=engine,
         job=job,

@@ -25,7 +25,7 @@ import numpy as np
 
 from ...errors import CutraceError
 from ...loading import Clock, load
-from ...outputs import size_of, unwritable
+from ...outputs import unwritable
 from ...trace import Quality, Trace
 from ...trace.alignment import Alignment
 from ...trace.arrow import package
@@ -34,6 +34,7 @@ from ...trace.quality import GPU_WORK
 from ...units import printable
 from .jobs import joined, labeled
 from .model import BatchOptions, BatchReport, Part, RankTrace, removed
+from .remote import local
 
 #: What a part says of its origin.
 About = dict[str, Any]
@@ -139,18 +140,10 @@ class Mapped:
     quality: FileQuality = FileQuality()
 
 
-def stamp(source: Path) -> tuple[int, int]:
-    """Return the size (bytes) and the time of change (ns) of a file or folder; zeros if there is none."""
-    try:
-        return size_of(source), source.stat().st_mtime_ns
-    except OSError:
-        return 0, 0
-
-
 def map_file(task: Task) -> Mapped:
     """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
     try:
-        with load(task.source, clock=task.clock) as trace:
+        with local(task.source) as path, load(path, clock=task.clock) as trace:
             ranks = _ranks(trace, task)
             tables = []
             for job, number, processes in ranks:
@@ -168,7 +161,7 @@ def map_file(task: Task) -> Mapped:
             quality = trace.quality
             of_file = FileQuality.of(quality)
             origin: About = {"parts": len(ranks)} | asdict(of_file)
-            origin["recordings"] = _recordings(trace, task.source)
+            origin["recordings"] = _recordings(trace, path)
             parts = []
             for report, about, processes, table in tables:
                 lacks = {"lacks_records": quality.of(processes).lacks_records}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from ... import plugins
 from ...errors import CutraceError, did_you_mean
-from ...loading import Clock
+from ...loading import Clock, StrPath
 from ...outputs import check_output, write_text
 from ...patterns import matcher
 from ...trace.arrow import pyarrow
@@ -25,7 +24,8 @@ from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
 from .model import BatchOptions, BatchReport, Part, Result
 from .pace import PACE
-from .parts import FileQuality, Mapped, PartFolder, Task, stamp
+from .parts import FileQuality, Mapped, PartFolder, Task
+from .remote import identity, stamp
 from .runs import OUTLIERS, REGRESSIONS
 
 _REPORTS = (
@@ -88,7 +88,7 @@ class BatchRun:
 
 def run(
     name: str,
-    sources: Sequence[Path],
+    sources: Sequence[StrPath],
     folder: Path,
     *,
     engine: Engine | None = None,
@@ -97,8 +97,9 @@ def run(
     clock: Clock = "align",
     progress: Callable[[int, int], None] | None = None,
 ) -> BatchRun:
-    """Map the sources into ``folder`` and reduce them, for one report or for :data:`ALL`. Each source is read once.
-    ``clock`` is as in :func:`cutrace.load`, and with ``keep`` ranks of different files are not aligned either.
+    """Map the sources, absolute paths or URLs, into ``folder`` and reduce them, for one report or for :data:`ALL`.
+    Each source is read once. ``clock`` is as in :func:`cutrace.load`, and with ``keep`` ranks of different files are
+    not aligned either.
 
     Raises :class:`CutraceError` if there is no such report, nothing can be read, the engine cannot work or loses its
     workers, or the folder cannot be written. The manifest is written as far as the files are known.
@@ -115,19 +116,18 @@ def run(
     check_output(folder, (), folder=True)  # Only its files of these reports change.
     # A file counts once, by its first name: links and relative paths may name it again.
     first: dict[str, str] = {}
-    for path in sources:
-        first.setdefault(os.path.realpath(path), str(path.absolute()))
+    for named in map(str, sources):
+        first.setdefault(identity(named), named)
     paths = list(first.values())
     tasks = []
     for number, source in enumerate(paths):
-        of_file = stamp(Path(source))
         task = Task(
             reports=_reports_of(source, reports, options),
             source=source,
             number=number,
             job=job,
             options=options,
-            stamp=of_file,
+            stamp=stamp(source),
             clock=clock,
         )
         tasks.append(task)

@@ -27,7 +27,7 @@ def _reports() -> list[str]:
 
 @click.command()
 @click.argument("report")
-@options.sources(required=False)
+@options.sources(required=False, type=options.URL_OR_SOURCE)
 @options.output("Folder for the parts of the reports and their pages.")
 @options.list_reports(_reports)
 @click.option(
@@ -69,7 +69,7 @@ def _reports() -> list[str]:
 @click.option(
     "--baseline",
     multiple=True,
-    type=options.FILE,
+    type=options.URL_OR_SOURCE,
     metavar="FILE",
     help="Trace to compare with; may be repeated.",
 )
@@ -79,7 +79,7 @@ def _reports() -> list[str]:
 @options.quiet
 def batch(
     report: str,
-    sources: tuple[Path, ...],
+    sources: tuple[Path | str, ...],
     output: Path,
     form: str,
     limit: int | None,

@@ -1,0 +1,127 @@
+"""Files that are named by a URL, which fsspec reads: ``s3://``, ``gs://``, ``hf://`` and others.
+
+A capture is read in pieces from any place of the file, so a worker copies it to a temporary file first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from ...errors import CutraceError
+from ...loading import StrPath
+from ...outputs import scratch, size_of
+
+_MAGIC = "*?["
+
+
+def is_url(source: StrPath) -> bool:
+    """Whether a source is a URL, not a path."""
+    return isinstance(source, str) and "://" in source
+
+
+def named(sources: Sequence[StrPath]) -> list[str]:
+    """The absolute paths and the URLs of sources. A URL with ``*``, ``?`` or ``[`` names all files that match it.
+
+    Raises :class:`CutraceError` if a URL cannot be read or names nothing.
+    """
+    names = []
+    for source in sources:
+        if isinstance(source, str) and source.startswith("file://"):
+            source = url2pathname(urlsplit(source).path)
+        if not is_url(source):
+            names.append(str(Path(source).absolute()))
+        elif any(sign in str(source) for sign in _MAGIC):
+            names += _matching(str(source))
+        else:
+            _opened(str(source))
+            names.append(str(source))
+    return names
+
+
+def identity(source: str) -> str:
+    """What the names of one file share."""
+    if is_url(source):
+        return source
+    return os.path.realpath(source)
+
+
+def stamp(source: str) -> tuple[int, int]:
+    """Return the size (bytes) and the time of change (ns) of a file or folder, and for a URL a number that changes with
+    the file; zeros if there is none."""
+    try:
+        if not is_url(source):
+            path = Path(source)
+            return size_of(path), path.stat().st_mtime_ns
+        files, path_there = _opened(source)
+        info = files.info(path_there)
+        digest = blake2b(files.ukey(path_there).encode(), digest_size=7)
+        return int(info.get("size") or 0), int.from_bytes(digest.digest(), "big")
+    except Exception as error:
+        # Packages for object stores have errors of their own. The worker will describe them.
+        if is_url(source) or isinstance(error, OSError):
+            return 0, 0
+        raise
+
+
+@contextmanager
+def local(source: str) -> Iterator[str]:
+    """Yield the path of a file, or of a temporary copy if it is named by a URL. Errors name the URL."""
+    if not is_url(source):
+        yield source
+        return
+    with scratch() as folder:
+        files, path = _opened(source)
+        copy = folder / Path(unquote(path)).name
+        try:
+            files.get_file(path, str(copy))
+        except Exception as error:
+            raise _unreadable(source, error) from None
+        try:
+            yield str(copy)
+        except CutraceError as error:
+            error.args = (str(error).replace(str(copy), source),)
+            raise
+
+
+def _matching(pattern: str) -> list[str]:
+    files, path = _opened(pattern)
+    try:
+        found = sorted(files.glob(path))
+    except Exception as error:
+        raise _unreadable(pattern, error) from None
+    if not found:
+        raise CutraceError(
+            f"nothing matches {pattern}: `fsspec.filesystem(...).ls` lists what is there"
+        )
+    return [files.unstrip_protocol(one) for one in found]
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path of the URL in it."""
+    try:
+        core: Any = import_module("fsspec.core")
+        files, path = core.url_to_fs(url)
+    except ImportError as error:
+        protocol, _, _ = url.partition("://")
+        raise CutraceError(
+            f"{url} needs fsspec and its package for {protocol} ({error}): install them, for example with "
+            "`pip install fsspec s3fs` for s3"
+        ) from None
+    except Exception as error:
+        raise _unreadable(url, error) from None
+    return files, path
+
+
+def _unreadable(url: str, error: Exception) -> CutraceError:
+    reason = str(error) or type(error).__name__
+    return CutraceError(
+        f"cannot read {url}: {reason}. Check its name and your credentials"
+    )
