@@ -95,12 +95,15 @@ class NcclCalls:
     def _note_rank(self, process: int, thread: int, payload: dict[str, Any]) -> None:
         """Payloads of calls that make or end a communicator have the rank."""
         communicator = _integer(payload, _COMMUNICATOR, 64)
+        if communicator is None:
+            return
         rank = _integer(payload, _RANK)
-        if communicator is not None and rank is not None:
-            self._ranks[process, 0, communicator].add(rank)
-            self._ranks[process, thread, communicator].add(rank)
+        if rank is not None:
+            for owner in (0, thread):
+                key = (process, owner, communicator)
+                self._ranks[key].add(rank)
         ranks = _integer(payload, _RANKS)
-        if communicator is not None and ranks is not None:
+        if ranks is not None:
             self.sizes[communicator] = ranks
 
     def _number(self, process: int, thread: int, text: int) -> int:

@@ -17,7 +17,10 @@ from captures import Capture
 pytest.importorskip("pyarrow")
 
 from cutrace.extras.fleet.bandwidth import slow_times, slowness
+from cutrace.extras.fleet.engines import Engine
 from cutrace.extras.fleet.matching import named_ranks
+from cutrace.extras.fleet.merging import merge
+from cutrace.extras.fleet.running import ALL, run
 
 #: Kernels by kind of call, and the functions of NCCL.
 KERNELS = {
@@ -282,3 +285,40 @@ def test_calls_that_do_not_fit_are_refused_by_name(tmp_path):
     (refused,) = (sentence for sentence in result.sentences if "cannot be matched" in sentence)
     assert re.match(r"44 calls of communicator \d+ on rank 4 cannot be matched with those on ranks 0 to 3", refused)
     assert "rank 4" not in {row["rank"] for row in rows(result, "collective_ranks")}
+
+
+CLOCKS = {1: 4_000_000, 3: -900_000}
+
+
+def test_merging_corrects_the_clocks_of_hosts_by_collectives(tmp_path):
+    job = TrainingJob((2, 2, 4), 6, 8, clocks=CLOCKS)
+    paths = job.write(tmp_path / "job", "nvtx")
+    ranks = merge(paths, tmp_path / "merged.bin")
+    # The clock of the first file is right.
+    for number, rank in enumerate(ranks):
+        assert rank.ahead == pytest.approx(CLOCKS.get(number // RANKS_OF_HOST, 0), abs=1_000)
+    assert "its clock was 4.00 ms ahead, by the ends of collectives" in ranks[4].sentence()
+    assert "behind" in ranks[12].sentence()
+    assert "collectives" not in ranks[1].sentence()
+    with cutrace.load(tmp_path / "merged.bin") as merged:
+        found = defaultdict(list)
+        for process in merged.processes:
+            kernels = merged.kernels[merged.kernels["process"] == process.index]
+            found[process.rank] = sorted(kernels["end"].tolist())
+    for rank in range(job.ranks):
+        own = sorted(call.ends[rank] for call in job.calls if rank in call.group)
+        assert np.abs(np.array(found[rank]) - np.array(own) - 10**12).max() < 1_000
+    (*_, last) = merge(paths, tmp_path / "kept.bin", clock="keep")
+    assert last.ahead == 0
+
+
+def test_other_reports_of_a_batch_use_the_clocks_that_collectives_tell(tmp_path):
+    job = TrainingJob((2, 1, 4), 6, 8, clocks={1: 2 * 10**9})
+    paths = job.write(tmp_path / "job", "nvtx")
+    engine = Engine("sequential")
+    (apart,) = run("utilization", paths, tmp_path / "alone", engine=engine).results["utilization"].pictures
+    (together,) = run(ALL, paths, tmp_path / "all", engine=engine).results["utilization"].pictures
+    # Two seconds apart, and 20 ms long.
+    assert apart.step * apart.values.shape[1] > 10**9
+    assert together.step * together.values.shape[1] < 10**8
+    assert np.isfinite(together.values).any(axis=1).all()

@@ -32,6 +32,7 @@ from .model import (
     BatchOptions,
     BatchReport,
     Part,
+    PartIdentity,
     Picture,
     RankTrace,
     Result,
@@ -69,9 +70,15 @@ _GROUP_COLUMNS = columns_of(
 )
 
 
-def calls(rank: RankTrace, options: BatchOptions) -> Any:
+def calls(
+    rank: RankTrace,
+    options: BatchOptions,
+    *,
+    on_wall_clock: bool = True,
+) -> Any:
     """Each communication kernel: its collective (the name), kind, communicator ("" if unknown) and its number of ranks;
-    its number in the communicator, or among kernels of the name; start and end on the wall clock (ns), and bytes."""
+    its number in the communicator, or among kernels of the name; its start and end (ns on the wall clock, or on that of
+    the trace), and bytes."""
     names = rank.context.kernels
     is_communication = np.array(list(map(communicates, names.names)), bool)
     kernels = Kernels.of(rank, is_communication[names.numbers])
@@ -83,6 +90,11 @@ def calls(rank: RankTrace, options: BatchOptions) -> Any:
         kernels,
         kind_by_name,
     )
+    start = kernels.start
+    end = kernels.end
+    if on_wall_clock:
+        start = rank.moved(start)
+        end = rank.moved(end)
     pa = pyarrow("batch")
     size = np.array([call.bytes for call in asked], np.int64)
     ranks = np.array([call.ranks for call in asked], np.int64)
@@ -108,8 +120,8 @@ def calls(rank: RankTrace, options: BatchOptions) -> Any:
             name_of,
             kernels,
         ),
-        "start_ns": rank.moved(kernels.start),
-        "end_ns": rank.moved(kernels.end),
+        "start_ns": start,
+        "end_ns": end,
         "bytes": pa.array(size, mask=size == UNKNOWN),
     }
     order = ("communicator", "collective", "call", "start_ns")
@@ -146,8 +158,11 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     by_call: list[Row] = []
     by_group: list[Row] = []
     sentences: list[str] = []
+    ahead: dict[PartIdentity, int] = {}
     for job_name, of_job in by_job(parts):
         job = Job.of(of_job)
+        for part, error in zip(of_job, job.ahead.tolist(), strict=True):
+            ahead[part.identity] = round(error)
         sentences += job.sentences
         if not job.total:
             continue
@@ -218,6 +233,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         tables,
         sentences,
         pictures,
+        ahead=ahead,
     )
 
 

@@ -77,7 +77,7 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
         hosts = []
         for part in of_job:
             columns = part.columns()
-            at = columns["at_ns"]
+            at = columns["at_ns"] - part.ahead
             step = columns["step_ns"]
             busy = columns["busy_ns"]
             for number in np.unique(columns["device"]).tolist():

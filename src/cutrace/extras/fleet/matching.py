@@ -86,10 +86,11 @@ class NumberedCalls:
 
 @dataclass
 class Job:
-    """The collectives of one job. ``ahead`` is the error of the clock of each part (ns). ``samples`` has some calls of
-    each group. ``sentences`` are about calls that are matched by time, or not at all."""
+    """The collectives of one job. ``clocks`` is the number of the clock of each part, ``ahead`` its error (ns).
+    ``samples`` has some calls of each group. ``sentences`` are about calls that are matched by time, or not at all."""
 
     parts: Sequence[Part]
+    clocks: np.ndarray
     groups: list[RankGroup] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
@@ -97,8 +98,8 @@ class Job:
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Job:
-        job = cls(parts)
         clocks = clock_ids(parts)
+        job = cls(parts, clocks)
         matches = _Matches.of(parts, clocks)
         candidates = matches.groups()
         samples = []
@@ -154,6 +155,18 @@ class Job:
                     number[known],
                     calls.chosen(known),
                 )
+
+    def comparable(self, clock: int) -> set[int]:
+        """The clocks that groups relate to a clock, which is one of them."""
+        reached = {clock}
+        before = 0
+        while len(reached) > before:
+            before = len(reached)
+            for sample in self.samples:
+                own = set(self.clocks[sample.members].tolist())
+                if sample.together.any() and own & reached:
+                    reached |= own
+        return reached
 
     def title(self, members: Collection[int]) -> str:
         """The ranks of some parts, for people."""

@@ -11,7 +11,7 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from ...trace import Process, Trace
 from ...trace import load as load_capture
 from ...trace.alignment import Alignment
 from ...units import count_of, format_duration
+from .trace_clocks import clock_errors_of
 
 _ARCHIVE = ".tar"
 _MANIFEST = "perfetto_manifest.json"
@@ -38,13 +39,15 @@ _MAX_NAME = 90
 
 @dataclass(frozen=True)
 class Rank:
-    """One of the merged files: its name in the result, where it came from, and how its clock was aligned."""
+    """One of the merged files: its name in the result, where it came from, and how its clock was aligned. ``ahead`` is
+    how far (ns) collectives showed its clock to be ahead, which is removed."""
 
     name: str
     source: str
     host: str
     processes: int
     alignment: Alignment
+    ahead: int = 0
 
     @property
     def where(self) -> str:
@@ -56,6 +59,8 @@ class Rank:
     def sentence(self) -> str:
         where = self.where
         alignment = self.alignment
+        if alignment.error is None and self.ahead:
+            return f"{where}: there are no clock snapshots to align it; it was moved by the ends of collectives"
         if alignment.error is None:
             return f"{where}: there are no clock snapshots to align it; it was moved to the start of the first"
         if alignment == Alignment():
@@ -66,6 +71,9 @@ class Rank:
         sentence += f", to within {format_duration(alignment.error)}"
         if alignment.stepped:
             sentence += "; its wall clock was set while it was recorded"
+        if self.ahead:
+            way = "ahead" if self.ahead > 0 else "behind"
+            sentence += f"; its clock was {format_duration(abs(self.ahead))} {way}, by the ends of collectives"
         return sentence
 
 
@@ -105,7 +113,7 @@ def merge(
         )
     with scratch() as folder, _joined(paths, folder / "joined.bin", clock) as joined:
         ranks = _ranks(joined, names, number)
-        changes = _RankChanges(joined.trace, ranks, joined.rank_of)
+        changes = _RankChanges(joined, ranks)
         if of_archive:
             with replacing(destination) as temporary:
                 _write_archive(temporary, folder, joined, ranks, changes, request)
@@ -122,17 +130,20 @@ def merge(
 
 @dataclass(frozen=True)
 class _Joined:
-    """All sources as one trace, and the index of the source of each process."""
+    """All sources as one trace, and the index of the source of each process. ``aligned`` are the processes of the
+    trace, with better alignments where collectives tell them; ``ahead`` is what these say of clocks (ns) by process."""
 
     trace: Trace
     reader: Reader
     sources: tuple[str, ...]
     rank_of: tuple[int, ...]
+    aligned: tuple[Process, ...]
+    ahead: dict[int, int]
 
     def processes(self, rank: int) -> list[Process]:
         return [
             process
-            for process, of in zip(self.trace.processes, self.rank_of, strict=True)
+            for process, of in zip(self.aligned, self.rank_of, strict=True)
             if of == rank
         ]
 
@@ -162,7 +173,34 @@ def _joined(paths: Sequence[Path], whole: Path, clock: Clock) -> Iterator[_Joine
             seen[recording] = path
     rank_of = tuple(index for index, own in enumerate(recordings) for _ in own)
     with load_capture(whole) as trace, Reader(whole) as reader:
-        yield _Joined(trace, reader, tuple(path.name for path in paths), rank_of)
+        ahead = {}
+        if clock != "keep":
+            ahead = _clear_errors(trace)
+        aligned = []
+        for process in trace.processes:
+            alignment = process.alignment
+            offset = alignment.offset - ahead.get(process.index, 0)
+            moved = replace(alignment, offset=offset)
+            aligned.append(replace(process, alignment=moved))
+        yield _Joined(
+            trace=trace,
+            reader=reader,
+            sources=tuple(path.name for path in paths),
+            rank_of=rank_of,
+            aligned=tuple(aligned),
+            ahead=ahead,
+        )
+
+
+def _clear_errors(trace: Trace) -> dict[int, int]:
+    """How far (ns) the clocks of processes are ahead by the ends of collectives, where that is more than the error of
+    reading them."""
+    clear = {}
+    for process, ahead in clock_errors_of(trace).items():
+        error = trace.processes[process].alignment.error
+        if error is None or abs(ahead) > error:
+            clear[process] = ahead
+    return clear
 
 
 # Names
@@ -182,9 +220,16 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
         else:
             name = source.split(".")[0]
         hosts = dict.fromkeys(process.host for process in processes if process.host)
-        ranks.append(
-            Rank(name, source, ", ".join(hosts), len(processes), processes[0].alignment)
+        first = processes[0]
+        rank = Rank(
+            name=name,
+            source=source,
+            host=", ".join(hosts),
+            processes=len(processes),
+            alignment=first.alignment,
+            ahead=joined.ahead.get(first.index, 0),
         )
+        ranks.append(rank)
     return tuple(ranks)
 
 
@@ -194,21 +239,17 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
 class _RankChanges(Changes):
     """Times on the clock of the trace, and process descriptions with their rank."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        ranks: Sequence[Rank],
-        rank_of: Sequence[int],
-    ) -> None:
-        self._trace = trace
+    def __init__(self, joined: _Joined, ranks: Sequence[Rank]) -> None:
+        self._trace = joined.trace
+        self._aligned = joined.aligned
         self._ranks = ranks
-        self._rank_of = rank_of
+        self._rank_of = joined.rank_of
 
     def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
-        return self._trace.processes[process].alignment.moved_rows(rows)
+        return self._aligned[process].alignment.moved_rows(rows)
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
-        described = self._trace.processes[process]
+        described = self._aligned[process]
         rank = self._ranks[self._rank_of[process]]
         for key in ("started", "ended"):
             if type(info.get(key)) is int:

@@ -22,6 +22,8 @@ from ...units import printable
 
 #: Follows the name of a rank or run of which records are missing.
 INCOMPLETE = " (incomplete)"
+#: The job, the rank and the source of a part.
+PartIdentity = tuple[str, int, str]
 #: A row of a table.
 Row = tuple[Cell, ...]
 
@@ -95,7 +97,8 @@ class Part:
     the file does not say. ``host`` is the name of its host, "" if the file does not say, ``boot`` the id of the boot
     that its clock counts from, ``local_rank`` its number there. ``job_told`` if the file or the user names the job.
     ``times`` are the first and the last time of GPU work (ns since 1970), None without work or where the clock is not
-    known."""
+    known. ``ahead`` is how far (ns) its wall clock is ahead of the others', as far as another report of the batch knows
+    it."""
 
     path: Path
     label: str
@@ -112,6 +115,12 @@ class Part:
     local_rank: int | None = None
     job_told: bool = False
     times: tuple[int, int] | None = None
+    ahead: int = 0
+
+    @property
+    def identity(self) -> PartIdentity:
+        """What the parts of one rank in all reports of a batch share."""
+        return self.job, self.rank, self.source
 
     def table(self) -> Any:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
@@ -222,12 +231,13 @@ Picture = Histogram | Bars | HeatMap | Lines | Matrix
 @dataclass(frozen=True)
 class Result:
     """The result of a reducer: tables, the first one the report; sentences about what stands out; pictures;
-    sentences about ranks that are missing."""
+    sentences about ranks that are missing. ``ahead`` is how far (ns) wall clocks are ahead of the others' by part."""
 
     tables: list[Table]
     sentences: list[str] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    ahead: dict[PartIdentity, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                 own = columns["kind"] == kind
                 if not own.any():
                     continue
-                at = columns["at_ns"][own]
+                at = columns["at_ns"][own] - part.ahead
                 count = columns["count"][own]
                 total = columns["total_ns"][own]
                 labels.append(part.label)

@@ -22,7 +22,7 @@ from .collectives import COLLECTIVES
 from .engines import Engine
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
-from .model import BatchOptions, BatchReport, Part, Result
+from .model import BatchOptions, BatchReport, Part, PartIdentity, Result
 from .pace import PACE
 from .parts import FileQuality, Mapped, PartFolder, Task
 from .remote import identity, stamp
@@ -167,8 +167,10 @@ def run(
     done = [outcomes[path] for path in paths]
     manifest.write(outcomes)
 
-    results = {}
-    for report in reports:
+    results: dict[str, Result] = {}
+    ahead: dict[PartIdentity, int] = {}
+    # What collectives tell of clocks corrects the other reports.
+    for report in sorted(reports, key=lambda one: one is not COLLECTIVES):
         own_sources = sources_of[report.name]
         own_files = [outcomes[source] for source in own_sources]
         parts = folders[report.name]
@@ -176,8 +178,11 @@ def run(
         usable = parts.parts()
         _check_usable(usable, own_files)
         lacking = [*missing(own_files), *absences(usable)]
-        result = report.reduce(usable, options)
+        on_time = [replace(part, ahead=ahead.get(part.identity, 0)) for part in usable]
+        result = report.reduce(on_time, options)
+        ahead |= result.ahead
         results[report.name] = replace(result, missing=lacking)
+    results = {report.name: results[report.name] for report in reports}
     lacking = [*missing(done), *absences(widest.parts())]
     counts = {report: len(own) for report, own in sources_of.items()}
     return BatchRun(results, counts, done, lacking)
