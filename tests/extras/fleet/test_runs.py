@@ -114,3 +114,22 @@ def test_a_run_without_ranges_is_not_compared_by_ranges(tmp_path):
     cutrace.convert(paths[0], other)
     result = cutrace.batch("outliers", [other, *paths[1:]], tmp_path / "out", mode="sequential")
     assert result.sentences == []
+
+
+def test_outliers_of_a_host_share_a_sentence(tmp_path):
+    paths = []
+    for number in range(16):
+        path = tmp_path / f"run{number}.bin"
+        factor = 1.3 if number // 4 == 1 else 1
+        if number == 14:
+            factor = 1.5
+        with Capture(path, pid=100 + number, host=f"node{number // 4}") as c:
+            for at in range(10):
+                begin = 100_000 * at
+                c.kernel(c.launch("gemm"), begin, begin + round(factor * 10_000) + number, correlation=at + 1)
+        paths.append(path)
+    sentences = cutrace.batch("outliers", paths, tmp_path / "out", mode="sequential").sentences
+    assert sentences == [
+        "run14.bin on node3: kernel gemm takes 1.50 times the median",
+        "4 of 4 runs of node1: kernel gemm takes 1.30 times the median",
+    ]

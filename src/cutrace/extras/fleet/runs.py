@@ -6,8 +6,9 @@ The ranks of a job are no independent runs: two sets are compared by their jobs.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -31,7 +32,7 @@ from .model import (
     share_of,
     short,
 )
-from .stragglers import OUTSTANDING, robust_scores
+from .stragglers import OUTSTANDING, Measured, by_host, robust_scores
 from .time_sums import TimeSums
 
 _NUMBERS = re.compile(r"\d+")
@@ -85,9 +86,10 @@ def _by_name(kind: str, sums: TimeSums, names: Sequence[str]) -> Any:
 @dataclass(frozen=True)
 class _Runs:
     """The uses of runs. ``counts`` and ``totals`` (ns) have the row that ``keys`` say, and a column for
-    each run."""
+    each run. ``hosts`` are those of the runs, "" where it is not known or there are several."""
 
     labels: list[str]
+    hosts: list[str]
     keys: dict[_Key, int]
     counts: np.ndarray
     totals: np.ndarray
@@ -96,10 +98,13 @@ class _Runs:
     def of(cls, parts: Sequence[Part], by_job: bool) -> _Runs:
         runs: dict[str, list[tuple[_Key, int, int]]] = {}
         incomplete = set()
+        hosts: dict[str, str] = {}
         for part in parts:
             name = part.source
             if by_job:
                 name = part.job
+            if hosts.setdefault(name, part.host) != part.host:
+                hosts[name] = ""
             run = runs.setdefault(name, [])
             if part.incomplete:
                 incomplete.add(name)
@@ -120,7 +125,13 @@ class _Runs:
             for key, count, total in run:
                 counts[keys[key], column] += count
                 totals[keys[key], column] += total
-        return cls(labels, keys, counts, totals)
+        return cls(
+            labels,
+            list(hosts.values()),
+            keys,
+            counts,
+            totals,
+        )
 
     def means(self, key: _Key) -> np.ndarray:
         """The mean time (ns) in each run that has the kernel or range."""
@@ -327,7 +338,7 @@ def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
     sums = runs.totals[computing].sum(axis=0).tolist()
     title = "Time of kernels by run, without communication"
     picture = Bars(title, "ns", runs.labels, {"total": sums})
-    return Result([table], list(_run_sentences(outliers)), [picture])
+    return Result([table], _run_sentences(runs, outliers), [picture])
 
 
 @dataclass(frozen=True)
@@ -388,21 +399,49 @@ def _far_from_median(runs: _Runs) -> Iterator[_Outlier]:
             yield _Outlier(run, kind, name, total, median, score)
 
 
-def _run_sentences(outliers: Sequence[_Outlier]) -> Iterator[str]:
-    """A sentence for each run: what differs most, and how much else."""
-    of_run: dict[str, list[tuple[float, str]]] = {}
+def _run_sentences(
+    runs: _Runs,
+    outliers: Sequence[_Outlier],
+) -> list[str]:
+    """A sentence for each run, or for all runs of a host if the same differs most: what it is, and how much else.
+    ``outliers`` are in the order of their size."""
+    largest: dict[str, _Outlier] = {}
+    count = Counter[str]()
     for one in outliers:
         if not communicates(one.name):
-            sizes = of_run.setdefault(one.run, [])
-            sizes.append((abs(one.difference), one.sentence))
-    for label, changes in sorted(
-        of_run.items(), key=lambda item: (-max(item[1])[0], item[0])
-    ):
-        _, sentence = max(changes)
-        more = ""
-        if len(changes) > 1:
-            more = f", and {len(changes) - 1:,} more"
-        yield f"{label}: {sentence}{more}"
+            largest.setdefault(one.run, one)
+            count[one.run] += 1
+    everyone = []
+    alike: dict[_Key, list[Measured]] = {}
+    for label, host in zip(runs.labels, runs.hosts, strict=True):
+        value = 0
+        if label in largest:
+            value = largest[label].total
+        measured = Measured(
+            label=label,
+            host=host,
+            job="",
+            value=value,
+            kind="run",
+        )
+        everyone.append(measured)
+        if label in largest:
+            one = largest[label]
+            alike.setdefault((one.kind, one.name), []).append(measured)
+    findings = []
+    for some in alike.values():
+        for group in by_host(some, everyone):
+            own = [largest[member.label] for member in group.members]
+            difference = max(abs(one.difference) for one in own)
+            mean = replace(own[0], total=round(group.value))
+            others = max(count[one.run] for one in own) - 1
+            more = ""
+            if others:
+                more = f", and {others:,} more"
+            sentence = f"{group.name}: {mean.sentence}{more}"
+            findings.append((-difference, sentence))
+    findings.sort()
+    return [sentence for _, sentence in findings]
 
 
 REGRESSIONS = BatchReport(
