@@ -338,6 +338,7 @@ function listed(host, { unit, labels, stacks, range, lines }) {
     const ratio = uPlot.pxRatio, zero = u.valToPos(0, "x", true);
     context.font = `${12 * ratio}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
     context.textBaseline = "alphabetic";
+    context.textAlign = "left";
     labels.forEach((label, at) => {
       const top = u.valToPos(at - 0.5, "y", true), tall = u.valToPos(at + 0.5, "y", true) - top;
       stacks[at].forEach(([from, to], number) => {

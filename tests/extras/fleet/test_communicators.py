@@ -20,6 +20,7 @@ from cutrace.extras.fleet.bandwidth import slow_times, slowness
 from cutrace.extras.fleet.engines import Engine
 from cutrace.extras.fleet.matching import named_ranks
 from cutrace.extras.fleet.merging import merge
+from cutrace.extras.fleet.model import Lines
 from cutrace.extras.fleet.running import ALL, run
 
 #: Kernels by kind of call, and the functions of NCCL.
@@ -242,6 +243,25 @@ def test_a_time_in_which_the_network_was_slow_is_found(tmp_path, how, shape, see
     end = max(slow[-1].ends.values()) / 1e9
     assert float(last) - float(first) == pytest.approx(end - arrival, abs=0.006)
     assert float(ratio) == pytest.approx(40, rel=0.15)
+
+
+@pytest.mark.parametrize(("how", "unit"), [("nvtx", "bytes/s"), ("none", "ns")])
+def test_transfers_over_time_show_when_the_network_was_slow(tmp_path, how, unit):
+    job = TrainingJob((1, 1, 8), 40, 2, slow_steps=range(12, 18))
+    ran = run("collectives", job.write(tmp_path / "job", how), tmp_path / "out", engine=Engine(mode="sequential"))
+    (picture,) = [one for one in ran.results["collectives"].pictures if isinstance(one, Lines)]
+    assert picture.unit == unit
+    assert picture.labels[0].startswith("all 8 ranks")
+    assert len(set(picture.labels)) == len(picture.labels)
+    values = picture.values[0]
+    if unit == "bytes/s":
+        values = 1 / values
+    assert np.nanmax(values) / np.nanmedian(values[-8:]) == pytest.approx(40, rel=0.4)
+    slow = [call for call in job.calls if call.slow]
+    first, start, last, end = (max(call.arrivals.values()) for call in (slow[0], job.calls[0], slow[-1], job.calls[-1]))
+    (seen,) = np.nonzero(values > 10 * np.nanmedian(values[-8:]))
+    assert seen[0] / len(values) == pytest.approx((first - start) / (end - start), abs=0.1)
+    assert seen[-1] / len(values) == pytest.approx((last - start) / (end - start), abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -40,10 +40,11 @@ from .model import (
     share_of,
 )
 from .stragglers import OUTSTANDING, Measured, Outstanding, by_host, robust_scores
-from .timeline import by_job
+from .timeline import by_job, lines
 
-# Rows of the table of calls.
+# Rows of the table of calls, and lines of the picture of transfers.
 _CALLS = 1000
+_LINES = 6
 # The smallest error of a clock (ns) that is said, and the smallest lateness, as a share of the time between calls.
 _CLOCK_NS = 100_000
 _LATE = 0.01
@@ -159,6 +160,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     by_group: list[Row] = []
     sentences: list[str] = []
     ahead: dict[PartIdentity, int] = {}
+    transfers: list[Picture] = []
     for job_name, of_job in by_job(parts):
         job = Job.of(of_job)
         for part, error in zip(of_job, job.ahead.tolist(), strict=True):
@@ -196,8 +198,9 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
             titles,
         )
         sentences += _slow_sentences(job, arrivals, titles)
+        transfers += _transfers(job_name, job, arrivals, titles)
         sentences += _clock_sentences(job)
-    pictures = list(_pictures(by_rank))
+    pictures = [*transfers, *_pictures(by_rank)]
     by_name.sort(key=_largest(_COLUMNS, "waited"))
     by_rank.sort(key=_largest(_RANK_COLUMNS, "kept waiting"))
     by_call.sort(key=_largest(_CALL_COLUMNS, "waited"))
@@ -714,6 +717,43 @@ def _wrong_clocks(job: Job) -> Iterator[str]:
         if ahead > 0:
             way = "ahead of"
         yield f"clock {format_duration(abs(ahead))} {way} those of others, by the ends of collectives"
+
+
+def _transfers(
+    job_name: str,
+    job: Job,
+    a: _Arrivals,
+    titles: Sequence[tuple[str, str]],
+) -> Iterator[Picture]:
+    """Yield the bus bandwidth over time of the groups with the longest transfers, or the mean time of their transfers
+    if the bytes of some are not known."""
+    groups = []
+    for group, (title, communicator) in zip(job.groups, titles, strict=True):
+        number = a.of_group(group)
+        if [name for name, _ in titles].count(title) > 1:
+            title += f", {communicator or a.names[number[0]]}"
+        # The last arrival is not known where a rank did not record.
+        number = number[a.ranks[number] == len(group.members)]
+        if len(number) and len(group.members) > 1:
+            groups.append((int(a.transfer(number).sum()), title, number))
+    groups.sort(key=lambda one: -one[0])
+    labels = []
+    rates = []
+    times = []
+    for _, title, number in groups[:_LINES]:
+        labels.append(title)
+        at = a.latest[number]
+        transfer = a.transfer(number)
+        rates.append((at, a.bus[number] * 1e9, transfer))
+        times.append((at, transfer, np.ones(len(number), np.int64)))
+    known = all(np.isfinite(bus).all() for _, bus, _ in rates)
+    if known:
+        picture = lines(f"Bus bandwidth, job {job_name}", "bytes/s", labels, rates)
+    else:
+        title = f"Mean time of transfers, job {job_name}"
+        picture = lines(title, "ns", labels, times)
+    if picture:
+        yield picture
 
 
 def _pictures(by_rank: Sequence[Row]) -> Iterator[Picture]:

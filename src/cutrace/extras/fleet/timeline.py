@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from ...analysis.tables import Unit
-from .model import HeatMap, Part, RankTrace
+from .model import HeatMap, Lines, Part, RankTrace
 
 # The most steps of a part, and the most columns of a picture.
 _STEPS = 2048
@@ -66,19 +66,48 @@ def heat_map(
     """Return the picture of a ratio by rank and time; None if there is nothing to show. ``cells`` has for each label
     the times (ns) of steps, and the numbers to add and to divide for each of them. ``hosts`` has the host of each
     label, "" where it is not known."""
+    found = _ratios(cells, _COLUMNS)
+    if found is None:
+        return None
+    steps, values = found
+    return HeatMap(
+        title, unit, list(labels), steps.start, steps.width, values, list(hosts)
+    )
+
+
+def lines(
+    title: str,
+    unit: Unit,
+    labels: Sequence[str],
+    cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> Lines | None:
+    """Return the picture of a ratio over time, a line for each label; None if there is nothing to show. ``cells`` are
+    as in :func:`heat_map`. A step is so wide that most have two times of a label."""
+    times = sum(len(at) for at, _, _ in cells)
+    most = times // (2 * max(len(cells), 1))
+    found = _ratios(cells, min(max(most, 1), _COLUMNS))
+    if found is None:
+        return None
+    steps, values = found
+    return Lines(title, unit, list(labels), steps.start, steps.width, values)
+
+
+def _ratios(
+    cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], most: int
+) -> tuple[Steps, np.ndarray] | None:
+    """At most so many steps of time, and the ratio of the numbers of each row of ``cells`` in each of them; NaN without
+    any. None if there are no times."""
     if not cells:
         return None
     times = np.concatenate([times for times, _, _ in cells])
     if not len(times):
         return None
-    steps = Steps.covering(int(times.min()), int(times.max()), _COLUMNS)
-    values = np.full((len(labels), steps.count), np.nan)
+    steps = Steps.covering(int(times.min()), int(times.max()), most)
+    values = np.full((len(cells), steps.count), np.nan)
     for row, (at, above, below) in zip(values, cells, strict=True):
         index = steps.of_times(at)
         dividends = np.bincount(index, above, steps.count)
         divisors = np.bincount(index, below, steps.count)
         some = divisors > 0
         row[some] = dividends[some] / divisors[some]
-    return HeatMap(
-        title, unit, list(labels), steps.start, steps.width, values, list(hosts)
-    )
+    return steps, values
