@@ -1,21 +1,24 @@
-"""Write the captures of many ranks, simulated from a real one, with known stragglers and clocks that are wrong.
+"""Write the captures of many ranks, simulated from a real one, with known faults of ranks, networks, clocks and files.
 
-    python benchmarks/simulate_ranks.py FOLDER --ranks 64 [--copies 16] [--capture tests/data/ranks.bin]
+    python benchmarks/simulate_ranks.py FOLDER --ranks 64 [--copies 16] [--layout 4x2x8]
 
-Each rank repeats the first process of a capture with collectives, with durations that vary by a percent. A rank begins
-a collective when it gets there, and all ranks end it together, so fast ranks wait for slow ones, as in NCCL. Eight
-ranks share a machine, whose boot, wall clock and clock snapshots are its own; wall clocks are off by about 20 us.
+Each rank repeats two steps of a real training with collectives of several communicators. Durations vary by a percent. A
+rank starts a collective when it gets there, and all ranks of the communicator end it together, so fast ranks wait for
+slow ones, as in NCCL. With a layout of tensor, pipeline and data parallelism, each rank is in a communicator of each
+kind; without one, all ranks share one communicator. Eight ranks share a machine, whose boot, wall clock and clock
+snapshots are its own; wall clocks are off by about 20 us.
 
-Prints the planted facts as one JSON line: ranks whose kernels are ``slow`` by a factor; ranks that are ``stalled`` for
-so many ns before the first collective of each copy; machines whose wall ``clocks`` are so many ns ahead; and the
-``regression`` of kernels by a factor, for comparing sets of runs.
+Prints the planted facts, those of :class:`Facts` that are there, as one JSON line.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,24 +28,72 @@ from cutrace.runbin import TABLES
 from cutrace.runbin.writer import Writer
 from workloads import options
 
-CAPTURE = Path(__file__).resolve().parents[1] / "tests" / "data" / "ranks.bin"
+CAPTURE = Path(__file__).resolve().parents[1] / "tests" / "data" / "groups.bin"
 RANKS_OF_MACHINE = 8
 # The deviation of durations from copy to copy and from kernel to kernel.
 JITTER = 0.01
 # The deviation of wall clocks (ns), and of the ends of a collective.
 CLOCK_NS, END_NS = 20_000, 500
+# The time of a transfer without bytes (ns), and the bytes a ns: those of the real capture's ranks.
+LATENCY_NS, BYTES_PER_NS = 15_000, 50.0
 _TIMES = ("start", "end", "time")
+_COMMUNICATOR = re.compile(r'(?<="NCCL communicator ID":)(\d+)')
+_BYTES = re.compile(r'"(?:Message size \[bytes\]|Bytes)":(\d+)')
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The groups of ranks. Neighbours are in a tensor group, then in a data group, then come the pipeline's stages."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 0
+
+    def groups(self, ranks: int) -> dict[str, np.ndarray]:
+        """The number of the group of each rank, by kind."""
+        number = np.arange(ranks)
+        data = self.data or ranks // (self.tensor * self.pipeline)
+        tensor_at = number % self.tensor
+        data_at = number // self.tensor % data
+        stage = number // (self.tensor * data)
+        return {
+            "data": stage * self.tensor + tensor_at,
+            "tensor": number // self.tensor,
+            "pipeline": data_at * self.tensor + tensor_at,
+            "stage": stage,
+        }
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is planted. ``slow`` and ``stalled`` are by rank, ``clocks`` by machine, ``regression`` by a part of the
-    mangled name of a kernel."""
+    """What is planted.
+
+    By rank: ``slow`` is the factor of all durations, ``stalled`` the time (ns) lost before the first collective of each
+    copy, ``lost`` the share of kernels that are not in the file, ``late`` and ``ended`` the copies that are missing at
+    the start and at the end of the recording, ``restarted`` the first copy of a second recording, ``heavy`` the factor
+    of its API calls, ``formats`` the ending of its file. Sets of ranks: ``killed`` in the middle, ``duplicates`` have a
+    second file, ``missing`` have none, ``empty`` have no GPU work. By machine: ``clocks`` are so many ns ahead.
+    ``regression`` is the factor of kernels with a part of a mangled name. ``network`` has the first second of a slow
+    network, its length in seconds and the factor of transfers. With ``uneven``, the last stage of the pipeline has half
+    of the calls of its tensor groups.
+    """
 
     slow: dict[int, float] = field(default_factory=dict)
     stalled: dict[int, int] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
     regression: dict[str, float] = field(default_factory=dict)
+    lost: dict[int, float] = field(default_factory=dict)
+    late: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+    restarted: dict[int, int] = field(default_factory=dict)
+    heavy: dict[int, int] = field(default_factory=dict)
+    formats: dict[int, str] = field(default_factory=dict)
+    killed: tuple[int, ...] = ()
+    duplicates: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    empty: tuple[int, ...] = ()
+    network: tuple[float, float, float] | None = None
+    uneven: bool = False
 
     @classmethod
     def of(cls, ranks: int, seed: int = 1) -> Facts:
@@ -53,138 +104,338 @@ class Facts:
         off = random.choice(machines, min(count, (machines - 1) // 3), replace=False).tolist()
         return cls(
             {rank: round(1.15 + 0.05 * (at % 4), 2) for at, rank in enumerate(sorted(chosen[:count]))},
-            {rank: 300_000 + 100_000 * (at % 4) for at, rank in enumerate(sorted(chosen[count:]))},
+            {rank: 500_000 + 100_000 * (at % 4) for at, rank in enumerate(sorted(chosen[count:]))},
             {machine: (3_000_000 + 1_000_000 * (at % 4)) * (-1) ** at for at, machine in enumerate(sorted(off))},
         )
+
+
+class Template:
+    """The rows of one process of a capture, and its calls of collectives: their kind, their arrival after the start of
+    the capture and the time of their transfer (ns)."""
+
+    def __init__(self, capture: Path) -> None:
+        with cutrace.load(capture) as trace:
+            self.strings = list(trace.strings)[1:]
+            self.launches, self.functions = trace.launches[1:], trace.functions[1:]
+            self.names = trace.strings.take(trace.launches["name"], str).tolist()
+            collective = np.array([communicates(name) for name in self.names])
+            kernels = trace.table("kernels")
+            # The one that the others waited for.
+            spent = {
+                process.index: int((own["end"] - own["start"])[collective[own["launch"]]].sum())
+                for process in trace.processes
+                if len(own := kernels[kernels["process"] == process.index])
+            }
+            chosen = min(spent, key=spent.__getitem__)
+            self.info = trace.processes[chosen].info
+            tables = {name: _of_process(trace.table(name), chosen) for name in TABLES}
+        self.rows = {name: rows for name, rows in tables.items() if len(rows)}
+        for name in ("launches", "functions", "losses"):
+            self.rows.pop(name, None)
+        self.clocks = self.rows.pop("clocks")
+        kernels = np.sort(self.rows["kernels"], order="start")
+        # Those of a step before the capture have no launch in it.
+        kernels = kernels[np.isin(kernels["correlation"], self.rows["api_calls"]["correlation"])]
+        self.rows["kernels"] = kernels
+        self.collective = collective[kernels["launch"]]
+        timed = [rows[name] for rows in self.rows.values() for name in _TIMES if name in rows.dtype.names]
+        every = np.concatenate(timed)
+        self.start = int(every[every > 0].min())
+        self.length = int(every.max()) - self.start + 100_000
+        called = self.rows["api_calls"]["correlation"]
+        self.correlations = int(called.max()) - int(called[called > 0].min()) + 1
+        self.calls = kernels[self.collective]
+        self.arrival = self.calls["start"].astype(np.int64) - self.start
+        self._read_payloads()
+
+    def _read_payloads(self) -> None:
+        """Find the NCCL range of each call: the last one of its thread that started before the launch."""
+        ranges = self.rows["nvtx_ranges"]
+        texts = ["", *self.strings]
+        communicators = _numbers(_COMMUNICATOR, texts)
+        sizes = _numbers(_BYTES, texts)
+        known = ranges[communicators[ranges["arguments"]] > 0]
+        launched = np.sort(self.rows["api_calls"], order=["correlation", "start"])
+        launch = launched[np.searchsorted(launched["correlation"], self.calls["correlation"])]
+        kinds, transfers, self.ranges = [], [], {}
+        found = []
+        for api in launch:
+            own = known[(known["thread"] == api["thread"]) & (known["start"] <= api["start"])]
+            found.append(own[own["start"].argmax()])
+        arguments = np.array([row["arguments"] for row in found])
+        ids, counts = np.unique(communicators[arguments], return_counts=True)
+        most = ids[counts.argmax()]
+        for number, (call, row) in enumerate(zip(self.calls, found, strict=True)):
+            kind = "data" if communicators[row["arguments"]] == most else "tensor"
+            if "SendRecv" in self.names[call["launch"]]:
+                kind = "pipeline"
+            kinds.append(kind)
+            transfers.append(LATENCY_NS + sizes[row["arguments"]] / BYTES_PER_NS)
+            # One range is one call.
+            self.ranges[int(row["start"])] = number
+        self.kinds = np.array(kinds)
+        self.transfer = np.array(transfers)
+
+
+def _numbers(pattern: re.Pattern[str], texts: list[str]) -> np.ndarray:
+    """The number in each of the texts, 0 without one."""
+    found = [pattern.search(text) for text in texts]
+    return np.array([int(match[1]) if match else 0 for match in found], np.uint64)
+
+
+def _of_process(rows: np.ndarray, process: int) -> np.ndarray:
+    if "process" not in rows.dtype.names:
+        return rows
+    own = rows[rows["process"] == process].copy()
+    own["process"] = 0
+    return own
 
 
 class Simulation:
     """Ranks of one job. The ends of collectives are those of the slowest rank, so all arrivals are computed first."""
 
-    def __init__(self, ranks: int, copies: int, facts: Facts, *, capture: Path = CAPTURE, seed: int = 2) -> None:
-        self.ranks, self.copies, self.facts, self._seed = ranks, copies, facts, seed
-        with cutrace.load(capture) as trace:
-            self._strings = list(trace.strings)[1:]
-            self._launches, self._functions = trace.launches[1:], trace.functions[1:]
-            self._rows = {name: _first(trace.table(name)) for name in TABLES if name not in ("launches", "functions")}
-            self._info = trace.processes[0].info
-            names = trace.strings.take(trace.launches["name"], str).tolist()
-        self._rows = {name: rows for name, rows in self._rows.items() if len(rows)}
-        self._clocks = self._rows.pop("clocks")
-        self._rows.pop("losses", None)
-        self._factors = np.ones(len(names))
+    def __init__(
+        self,
+        ranks: int,
+        copies: int,
+        facts: Facts,
+        *,
+        capture: Path = CAPTURE,
+        layout: Layout | None = None,
+        pause: int = 0,
+        payloads: bool = True,
+        seed: int = 2,
+    ) -> None:
+        """``pause`` is the time (ns) between copies. Without ``payloads`` NCCL tells no communicators."""
+        self.ranks, self.copies, self.facts, self.seed = ranks, copies, facts, seed
+        self.pause, self.payloads = pause, payloads
+        self.template = template = Template(capture)
+        self.groups = (layout or Layout()).groups(ranks)
+        self._factors = np.ones(len(template.names))
         for part, factor in facts.regression.items():
-            self._factors[[part in name for name in names]] = factor
-        kernels = self._rows["kernels"] = np.sort(self._rows["kernels"], order="start")
-        self._collective = np.array([communicates(name) for name in names])[kernels["launch"]]
-        timed = [rows[name] for rows in self._rows.values() for name in _TIMES if name in rows.dtype.names]
-        every = np.concatenate(timed)
-        self._begin = int(every[every > 0].min())
-        self.length = int(every.max()) - self._begin + 100_000
-        calls = kernels[self._collective]
-        # The time (ns, in the template) of each arrival, and between the last end and it.
-        self._arrival = calls["start"].astype(np.int64) - self._begin
-        self._transfer = (calls["end"] - calls["start"]).astype(np.int64)
-        edges = np.append(self._arrival, self.length)
-        self._segments = np.diff(edges, prepend=0).astype(np.float64)
+            self._factors[[part in name for name in template.names]] = factor
+        edges = np.append(template.arrival, template.length)
+        self._segments = np.maximum(np.diff(edges, prepend=0), 1).astype(np.float64)
         self._durations = np.stack([self._rank_durations(rank) for rank in range(ranks)])
-        # Ranks begin a copy with the shift that the copy before left, and leave each collective together.
-        self._starts = np.zeros((ranks, copies, len(calls)))
-        self._shared = np.zeros((copies, len(calls)))
+        shape = (ranks, copies, len(template.calls))
+        self._takes_part = np.ones(shape, bool)
+        if facts.uneven:
+            last = self.groups["stage"] == self.groups["stage"].max()
+            self._takes_part[np.ix_(last, np.arange(copies) % 2 == 1, template.kinds == "tensor")] = False
+        for kind, group in self.groups.items():
+            # NCCL needs no kernel for a rank alone.
+            alone = np.bincount(group)[group] == 1
+            self._takes_part[np.ix_(alone, np.arange(copies), template.kinds == kind)] = False
+        self._starts, self._ends = np.zeros(shape), np.zeros(shape)
         now = np.zeros(ranks)
         for copy in range(copies):
-            for call in range(len(calls)):
-                self._starts[:, copy, call] = now = now + self._durations[:, copy, call]
-                self._shared[copy, call] = now.max()
-                now = np.full(ranks, now.max())
-            now = now + self._durations[:, copy, -1]
+            for call in range(len(template.calls)):
+                now = self._call(now + self._durations[:, copy, call], copy, call)
+            now = now + self._durations[:, copy, -1] + pause
+        self.length = int(now.max())
 
     def _rank_durations(self, rank: int) -> np.ndarray:
         """The time (ns) before each collective of each copy, and behind the last one."""
-        random = np.random.default_rng((self._seed, rank))
+        random = np.random.default_rng((self.seed, rank))
         shape = (self.copies, len(self._segments))
         durations = self._segments * random.normal(1, JITTER, shape) * self.facts.slow.get(rank, 1.0)
         durations[:, 0] += self.facts.stalled.get(rank, 0)
         return durations
 
-    def write(self, rank: int, path: Path) -> None:
-        """Write the capture of a rank."""
+    def _call(self, arrived: np.ndarray, copy: int, call: int) -> np.ndarray:
+        """Let the ranks that arrived at these times take part in a call. Returns when they go on."""
+        template = self.template
+        group = self.groups[template.kinds[call]]
+        part = self._takes_part[:, copy, call]
+        latest = np.zeros(group.max() + 1)
+        np.maximum.at(latest, group[part], arrived[part])
+        transfer = np.full(len(latest), template.transfer[call])
+        if self.facts.network:
+            first, length, factor = self.facts.network
+            slow = (latest >= first * 1e9) & (latest < (first + length) * 1e9)
+            transfer[slow] *= factor
+        random = np.random.default_rng((self.seed, 3, copy, call))
+        transfer *= random.normal(1, JITTER, len(transfer))
+        self._starts[:, copy, call] = arrived
+        self._ends[:, copy, call] = np.where(part, (latest + transfer)[group], arrived)
+        ended: np.ndarray = self._ends[:, copy, call]
+        return ended
+
+    def write(self, rank: int, path: Path, copies: range | None = None, life: int = 0) -> None:
+        """Write the capture of a rank, or these copies of it as the recording of a process that was started again."""
+        template, facts = self.template, self.facts
         machine = rank // RANKS_OF_MACHINE
-        booted = np.random.default_rng((self._seed, 1, machine))
+        booted = np.random.default_rng((self.seed, 1, machine))
         # Any boot, but each clock runs for longer than the recording.
         boot = int(booted.integers(10**12, 10**15))
-        wrong = int(booted.normal(0, CLOCK_NS)) + self.facts.clocks.get(machine, 0)
-        info = {key: value for key, value in self._info.items() if key not in ("tables", "format", "ended", "notes")}
-        boot_id = f"boot-{self._seed}-{machine}"
-        about = {"pid": 1000 + rank, "host": f"node{machine:03}", "boot_id": boot_id, "rank": rank}
-        with Writer(path, instance=(self._seed << 32) + rank + 1, **info | about) as writer:
-            for text in self._strings:
-                writer.string(text)
-            writer.rows("launches", self._launches)
-            writer.rows("functions", self._functions)
-            writer.rows("clocks", self._snapshots(boot, wrong))
-            for name, rows in self._rows.items():
-                if any(field in rows.dtype.names for field in _TIMES):
-                    writer.rows(name, self._tiled(name, rows, rank, boot))
-                else:
+        wrong = int(booted.normal(0, CLOCK_NS)) + facts.clocks.get(machine, 0)
+        end = self.copies - facts.ended.get(rank, 0)
+        if rank in facts.killed:
+            end = self.copies * 6 // 10
+        copies = copies or range(facts.late.get(rank, 0), end)
+        first = int(self._starts[rank, copies.start].min())
+        last = int(self._ends[rank, copies[-1]].max()) + template.length
+        about = {
+            "pid": 1000 + rank + 100_000 * life,
+            "host": f"node{machine:03}",
+            "boot_id": f"boot-{self.seed}-{machine}",
+            "started": boot + first + 1,
+            "environment": {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank % RANKS_OF_MACHINE),
+                "WORLD_SIZE": str(self.ranks),
+            },
+        }
+        kept = ("tables", "format", "ended", "notes")
+        info = {key: value for key, value in template.info.items() if key not in kept}
+        instance = (self.seed << 32) + rank + 1 + self.ranks * life
+        with Writer(path, instance=instance, **info | about) as writer:
+            arguments = self._strings(writer, rank)
+            writer.rows("launches", template.launches)
+            writer.rows("functions", template.functions)
+            writer.rows("clocks", self._snapshots(boot, wrong, first, last))
+            for name, rows in template.rows.items():
+                if rank in facts.empty and name in ("kernels", "memcpys", "memsets"):
+                    continue
+                if not any(field in rows.dtype.names for field in _TIMES):
                     writer.rows(name, rows)
+                    continue
+                tiled = self._tiled(name, rows, rank, boot, copies)
+                if name == "nvtx_ranges":
+                    tiled["arguments"] = arguments[tiled["arguments"]]
+                if name == "kernels" and rank in facts.lost:
+                    tiled = self._lose(writer, rank, tiled)
+                writer.rows(name, tiled)
 
-    def _snapshots(self, boot: int, wrong: int) -> np.ndarray:
-        rows = self._clocks[:3].copy()
-        away = np.array([0, self.length * self.copies // 2, self.length * self.copies], np.uint64)
-        # The wall clock at the common begin is that of the original.
-        rows["realtime"] = np.uint64(int(self._clocks["realtime"][0]) + wrong) + away
+    def _strings(self, writer: Writer, rank: int) -> np.ndarray:
+        """Write the strings of the template. Returns the string that replaces each one: payloads get the communicators
+        of the rank."""
+        for text in self.template.strings:
+            writer.string(text)
+        texts = ["", *self.template.strings]
+        replaced = np.arange(len(texts), dtype=np.uint32)
+        rows = self.template.rows["nvtx_ranges"]
+        for start, number in self.template.ranges.items():
+            (old,) = rows["arguments"][rows["start"] == start][:1]
+            kind = str(self.template.kinds[number])
+            group = int(self.groups[kind][rank])
+            # All ranks of the group, and only they, have this number.
+            identity = (self.seed << 40) + (("data", "tensor", "pipeline").index(kind) << 32) + group + 1
+            text = _COMMUNICATOR.sub(str(identity), texts[old])
+            replaced[old] = writer.string(text)
+        if not self.payloads:
+            replaced[:] = 0
+        return replaced
+
+    def _snapshots(self, boot: int, wrong: int, first: int, last: int) -> np.ndarray:
+        rows = self.template.clocks[:3].copy()
+        away = np.array([first, (first + last) // 2, last], np.uint64)
+        # The wall clock at the common start is that of the original.
+        rows["realtime"] = np.uint64(int(self.template.clocks["realtime"][0]) + wrong) + away
         rows["boottime"] = np.uint64(boot) + away
         return rows
 
-    def _tiled(self, name: str, rows: np.ndarray, rank: int, boot: int) -> np.ndarray:
-        random = np.random.default_rng((self._seed, 2, rank))
-        tiled = np.tile(rows, self.copies)
-        slow = self.facts.slow.get(rank, 1.0)
+    def _tiled(self, name: str, rows: np.ndarray, rank: int, boot: int, copies: range) -> np.ndarray:
+        parts = []
         for copy in range(self.copies):
-            part = tiled[copy * len(rows) : (copy + 1) * len(rows)]
-            for time in (time for time in _TIMES if time in rows.dtype.names):
-                moved = self._moved(rows[time], rank, copy)
-                part[time] = np.where(rows[time] > 0, moved.astype(np.uint64) + np.uint64(boot), rows[time])
-            if name == "kernels":
-                length = (rows["end"] - rows["start"]) * random.normal(slow, JITTER, len(rows))
-                length *= self._factors[rows["launch"]]
-                part["end"] = part["start"] + np.maximum(length, 1).astype(np.uint64)
-                end = self._shared[copy] + self._transfer + random.uniform(0, END_NS, len(self._transfer))
-                part["end"][self._collective] = end.astype(np.uint64) + np.uint64(boot)
-            if "correlation" in rows.dtype.names:
-                part["correlation"] += np.uint32(copy << 16)
-        return tiled
+            # The numbers of a copy do not depend on which ones are written.
+            random = np.random.default_rng((self.seed, 2, rank, copy))
+            if copy in copies:
+                parts.append(self._copy(name, rows, rank, boot, copy, random))
+        return np.concatenate(parts)
+
+    def _copy(
+        self, name: str, rows: np.ndarray, rank: int, boot: int, copy: int, random: np.random.Generator
+    ) -> np.ndarray:
+        template = self.template
+        part = rows.copy()
+        for time in (time for time in _TIMES if time in rows.dtype.names):
+            moved = self._moved(rows[time], rank, copy)
+            part[time] = np.where(rows[time] > 0, moved.astype(np.uint64) + np.uint64(boot), rows[time])
+        if "correlation" in rows.dtype.names:
+            part["correlation"] += np.uint32(copy * template.correlations)
+        takes_part = self._takes_part[rank, copy]
+        if name == "kernels":
+            slow = self.facts.slow.get(rank, 1.0)
+            length = (rows["end"] - rows["start"]) * random.normal(slow, JITTER, len(rows))
+            length *= self._factors[rows["launch"]]
+            part["end"] = part["start"] + np.maximum(length, 1).astype(np.uint64)
+            end = self._ends[rank, copy] + random.uniform(0, END_NS, len(takes_part))
+            part["start"][template.collective] = self._starts[rank, copy].astype(np.uint64) + np.uint64(boot)
+            part["end"][template.collective] = end.astype(np.uint64) + np.uint64(boot)
+            kept = np.ones(len(rows), bool)
+            kept[template.collective] = takes_part
+            return part[kept]
+        if name == "nvtx_ranges":
+            calls = [template.ranges.get(int(start), -1) for start in rows["start"]]
+            return part[[call < 0 or bool(takes_part[call]) for call in calls]]
+        if name == "api_calls" and rank in self.facts.heavy:
+            # Calls that launch nothing, such as those that ask for an error.
+            more = np.repeat(part, self.facts.heavy[rank] - 1)
+            more["correlation"] = 0
+            return np.concatenate([part, more])
+        return part
+
+    def _lose(self, writer: Writer, rank: int, kernels: np.ndarray) -> np.ndarray:
+        random = np.random.default_rng((self.seed, 4, rank))
+        kept = random.uniform(size=len(kernels)) >= self.facts.lost[rank]
+        writer.losses([("memory_limit", int((~kept).sum()), "kernels")])
+        return kernels[kept]
 
     def _moved(self, times: np.ndarray, rank: int, copy: int) -> np.ndarray:
-        """Times of the original in a copy (ns since the begin). Waits pass at the begin of each collective."""
-        before = self._shared[copy - 1, -1] + self._durations[rank, copy - 1, -1] if copy else 0.0
-        known = np.maximum(times.astype(np.int64) - self._begin, 0)
-        call = np.searchsorted(self._arrival, known, side="left")
-        own, shared = self._starts[rank, copy], self._shared[copy]
-        # A segment begins when the collective before it has begun everywhere.
-        begins = np.concatenate([[before], shared])
-        offsets = np.concatenate([[0], self._arrival])
-        lengths = np.append(own - begins[:-1], self._durations[rank, copy, -1])
+        """Times of the original in a copy (ns since the start). Waits pass at the start of each collective."""
+        template = self.template
+        before = 0.0
+        if copy:
+            before = self._ends[rank, copy - 1, -1] + self._durations[rank, copy - 1, -1] + self.pause
+        known = np.maximum(times.astype(np.int64) - template.start, 0)
+        call = np.searchsorted(template.arrival, known, side="left")
+        # A segment starts when the collective before it has ended.
+        begins = np.concatenate([[before], self._ends[rank, copy]])
+        offsets = np.concatenate([[0], template.arrival])
+        lengths = np.append(self._starts[rank, copy] - begins[:-1], self._durations[rank, copy, -1])
         stretch = lengths / self._segments
         moved: np.ndarray = begins[call] + (known - offsets[call]) * stretch[call]
         return moved
 
 
-def _first(rows: np.ndarray) -> np.ndarray:
-    """The rows of the first process."""
-    return rows[rows["process"] == 0].copy() if "process" in rows.dtype.names else rows
-
-
-def simulate(folder: Path, ranks: int, copies: int, facts: Facts, *, seed: int = 2, job: str = "train") -> list[Path]:
-    """Write the captures of a job. Returns their paths."""
+def simulate(
+    folder: Path, ranks: int, copies: int, facts: Facts, *, seed: int = 2, job: str = "train", **how: Any
+) -> list[Path]:
+    """Write the captures of a job. Returns their paths. ``how`` is for :class:`Simulation`."""
     folder = folder / job
     folder.mkdir(parents=True, exist_ok=True)
-    simulation = Simulation(ranks, copies, facts, seed=seed)
-    paths = [folder / f"rank{rank:04}.bin" for rank in range(ranks)]
-    for rank, path in enumerate(paths):
-        simulation.write(rank, path)
-    return paths
+    simulation = Simulation(ranks, copies, facts, seed=seed, **how)
+    written = []
+    for rank in range(ranks):
+        if rank not in facts.missing:
+            written += _write(simulation, rank, folder / f"rank{rank:04}.bin")
+    return written
+
+
+def _write(simulation: Simulation, rank: int, path: Path) -> list[Path]:
+    """Write the files of a rank."""
+    facts = simulation.facts
+    again = facts.restarted.get(rank)
+    if again:
+        simulation.write(rank, path, range(again))
+        second = path.with_name(f"{path.stem}-restarted.bin")
+        simulation.write(rank, second, range(again, simulation.copies), life=1)
+        return [path, second]
+    simulation.write(rank, path)
+    written = [path]
+    if rank in facts.killed:
+        # The last block, which says that the recording ended, is torn.
+        path.write_bytes(path.read_bytes()[:-20])
+    if rank in facts.duplicates:
+        written.append(path.with_name(f"{path.stem}-copy.bin"))
+        shutil.copyfile(path, written[1])
+    if rank in facts.formats:
+        other = path.with_suffix(facts.formats[rank])
+        cutrace.convert(path, other)
+        path.unlink()
+        written[0] = other
+    return written
 
 
 def main() -> None:
@@ -192,10 +443,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="the folder for the captures; theirs is FOLDER/train")
     parser.add_argument("--ranks", type=int, default=64, help="captures to write (64)")
     parser.add_argument("--copies", type=int, default=16, help="repetitions of the capture, each of two steps (16)")
+    parser.add_argument("--layout", default="1x1x0", help="sizes of tensor, pipeline and data groups: 4x2x8")
     args = parser.parse_args()
     facts = Facts.of(args.ranks)
-    simulate(args.folder, args.ranks, args.copies, facts)
-    print(json.dumps(asdict(facts)))
+    layout = Layout(*map(int, args.layout.split("x")))
+    simulate(args.folder, args.ranks, args.copies, facts, layout=layout)
+    planted = {name: fact for name, fact in asdict(facts).items() if fact}
+    print(json.dumps(planted))
 
 
 if __name__ == "__main__":

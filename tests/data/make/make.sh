@@ -1,7 +1,7 @@
 #!/bin/bash
 # Build and record all committed captures into a folder: make.sh FOLDER [cutrace]
 # Needs an NVIDIA GPU, nvcc, and a python3 with torch, triton and cuda.core; `cutrace` on PATH.
-# ranks needs two GPUs. A capture that fails does not keep the others from being made; the exit status says that one did.
+# ranks and groups need two GPUs. A capture that fails does not keep the others from being made; the exit status says that one did.
 set -u
 here=$(dirname "$(readlink -f "$0")")
 out=${1:?usage: make.sh FOLDER}
@@ -57,8 +57,11 @@ if python3 -c 'import sys, torch; sys.exit(torch.cuda.device_count() < 2)'; then
   capture all_ranks python3 ranks.py
   cutrace slice "$out/all_ranks.bin" --nvtx "step 2" --nvtx "step 3" -o "$out/ranks.bin" || status=1
   rm -f "$out/all_ranks.bin"
+  capture all_groups torchrun --nproc-per-node 2 groups.py
+  cutrace slice "$out/all_groups.bin" --nvtx "ddp 4" --nvtx "ddp 5" -o "$out/groups.bin" || status=1
+  rm -f "$out/all_groups.bin"
 else
-  echo "!! ranks left out: it needs two GPUs"
+  echo "!! ranks and groups left out: they need two GPUs"
 fi
 ls -l "$out"
 exit $status

@@ -120,7 +120,7 @@ class _Stay:
     def add(self, part: Part) -> None:
         if part.times is None:
             return
-        first, last = part.times
+        first, last = (time - part.ahead for time in part.times)
         self.first = min(self.first or first, first)
         self.last = max(self.last, last)
 

@@ -177,15 +177,19 @@ def run(
         parts.keep(set(own_sources) - set(repeated))
         usable = parts.parts()
         _check_usable(usable, own_files)
-        lacking = [*missing(own_files), *absences(usable)]
-        on_time = [replace(part, ahead=ahead.get(part.identity, 0)) for part in usable]
-        result = report.reduce(on_time, options)
+        result = report.reduce(_on_time(usable, ahead), options)
         ahead |= result.ahead
+        lacking = [*missing(own_files), *absences(_on_time(usable, ahead))]
         results[report.name] = replace(result, missing=lacking)
     results = {report.name: results[report.name] for report in reports}
-    lacking = [*missing(done), *absences(widest.parts())]
+    lacking = [*missing(done), *absences(_on_time(widest.parts(), ahead))]
     counts = {report: len(own) for report, own in sources_of.items()}
     return BatchRun(results, counts, done, lacking)
+
+
+def _on_time(parts: Sequence[Part], ahead: Mapping[PartIdentity, int]) -> list[Part]:
+    """The parts with what is known of their clocks."""
+    return [replace(part, ahead=ahead.get(part.identity, 0)) for part in parts]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,27 @@
+"""What is planted in simulated jobs is found, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+PROGRAM = Path(__file__).parents[2] / "benchmarks" / "planted_facts.py"
+#: Others have tests of their own below tests/extras/fleet.
+SCENARIOS = ["nothing", "node", "network", "groups", "inferred", "restarted", "clocks", "formats"]
+
+
+def test_each_fact_is_found_and_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
+    sizes = ["--seeds", "1", "--pairs", "1", "--only", ",".join(SCENARIOS)]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *sizes, "--out", str(out)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = json.loads(out.read_text())
+    assert list(result["scenarios"]) == SCENARIOS
+    assert result["pairs"]["reported"] == {"same": 0, "slower": 1}
