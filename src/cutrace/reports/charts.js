@@ -114,7 +114,7 @@ function fitted(context, text, room) {
 }
 
 /** The whole axis. Names at the side get at most a third of the chart, on a phone nearly half of it. */
-function wholeAxis(axis, side) {
+function wholeAxis({ room, ...axis }, side) {
   const texts = axis.values;
   const measured = (u, ticks) => {
     if (!ticks) return 40;
@@ -123,7 +123,7 @@ function wholeAxis(axis, side) {
   };
   const values = !side ? texts : (u, ticks, ...more) => {
     u.ctx.font = AXIS_FONT;
-    return texts(u, ticks, ...more).map((text) => fitted(u.ctx, text, u.width * (u.width < 600 ? 0.45 : 0.3)));
+    return texts(u, ticks, ...more).map((text) => fitted(u.ctx, text, u.width * (room || (u.width < 600 ? 0.45 : 0.3))));
   };
   const lines = { stroke: () => color("grid"), width: 1 };
   return {
@@ -404,7 +404,7 @@ function lanes(host, { span, lanes: given }) {
   const even = ({ values, width }) => Array.from({ length: values.length + 1 }, (_, at) => Math.min(at * width, span));
   const all = given.map((lane) => ({ ...lane, edges: lane.edges || even(lane) }));
   const x = { min: 0, max: span, axis: valueAxis("ns", "time since the start") };
-  const y = { min: -0.5, max: all.length - 0.5, axis: { ...labelAxis(all.map(({ label }) => label), "", 14), grid: { show: false } } };
+  const y = { min: -0.5, max: all.length - 0.5, axis: { ...labelAxis(all.map(({ label }) => label), "", 14), grid: { show: false }, room: 0.3 } };
   const draw = (u, context) => all.forEach(({ kind, part, total, most, edges, values }, at) => {
     const top = u.valToPos(at - 0.46, "y", true), bottom = u.valToPos(at + 0.42, "y", true), ratio = uPlot.pxRatio;
     const tall = (bottom - top) * (part ? 0.7 : 1);
