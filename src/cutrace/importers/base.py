@@ -92,6 +92,10 @@ class SourceFile:
         return file
 
 
+#: How the boot ids of imported files start.
+FILE_BOOT = "import-"
+
+
 class Importer(Protocol):
     """Reads one format. ``name`` is one word, ``description`` names the format in messages."""
 
@@ -124,7 +128,7 @@ class Import:
         self._accounts: dict[str, dict[str, Any]] = {}
         self._notes: list[str] = []
         # Captures with the same boot id share a clock; no other capture shares the clock of this file.
-        self._boot_id = f"import-{os.urandom(8).hex()}"
+        self._boot_id = f"{FILE_BOOT}{os.urandom(8).hex()}"
 
     def process(
         self, key: Hashable, *, name: str = "", boot_id: str = "", **info: Any

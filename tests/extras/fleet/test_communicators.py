@@ -342,3 +342,29 @@ def test_other_reports_of_a_batch_use_the_clocks_that_collectives_tell(tmp_path)
     assert apart.step * apart.values.shape[1] > 10**9
     assert together.step * together.values.shape[1] < 10**8
     assert np.isfinite(together.values).any(axis=1).all()
+
+
+GROUPS_BIN = Path(__file__).parents[2] / "data" / "groups.bin"
+
+
+def test_a_real_training_with_two_groups(tmp_path):
+    result = collectives([GROUPS_BIN], tmp_path / "out")
+    gradients, second = sorted(rows(result, "collective_groups"), key=lambda row: -int(row["calls"]))
+    # Two steps of DDP with three buckets, and an all-reduce of the second group in each. Sends do not count. Neither do
+    # all-reduces of a rank alone.
+    assert (gradients["calls"], gradients["ranks"], gradients["bytes"]) == (6, 2, 6 * 1_050_624)
+    assert (second["calls"], second["ranks"], second["bytes"]) == (2, 2, 2 << 20)
+    assert gradients["communicator"] != second["communicator"]
+    # NCCL ran the second group on stream 7, and the others on another one.
+    with cutrace.load(GROUPS_BIN) as trace:
+        reduces = trace.strings.take(trace.launches["name"], lambda name: "AllReduce" in name).astype(bool)
+        kernels = trace.kernels[reduces[trace.kernels["launch"]]]
+    for row, of_group in ((second, kernels["stream"] == 7), (gradients, kernels["stream"] != 7)):
+        starts = [
+            np.sort(kernels["start"][of_group & (kernels["process"] == process)].astype(np.int64))
+            for process in np.unique(kernels["process"])
+        ]
+        # Each process has clock snapshots of its own.
+        assert row["waited_ns"] == pytest.approx(np.abs(starts[0] - starts[1]).sum(), abs=1_000)
+    # Two H200 that are connected by NVLink transfer a small message at less than their bandwidth.
+    assert 50e9 < second["bus_bandwidth_bytes_per_s"] < 300e9

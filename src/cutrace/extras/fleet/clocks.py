@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...importers.base import FILE_BOOT
 from .model import Part
 
 #: Ends of a call differ by as much (ns) on ranks with right clocks, and work that overlaps may seem to be so far apart.
@@ -25,12 +26,14 @@ _LONGEST = 1 << 11
 
 
 def clock_ids(parts: Sequence[Part]) -> np.ndarray:
-    """The number of the clock of each part. Parts of one boot share one, and so do those of a host of unknown boot."""
+    """The number of the clock of each part. Parts of one boot share one, and so do those of a host of unknown boot.
+    An imported file has a boot of its own, though its wall clock is that of the host."""
     numbers: dict[tuple[str, str], int] = {}
     ids = []
     for index, part in enumerate(parts):
         clock = ("boot", part.boot)
-        if not part.boot:
+        of_file = part.host and part.boot.startswith(FILE_BOOT)
+        if of_file or not part.boot:
             clock = ("host", part.host)
         if not clock[1]:
             clock = ("part", str(index))

@@ -25,7 +25,7 @@ from .clocks import (
 )
 from .communicators import TOGETHER
 from .model import Part
-from .rank_calls import CallKey, OwnCalls, RankCalls
+from .rank_calls import CallKey, CallReader, OwnCalls, RankCalls
 
 # Calls of a group whose medians over ranks are computed, and numbers in the samples of all groups together.
 _SAMPLE = 2048
@@ -91,6 +91,7 @@ class Job:
 
     parts: Sequence[Part]
     clocks: np.ndarray
+    reader: CallReader
     groups: list[RankGroup] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
@@ -99,8 +100,9 @@ class Job:
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Job:
         clocks = clock_ids(parts)
-        job = cls(parts, clocks)
-        matches = _Matches.of(parts, clocks)
+        reader = CallReader(parts)
+        job = cls(parts, clocks, reader)
+        matches = _Matches.of(parts, clocks, reader)
         candidates = matches.groups()
         samples = []
         trusted = []
@@ -144,7 +146,7 @@ class Job:
             for part in group.members:
                 of_part[part].append(group)
         for part, groups in of_part.items():
-            by_key = RankCalls.read(self.parts[part]).by_key
+            by_key = self.reader.read(part).by_key
             for group in groups:
                 calls = by_key[group.key]
                 number = group.numbers(part, len(calls))
@@ -271,8 +273,10 @@ class _Matches:
         self,
         parts: Sequence[Part],
         clocks: np.ndarray,
+        reader: CallReader,
     ) -> None:
         self.parts = parts
+        self.reader = reader
         self.counts: defaultdict[CallKey, dict[int, int]] = defaultdict(dict)
         self.refused: defaultdict[CallKey, list[int]] = defaultdict(list)
         self._clocks = clocks
@@ -289,8 +293,9 @@ class _Matches:
         cls,
         parts: Sequence[Part],
         clocks: np.ndarray,
+        reader: CallReader,
     ) -> _Matches:
-        matches = cls(parts, clocks)
+        matches = cls(parts, clocks, reader)
         for part in range(len(parts)):
             matches._count(part)
         matches._choose_references()
@@ -303,7 +308,7 @@ class _Matches:
 
     def _count(self, part: int) -> None:
         """Count the calls of a part. The reference has as many calls as most parts have."""
-        for key, calls in RankCalls.read(self.parts[part]).by_key.items():
+        for key, calls in self.reader.read(part).by_key.items():
             self.counts[key][part] = len(calls)
             of_count = self._of_count[key]
             if len(calls) not in of_count:
@@ -345,7 +350,7 @@ class _Matches:
         return any(short)
 
     def _match(self, part: int) -> None:
-        rank = RankCalls.read(self.parts[part])
+        rank = self.reader.read(part)
         for key, calls in rank.by_key.items():
             reference = self._references[key]
             pair = (int(self._clocks[part]), int(self._clocks[reference.part]))
@@ -448,8 +453,8 @@ class _EndingTogether:
         self._job = job
         self._key = key
         self._ranks: dict[int, RankCalls] = {}
-        for index, part in enumerate(job.parts):
-            rank = RankCalls.read(part)
+        for index in range(len(job.parts)):
+            rank = job.reader.read(index)
             if key in rank.by_key:
                 self._ranks[index] = rank
         self._counts = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from .communicators import POINT_TO_POINT, UNKNOWN
 from .model import Part
+
+# Calls that stay in memory, of some 100 bytes each.
+_KEPT = 1 << 21
 
 
 class CallKey(NamedTuple):
@@ -159,3 +163,23 @@ class RankCalls:
         until = self.communication.until
         time[1:] = start - before - (until(start) - until(before))
         return time
+
+
+class CallReader:
+    """Reads the calls of parts, by index. Those of small jobs stay in memory."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._kept: dict[int, RankCalls] = {}
+        self._room = _KEPT
+
+    def read(self, part: int) -> RankCalls:
+        known = self._kept.get(part)
+        if known is not None:
+            return known
+        rank = RankCalls.read(self._parts[part])
+        count = sum(map(len, rank.by_key.values()))
+        if count <= self._room:
+            self._room -= count
+            self._kept[part] = rank
+        return rank
