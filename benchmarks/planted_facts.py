@@ -111,7 +111,7 @@ def node(random: _Random) -> Scenario:
     machine = one(random, 4)
     ranks = range(machine * RANKS_OF_MACHINE, (machine + 1) * RANKS_OF_MACHINE)
     said = [rf"8 of 8 (GPUs|ranks) of node{machine:03}: .*kernels take 1\.[12]\d"]
-    allowed = [rf"^8 of 8 (GPUs|ranks) of node{machine:03}", *consequences(ranks)]
+    allowed = [rf"^8 of 8 (GPUs|ranks|runs) of node{machine:03}", *consequences(ranks)]
     return Scenario(Facts(slow=dict.fromkeys(ranks, 1.2)), said, allowed, ranks=32)
 
 
