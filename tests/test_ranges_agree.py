@@ -85,7 +85,7 @@ _MADE = {
     "killed": _killed, "several": _several_threads, "overlapping": _overlapping, "edges": _edges, "ties": _ties,
     "domains": _domains,
 }  # fmt: skip
-_RECORDED = ["torch_step.bin", "modules.bin", "ranks.bin", "cuda_graph.bin", "processes.bin", "cut"]
+_RECORDED = ["torch_step.bin", "modules.bin", "ranks.bin", "groups.bin", "cuda_graph.bin", "processes.bin", "cut"]
 
 
 @pytest.fixture(params=[*_MADE, *_RECORDED])
@@ -246,6 +246,17 @@ def test_small_shares_are_not_said_to_be_none():
 def test_the_backward_pass_belongs_to_its_range():
     assert _stats(DATA / "torch_step.bin", "adopted")["backward"] == 226_978
     assert _stats(DATA / "torch_step.bin", "own")["backward"] < 3_000
+
+
+def test_ranges_of_a_library_hide_no_work_from_those_of_the_program():
+    """A thread of autograd launches the all-reduces of DDP inside NCCL's range, while the main thread is in a step."""
+    around_all_reduces = {path[:-1] for path in _paths(DATA / "groups.bin") if path[-1] == "NCCL:ncclAllReduce"}
+    assert around_all_reduces == {("ddp 4",), ("ddp 5",)}
+    with cutrace.load(DATA / "groups.bin") as trace:
+        hidden = [piece for piece in pieces(trace) if {around.thread for around in piece.ranges} > {piece.thread}]
+    # Three buckets of gradients a step and rank.
+    assert len(hidden) == 3 * 2 * 2
+    assert {piece.how for piece in hidden} == {"own"}
 
 
 def test_ranges_with_the_same_work_are_nested_as_on_their_thread(tmp_path):

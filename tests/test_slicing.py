@@ -332,7 +332,12 @@ def launched(
 @pytest.mark.parametrize(
     ("capture", "name", "index"),
     [("torch_step", "step ", index) for index in ("all", "0", "2", "-1", "1:3", ":2")]
-    + [("ranks", "step ", "all"), ("ranks", "ncclAllReduce", "all"), ("cpp_streams", "step", "all")],
+    + [
+        ("ranks", "step ", "all"),
+        ("ranks", "ncclAllReduce", "all"),
+        ("groups", "ddp 4", "all"),
+        ("cpp_streams", "step", "all"),
+    ],
 )
 def test_what_was_launched_in_a_range_belongs_to_it(tmp_path, capture, name, index, by):
     path = DATA / f"{capture}.bin"
