@@ -368,3 +368,44 @@ def test_a_real_training_with_two_groups(tmp_path):
         assert row["waited_ns"] == pytest.approx(np.abs(starts[0] - starts[1]).sum(), abs=1_000)
     # Two H200 that are connected by NVLink transfer a small message at less than their bandwidth.
     assert 50e9 < second["bus_bandwidth_bytes_per_s"] < 300e9
+
+
+def asked_in_group(c: Capture, calls: list[tuple[str, int, int]], launches: list[tuple[int, int]]) -> None:
+    """A group of calls (function, communicator, bytes), and launches (correlation, start of the kernel) in its end."""
+    begin = launches[0][1] - 1_000
+    c.push_pop("ncclGroupStart", begin, begin + 1, domain="NCCL")
+    for at, (name, communicator, size) in enumerate(calls):
+        fields = {"NCCL communicator ID": communicator, "Message size [bytes]": size}
+        start = begin + 10 + 10 * at
+        c.push_pop(name, start, start + 5, domain="NCCL", arguments=json.dumps(fields))
+    c.push_pop("ncclGroupEnd", begin + 100, begin + 900, domain="NCCL")
+    for at, (correlation, _) in enumerate(launches):
+        c.api("cudaLaunchKernel", begin + 200 + 10 * at, begin + 205 + 10 * at, correlation=correlation)
+
+
+def test_kernels_of_groups_of_calls_have_their_communicators(tmp_path):
+    for rank in range(2):
+        with Capture(tmp_path / f"rank{rank}.bin", pid=100 + rank) as c:
+            reduce, gather = c.launch(KERNELS["AllReduce"]), c.launch(KERNELS["AllGather"])
+            alone = {"NCCL communicator ID": 30 + rank, "No. of ranks": 1, "Rank": 0}
+            c.push_pop("ncclCommDestroy", 1, 2, domain="NCCL", arguments=json.dumps(alone))
+            # Three calls in one kernel, and one of a rank alone, which needs none.
+            calls = [
+                ("ncclAllReduce", 10, 100),
+                ("ncclAllReduce", 10, 200),
+                ("ncclAllReduce", 30 + rank, 5),
+                ("ncclAllReduce", 10, 300),
+            ]
+            asked_in_group(c, calls, [(1, 10_000)])
+            c.kernel(reduce, 10_000, 11_000, stream=7, correlation=1)
+            # Two communicators: the kernels tell which is which.
+            asked_in_group(c, [("ncclAllGather", 20, 64), ("ncclAllReduce", 10, 400)], [(2, 20_000), (3, 20_000)])
+            c.kernel(reduce, 20_000, 21_000, stream=7, correlation=2)
+            c.kernel(gather, 20_000, 21_000, stream=8, correlation=3)
+            # Nothing asked for this kernel, but its stream is that of one communicator.
+            c.api("cudaLaunchKernel", 29_000, 29_100, correlation=4)
+            c.kernel(gather, 30_000, 31_000, stream=8, correlation=4)
+            c.clocks()
+    result = collectives(sorted(tmp_path.glob("rank*.bin")), tmp_path / "out")
+    groups = {row["communicator"]: (row["calls"], row["bytes"]) for row in rows(result, "collective_groups")}
+    assert groups == {"10": (2, 1_000), "20": (2, None)}
