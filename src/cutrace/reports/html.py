@@ -150,7 +150,7 @@ def figures(made: Table, most: int, more: str) -> str:
     if not rows:
         return ""
     order = list(range(len(made.columns)))
-    name = _name_column(made.columns)
+    name = _name_column(made.columns, rows)
     if name is not None:
         order.remove(name)
         order.insert(0, name)
@@ -175,14 +175,18 @@ def figures(made: Table, most: int, more: str) -> str:
     return sortable(content)
 
 
-def _name_column(columns: Sequence[Column]) -> int | None:
+def _name_column(
+    columns: Sequence[Column], rows: Sequence[tuple[Cell, ...]]
+) -> int | None:
     """The index of the column that names a row: the first one if it has strings, else the last one with strings that is
-    shown on narrow terminals. None without strings."""
+    shown on narrow terminals and has one in each row. None without strings."""
     named = [at for at, column in enumerate(columns) if column.is_text]
     if not named or named[0] == 0:
         return min(named, default=None)
-    shown = [at for at in named if not columns[at].spare]
-    return (shown or named)[-1]
+    for at in reversed(named):
+        if not columns[at].spare and all(row[at] for row in rows):
+            return at
+    return named[-1]
 
 
 def sortable(content: str) -> str:

@@ -7,8 +7,9 @@ import json
 import re
 
 import numpy as np
+import pytest
 
-from cutrace.analysis.tables import Column, Table
+from cutrace.analysis.tables import Column, Table, columns_of
 from cutrace.extras.fleet.model import Bars, HeatMap, Histogram, Lines, Matrix, Picture, Result
 from cutrace.extras.fleet.page import html, index_html
 
@@ -39,6 +40,22 @@ def test_a_page_has_sentences_and_tables_and_nothing_from_outside():
     assert "and 50 more" in text
     assert "default-src &#x27;none&#x27;" in text
     assert not re.search(r"(src|href)=", text)
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "name"),
+    [
+        ("time: ns, rank: text, kernel: text", (1, "rank 0", "gemm"), "kernel"),
+        ("rank: text, time: ns, group: text", ("rank 0", 1, "all"), "rank"),
+        ("time: ns, GPU: text, host: text spare", (1, "GPU 0", "node0"), "GPU"),
+        ("time: ns, group: text, communicator: text", (1, "all", ""), "group"),
+    ],
+)
+def test_the_column_that_names_a_row_comes_first(columns, row, name):
+    table = Table("t", "All ranks", columns_of(columns), [row])
+    heads = re.findall("<th scope=col(.*?)>(.*?)</th>", html(Result([table]), "a file"))
+    assert heads[0] == (' class="text name"', name)
+    assert len(heads) == len(row)
 
 
 def test_readers_sort_all_rows():
