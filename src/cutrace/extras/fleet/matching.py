@@ -24,7 +24,7 @@ from .clocks import (
     shift_of,
 )
 from .communicators import TOGETHER
-from .model import Part
+from .model import INCOMPLETE, Part
 from .rank_calls import CallKey, CallReader, OwnCalls, RankCalls
 
 # Calls of a group whose medians over ranks are computed, and numbers in the samples of all groups together.
@@ -216,9 +216,10 @@ class Job:
     ) -> None:
         """Say that the calls of some parts are in no group."""
         number = sum(counts[part] for part in parts)
-        sentence = (
-            f"{number:,} calls of {key.what} on {self.title(parts)} cannot be matched"
-        )
+        who = self.title(parts)
+        if any(self.parts[part].incomplete for part in parts):
+            who += INCOMPLETE
+        sentence = f"{number:,} calls of {key.what} on {who} cannot be matched"
         if others:
             sentence += f" with those on {self.title(others)}"
         self.sentences.append(f"{sentence}, so nothing is said about them")
