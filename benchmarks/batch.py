@@ -11,8 +11,14 @@ others differ as a whole. Then:
 * ``worker_mib``: the peak memory of a worker, also for a capture with ``--large`` rows.
 * ``dask``: the time on a running cluster with one worker and with two, on fewer and longer captures. It is the lowest
   of the rounds, which alternate. ``idle`` is the share of time in which the cores of the machine were idle meanwhile.
+* ``all``: the time of `cutrace batch NAME` for each report that needs no option, and of `cutrace batch all`, on 64
+  ranks, as whole commands. It is the lowest of the rounds, which alternate. The time of the processors depends less on
+  other work on the machine. ``times`` and ``cpu_times`` are those of all, divided by the dearest one.
+* ``scale``: `cutrace batch all` on ``--scale`` ranks of two copies: the peak memory of the calling process and of a
+  worker, the time, and that of a second run, which skips all files.
 
-Needs pyarrow and distributed. Prints one JSON line; ``--out`` adds it to the results in a file.
+``--only`` names some of these parts. Needs pyarrow and distributed. Prints one JSON line; ``--out`` adds it to the
+results in a file.
 """
 
 from __future__ import annotations
@@ -20,8 +26,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -37,8 +46,22 @@ from simulate_ranks import CAPTURE, RANKS_OF_MACHINE, Facts, simulate
 from workloads import options
 
 RUNS, SLOWER, OUTLIERS = 64, {"splitKreduce": 1.1}, {7: 1.25, 40: 1.4}
-MEMORY_MIB, SPEEDUP = 300, 1.6
+MEMORY_MIB, CLIENT_MIB, SPEEDUP, ALL_TIMES = 300, 2048, 1.6, 1.3
+ALL_RANKS, ALL_COPIES = 64, 16
+PARTS = ("job", "runs", "modes", "large", "dask", "all", "scale")
 REPORTS = ("kernels", "collectives", "utilization", "gaps", "overlap")
+# Runs a batch in a process of its own. Prints the peak memory (MiB) of the process and of its workers, and the seconds.
+BATCH = """
+import json, resource, sys, time
+import cutrace
+from pathlib import Path
+sources = sorted(Path(sys.argv[1]).glob("*.bin"))
+begin = time.perf_counter()
+cutrace.batch("all", sources, sys.argv[2], workers=2)
+seconds = time.perf_counter() - begin
+peaks = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(json.dumps([*peaks, seconds]))
+"""
 
 
 def named(sentences: Sequence[str], words: str) -> set[str]:
@@ -213,38 +236,98 @@ def speedup(paths: Sequence[Path], folder: Path, rounds: int) -> dict[str, Any]:
     return {"files": len(paths), **times, "times": round(best[1] / best[2], 2), "idle": idle, "rounds": rounds}
 
 
+def all_reports(folder: Path, rounds: int) -> dict[str, Any]:
+    """The time of each report and of all, as commands."""
+    simulate(folder / "all", ALL_RANKS, ALL_COPIES, Facts.of(ALL_RANKS))
+    paths = [str(path) for path in sorted((folder / "all").rglob("*.bin"))]
+    names = [*REPORTS, "outliers", "all"]
+    best, cpu = dict.fromkeys(names, 1e9), dict.fromkeys(names, 1e9)
+    for _ in range(rounds):
+        for name in names:
+            out = folder / "all-out"
+            words = [sys.executable, "-m", "cutrace", "batch", name, *paths, "-o", str(out), "--workers", "2", "-q"]
+            begin, before = time.perf_counter(), cpu_of_children()
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+            best[name] = min(best[name], time.perf_counter() - begin)
+            cpu[name] = min(cpu[name], cpu_of_children() - before)
+            shutil.rmtree(out)
+    shutil.rmtree(folder / "all")
+    return {
+        "ranks": ALL_RANKS,
+        "seconds": {name: round(value, 2) for name, value in best.items()},
+        "cpu_seconds": {name: round(value, 2) for name, value in cpu.items()},
+        "times": round(best["all"] / max(best[name] for name in names[:-1]), 2),
+        "cpu_times": round(cpu["all"] / max(cpu[name] for name in names[:-1]), 2),
+        "rounds": rounds,
+    }
+
+
+def cpu_of_children() -> float:
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+def scale(folder: Path, ranks: int) -> dict[str, Any]:
+    """The memory of many ranks, and the time of two runs."""
+    simulate(folder / "scale", ranks, 2, Facts.of(ranks))
+    sources, out = folder / "scale" / "train", folder / "scale-out"
+    runs = []
+    for _ in range(2):
+        words = [sys.executable, "-c", BATCH, str(sources), str(out)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        runs.append(json.loads(done.stdout))
+    first, second = runs
+    result = {
+        "ranks": ranks,
+        "bytes": sum(path.stat().st_size for path in sources.iterdir()),
+        "client_mib": round(max(first[0], second[0])),
+        "worker_mib": round(first[1]),
+        "seconds": round(first[2]),
+        "second_seconds": round(second[2]),
+    }
+    shutil.rmtree(folder / "scale")
+    shutil.rmtree(out)
+    return result
+
+
 def main() -> None:
-    parser = options.parser(__doc__, rounds=3, out=None)
+    parser = options.parser(__doc__, rounds=3, out=None, only=None)
     parser.add_argument("--ranks", type=int, default=1024, help="ranks of the job (1024)")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of one rank each (64)")
     parser.add_argument("--copies", type=int, default=16, help="copies of the capture in each file (16)")
     parser.add_argument("--large", type=int, default=10_000_000, help="rows of a large capture, 0 for none (10000000)")
     parser.add_argument("--files", type=int, default=32, help="longer captures for the speedup (32)")
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of each of them (2000000)")
+    parser.add_argument("--scale", type=int, default=10_000, help="ranks of the largest job, 0 for none (10000)")
     args = parser.parse_args()
+    wanted = {part for part in PARTS if not args.only or part.startswith(tuple(args.only))}
     with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
         folder = Path(name)
-        facts = Facts.of(args.ranks)
-        paths = simulate(folder, args.ranks, args.copies, facts)
-        result: dict[str, Any] = {
-            "benchmark": "batch",
-            "capture": CAPTURE.name,
-            "events": args.ranks,
-            "bytes": sum(path.stat().st_size for path in paths),
-            "job": check_job(paths, facts, folder / "out"),
-            "runs": check_runs(folder, args.runs, args.copies),
-            "modes": check_modes(paths, folder),
-        }
-        shutil.rmtree(folder / "train")
-        if args.large:
+        result: dict[str, Any] = {"benchmark": "batch", "capture": CAPTURE.name, "events": args.ranks}
+        if wanted & {"job", "modes"}:
+            facts = Facts.of(args.ranks)
+            paths = simulate(folder, args.ranks, args.copies, facts)
+            result["bytes"] = sum(path.stat().st_size for path in paths)
+            if "job" in wanted:
+                result["job"] = check_job(paths, facts, folder / "out")
+            if "modes" in wanted:
+                result["modes"] = check_modes(paths, folder)
+            shutil.rmtree(folder / "train")
+        if "runs" in wanted:
+            result["runs"] = check_runs(folder, args.runs, args.copies)
+        if "large" in wanted and args.large:
             result["large"] = {"rows": args.large, "worker_mib": large(folder, args.large)}
-        if args.rounds:
+        if "dask" in wanted and args.rounds:
             first = folder / "rank0.bin"
             rows = tile(CAPTURE, first, args.rows)
             longer = [first, *(folder / f"rank{rank}.bin" for rank in range(1, args.files))]
             for path in longer[1:]:
                 path.hardlink_to(first)
             result["dask"] = {"rows": rows} | speedup(longer, folder, args.rounds)
+        if "all" in wanted and args.rounds:
+            result["all"] = all_reports(folder, args.rounds)
+        if "scale" in wanted and args.scale:
+            result["scale"] = scale(folder, args.scale)
         result["hardware"] = hardware(2)
     print(json.dumps(result))
     if args.out:

@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "batch.py"
 
 def test_planted_facts_are_found_in_all_modes(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
-    sizes = ["--ranks", "16", "--runs", "16", "--copies", "2", "--large", "0", "--rounds", "0"]
+    sizes = ["--ranks", "16", "--runs", "16", "--copies", "2", "--large", "0", "--rounds", "0", "--scale", "4"]
     done = subprocess.run(
         [sys.executable, str(PROGRAM), *sizes, "--out", str(out)], capture_output=True, text=True, timeout=300
     )
@@ -26,3 +26,5 @@ def test_planted_facts_are_found_in_all_modes(tmp_path: Path) -> None:
         assert result[part]["invented"] == []
     assert result["modes"]["same_bytes"]
     assert result["modes"]["killed"]
+    assert result["scale"]["ranks"] == 4
+    assert min(result["scale"]["client_mib"], result["scale"]["worker_mib"]) > 0
