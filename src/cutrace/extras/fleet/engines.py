@@ -201,12 +201,17 @@ class _Pool:
     def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         waiting = list(reversed(tasks))
         running: dict[Any, Task] = {}
+        # A worker dies with all of its files: they are tried once more, each alone.
+        suspects: list[Task] = []
+        tried: set[str] = set()
         finished = 0
         own = version("cutrace")
         try:
             self._probe(own)
             seen = monotonic()
-            while waiting or running:
+            while waiting or running or suspects:
+                if not waiting and not running:
+                    waiting.append(suspects.pop())
                 while waiting and len(running) < _IN_FLIGHT:
                     future = self._submit(map_on_worker, waiting[-1], own)
                     running[future] = waiting.pop()
@@ -215,9 +220,13 @@ class _Pool:
                 if future is not None:
                     task = running.pop(future)
                     mapped = _result(future)
+                    if mapped is None and task.source not in tried:
+                        tried.add(task.source)
+                        suspects.append(task)
+                        continue
                     finished += 1
                     tries = 1
-                    if mapped is None:
+                    if task.source in tried:
                         tries = 2
                     yield task, mapped, tries
                 elif self._workers is None or self._workers():
