@@ -22,6 +22,7 @@ from .collectives import COLLECTIVES
 from .engines import Engine
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
+from .memory import MEMORY
 from .model import BatchOptions, BatchReport, Part, PartIdentity, Result
 from .pace import PACE
 from .parts import FileQuality, Mapped, PartFolder, Task
@@ -35,6 +36,7 @@ _REPORTS = (
     UTILIZATION,
     GAPS,
     OVERLAP,
+    MEMORY,
     REGRESSIONS,
     OUTLIERS,
 )
