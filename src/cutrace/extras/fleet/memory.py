@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,27 @@ from .model import BatchOptions, BatchReport, Part, Picture, RankTrace, Result, 
 from .stragglers import Measured, stragglers
 from .timeline import by_job, heat_map
 
-_DEVICE = "device"
+# What is taken by cudaMalloc, and by cuMemCreate, as NCCL and PyTorch's expandable segments do.
+_ON_GPU = ("device", "physical")
 _COLUMNS = columns_of(
     "peak: bytes, net: bytes, memory: text, GPU: text, host: text spare"
 )
 #: The rows of a part with one device and kind of memory: times (ns), levels (bytes), the peak and the net (bytes).
 _Use = tuple[np.ndarray, np.ndarray, int, int]
+
+
+@dataclass
+class _Drawn:
+    """The rows of a picture."""
+
+    names: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    cells: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    def add(self, name: str, host: str, at: np.ndarray, level: np.ndarray) -> None:
+        self.names.append(name)
+        self.hosts.append(host)
+        self.cells.append((at, level, np.ones(len(at), np.int64)))
 
 
 def _levels(rank: RankTrace, options: BatchOptions) -> Any:
@@ -77,31 +93,29 @@ def _uses(part: Part) -> dict[tuple[int, str, int], _Use]:
 
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     rows: list[Row] = []
-    peaks: list[Measured] = []
+    peaks: dict[str, list[Measured]] = {memory: [] for memory in _ON_GPU}
     pictures: list[Picture] = []
     for job, of_job in by_job(parts):
-        cells = []
-        names = []
-        hosts = []
+        drawn = {memory: _Drawn() for memory in _ON_GPU}
         for part in of_job:
             for (device, memory, _), (at, level, peak, net) in _uses(part).items():
                 name = f"{part.label} GPU {device}"
                 rows.append((peak, net, memory, name, part.host))
-                if memory == _DEVICE:
-                    peaks.append(Measured.of(part, peak, device))
-                    cells.append((at, level, np.ones(len(at), np.int64)))
-                    names.append(name)
-                    hosts.append(part.host)
-        title = f"Device memory above that at the start, job {job}"
-        picture = heat_map(title, "bytes", names, cells, hosts)
-        if picture:
-            pictures.append(picture)
+                if memory in _ON_GPU:
+                    peaks[memory].append(Measured.of(part, peak, device))
+                    drawn[memory].add(name, part.host, at, level)
+        for memory, levels in drawn.items():
+            title = f"{memory.capitalize()} memory above that at the start, job {job}"
+            picture = heat_map(title, "bytes", levels.names, levels.cells, levels.hosts)
+            if picture:
+                pictures.append(picture)
     rows.sort(key=lambda row: -float(row[0] or 0))
     table = Table("memory", "Memory of all ranks", _COLUMNS, rows)
-    sentence = (
-        "{who}: {its} device memory has a peak {ratio:.2f} times as high as on {others}"
-    )
-    return Result([table], stragglers(peaks, sentence), pictures)
+    sentences = []
+    for memory, of_ranks in peaks.items():
+        sentence = f"{{who}}: {{its}} {memory} memory has a peak {{ratio:.2f}} times as high as on {{others}}"
+        sentences += stragglers(of_ranks, sentence)
+    return Result([table], sentences, pictures)
 
 
 MEMORY = BatchReport(
