@@ -178,7 +178,7 @@ class Template:
 
 
 def _numbers(pattern: re.Pattern[str], texts: list[str]) -> np.ndarray:
-    """The number in each of the texts, 0 without one."""
+    """The number in each of the strings, 0 without one."""
     found = [pattern.search(text) for text in texts]
     return np.array([int(match[1]) if match else 0 for match in found], np.uint64)
 

@@ -29,7 +29,7 @@ _SECOND = 1_000_000_000
 
 
 def bus_bytes(kinds: np.ndarray, size: np.ndarray, ranks: int) -> np.ndarray:
-    """The bytes on the bus of calls of some kinds (texts) and sizes, as NCCL counts them, by a communicator of so many
+    """The bytes on the bus of calls of kinds (strings) and sizes, as NCCL counts them, by a communicator of so many
     ranks; NaN for kinds without a definition and for unknown sizes (below 0)."""
     others = ranks - 1
     factors = {

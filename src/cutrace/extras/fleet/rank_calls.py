@@ -31,7 +31,7 @@ class CallKey(NamedTuple):
 @dataclass(frozen=True)
 class OwnCalls:
     """The calls of a rank with one key, in the order of their starts (ns on the wall clock). ``names`` and ``kinds``
-    are texts, ``bytes`` are -1 where unknown. ``ranks`` is the number of ranks of the communicator, 0 if unknown."""
+    are strings, ``bytes`` are -1 where unknown. ``ranks`` is the number of ranks of the communicator, 0 if unknown."""
 
     start: np.ndarray
     end: np.ndarray

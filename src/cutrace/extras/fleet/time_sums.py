@@ -72,7 +72,7 @@ class TimeSums:
 
 
 def binned(times: np.ndarray) -> np.ndarray:
-    """Return the begin (ns) of the bin of each time. Bins are the same in all captures: 32 from each power of two to
+    """Return the start (ns) of the bin of each time. Bins are the same in all captures: 32 from each power of two to
     the next one, so 2 to 3 % wide, and one for each number below 64."""
     exact = np.minimum(times, (1 << 53) - 1).astype(np.float64)
     _, bits = np.frexp(exact)
