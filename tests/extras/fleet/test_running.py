@@ -282,7 +282,7 @@ def test_the_documented_example_runs_as_a_script(tmp_path):
 # All reports
 
 #: Those that need no option.
-REPORTS = ["kernels", "collectives", "utilization", "gaps", "overlap", "outliers"]
+REPORTS = ["kernels", "collectives", "utilization", "gaps", "overlap", "memory", "outliers"]
 
 
 def test_all_reports_come_from_one_reading(tmp_path, monkeypatch):
