@@ -214,7 +214,7 @@ def jobs(folder: Path, name: str, seed: int, factor: float) -> list[Path]:
 
 
 def reported(seed: int, factor: float, folder: Path) -> bool:
-    """Whether a set of jobs that take so many times as long is told from another one."""
+    """Whether a sentence says that a set of jobs that take so many times as long is slower than another one."""
     before = jobs(folder, "old", 2 * seed, 1.0)
     after = jobs(folder, "new", 2 * seed + 1, factor)
     result = cutrace.batch("regressions", after, folder / "out", baseline=before)

@@ -206,7 +206,7 @@ def _sortable(value: Cell) -> Cell:
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]
 ) -> str:
-    """A table of texts. ``classes`` has the CSS classes of some columns, by their heads; ``name`` is for long ones."""
+    """A table of strings. ``classes`` has the CSS classes of columns, by their heads; ``name`` is for long ones."""
     kinds = []
     for name in head:
         attribute = ""

@@ -457,7 +457,7 @@ class _Streams:
             self._users[self._stream_of[kernel]].add(user)
 
     def only(self, kernel: int) -> tuple[str, int]:
-        """The communicator that alone uses the stream of a kernel, and its number of ranks; "" if there is none."""
+        """The communicator that alone uses the stream of a kernel, or "", and its number of ranks."""
         users = self._users[self._stream_of[kernel]]
         if len(users) == 1:
             return next(iter(users))

@@ -251,7 +251,7 @@ class _Pool:
             self._asked.append(future)
 
     def _next_done(self) -> Any:
-        """Return a future that is done; None if there is none for a while."""
+        """Return a future that is done, or None after a while without one."""
         for future in self._asked:
             if future.done():
                 self._asked.remove(future)

@@ -86,7 +86,7 @@ JsonObject job_variables() {
   for (std::string_view rest = text; !rest.empty();) add_variable(json, next_word(rest, std::string_view("\0", 1)));
   const auto list = reinterpret_cast<std::uintptr_t>(environ);
   std::uintptr_t variable = 0;
-  std::array<char, 256> start;  // longer ones are none of a launcher's
+  std::array<char, 256> start;  // launchers set shorter ones
   for (std::size_t i = 0; list != 0 && i < 65536; ++i) {
     const auto size = static_cast<ssize_t>(sizeof(variable));
     if (try_read(list + i * sizeof(variable), &variable, sizeof(variable)) != size || variable == 0) break;
