@@ -117,6 +117,7 @@ def stats(  # type: ignore[overload-overlap]  # a str is a sequence of str too
     short: int | str = ...,
     kernel_wait: int | str = ...,
     ranges: RangesBy = ...,
+    name: str = ...,
 ) -> Report: ...
 @overload
 def stats(
@@ -128,6 +129,7 @@ def stats(
     short: int | str = ...,
     kernel_wait: int | str = ...,
     ranges: RangesBy = ...,
+    name: str = ...,
 ) -> list[Report]: ...
 def stats(
     source: Source,
@@ -138,6 +140,7 @@ def stats(
     short: int | str = "10us",
     kernel_wait: int | str = "30ns",
     ranges: RangesBy = "adopted",
+    name: str = "",
 ) -> Report | list[Report]:
     """Return the report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the
     usual ones with rows when none is named. docs/stats.md lists them and defines their columns.
@@ -147,19 +150,21 @@ def stats(
     :param short: kernels below this time are short.
     :param kernel_wait: idle times below this are a kernel wait.
     :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/ranges.md).
+    :param name: the name of the ranges that are steps, or a pattern such as ``step *``.
 
     The rows of a listing (``cuda_gpu_trace``) of an open trace are read on use. Raises :class:`CutraceError` for a
-    report or a column that does not exist, and for an option that none of the named reports uses.
+    report, a column or a step that does not exist, and for an option that none of the named reports uses.
     """
     options = StatsOptions(
         normalize_kernel if names == "stable" else demangle,
         parse_duration(short),
         parse_duration(kernel_wait),
         ranges=ranges,
+        name=name,
     )
     wanted = [report] if isinstance(report, str) else report
     if wanted is not None:
-        reports.refuse_unused(wanted, options)
+        reports.check_options(wanted, options)
 
     def listing(trace: Trace, name: str) -> Iterable[tuple[Cell, ...]]:
         if trace is source:

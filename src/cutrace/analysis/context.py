@@ -10,10 +10,12 @@ import numpy as np
 
 from ..trace import Trace
 from ..trace.ranges import RangesBy
-from .calls import UNKNOWN_CALL, plain_name
+from .calls import UNKNOWN_CALL, plain_name, synchronizes
 from .gpu import Kinds
+from .marks import Window
 from .names import UNKNOWN, normalize_kernel
 from .sweep import Groups, Work
+from .windows import whole
 
 #: Gaps up to this (ns) are the delay between consecutive kernels (HTA: consecutive kernel delay).
 CONSECUTIVE_NS = 30
@@ -33,13 +35,15 @@ _CONFIGURATION_FIELDS = (
 class StatsOptions:
     """Options of the statistics. ``names`` maps the name of a kernel to the one that it is counted under; kernels that
     take less than ``short_ns`` (ns) are short; gaps of streams up to ``consecutive_ns`` (ns) are a kernel wait; a queue
-    of ``full_queue`` launches is full; with ``ranges="own"`` ranges adopt no work of other threads."""
+    of ``full_queue`` launches is full; with ``ranges="own"`` ranges adopt no work of other threads; steps are the
+    ranges whose name matches ``name`` (:mod:`cutrace.patterns`), none with ""."""
 
     names: Callable[[str], str] = normalize_kernel
     short_ns: int = 10_000
     consecutive_ns: int = CONSECUTIVE_NS
     full_queue: int = FULL_QUEUE
     ranges: RangesBy = "adopted"
+    name: str = ""
 
 
 DEFAULTS = StatsOptions()
@@ -93,6 +97,17 @@ class CollectorContext:
         ids = self.trace.functions["name"]
         names = self.trace.strings.take(ids, plain_name).tolist()
         return Numbering.of(name or UNKNOWN_CALL for name in names)
+
+    @cached_property
+    def waiting_functions(self) -> np.ndarray:
+        """A mask of the API functions that wait for the GPU."""
+        names = self.trace.functions["name"]
+        return self.trace.strings.take(names, synchronizes).astype(bool)
+
+    @cached_property
+    def regions(self) -> tuple[Window, ...]:
+        """The regions between marks."""
+        return whole(self.trace).regions
 
     @cached_property
     def configurations(self) -> tuple[np.ndarray, list[Configuration]]:

@@ -24,6 +24,7 @@ _OPTIONS = {
     "short_ns": "short",
     "consecutive_ns": "kernel-wait",
     "ranges": "ranges",
+    "name": "name",
 }
 
 
@@ -70,12 +71,17 @@ def _tables(
     return [one.table(view) for one in chosen]
 
 
-def refuse_unused(names: Sequence[str], options: StatsOptions) -> None:
+def check_options(names: Sequence[str], options: StatsOptions) -> None:
     """Raise :class:`cutrace.CutraceError` for an option that differs from its default and that none of these reports
-    uses."""
+    uses, and for a report of steps without their name."""
     used: set[str] = set()
     for name in names:
         used.update(report(name).options)
+        if "name" in used and not options.name:
+            raise CutraceError(
+                f"{name} needs --name, the name of the ranges that are steps, such as --name 'step *': "
+                "`cutrace stats --report nvtx_sum` lists the ranges"
+            )
     for field, option in _OPTIONS.items():
         is_default = getattr(options, field) == getattr(DEFAULTS, field)
         if not is_default and field not in used:

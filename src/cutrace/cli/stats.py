@@ -65,6 +65,12 @@ def _reports() -> list[str]:
     help="Idle times below this are a kernel wait.",
 )
 @options.ranges
+@click.option(
+    "--name",
+    metavar="NAME",
+    default="",
+    help="The ranges that are steps, by name or pattern: 'step *'.",
+)
 def stats(
     sources: tuple[Path, ...],
     reports: tuple[str, ...],

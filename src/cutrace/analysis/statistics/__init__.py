@@ -17,6 +17,7 @@ from . import (
     nccl,
     nvtx,
     stacks,
+    steps,
     streams,
 )
 
@@ -45,6 +46,8 @@ STATISTICS: tuple[Statistic, ...] = (
     nvtx.NVTX_GPU_SHARE,
     nvtx.NVTX_GPU_PROJ_SUM,
     nvtx.NVTX_KERN_SUM,
+    steps.STEP_SUM,
+    steps.STEP_ENERGY_SUM,
     nccl.NCCL_SUM,
     host.HOST_SUM,
     host.OSRT_SUM,
@@ -56,4 +59,5 @@ STATISTICS: tuple[Statistic, ...] = (
     listings.CUDA_GPU_TRACE,
     listings.CUDA_API_TRACE,
     listings.CUDA_KERN_EXEC_TRACE,
+    steps.STEP_TRACE,
 )
