@@ -107,7 +107,10 @@ def _contents(trace: Trace, folder: Path) -> str:
 
 
 def _report(trace: Trace, folder: Path, report: str) -> str:
-    return _lines(cutrace.stats(trace, report).rows)
+    name = ""
+    if "name" in statistics()[report].options:
+        name = "*"
+    return _lines(cutrace.stats(trace, report, name=name).rows)
 
 
 def _arrow(trace: Trace, folder: Path, table: str) -> str:

@@ -231,3 +231,31 @@ def test_times_of_tables_can_be_given_to_start_and_end(tmp_path):
 def test_the_help_says_how_many_rows_there_are(verb, says):
     shown = " ".join(cutrace(*verb, "--help").stdout.split())
     assert says in shown
+
+
+def test_steps_are_chosen_by_name_and_losses_are_told(tmp_path):
+    path = training_steps(tmp_path / "a.bin", steps=4)
+    shown = stats(path, "--report", "step_sum", "--report", "step_trace", "--name", "step *")
+    assert "Where steps spent their time (step_sum)" in shown
+    assert shown.index("synchronisation") < shown.index("wall clock") < shown.index("GPU behind")
+    with Capture(tmp_path / "b.bin") as c:
+        c.push_pop("step 0", 0, 100)
+        c.push_pop("step 1", 200, None)
+        c.loss(1, 42, "kernel")
+    done = cutrace("stats", tmp_path / "b.bin", "--report", "step_sum", "--name", "step *")
+    assert done.returncode == 0
+    assert "42 records that CUPTI dropped because it had no buffer (kernel)" in done.stderr
+    assert "1 row of nvtx_ranges that never ended" in done.stderr
+
+
+def test_steps_of_an_unknown_name_or_of_none_are_an_error(tmp_path):
+    path = training_steps(tmp_path / "a.bin", steps=4)
+    for name, sentence in (
+        (("--name", "iteration"), "cutrace: no range is named iteration: there are layer 0, layer 1, "),
+        (("--name", "/(/"), "cutrace: /(/ is not a regular expression: "),
+        ((), "cutrace: step_sum needs --name, the name of the ranges that are steps, such as --name 'step *'"),
+    ):
+        done = cutrace("stats", path, "--report", "step_sum", *name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(sentence)
+        assert "Traceback" not in done.stderr

@@ -48,14 +48,14 @@ class Intervals:
             return np.zeros(len(start), np.int64)
         lengths = self.end - self.start
         before = np.cumsum(lengths) - lengths
-        return self._until(before, end) - self._until(before, start)
+        length: np.ndarray = self._until(before, end) - self._until(before, start)
+        return length
 
     def _until(self, before: np.ndarray, times: np.ndarray) -> np.ndarray:
         """How long the intervals last up to each time. ``before`` is the length of all intervals before each one."""
         place = np.searchsorted(self.start, times, side="right") - 1
         inside = np.minimum(times, self.end[place]) - self.start[place]
-        until: np.ndarray = np.where(place < 0, 0, before[place] + inside)
-        return until
+        return np.where(place < 0, 0, before[place] + inside)
 
 
 class GrowingIntervals:
