@@ -18,12 +18,12 @@ from cutrace.analysis import sweep
 from cutrace.analysis.calls import synchronizes
 from cutrace.analysis.context import DEFAULTS
 from cutrace.analysis.gpu import communicates
-from cutrace.analysis.intervals import GrowingIntervals
 from cutrace.analysis.statistics import steps as steps_module
 from cutrace.analysis.statistics.steps import PARTS, STEPS, Step
 from cutrace.errors import CutraceError
 from cutrace.patterns import matcher
 from cutrace.trace import Trace
+from cutrace.trace.intervals import GrowingIntervals
 from random_captures import random_capture
 from support.plain_stats import Work, work
 
@@ -59,7 +59,7 @@ def plain_steps(trace: Trace, name: str) -> list[Step]:
             parts = plain_parts(began, ended, mine, syncs, missing)
             ends = [w.end for w in mine if (min(w.call.start, w.start) if w.call else w.start) < ended]
             behind = max(0, max(ends, default=0) - ended)
-            found.append(Step(process, device, trace.strings[text], began, ended, parts, behind))
+            found.append(Step(process, device, trace.strings[text], began, ended, parts, behind, None))
     return sorted(found, key=_key)
 
 
@@ -180,7 +180,8 @@ def test_steps_of_captures_with_illegal_rows_are_those_of_a_plain_loop(tmp_path_
         tmp_path_factory.mktemp("steps") / "a.bin", Random(seed), texts=("step", "ncclKernel", "cudaMemcpy", "")
     )
     with cutrace.load(path) as trace:
-        assert steps(trace, "s*") == plain_steps(trace, "s*")
+        found = [replace(step, joules=None) for step in steps(trace, "s*")]  # samples may surround an empty step
+        assert found == plain_steps(trace, "s*")
 
 
 def blocks_of_steps(path: Path, count: int) -> Path:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ..trace import Trace
+from ..trace.power import Power
 from ..trace.ranges import RangesBy
 from .calls import UNKNOWN_CALL, plain_name, synchronizes
 from .gpu import Kinds
@@ -103,6 +104,11 @@ class CollectorContext:
         """A mask of the API functions that wait for the GPU."""
         names = self.trace.functions["name"]
         return self.trace.strings.take(names, synchronizes).astype(bool)
+
+    @cached_property
+    def power(self) -> Power:
+        """The power of GPUs."""
+        return Power(self.trace)
 
     @cached_property
     def regions(self) -> tuple[Window, ...]:

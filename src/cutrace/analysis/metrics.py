@@ -12,6 +12,7 @@ from ..patterns import any_matcher
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Process, Trace
 from ..trace.codes import UNKNOWN
+from ..trace.intervals import Intervals
 from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.rows import counted, distinct, first_places, numbered
@@ -434,12 +435,8 @@ def union(intervals: np.ndarray) -> int:
     """The length of the union of intervals, given as an array (2, n) of starts and ends."""
     if intervals.shape[1] <= _FEW_INTERVALS:
         return _union_of_few(intervals)
-    start, end = intervals[:, np.argsort(intervals[0], kind="stable")]
-    reached = np.maximum.accumulate(end)
-    # Each interval adds its part beyond all earlier intervals.
-    before = np.concatenate([start[:1], reached[:-1]])
-    begin = np.minimum(np.maximum(before, start), reached)
-    return int((reached - begin).sum())
+    start, end = intervals
+    return Intervals.union(start, end).length
 
 
 #: Python unites so few intervals faster than NumPy.

@@ -6,8 +6,9 @@ A step is a range whose name the user gives. docs/stats.md defines the parts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,19 +16,20 @@ import numpy as np
 from ...errors import CutraceError, did_you_mean
 from ...patterns import matcher
 from ...trace import Trace
+from ...trace.intervals import GrowingIntervals, Intervals
 from ...trace.launches import REMEMBERED_BITS
 from ...trace.ordered import Columns
 from ...trace.quality import GPU_WORK
 from ...trace.ranges import RANGE_TABLES, are_ranges
+from ...trace.rows import distinct
 from ..collection import CollectedBy, StatsCollector
 from ..context import CollectorContext
-from ..gpu import COMMUNICATE, COMPUTE
-from ..intervals import GrowingIntervals, Intervals
-from ..power import Power
+from ..gpu import COMMUNICATE, COMPUTE, COPY, FILL
 from ..statistic import (
     GPU,
     SPARE_PROCESS,
     Statistic,
+    StatisticColumn,
     View,
     column_of,
     count_column,
@@ -51,6 +53,8 @@ PARTS = (
     "other",
     "host",
 )
+# The kinds of GPU work behind the first parts.
+_KINDS = (COMPUTE, COMMUNICATE, COPY | FILL)
 # The names in an error.
 _SHOWN = 8
 
@@ -59,7 +63,8 @@ _SHOWN = 8
 class Step:
     """A step on one GPU of its process; ``device`` is None if the process has no GPU work. ``start`` and ``end`` (ns)
     are those of its range, ``parts`` the times (ns) of :data:`PARTS`, which add up to ``wall``. ``behind`` (ns) is how
-    long after the step the GPU finished what had been launched until its end."""
+    long after the step the GPU finished what had been launched until its end. ``joules`` is the energy of the GPU, None
+    if samples of its power do not cover the step."""
 
     process: int
     device: int | None
@@ -68,6 +73,7 @@ class Step:
     end: int
     parts: tuple[int, ...]
     behind: int
+    joules: float | None
 
     @property
     def wall(self) -> int:
@@ -75,72 +81,106 @@ class Step:
 
 
 class _Ranges(NamedTuple):
-    """Steps as parallel arrays: start, end (ns) and the number of the name."""
+    """Steps as parallel arrays: start, end (ns) and name."""
 
     start: np.ndarray
     end: np.ndarray
     name: np.ndarray
 
+    @classmethod
+    def none(cls) -> _Ranges:
+        empty = np.zeros(0, np.int64)
+        return cls(empty, empty, empty)
+
     def at(self, mask: np.ndarray) -> _Ranges:
         return _Ranges(*(column[mask] for column in self))
 
     def joined(self, more: _Ranges) -> _Ranges:
-        return _Ranges(*map(np.append, self, more))
+        columns = map(np.append, self, more)
+        return _Ranges(*columns)
 
 
-_NO_RANGES = _Ranges(*[np.zeros(0, np.int64)] * 3)
+class _GpuWork(NamedTuple):
+    """GPU work as parallel arrays, ascending by ``start`` (ns): its kind, whether its launch is known, and when the
+    launch started (``called``) and was over (``launched``)."""
+
+    kind: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    known: np.ndarray
+    called: np.ndarray
+    launched: np.ndarray
+
+    def at(self, mask: np.ndarray) -> _GpuWork:
+        return _GpuWork(*(column[mask] for column in self))
 
 
 class _GpuInSteps:
-    """What a GPU did, and what was under way for it. ``latest`` has for each waiting step the last end of work that was
-    launched before the end of the step."""
+    """What a GPU did (``busy``, by kind), when launches for it were under way, and when it was idle for an ``unknown``
+    reason. ``latest`` has for each waiting step the last end of work that was launched before the end of the step."""
 
     def __init__(self, steps: int) -> None:
-        self.compute = GrowingIntervals()
-        self.communication = GrowingIntervals()
-        self.copies = GrowingIntervals()
+        self.busy = [GrowingIntervals() for _ in _KINDS]
         self.launches = GrowingIntervals()
         self.unknown = GrowingIntervals()
         self.reached: int | None = None
         self.latest = np.zeros(steps, np.int64)
 
-    def sets(self) -> tuple[GrowingIntervals, ...]:
-        return (
-            self.compute,
-            self.communication,
-            self.copies,
-            self.launches,
-            self.unknown,
-        )
+    def moments(self) -> list[GrowingIntervals]:
+        """All moments that are known."""
+        return [*self.busy, self.launches, self.unknown]
 
-    def run(self, kind: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
-        """Add work by its kind, ascending by start."""
-        compute = kind == COMPUTE
-        communication = kind == COMMUNICATE
-        copies = ~(compute | communication)
-        self.compute.add(start[compute], end[compute])
-        self.communication.add(start[communication], end[communication])
-        self.copies.add(start[copies], end[copies])
+    def add(self, work: _GpuWork, steps: _Ranges) -> None:
+        """Add work. ``steps`` are those that wait."""
+        for kind, moments in zip(_KINDS, self.busy, strict=True):
+            is_kind = work.kind & kind
+            of_kind = work.at(is_kind > 0)
+            moments.add(of_kind.start, of_kind.end)
+        launched = work.at(work.known)
+        self.launches.add(launched.called, launched.launched)
+        self._add_unknown(work)
+        self._add_latest(work, steps)
 
-    def wait(self, known: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
-        """Note the idle time before work whose launch is not ``known``."""
+    def _add_unknown(self, work: _GpuWork) -> None:
+        """Note the idle time before work whose launch is not known."""
+        start = work.start
         if self.reached is None:
             # Nothing is known about the time before the first work.
             self.reached = int(start[0])
-        reached = np.maximum.accumulate(np.append(self.reached, end))
+        ends = np.append(self.reached, work.end)
+        reached = np.maximum.accumulate(ends)
         self.reached = int(reached[-1])
         # Work that starts at one time waited equally long.
         firsts = np.searchsorted(start, start)
-        before = reached[firsts]
-        self.unknown.add(before[~known], start[~known])
+        idle_since = reached[firsts]
+        unknown = ~work.known
+        self.unknown.add(idle_since[unknown], start[unknown])
 
-    def launched(self, called: np.ndarray, end: np.ndarray, steps: _Ranges) -> None:
-        """Note the ends of work that was launched at these times, for the steps."""
+    def _add_latest(self, work: _GpuWork, steps: _Ranges) -> None:
+        """Note the ends of work for the steps in which, or before which, it was launched."""
+        # The clocks of host and GPU differ: work may seem to start before its call.
+        called = np.minimum(work.called, work.start)
         order = np.argsort(called, kind="stable")
-        latest = np.maximum.accumulate(end[order])
-        count = np.searchsorted(called[order], steps.end)
-        some = count > 0
-        self.latest[some] = np.maximum(self.latest[some], latest[count[some] - 1])
+        called = called[order]
+        ends = work.end[order]
+        latest = np.maximum.accumulate(ends)
+        latest = np.append(0, latest)
+        launched = np.searchsorted(called, steps.end)
+        now = latest[launched]
+        self.latest = np.maximum(self.latest, now)
+
+    def await_steps(self, count: int) -> None:
+        """Note that so many steps wait now. All work so far was launched before they ended."""
+        reached = self.reached or 0
+        latest = np.full(count, reached)
+        self.latest = np.append(self.latest, latest)
+
+
+class _SplitSteps(NamedTuple):
+    """Steps that were split: for each GPU, and None for no GPU, the times of each of :data:`PARTS`, and ``behind``."""
+
+    steps: _Ranges
+    times: dict[int | None, list[np.ndarray]]
 
 
 class _StepCollector(StatsCollector[Step]):
@@ -156,223 +196,206 @@ class _StepCollector(StatsCollector[Step]):
         if self._name:
             self.tables = (*GPU_WORK, "api_calls", *RANGE_TABLES)
         self._matches = matcher(self._name)
-        self._waiting = _NO_RANGES
-        self._gpus: dict[int, _GpuInSteps] = {}
+        self._waiting = _Ranges.none()
+        # One without work stands for those that have none yet.
+        self._gpus: dict[int | None, _GpuInSteps] = {None: _GpuInSteps(0)}
         self._syncs = GrowingIntervals()
+        self._unrecorded: Intervals | None = None
         # The number of calls at some times (ns), and of all calls so far; the start of the latest GPU work.
         self._counts: deque[tuple[int, int]] = deque()
         self._calls = 0
         self._latest_work = 0
-        # The names of steps, with their numbers.
-        self._names: dict[str, int] = {}
-        # Steps that were split: the ranges, and the parts and `behind` by GPU, None for none.
-        self._split: list[tuple[_Ranges, dict[int | None, np.ndarray]]] = []
-        self._unrecorded: Intervals | None = None
-
-    def _begin(self, process: int) -> None:
-        """Take what is known of a process from the start."""
-        if self._unrecorded is None:
-            unrecorded = np.array(
-                self.context.trace.unrecorded(process), np.int64
-            ).reshape(-1, 2)
-            self._unrecorded = Intervals(unrecorded[:, 0], unrecorded[:, 1])
-            self._await(self._regions(process))
+        self._split: list[_SplitSteps] = []
 
     def add(self, batch: SweepBatch) -> None:
         if not self._name:
             return
-        self._begin(batch.process)
+        self._start(batch.process)
         for table in RANGE_TABLES:
             rows = batch.tables.get(table)
             if rows:
-                self._await(self._matching(table, rows))
+                steps = self._matching(table, rows)
+                self._await(steps)
         calls = batch.tables.get("api_calls")
         if calls:
-            waits = self.context.waiting_functions.take(calls["function"])
-            self._syncs.add(calls["start"][waits], calls["end"][waits])
-            self._calls += len(calls)
-            self._counts.append((int(calls["start"][-1]), self._calls))
+            self._add_calls(calls)
         if len(batch.work):
             self._add_work(batch.work)
         self._split_old()
 
+    def _start(self, process: int) -> None:
+        """Take what is known of a process from the start."""
+        if self._unrecorded is not None:
+            return
+        unrecorded = self.context.trace.unrecorded(process)
+        times = np.array(unrecorded, np.int64).reshape(-1, 2)
+        start, end = times.T
+        self._unrecorded = Intervals(start, end)
+        steps = self._regions(process)
+        self._await(steps)
+
     def _regions(self, process: int) -> _Ranges:
         """The regions between marks of a process whose names match."""
-        mine = [
-            region
-            for region in self.context.regions
-            if region.process == process and region.complete
-        ]
-        found = [
-            (r.start, r.end, self._number(r.name))
-            for r in mine
-            if self._matches(r.name)
-        ]
-        columns = np.array(found, np.int64).reshape(-1, 3)
-        return _Ranges(*columns.T)
+        starts = []
+        ends = []
+        names = []
+        for region in self.context.regions:
+            is_step = region.process == process and region.complete
+            if is_step and self._matches(region.name):
+                starts.append(region.start)
+                ends.append(region.end)
+                names.append(region.name)
+        start = np.array(starts, np.int64)
+        end = np.array(ends, np.int64)
+        return _Ranges(start, end, np.array(names, object))
 
     def _matching(self, table: str, rows: Columns) -> _Ranges:
         """The ranges among rows of a table whose names match. Those that never end are no steps."""
+        take = self.context.trace.strings.take
+        start = rows["start"]
+        end = rows["end"]
+        names = rows["name"]
+        matches = take(names, self._matches)
         found = are_ranges(table, rows)
-        found &= rows["end"] != FOREVER
-        found &= self.context.trace.strings.take(rows["name"], self._matches).astype(
-            bool
-        )
-        names = self.context.trace.strings.take(rows["name"][found], self._number)
-        return _Ranges(rows["start"][found], rows["end"][found], names.astype(np.int64))
-
-    def _number(self, name: str) -> int:
-        return self._names.setdefault(name, len(self._names))
+        found &= end != FOREVER
+        found &= matches.astype(bool)
+        texts = take(names[found])
+        return _Ranges(start[found], end[found], texts)
 
     def _await(self, steps: _Ranges) -> None:
         self._waiting = self._waiting.joined(steps)
         for gpu in self._gpus.values():
-            # All work of earlier batches was launched before these steps ended.
-            latest = np.full(len(steps.start), gpu.reached or 0)
-            gpu.latest = np.append(gpu.latest, latest)
+            gpu.await_steps(len(steps.start))
+
+    def _add_calls(self, calls: Columns) -> None:
+        waits = self.context.waiting_functions.take(calls["function"])
+        start = calls["start"]
+        end = calls["end"]
+        self._syncs.add(start[waits], end[waits])
+        self._calls += len(calls)
+        latest = int(start[-1])
+        self._counts.append((latest, self._calls))
 
     def _add_work(self, work: Work) -> None:
-        self._latest_work = int(work.start[-1])
         calls = work.calls
-        kinds = self.context.kinds.of(work.table, work.launch)
+        start = work.start
+        known = calls.known
+        kind = self.context.kinds.of(work.table, work.launch)
         waits = self.context.waiting_functions.take(calls.function)
         # A call that waits for its work is no launch any more when this has started.
-        launched = np.where(waits, work.start, np.maximum(work.start, calls.end))
-        called = np.where(calls.known, np.minimum(calls.start, work.start), work.start)
-        for device in np.unique(work.device).tolist():
-            gpu = self._gpus.get(device)
-            if gpu is None:
-                gpu = self._gpus[device] = _GpuInSteps(len(self._waiting.start))
-            mine = work.device == device
-            start = work.start[mine]
-            end = work.end[mine]
-            known = calls.known[mine]
-            gpu.run(kinds[mine], start, end)
-            gpu.wait(known, start, end)
-            gpu.launched(called[mine], end, self._waiting)
-            gpu.launches.add(calls.start[mine][known], launched[mine][known])
+        launched = np.maximum(start, calls.end)
+        launched = np.where(waits, start, launched)
+        called = np.where(known, calls.start, start)
+        everything = _GpuWork(kind, start, work.end, known, called, launched)
+        self._latest_work = int(start[-1])
+        devices = distinct(work.device)
+        for device in devices.tolist():
+            if device not in self._gpus:
+                waiting = len(self._waiting.start)
+                self._gpus[device] = _GpuInSteps(waiting)
+            gpu = self._gpus[device]
+            is_mine = work.device == device
+            mine = everything.at(is_mine)
+            gpu.add(mine, self._waiting)
 
     def _split_old(self) -> None:
         """Split the steps after whose end many calls were made, and forget the time up to the others."""
-        time = 0
-        while self._counts and self._calls - self._counts[0][1] >= self.WAITED:
-            time, _ = self._counts.popleft()
-        time = min(time, self._latest_work)
-        old = self._waiting.end < time
+        until = 0
+        while self._counts:
+            time, calls = self._counts[0]
+            if self._calls - calls < self.WAITED:
+                break
+            until = min(time, self._latest_work)
+            self._counts.popleft()
+        old = self._waiting.end < until
         if not old.any():
             return
         self._split_steps(old)
-        until = min(int(self._waiting.start.min(initial=time)), time)
-        self._syncs.forget(until)
+        first = self._waiting.start.min(initial=until)
+        self._forget(int(first))
+
+    def _forget(self, time: int) -> None:
+        self._syncs.forget(time)
         for gpu in self._gpus.values():
-            for moments in gpu.sets():
-                moments.forget(until)
+            for moments in gpu.moments():
+                moments.forget(time)
 
     def _split_steps(self, chosen: np.ndarray) -> None:
+        """Split the waiting steps of a mask."""
         steps = self._waiting.at(chosen)
         self._waiting = self._waiting.at(~chosen)
-        by_gpu: dict[int | None, np.ndarray] = {None: self._parts(steps, None)}
+        times = {}
         for device, gpu in self._gpus.items():
-            by_gpu[device] = self._parts(steps, gpu)
-            by_gpu[device][-1] = np.maximum(gpu.latest[chosen] - steps.end, 0)
-            gpu.latest = gpu.latest[~chosen]
-        self._split.append((steps, by_gpu))
+            latest = gpu.latest
+            behind = latest[chosen] - steps.end
+            behind = np.maximum(behind, 0)
+            gpu.latest = latest[~chosen]
+            parts = self._parts(steps, gpu)
+            times[device] = [*parts, behind]
+        split = _SplitSteps(steps, times)
+        self._split.append(split)
 
-    def _parts(self, steps: _Ranges, gpu: _GpuInSteps | None) -> np.ndarray:
-        """A column for each step: the times of :data:`PARTS`, and 0."""
-        unrecorded = self._unrecorded or Intervals.none()
-        syncs = self._syncs.united()
-        if gpu is None:
-            nothing = Intervals.none()
-            sets = [nothing, nothing, nothing, nothing, syncs, unrecorded]
-        else:
-            *work, unknown = [moments.united() for moments in gpu.sets()]
-            sets = [*work, syncs, unknown | unrecorded]
+    def _parts(self, steps: _Ranges, gpu: _GpuInSteps) -> Iterator[np.ndarray]:
+        """The times of each of :data:`PARTS`, by step."""
+        known = [*gpu.busy, gpu.launches, self._syncs, gpu.unknown]
+        sets = [moments.united() for moments in known]
+        if self._unrecorded is not None:
+            sets[-1] |= self._unrecorded
         covered = Intervals.none()
-        length = np.zeros(len(steps.start), np.int64)
-        columns = []
+        before = np.zeros_like(steps.start)
         for moments in sets:
-            covered = covered | moments
-            longer = covered.within(steps.start, steps.end)
-            columns.append(longer - length)
-            length = longer
-        columns.append(steps.end - steps.start - length)
-        columns.append(np.zeros_like(length))
-        return np.array(columns)
+            covered |= moments
+            length = covered.within(steps.start, steps.end)
+            yield length - before
+            before = length
+        yield steps.end - steps.start - before
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[Step]:
         if not self._name:
             return
-        self._begin(process)
-        if len(self._waiting.start):
-            self._split_steps(np.ones(len(self._waiting.start), bool))
-        names = list(self._names)
-        gpus: list[int | None] = [*sorted(self._gpus)] or [None]
-        for device in gpus:
-            for steps, by_gpu in self._split:
-                # A GPU that had no work yet was idle.
-                columns = by_gpu.get(device, by_gpu[None])
-                values = zip(
-                    *(column.tolist() for column in (*steps, *columns)), strict=True
-                )
-                for start, end, name, *parts, behind in values:
-                    yield Step(
-                        process, device, names[name], start, end, tuple(parts), behind
-                    )
+        self._start(process)
+        waiting = self._waiting.start
+        all_left = np.ones(len(waiting), bool)
+        self._split_steps(all_left)
+        devices = list(self._gpus)
+        if len(devices) > 1:
+            devices.remove(None)
+        for device in devices:
+            for split in self._split:
+                yield from self._on_gpu(process, device, split)
+
+    def _on_gpu(
+        self, process: int, device: int | None, split: _SplitSteps
+    ) -> Iterator[Step]:
+        # A GPU that had no work yet was idle.
+        idle = split.times[None]
+        times = split.times.get(device, idle)
+        steps = split.steps
+        joules = self.context.power.joules(process, device, steps.start, steps.end)
+        columns = [column.tolist() for column in (*steps, *times)]
+        for *row, energy in zip(*columns, joules, strict=True):
+            start, end, name, *parts, behind = row
+            yield Step(process, device, name, start, end, tuple(parts), behind, energy)
 
 
 #: The steps of each process, on each GPU that it uses, with the option ``name``.
 STEPS = CollectedBy(_StepCollector)
 
 
-# Reports
-
-
-class PartUse(NamedTuple):
-    """A part of the wall clock of all steps of a process on one GPU: ``times`` (ns) by step. ``wall`` (ns) is that of
-    all steps; None for times that are no part of it."""
-
-    process: int
-    device: int | None
-    part: str
-    times: np.ndarray
-    wall: int | None
-
-    @property
-    def steps(self) -> int:
-        return len(self.times)
-
-    @property
-    def total(self) -> int:
-        return int(self.times.sum())
-
-    @property
-    def mean(self) -> float:
-        return float(self.times.mean())
-
-    @property
-    def p50(self) -> float:
-        return float(np.percentile(self.times, 50))
-
-    @property
-    def p99(self) -> float:
-        return float(np.percentile(self.times, 99))
-
-
 def _steps(view: View) -> Sequence[Step]:
-    """The steps. Raises :class:`cutrace.CutraceError` if a name is given and no step has it."""
+    """The steps in the order of time. Raises :class:`cutrace.CutraceError` if a name is given and no step has it."""
     name = view.collected.options.name
     steps = view.collected[STEPS]
     if name and not steps:
         raise CutraceError(_no_step(view.trace, name))
-    return steps
+    return sorted(steps, key=attrgetter("start", "process"))
 
 
 def _no_step(trace: Trace, name: str) -> str:
     """Why there is no step of this name."""
-    ended, open_ = _range_names(trace)
+    ended, never_ended = _range_names(trace)
     matches = matcher(name)
-    if any(map(matches, open_)):
+    if any(map(matches, never_ended)):
         return f"no range named {name} ended: its steps have no known time. Record until a step has ended"
     if not ended:
         return (
@@ -388,36 +411,20 @@ def _no_step(trace: Trace, name: str) -> str:
 def _range_names(trace: Trace) -> tuple[list[str], list[str]]:
     """The names of ranges that ended, and of those that never did, in the order of first appearance."""
     ended: dict[str, None] = {}
-    still_open: dict[str, None] = {}
+    never_ended: dict[str, None] = {}
     for table in RANGE_TABLES:
-        rows = trace.table(table)
+        known = trace.table(table)
         unknown = trace.unknown(table)
-        for known, names in ((rows, ended), (unknown, still_open)):
-            ids = known["name"][are_ranges(table, known)]
-            names |= dict.fromkeys(trace.strings.take(ids))
-    ended |= dict.fromkeys(region.name for region in whole(trace).regions)
-    return list(ended), list(still_open)
+        for rows, names in ((known, ended), (unknown, never_ended)):
+            ranges = rows[are_ranges(table, rows)]
+            found = trace.strings.take(ranges["name"])
+            names |= dict.fromkeys(found)
+    for region in whole(trace).regions:
+        ended[region.name] = None
+    return list(ended), list(never_ended)
 
 
-def _by_gpu(view: View) -> Iterator[list[Step]]:
-    """The steps of each process on each GPU."""
-    gpus: dict[tuple[int, int | None], list[Step]] = {}
-    for step in _steps(view):
-        gpus.setdefault((step.process, step.device), []).append(step)
-    yield from gpus.values()
-
-
-def _part_uses(view: View) -> Iterator[PartUse]:
-    for steps in _by_gpu(view):
-        gpu = steps[0].process, steps[0].device
-        walls = np.array([step.wall for step in steps])
-        wall = int(walls.sum())
-        by_part = np.array([step.parts for step in steps]).T
-        for part, times in zip(PARTS, by_part, strict=True):
-            yield PartUse(*gpu, part, times, wall)
-        yield PartUse(*gpu, "wall clock", walls, wall)
-        behind = np.array([step.behind for step in steps])
-        yield PartUse(*gpu, "GPU behind", behind, None)
+# Single steps
 
 
 def _gpu(view: View, use: Any) -> str:
@@ -426,85 +433,30 @@ def _gpu(view: View, use: Any) -> str:
     return view.gpu(use.process, use.device)
 
 
-def _share(view: View, use: Any) -> float | None:
-    if use.wall is None:
-        return None
-    return share(use.total, use.wall)
+def _part(part: str) -> StatisticColumn:
+    """The column of a part of each step."""
+    place = PARTS.index(part)
 
-
-STEP_SUM = Statistic(
-    "step_sum",
-    "Where steps spent their time",
-    _part_uses,
-    (
-        SPARE_PROCESS,
-        text_column("GPU", _gpu, spare=True),
-        text_column("part"),
-        column_of("share", _share, unit="1"),
-        time_column("total"),
-        count_column("steps"),
-        time_column("mean"),
-        time_column("p50"),
-        time_column("p99"),
-    ),
-    needs=(STEPS,),
-    usual=False,
-    options=("name",),
-)
-
-
-# Single steps
-
-
-class StepEnergy(NamedTuple):
-    """A step, and the energy that its GPU took in its time; None if samples do not cover it."""
-
-    step: Step
-    joules: float | None
-
-
-def _energies(view: View) -> list[StepEnergy]:
-    power = Power(view.trace)
-    found: list[StepEnergy] = []
-    for steps in _by_gpu(view):
-        process, device = steps[0].process, steps[0].device
-        joules = [None] * len(steps)
-        if device is not None:
-            start = np.array([step.start for step in steps])
-            end = np.array([step.end for step in steps])
-            energy = power.joules(process, device, start, end).astype(object)
-            energy[energy != energy] = None  # NaN: samples do not cover the step
-            joules = energy.tolist()
-        found += map(StepEnergy, steps, joules)
-    return found
-
-
-def _in_order(view: View) -> list[StepEnergy]:
-    return sorted(_energies(view), key=lambda one: (one.step.start, one.step.process))
-
-
-def _part(number: int) -> Callable[[View, Any], int]:
     def time(view: View, use: Any) -> int:
-        part: int = use.step.parts[number]
-        return part
+        spent: int = use.parts[place]
+        return spent
 
-    return time
+    return time_column(part, time)
 
+
+_WHICH_GPU = (SPARE_PROCESS, text_column("GPU", _gpu, spare=True))
 
 STEP_TRACE = Statistic(
     "step_trace",
     "Steps one by one",
-    _in_order,
+    _steps,
     (
-        moment_column("start", "step.start"),
-        text_column(
-            "process", lambda view, use: view.process(use.step.process), spare=True
-        ),
-        text_column("GPU", lambda view, use: _gpu(view, use.step), spare=True),
-        text_column("step", "step.name"),
-        time_column("wall clock", "step.wall"),
-        *(time_column(part, _part(number)) for number, part in enumerate(PARTS)),
-        time_column("GPU behind", "step.behind"),
+        moment_column("start"),
+        *_WHICH_GPU,
+        text_column("step", "name"),
+        time_column("wall clock", "wall"),
+        *map(_part, PARTS),
+        time_column("GPU behind", "behind"),
         number_column("joules"),
     ),
     needs=(STEPS,),
@@ -514,50 +466,114 @@ STEP_TRACE = Statistic(
 )
 
 
-# Energy
+# All steps of a process on one GPU
+
+
+class _Figures:
+    """The sum, mean, median and 99th percentile of some numbers; None without numbers."""
+
+    def __init__(self, numbers: Iterable[float]) -> None:
+        self._numbers = np.array(list(numbers))
+        self.count = len(self._numbers)
+        self.total = self._of(np.sum)
+        self.mean = self._of(np.mean)
+        self.p50 = self._of(np.median)
+        self.p99 = self._of(lambda numbers: np.percentile(numbers, 99))
+
+    def _of(self, figure: Callable[[np.ndarray], Any]) -> Any:
+        if not self.count:
+            return None
+        return figure(self._numbers).item()
+
+
+class _StepsOnGpu(NamedTuple):
+    process: int
+    device: int | None
+    steps: list[Step]
+
+
+class PartUse(NamedTuple):
+    """A part of the wall clock of all steps of a process on one GPU: the figures of its ``time`` (ns), and its share;
+    None for times that are no part of it."""
+
+    process: int
+    device: int | None
+    part: str
+    time: _Figures
+    share: float | None
+
+
+def _by_gpu(view: View) -> list[_StepsOnGpu]:
+    """The steps of each process on each GPU, in this order."""
+    gpus: dict[tuple[int, int | None], _StepsOnGpu] = {}
+    for step in _steps(view):
+        gpu = (step.process, step.device)
+        if gpu not in gpus:
+            gpus[gpu] = _StepsOnGpu(*gpu, [])
+        of_gpu = gpus[gpu].steps
+        of_gpu.append(step)
+    by_number = attrgetter("process", "device")
+    return sorted(gpus.values(), key=by_number)
+
+
+def _part_uses(view: View) -> Iterator[PartUse]:
+    for process, device, steps in _by_gpu(view):
+        wall = _Figures(step.wall for step in steps)
+        by_part = zip(*(step.parts for step in steps), strict=True)
+        for part, times in zip(PARTS, by_part, strict=True):
+            figures = _Figures(times)
+            of_wall = share(figures.total, wall.total)
+            yield PartUse(process, device, part, figures, of_wall)
+        yield PartUse(process, device, "wall clock", wall, 1.0)
+        behind = _Figures(step.behind for step in steps)
+        yield PartUse(process, device, "GPU behind", behind, None)
+
+
+STEP_SUM = Statistic(
+    "step_sum",
+    "Where steps spent their time",
+    _part_uses,
+    (
+        *_WHICH_GPU,
+        text_column("part"),
+        column_of("share", unit="1"),
+        time_column("total", "time.total"),
+        count_column("steps", "time.count"),
+        time_column("mean", "time.mean"),
+        time_column("p50", "time.p50"),
+        time_column("p99", "time.p99"),
+    ),
+    needs=(STEPS,),
+    usual=False,
+    options=("name",),
+)
 
 
 class EnergyUse(NamedTuple):
-    """The energy (J) of the steps of a process on one GPU: ``joules`` and ``seconds`` of those that samples cover, of
-    all ``steps``."""
+    """The energy (J) of the ``steps`` of a process on one GPU, of those in which it is known, and their power (W)."""
 
     process: int
     device: int
     steps: int
-    joules: np.ndarray
-    seconds: np.ndarray
+    energy: _Figures
+    watts: float | None
 
 
 def _energy_uses(view: View) -> Iterator[EnergyUse]:
-    gpus: dict[tuple[int, int], list[StepEnergy]] = {}
-    for one in _energies(view):
-        if one.step.device is not None:
-            gpus.setdefault((one.step.process, one.step.device), []).append(one)
-    for gpu, energies in gpus.items():
-        known = [one for one in energies if one.joules is not None]
-        joules = np.array([one.joules for one in known], float)
-        seconds = np.array([one.step.wall for one in known]) / 1e9
-        yield EnergyUse(*gpu, len(energies), joules, seconds)
-
-
-def _of_joules(
-    figure: Callable[[np.ndarray], Any],
-) -> Callable[[View, Any], float | None]:
-    """A cell that has a figure of the known energies; None if there are none."""
-
-    def cell(view: View, use: Any) -> float | None:
-        if not len(use.joules):
-            return None
-        return float(figure(use.joules))
-
-    return cell
-
-
-def _watts(view: View, use: Any) -> float | None:
-    time = float(use.seconds.sum())
-    if not time:
-        return None
-    return float(use.joules.sum()) / time
+    for process, device, steps in _by_gpu(view):
+        if device is None:
+            continue
+        joules = []
+        time = 0
+        for step in steps:
+            if step.joules is not None:
+                joules.append(step.joules)
+                time += step.wall
+        watts = None
+        if time:
+            watts = sum(joules) / time * 1e9
+        figures = _Figures(joules)
+        yield EnergyUse(process, device, len(steps), figures, watts)
 
 
 STEP_ENERGY_SUM = Statistic(
@@ -568,12 +584,12 @@ STEP_ENERGY_SUM = Statistic(
         SPARE_PROCESS,
         GPU,
         count_column("steps"),
-        count_column("known", lambda view, use: len(use.joules)),
-        number_column("joules", _of_joules(np.sum)),
-        number_column("mean", _of_joules(np.mean)),
-        number_column("p50", _of_joules(np.median)),
-        number_column("p99", _of_joules(lambda joules: np.percentile(joules, 99))),
-        number_column("watts", _watts),
+        count_column("known", "energy.count"),
+        number_column("joules", "energy.total"),
+        number_column("mean", "energy.mean"),
+        number_column("p50", "energy.p50"),
+        number_column("p99", "energy.p99"),
+        number_column("watts"),
     ),
     needs=(STEPS,),
     usual=False,

@@ -16,21 +16,31 @@ class Intervals:
 
     @classmethod
     def none(cls) -> Intervals:
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        empty = np.zeros(0, np.int64)
+        return cls(empty, empty)
 
     @classmethod
     def union(cls, start: np.ndarray, end: np.ndarray) -> Intervals:
         """The moments of any intervals. Those that end when they start, or before, have none."""
         lasting = start < end
         start = start[lasting]
+        end = end[lasting]
+        if not len(start):
+            return cls.none()
         order = np.argsort(start, kind="stable")
         start = start[order]
-        reached = np.maximum.accumulate(end[lasting][order])
-        # An interval begins where all earlier ones have ended.
-        apart = start[1:] > reached[:-1]
-        firsts = np.flatnonzero(np.append(True, apart)[: len(start)])
-        lasts = np.append(firsts[1:], len(start))[: len(firsts)] - 1
-        return cls(start[firsts], reached[lasts])
+        reached = np.maximum.accumulate(end[order])
+        # An interval starts where all earlier ones have ended.
+        is_apart = start[1:] > reached[:-1]
+        starts = np.append(True, is_apart)
+        ends = np.append(is_apart, True)
+        return cls(start[starts], reached[ends])
+
+    @property
+    def length(self) -> int:
+        """How long (ns) all of them last."""
+        lengths = self.end - self.start
+        return int(lengths.sum())
 
     def __or__(self, other: Intervals) -> Intervals:
         start = np.append(self.start, other.start)
@@ -39,23 +49,25 @@ class Intervals:
 
     def after(self, time: int) -> Intervals:
         """The intervals that end after a time (ns)."""
-        first = np.searchsorted(self.end, time, side="right")
-        return Intervals(self.start[first:], self.end[first:])
+        later = self.end > time
+        return Intervals(self.start[later], self.end[later])
 
     def within(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """How long (ns) the intervals last within each window from ``start`` to ``end``. Windows may overlap."""
-        if not len(self.start):
-            return np.zeros(len(start), np.int64)
-        lengths = self.end - self.start
-        before = np.cumsum(lengths) - lengths
-        length: np.ndarray = self._until(before, end) - self._until(before, start)
+        length: np.ndarray = self._until(end) - self._until(start)
         return length
 
-    def _until(self, before: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """How long the intervals last up to each time. ``before`` is the length of all intervals before each one."""
-        place = np.searchsorted(self.start, times, side="right") - 1
-        inside = np.minimum(times, self.end[place]) - self.start[place]
-        return np.where(place < 0, 0, before[place] + inside)
+    def _until(self, times: np.ndarray) -> np.ndarray:
+        """How long the intervals last up to each time."""
+        lengths = self.end - self.start
+        whole = np.append(0, np.cumsum(lengths))
+        starts = np.append(0, self.start)
+        ends = np.append(0, self.end)
+        # The last interval that starts up to each time; the one at 0 is empty.
+        last = np.searchsorted(starts, times, side="right") - 1
+        after_time = np.maximum(ends[last] - times, 0)
+        until: np.ndarray = whole[last] - after_time
+        return until
 
 
 class GrowingIntervals:
@@ -66,28 +78,32 @@ class GrowingIntervals:
 
     def __init__(self) -> None:
         self._united = Intervals.none()
-        self._pieces: list[tuple[np.ndarray, np.ndarray]] = []
+        self._starts: list[np.ndarray] = []
+        self._ends: list[np.ndarray] = []
         self._loose = 0
 
     def add(self, start: np.ndarray, end: np.ndarray) -> None:
         """Add intervals (ns); those that end when they start, or before, have no moments."""
-        self._pieces.append((start, end))
+        self._starts.append(start)
+        self._ends.append(end)
         self._loose += len(start)
-        if self._loose > max(self.LOOSE, len(self._united.start)):
+        united = len(self._united.start)
+        if self._loose > max(self.LOOSE, united):
             self.united()
 
     def united(self) -> Intervals:
         """The moments of all intervals that were added."""
-        if self._pieces:
-            starts = [start for start, _ in self._pieces]
-            ends = [end for _, end in self._pieces]
-            start = np.concatenate([self._united.start, *starts])
-            end = np.concatenate([self._united.end, *ends])
+        if self._starts:
+            united = self._united
+            start = np.concatenate([united.start, *self._starts])
+            end = np.concatenate([united.end, *self._ends])
             self._united = Intervals.union(start, end)
-            self._pieces = []
+            self._starts = []
+            self._ends = []
             self._loose = 0
         return self._united
 
     def forget(self, time: int) -> None:
         """Forget the intervals that end by a time (ns)."""
-        self._united = self.united().after(time)
+        united = self.united()
+        self._united = united.after(time)
