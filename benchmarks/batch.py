@@ -76,9 +76,10 @@ def named(sentences: Sequence[str], words: str) -> set[str]:
     return found
 
 
-def check_job(paths: Sequence[Path], facts: Facts, folder: Path) -> dict[str, Any]:
+def check_job(paths: Sequence[Path], facts: Facts, folder: Path, mode: str) -> dict[str, Any]:
     """Compare the sentences about a job with the planted facts."""
-    said = {report: cutrace.batch(report, paths, folder).sentences for report in ("kernels", "collectives", "gaps")}
+    reports = ("kernels", "collectives", "gaps")
+    said = {report: cutrace.batch(report, paths, folder, mode=mode).sentences for report in reports}
     slow, stalled = ({f"rank {rank}" for rank in ranks} for ranks in (facts.slow, facts.stalled))
     off = {f"rank {rank}" for rank in range(len(paths)) if rank // RANKS_OF_MACHINE in facts.clocks}
     checks = {
@@ -94,7 +95,7 @@ def check_job(paths: Sequence[Path], facts: Facts, folder: Path) -> dict[str, An
     return summary(checks, invented)
 
 
-def check_runs(folder: Path, count: int, copies: int) -> dict[str, Any]:
+def check_runs(folder: Path, count: int, copies: int, mode: str) -> dict[str, Any]:
     """Compare the sentences about runs with the planted facts."""
 
     def run(number: int, group: str, **facts: dict[Any, float]) -> Path:
@@ -106,8 +107,8 @@ def check_runs(folder: Path, count: int, copies: int) -> dict[str, Any]:
     after = [run(number, "new", regression=SLOWER) for number in range(half, count)]
     # Other numbers than those of `before` and `after`: a recording counts once.
     odd = [run(count + number, "odd", slow={0: factor}) for number, factor in OUTLIERS.items()]
-    compared = cutrace.batch("regressions", after, folder / "out", baseline=before).sentences
-    differing = cutrace.batch("outliers", [*before, *odd], folder / "out").sentences
+    compared = cutrace.batch("regressions", after, folder / "out", baseline=before, mode=mode).sentences
+    differing = cutrace.batch("outliers", [*before, *odd], folder / "out", mode=mode).sentences
     checks = {
         "regression": (set(SLOWER), {part for part in SLOWER for text in compared if part in text}),
         "outliers": ({f"odd{count + number}" for number in OUTLIERS}, {text.split("/")[0] for text in differing}),
@@ -299,6 +300,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=32, help="longer captures for the speedup (32)")
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of each of them (2000000)")
     parser.add_argument("--scale", type=int, default=10_000, help="ranks of the largest job, 0 for none (10000)")
+    parser.add_argument("--mode", default="processes", help="where the job and the runs are read (processes)")
     args = parser.parse_args()
     wanted = {part for part in PARTS if not args.only or part.startswith(tuple(args.only))}
     with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
@@ -309,12 +311,12 @@ def main() -> None:
             paths = simulate(folder, args.ranks, args.copies, facts)
             result["bytes"] = sum(path.stat().st_size for path in paths)
             if "job" in wanted:
-                result["job"] = check_job(paths, facts, folder / "out")
+                result["job"] = check_job(paths, facts, folder / "out", args.mode)
             if "modes" in wanted:
                 result["modes"] = check_modes(paths, folder)
             shutil.rmtree(folder / "train")
         if "runs" in wanted:
-            result["runs"] = check_runs(folder, args.runs, args.copies)
+            result["runs"] = check_runs(folder, args.runs, args.copies, args.mode)
         if "large" in wanted and args.large:
             result["large"] = {"rows": args.large, "worker_mib": large(folder, args.large)}
         if "dask" in wanted and args.rounds:

@@ -193,7 +193,7 @@ SCENARIOS: tuple[Callable[[_Random], Scenario], ...] = (
 def check(scenario: Scenario, seed: int, folder: Path) -> tuple[list[str], list[str]]:
     """The facts that were not found, and the sentences about anything else."""
     paths = simulate(folder, scenario.ranks, scenario.copies, scenario.facts, seed=seed, **scenario.how)
-    result = cutrace.batch("all", paths, folder / "out", name="ddp *")
+    result = cutrace.batch("all", paths, folder / "out", name="ddp *", mode="sequential")
     sentences = [*result.sentences, *result.missing]
     unfound = [pattern for pattern in scenario.expected if not any(re.search(pattern, text) for text in sentences)]
     known = [*scenario.expected, *scenario.allowed]
@@ -217,7 +217,7 @@ def reported(seed: int, factor: float, folder: Path) -> bool:
     """Whether a sentence says that a set of jobs that take so many times as long is slower than another one."""
     before = jobs(folder, "old", 2 * seed, 1.0)
     after = jobs(folder, "new", 2 * seed + 1, factor)
-    result = cutrace.batch("regressions", after, folder / "out", baseline=before)
+    result = cutrace.batch("regressions", after, folder / "out", baseline=before, mode="sequential")
     return any("slower" in text for text in result.sentences)
 
 
