@@ -47,7 +47,8 @@ def plain_steps(trace: Trace, name: str) -> list[Step]:
     ]
     found = []
     annotations = trace.host_slices[(trace.host_slices["kind"] == 2) & (trace.host_slices["track"] == 0)]
-    for row in [*trace.nvtx_ranges, *annotations]:
+    whole = trace.nvtx_ranges[(trace.nvtx_ranges["flags"] & 6) == 0]
+    for row in [*whole, *annotations]:
         text, process, began, ended = (int(row[field]) for field in ("name", "process", "start", "end"))
         if not matcher(name)(trace.strings[text]):
             continue
@@ -344,10 +345,12 @@ def test_a_name_that_no_range_has_is_an_error_that_lists_the_ranges(tmp_path):
     assert "because the trace has no ranges: put an NVTX range around each step" in refused(tmp_path / "b.bin", "*")
 
 
-def test_steps_that_never_ended_are_no_steps(tmp_path):
+def test_steps_that_never_ended_or_are_there_in_part_are_no_steps(tmp_path):
     with Capture(tmp_path / "a.bin") as c:
         c.push_pop("step 0", 0, 100)
         c.push_pop("step 1", 200, None)
+        c.push_pop("step 2", 300, 400, flags=2)  # started before the file of a rotation
+        c.push_pop("step 3", 500, 600, flags=4)
     with cutrace.load(tmp_path / "a.bin") as trace:
         assert [step.name for step in steps(trace, "step *")] == ["step 0"]
     assert refused(tmp_path / "a.bin", "step 1").startswith("no range named step 1 ended")

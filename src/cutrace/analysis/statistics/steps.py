@@ -55,6 +55,8 @@ PARTS = (
 )
 # The kinds of GPU work behind the first parts.
 _KINDS = (COMPUTE, COMMUNICATE, COPY | FILL)
+# Flags of ranges that started before the window of their file, or went on after it.
+_IN_PART = 2 | 4
 # The names in an error.
 _SHOWN = 8
 
@@ -240,8 +242,9 @@ class _StepCollector(StatsCollector[Step]):
         ends = []
         names = []
         for region in self.context.regions:
-            is_step = region.process == process and region.complete
-            if is_step and self._matches(region.name):
+            if region.process != process:
+                continue
+            if region.complete and self._matches(region.name):
                 starts.append(region.start)
                 ends.append(region.end)
                 names.append(region.name)
@@ -250,7 +253,8 @@ class _StepCollector(StatsCollector[Step]):
         return _Ranges(start, end, np.array(names, object))
 
     def _matching(self, table: str, rows: Columns) -> _Ranges:
-        """The ranges among rows of a table whose names match. Those that never end are no steps."""
+        """The ranges among rows of a table whose names match. Those that never end, or are in several files, are no
+        steps."""
         take = self.context.trace.strings.take
         start = rows["start"]
         end = rows["end"]
@@ -258,6 +262,9 @@ class _StepCollector(StatsCollector[Step]):
         matches = take(names, self._matches)
         found = are_ranges(table, rows)
         found &= end != FOREVER
+        if table == "nvtx_ranges":
+            in_part = rows["flags"] & _IN_PART
+            found &= in_part == 0
         found &= matches.astype(bool)
         texts = take(names[found])
         return _Ranges(start[found], end[found], texts)
@@ -441,7 +448,7 @@ def _part(part: str) -> StatisticColumn:
         spent: int = use.parts[place]
         return spent
 
-    return time_column(part, time)
+    return time_column(part, time, spare=part == "other")
 
 
 _WHICH_GPU = (SPARE_PROCESS, text_column("GPU", _gpu, spare=True))
@@ -456,8 +463,8 @@ STEP_TRACE = Statistic(
         text_column("step", "name"),
         time_column("wall clock", "wall"),
         *map(_part, PARTS),
-        time_column("GPU behind", "behind"),
-        number_column("joules"),
+        time_column("GPU behind", "behind", spare=True),
+        number_column("joules", spare=True),
     ),
     needs=(STEPS,),
     usual=False,
@@ -537,10 +544,10 @@ STEP_SUM = Statistic(
         *_WHICH_GPU,
         text_column("part"),
         column_of("share", unit="1"),
-        time_column("total", "time.total"),
-        count_column("steps", "time.count"),
+        time_column("total", "time.total", spare=True),
+        count_column("steps", "time.count", spare=True),
         time_column("mean", "time.mean"),
-        time_column("p50", "time.p50"),
+        time_column("p50", "time.p50", spare=True),
         time_column("p99", "time.p99"),
     ),
     needs=(STEPS,),
