@@ -18,8 +18,8 @@ BYTES = "dram__bytes.sum"
 BF16 = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
 PEAK = ".peak_sustained_elapsed.per_second"
 
-#: A launch: the kernel, what it took (ns), and its metrics.
-Launch = tuple[str, int, Mapping[str, float]]
+#: A launch: the kernel, what it took (ns), its metrics, and its configuration unless it is that of one small block.
+Launch = tuple[str, int, Mapping[str, float]] | tuple[str, int, Mapping[str, float], Mapping[str, Any]]
 
 
 class Runs:
@@ -46,13 +46,14 @@ def profiled_capture(path: Path, *launches: Launch, **gpu: int | str) -> Path:
     with Capture(path, started=5) as c:
         c.device(**gpu)
         c.context()
-        for at, (name, time, _) in enumerate(launches):
+        for at, (name, time, _, *shape) in enumerate(launches):
+            launch = c.launch(name, **dict(*shape))
             c.api("cudaLaunchKernel", at * 10**6, at * 10**6 + 10, correlation=at + 1)
-            c.kernel(c.launch(name), at * 10**6 + 100, at * 10**6 + 100 + time, correlation=at + 1)
+            c.kernel(launch, at * 10**6 + 100, at * 10**6 + 100 + time, correlation=at + 1)
     part = path.with_suffix(".metrics")
     with Capture(part, started=5, instance=1) as c:
         c.device(**gpu)
-        for at, (_, time, metrics) in enumerate(launches):
+        for at, (_, time, metrics, *_) in enumerate(launches):
             start = ORIGIN + at * 10**6 + 100
             for metric, value in metrics.items():
                 unit = "bytes" if "bytes" in metric else ""

@@ -163,3 +163,16 @@ fakegpu.synchronize()
     assert done.returncode == 0, done.stderr
     rows = runs.rows()
     assert [row["value"] for row in rows] == [1000.0] * 100
+
+
+def test_kernels_get_blocks_that_say_why_they_are_slow_where_the_metrics_suffice(runs: Runs) -> None:
+    done = runs("--kernel", "/axpy|gemm/")
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert "gemm\n  3.0us a launch" in text
+    assert "of the time of all kernels; 5 launches" in text
+    assert "\n  Compute\n" in text
+    # Each of the five grids of axpy is a kernel of its own; the block of one is left out.
+    assert "5 kernels at most; `cutrace why run.bin` has 1 more" in done.stderr
+    few = runs("--kernel", "gemm", "--metrics", "sm__inst_executed.sum")
+    assert "Metrics of launches" in few.stdout

@@ -45,13 +45,15 @@ class MetricUse:
 @dataclass(frozen=True)
 class Profiled:
     """A launch with metrics: its kernel, its time (ns) in the run without counters, its process and device as in
-    ``devices``, and the values by name of metric."""
+    ``devices``, the values by name of metric, its row of ``launches`` (0 if unknown), and the state of the caches."""
 
     kernel: str
     time: int
     process: int
     device: int
     values: dict[str, float]
+    launch: int = 0
+    caches: int = 0
 
 
 def metric_uses(
@@ -60,7 +62,7 @@ def metric_uses(
     """The values of each metric of each kernel, sorted by kernel, then in the order in which metrics were requested.
     Values that are not finite are ignored."""
     rows = _rows(trace, of_ranges=False)
-    return _uses(trace, rows, _kernels(trace, rows, names))
+    return _uses(trace, rows, _kernels(trace, _launches(trace, rows), names))
 
 
 def range_metric_uses(trace: Trace) -> list[MetricUse]:
@@ -101,21 +103,34 @@ def profiled(
 ) -> list[Profiled]:
     """The launches with metrics, in the order of the capture. Values that no counter can have are omitted."""
     rows = _rows(trace, of_ranges=False)
-    kernels = _kernels(trace, rows, names)
+    of_rows = _launches(trace, rows)
+    kernels = _kernels(trace, of_rows, names)
+    caches = _caches(rows)
+    identities = zip(kernels, of_rows, caches, strict=True)
     values_of_rows = rows[_LAUNCH_COLUMNS].tolist()
     launches: dict[tuple[int, ...], Profiled] = {}
-    for kernel, row in zip(kernels, values_of_rows, strict=True):
+    for (kernel, launch, state), row in zip(identities, values_of_rows, strict=True):
         process, correlation, start, end, device, metric, value = row
         key = (process, correlation, start)
         if key not in launches:
-            launches[key] = Profiled(kernel, end - start, process, device, {})
+            launches[key] = Profiled(
+                kernel, end - start, process, device, {}, launch, state
+            )
         if 0 <= value < _MOST:
             launches[key].values[trace.strings[metric]] = value
     return list(launches.values())
 
 
-def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> list[str]:
-    """The kernel name of each row."""
+def _caches(rows: np.ndarray) -> list[int]:
+    """The state of the caches of each row, 0 in captures without it."""
+    if "caches" in (rows.dtype.names or ()):
+        states: list[int] = rows["caches"].tolist()
+        return states
+    return [0] * len(rows)
+
+
+def _launches(trace: Trace, rows: np.ndarray) -> list[int]:
+    """The row of ``launches`` of each row, 0 if unknown."""
     if not len(rows):
         return []
     identity = ["process", "correlation", "start"]
@@ -131,5 +146,14 @@ def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> lis
     for process, correlation, start in rows[identity].tolist():
         key = (processes[process], correlation, start)
         found.append(launch_of.get(key, 0))
-    kernels = trace.strings.take(trace.launches["name"][found], names).tolist()
+    return found
+
+
+def _kernels(
+    trace: Trace, launches: list[int], names: Callable[[str], str]
+) -> list[str]:
+    """The kernel name of each row of ``launches``."""
+    if not launches:
+        return []
+    kernels = trace.strings.take(trace.launches["name"][launches], names).tolist()
     return [kernel or UNKNOWN for kernel in kernels]

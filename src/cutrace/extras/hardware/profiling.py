@@ -40,7 +40,7 @@ from .sets import chosen
 from .work import CountedWork, Key, Launch, Range, placed
 
 #: The default metrics of kernels, and of ranges.
-DEFAULT = "speed-of-light,occupancy"
+DEFAULT = "why"
 DEFAULT_OF_RANGES = "overview"
 #: The largest number of kernels whose instructions are counted: each needs its own run.
 KERNELS = 8

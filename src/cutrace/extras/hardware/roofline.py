@@ -47,7 +47,7 @@ KINDS: dict[str, dict[str, int]] = {
 }
 
 #: Multiply-adds (two operations each) per cycle and multiprocessor, by compute capability.
-_RATES: dict[tuple[int, int], dict[str, int]] = {
+RATES: dict[tuple[int, int], dict[str, int]] = {
     (7, 5): {"fp32": 64, "fp64": 2, "fp16": 128},
     (8, 0): {
         "fp32": 64,
@@ -151,10 +151,10 @@ class Roofline:
 def rooflines(trace: Trace) -> list[Roofline]:
     """The roofline of each GPU model. Raises :class:`CutraceError` if operations and bytes were counted for no
     launch."""
-    gpus = _gpus(trace)
+    limits = gpus(trace)
     launches: dict[GpuLimits, list[Profiled]] = {}
     for launch in profiled(trace):
-        gpu = gpus.get((launch.process, launch.device), GpuLimits())
+        gpu = limits.get((launch.process, launch.device), GpuLimits())
         launches.setdefault(gpu, []).append(launch)
     if not launches:
         raise CutraceError(
@@ -167,18 +167,18 @@ def rooflines(trace: Trace) -> list[Roofline]:
     return roofs
 
 
-def _gpus(trace: Trace) -> dict[tuple[int, int], GpuLimits]:
+def gpus(trace: Trace) -> dict[tuple[int, int], GpuLimits]:
     """The limits of each GPU by process and device."""
-    gpus = {}
+    limits = {}
     for row in trace.devices:
-        gpus[int(row["process"]), int(row["device"])] = GpuLimits(
+        limits[int(row["process"]), int(row["device"])] = GpuLimits(
             name=trace.strings[int(row["name"])],
             capability=(int(row["compute_major"]), int(row["compute_minor"])),
             multiprocessors=int(row["multiprocessors"]),
             clock=int(row["core_clock"]) * 1000,
             bandwidth=int(row["memory_bandwidth"]) * 1000,
         )
-    return gpus
+    return limits
 
 
 def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
@@ -271,7 +271,7 @@ def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]
     if cycles:
         processors = f"{gpu.multiprocessors} multiprocessors"
         clock = f"{gpu.clock / 1e6:,.0f} MHz"
-        for kind, rate in _RATES.get(gpu.capability, {}).items():
+        for kind, rate in RATES.get(gpu.capability, {}).items():
             operations = 2 * rate
             source = f"{operations:,} a cycle x {processors} x {clock}"
             yield Ceiling(kind, operations * cycles, False, source)

@@ -30,6 +30,10 @@ _STALLS = (
     "tex_throttle",
     "wait",
 )
+#: Stall reasons that are rare, and would need another pass.
+_RARE_STALLS = ("drain", "imc_miss", "misc", "sleeping", "tex_throttle")
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,74 @@ SETS = {
                 "sm__inst_executed.sum",
                 "dram__bytes_read.sum",
                 "dram__bytes_write.sum",
+            ),
+        ),
+        MetricSet(
+            "why",
+            "Why is the kernel slow? All that the rules of `cutrace why` need.",
+            (
+                # How close it comes to the limits of the GPU.
+                f"sm__throughput{_PCT}_elapsed",
+                f"gpu__compute_memory_throughput{_PCT}_elapsed",
+                f"gpu__dram_throughput{_PCT}_elapsed",
+                f"l1tex__throughput{_PCT}_active",
+                f"lts__throughput{_PCT}_elapsed",
+                "gpu__time_duration.sum",
+                "gpc__cycles_elapsed.max",
+                "gpc__cycles_elapsed.avg.per_second",
+                "dram__cycles_elapsed.avg.per_second",
+                "sm__cycles_active.avg",
+                # Warps.
+                f"sm__warps_active{_PCT}_active",
+                "sm__warps_active.avg.per_cycle_active",
+                # Instructions.
+                "smsp__inst_executed.sum",
+                "smsp__average_thread_inst_executed_per_inst_executed.ratio",
+                "sm__inst_executed.avg.per_cycle_active",
+                "sm__inst_executed.avg.per_cycle_elapsed",
+                f"sm__instruction_throughput{_PCT}_active",
+                *(f"sm__inst_executed_pipe_{pipe}{_PCT}_active" for pipe in _PIPES),
+                *(
+                    f"sm__pipe_{pipe}_cycles_active{_PCT}_active"
+                    for pipe in ("alu", "fma", "fp64", "tensor")
+                ),
+                *(
+                    f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum"
+                    for prefix in "fdh"
+                    for op in ("add", "mul", "fma")
+                ),
+                # Stalls.
+                "smsp__issue_active.avg.per_cycle_active",
+                "smsp__average_warp_latency_per_inst_issued.ratio",
+                *(
+                    f"smsp__average_warps_issue_stalled_{why}_per_issue_active.ratio"
+                    for why in _STALLS
+                    if why not in _RARE_STALLS
+                ),
+                # Memory.
+                "dram__bytes_read.sum",
+                "dram__bytes_write.sum",
+                "lts__t_bytes.sum",
+                "lts__t_sector_hit_rate.pct",
+                "lts__t_sectors_srcunit_tex_op_read.sum",
+                "l1tex__t_bytes.sum",
+                "l1tex__t_sector_hit_rate.pct",
+                *(
+                    f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum"
+                    for op in ("ld", "st")
+                    for what in ("requests", "sectors")
+                ),
+                *(
+                    f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.pct"
+                    for op in ("ld", "st")
+                ),
+                *(
+                    f"smsp__inst_executed_op_{space}_{op}.sum"
+                    for space in ("shared", "local")
+                    for op in ("ld", "st")
+                ),
+                *(_WAVEFRONTS.format(op) for op in ("ld", "st")),
+                *(_CONFLICTS.format(op) for op in ("ld", "st")),
             ),
         ),
         MetricSet(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ....cli import options
-from ....cli.output import put_tables, say, say_written
+from ....cli.output import put, put_tables, say, say_written, terminal_width
 
 if TYPE_CHECKING:
     from ....analysis.tables import Cell, Table
+    from ..profiling import Profile
 
 #: Largest number of lines of source for each metric in a table for people.
 _MAX_LINES = 10
+#: Largest number of kernels in formats for people.
+_MAX_KERNELS = 5
 
 
 @click.command(
@@ -33,8 +37,8 @@ _MAX_LINES = 10
 @click.option(
     "--metrics",
     metavar="SET|NAME,...",
-    help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given, overview with "
-    "--ranges. With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
+    help="What to count: sets and names of `cutrace metrics`, why unless given, overview with --ranges. "
+    "With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
 )
 @click.option(
     "--kernel",
@@ -87,6 +91,9 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
     if not done.values:
         return done.status or 2
     say_written(output)
+    if form in ("table", "markdown") and _answers(done, how):
+        _put_answers(output, form)
+        return done.status
     tables = [done.table()]
     if how["lines"]:
         with load(output) as trace:
@@ -98,6 +105,26 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
             )
     put_tables("cutrace profile", tables, form)
     return done.status
+
+
+def _answers(done: Profile, how: Mapping[str, Any]) -> bool:
+    """Whether kernels were counted, by metrics that tell why they are slow."""
+    from ..why import suffices
+
+    return not how["lines"] and how["ranges"] is None and suffices(done.names)
+
+
+def _put_answers(output: Path, form: str) -> None:
+    """Print the blocks of the kernels with the most time."""
+    from ....loading import load
+    from .. import why, why_text
+
+    with load(output) as trace:
+        answers = why.answers(trace)
+    put(why_text.render(answers[:_MAX_KERNELS], form, terminal_width()))
+    left = len(answers) - _MAX_KERNELS
+    if left > 0:
+        say(f"{_MAX_KERNELS} kernels at most; `cutrace why {output}` has {left} more")
 
 
 def _hottest(table: Table) -> Table:

@@ -1,0 +1,227 @@
+"""What is known of a kernel: the means of its metrics, its launch configuration, and what fits on a multiprocessor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from ...analysis.names import UNKNOWN, normalize_kernel
+from ...analysis.occupancy import UNLIMITED, occupancy
+from ...trace import Trace
+from .kernel_metrics import Profiled, profiled
+from .roofline import GpuLimits, gpus
+
+_CONFIGURATION = [
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers",
+    "static_shared",
+    "dynamic_shared",
+]
+
+
+class Caches(IntEnum):
+    """What happened to the caches before each pass."""
+
+    UNKNOWN = 0
+    FLUSHED = 1
+    KEPT = 2
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A launch configuration: blocks of the ``grid``, threads of the ``block``, ``registers`` of a thread, bytes of
+    ``shared`` memory of a block."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int = 0
+    shared: int = 0
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return math.prod(self.block)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What fits at a time: ``blocks`` on each of the ``multiprocessors``, which fill ``percent`` of its warp slots.
+    ``limits`` has the blocks that each resource allows. ``waves`` is how often the grid fills the GPU."""
+
+    multiprocessors: int
+    blocks: int
+    percent: float
+    waves: float
+    limits: Mapping[str, int]
+
+    @property
+    def limiter(self) -> str:
+        """The resources that allow the fewest blocks."""
+        names = [name for name, blocks in self.limits.items() if blocks == self.blocks]
+        return " and ".join(names)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A kernel in one launch configuration on one model of GPU. ``values`` are the means of its metrics over the
+    ``counted`` launches. ``time`` is their mean time and ``total`` the time of all its ``launches`` in the run without
+    counters (ns), which is the ``share`` (0 to 1) of the time of all kernels. ``shape`` and ``room`` are None if
+    unknown."""
+
+    kernel: str
+    values: Mapping[str, float] = field(default_factory=dict)
+    shape: Shape | None = None
+    room: Room | None = None
+    gpu: GpuLimits = field(default_factory=GpuLimits)
+    caches: Caches = Caches.UNKNOWN
+    counted: int = 1
+    launches: int = 1
+    time: float = 0
+    total: int = 0
+    share: float = 0
+
+    @property
+    def active(self) -> float:
+        """The share (0 to 1) of the time in which a multiprocessor had a warp, on average; 1 if unknown."""
+        cycles = self.values.get("gpc__cycles_elapsed.max", 0)
+        busy = self.values.get("sm__cycles_active.avg")
+        if busy is None or not cycles:
+            return 1
+        return min(busy / cycles, 1)
+
+
+_Key = tuple[str, tuple[int, ...]]
+
+
+def kernel_facts(trace: Trace) -> list[Facts]:
+    """The facts of each kernel with metrics, by name, launch configuration and model of GPU: longest total time
+    first."""
+    keys = _Keys(trace)
+    limits = gpus(trace)
+    groups: dict[tuple[_Key, GpuLimits], list[Profiled]] = {}
+    for launch in profiled(trace):
+        gpu = limits.get((launch.process, launch.device), GpuLimits())
+        key = keys.of(launch.launch, launch.kernel)
+        groups.setdefault((key, gpu), []).append(launch)
+    if not groups:
+        return []
+    times = _times(trace, keys)
+    whole = sum(time for _, time in times.values())
+    made = []
+    for (key, gpu), launches in groups.items():
+        count, total = times.get(key, (0, 0))
+        facts = Facts(
+            kernel=key[0],
+            values=_means(launches),
+            shape=_shape(key[1]),
+            room=_room(trace, launches[0]),
+            gpu=gpu,
+            caches=_caches(launches),
+            counted=len(launches),
+            launches=max(count, len(launches)),
+            time=sum(launch.time for launch in launches) / len(launches),
+            total=total,
+            share=total / (whole or 1),
+        )
+        made.append(facts)
+    return sorted(made, key=lambda facts: (-facts.total, facts.kernel))
+
+
+class _Keys:
+    """The kernels of a trace by name and launch configuration. A trace can have several rows of ``launches`` for one
+    of them."""
+
+    def __init__(self, trace: Trace) -> None:
+        launches = trace.launches
+        self._names = trace.strings.take(launches["name"], normalize_kernel).tolist()
+        self._configurations = launches[_CONFIGURATION].tolist()
+
+    def of(self, launch: int, name: str = "") -> _Key:
+        """The key of a row of ``launches``; row 0 has no configuration."""
+        known = name or self._names[launch] or UNKNOWN
+        return known, self._configurations[launch]
+
+
+def _times(trace: Trace, keys: _Keys) -> dict[_Key, tuple[int, int]]:
+    """The number of launches of each kernel in the capture, and their time (ns)."""
+    rows = len(trace.launches)
+    counts = np.zeros(rows, np.int64)
+    totals = np.zeros(rows, np.int64)
+    for kernels in trace.blocks("kernels"):
+        lengths = (kernels["end"] - kernels["start"]).astype(np.int64)
+        np.add.at(counts, kernels["launch"], 1)
+        np.add.at(totals, kernels["launch"], lengths)
+    times: dict[_Key, tuple[int, int]] = {}
+    for launch in np.flatnonzero(counts).tolist():
+        key = keys.of(launch)
+        count, total = times.get(key, (0, 0))
+        times[key] = (count + int(counts[launch]), total + int(totals[launch]))
+    return times
+
+
+def _means(launches: Sequence[Profiled]) -> dict[str, float]:
+    """The mean of each metric over the launches that have it."""
+    values: dict[str, list[float]] = {}
+    for launch in launches:
+        for name, value in launch.values.items():
+            values.setdefault(name, []).append(value)
+    return {name: math.fsum(some) / len(some) for name, some in values.items()}
+
+
+def _caches(launches: Sequence[Profiled]) -> Caches:
+    """The state that all launches have in common."""
+    states = {launch.caches for launch in launches}
+    if len(states) == 1 and states <= set(Caches):
+        return Caches(states.pop())
+    return Caches.UNKNOWN
+
+
+def _shape(configuration: tuple[int, ...]) -> Shape | None:
+    grid = configuration[:3]
+    block = configuration[3:6]
+    registers, static, dynamic = configuration[6:]
+    if not math.prod(block):
+        return None
+    return Shape(grid, block, registers, static + dynamic)  # type: ignore[arg-type]
+
+
+def _room(trace: Trace, launch: Profiled) -> Room | None:
+    devices = trace.devices
+    here = (devices["process"] == launch.process) & (devices["device"] == launch.device)
+    rows = devices[here]
+    if not len(rows):
+        return None
+    device = rows[0]
+    found = occupancy(device, trace.launches[[launch.launch]])
+    if found is None or not found.known[0]:
+        return None
+    limits = {
+        "warps": found.limit_warps,
+        "blocks": found.limit_blocks,
+        "registers": found.limit_registers,
+        "shared memory": found.limit_shared,
+    }
+    known = {}
+    for name, blocks in limits.items():
+        if blocks[0] != UNLIMITED:
+            known[name] = int(blocks[0])
+    return Room(
+        multiprocessors=int(device["multiprocessors"]),
+        blocks=int(found.blocks[0]),
+        percent=float(found.percent[0]),
+        waves=float(found.waves[0]),
+        limits=known,
+    )

@@ -1,0 +1,249 @@
+"""Answers to why kernels are slow: the findings of :mod:`.rules` on each kernel, with tables of its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...analysis.tables import Cell, Table, columns_of
+from ...errors import CutraceError
+from ...patterns import matcher
+from ...trace import Trace
+from . import rules
+from .facts import Facts, kernel_facts
+from .rules import Finding, KernelRule
+from .sources import line_metrics, sampled_lines
+
+#: The set of metrics that answers.
+SET = "why"
+#: The maximum of lines of source of a kernel.
+_LINES = 5
+
+_BYTES = "dram__bytes_{}.sum"
+_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
+_SHARED = "smsp__inst_executed_op_shared_{}.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of a kernel: its ``facts``, the ``findings`` with the limiter first, the rules that were
+    ``not_asked`` since metrics are missing, and ``tables`` of figures."""
+
+    facts: Facts
+    findings: tuple[Finding, ...]
+    not_asked: tuple[KernelRule, ...]
+    tables: tuple[Table, ...]
+
+    @property
+    def limiter(self) -> str:
+        """The name of the rule that names the limiter, "" if the metrics do not tell."""
+        limiters = [rule.name for rule in rules.RULES if rule.limiter]
+        for finding in self.findings:
+            if finding.rule in limiters:
+                return finding.rule
+        return ""
+
+
+def answers(trace: Trace, kernel: str | None = None) -> list[Answer]:
+    """An answer for each kernel with metrics whose name matches the pattern, longest time first. Raises
+    :class:`CutraceError` if there is none."""
+    every = kernel_facts(trace)
+    if not every:
+        raise CutraceError(
+            "there are no hardware metrics of kernels: record them with `cutrace profile -- COMMAND`"
+        )
+    if kernel is not None:
+        matches = matcher(kernel)
+        chosen = [facts for facts in every if matches(facts.kernel)]
+    else:
+        chosen = every
+    if not chosen:
+        names = sorted({facts.kernel for facts in every})
+        shown = ", ".join(names[:5])
+        raise CutraceError(
+            f"no kernel with metrics matches {kernel}: there are {shown}"
+        )
+    lines = _lines_by_function(trace)
+    return [_answer(facts, lines.get(facts.kernel, [])) for facts in chosen]
+
+
+def _answer(facts: Facts, lines: Sequence[tuple[Cell, ...]]) -> Answer:
+    tables = [table for table in _tables(facts) if table.rows]
+    if lines:
+        columns = columns_of("share: 1, of: text, line: text")
+        tables.append(Table("lines", "Lines of source", columns, lines))
+    return Answer(
+        facts=facts,
+        findings=tuple(rules.findings(facts)),
+        not_asked=tuple(rules.not_asked(facts)),
+        tables=tuple(tables),
+    )
+
+
+def suffices(names: Sequence[str]) -> bool:
+    """Whether these metrics tell the limiter of a kernel."""
+    return rules.COMPUTE in names and rules.MEMORY in names
+
+
+# Tables
+
+
+def _tables(facts: Facts) -> Iterator[Table]:
+    yield _compute(facts)
+    yield _memory(facts)
+    yield _occupancy(facts)
+    yield _stalls(facts)
+
+
+def _part(value: float | None) -> float | None:
+    """A percentage as a share."""
+    if value is None:
+        return None
+    return value / 100
+
+
+def _compute(facts: Facts) -> Table:
+    """How busy the multiprocessors are, while they have a warp."""
+    values = facts.values
+    rows: list[tuple[Cell, ...]] = []
+    if rules.COMPUTE in values:
+        rows.append(("all, of the whole time", values[rules.COMPUTE] / 100, None))
+    issue = values.get(rules.ISSUE)
+    if issue is not None:
+        instructions = values.get("sm__inst_executed.avg.per_cycle_active")
+        rows.append(("issue slots", issue, instructions))
+    pipes = {}
+    for pipe in rules.PIPES:
+        busy = rules.busy_pipe(facts, pipe)
+        if busy is not None:
+            pipes[pipe] = busy / 100
+    busiest = sorted(pipes, key=lambda pipe: -pipes[pipe])
+    rows += [(f"{pipe} pipe", pipes[pipe], None) for pipe in busiest]
+    columns = columns_of("unit: text, of peak: 1, instructions a cycle: number")
+    return Table("compute", "Compute", columns, rows)
+
+
+def _memory(facts: Facts) -> Table:
+    """Bytes, throughput, hit rate and efficiency of each level."""
+    values = facts.values
+    units = rules.memory_units(facts)
+    read = values.get(_BYTES.format("read"))
+    write = values.get(_BYTES.format("write"))
+    whole = values.get("dram__bytes.sum")
+    if read is not None and write is not None:
+        whole = read + write
+    # The rate of the counted run, whose clocks and caches may differ from those of the first run.
+    time = values.get("gpu__time_duration.sum")
+
+    def rate(count: float | None) -> float | None:
+        if count is None or not time:
+            return None
+        return count * 1e9 / time
+
+    l2 = values.get("lts__t_bytes.sum")
+    l1 = values.get("l1tex__t_bytes.sum")
+    l2_hits = _part(values.get("lts__t_sector_hit_rate.pct"))
+    l1_hits = _part(values.get(rules.L1_HITS))
+    rows: list[tuple[Cell, ...]] = [
+        ("DRAM", whole, rate(whole), _part(units.get("DRAM")), None, None),
+        ("DRAM reads", read, rate(read), None, None, None),
+        ("DRAM writes", write, rate(write), None, None, None),
+        ("L2", l2, rate(l2), _part(units.get("L2")), l2_hits, None),
+        ("L1", l1, rate(l1), _part(units.get("L1")), l1_hits, None),
+    ]
+    names = {"ld": "loads", "st": "stores"}
+    for op, name in names.items():
+        sectors = values.get(_SECTORS.format(op))
+        each = _ratio(sectors, values.get(_REQUESTS.format(op)))
+        moved = None
+        if sectors is not None:
+            moved = sectors * rules.SECTOR
+        rows.append((f"global {name}", moved, rate(moved), None, None, each))
+    for op, name in names.items():
+        each = _ratio(
+            values.get(_WAVEFRONTS.format(op)), values.get(_SHARED.format(op))
+        )
+        rows.append((f"shared {name}", None, None, None, None, each))
+    known = [row for row in rows if any(value is not None for value in row[1:])]
+    columns = columns_of(
+        "memory: text, moved: bytes, rate: bytes/s, of peak: 1, hits: 1, per access: number"
+    )
+    return Table("memory", "Memory", columns, known)
+
+
+def _ratio(count: float | None, of: float | None) -> float | None:
+    if count is None or not of:
+        return None
+    return count / of
+
+
+def _occupancy(facts: Facts) -> Table:
+    room = facts.room
+    achieved = _part(facts.values.get(rules.WARPS))
+    columns = columns_of(
+        "achieved: 1, theoretical: 1, waves: number, blocks that fit, limited by: text"
+    )
+    rows: list[tuple[Cell, ...]] = []
+    if room is not None:
+        rows.append(
+            (achieved, room.percent / 100, room.waves, room.blocks, room.limiter)
+        )
+    elif achieved is not None:
+        rows.append((achieved, None, None, None, ""))
+    return Table("occupancy", "Occupancy", columns, rows)
+
+
+def _stalls(facts: Facts) -> Table:
+    """The time between two instructions of a warp by what it waits for."""
+    columns = columns_of("share: 1, cycles: number, reason: text, waits for: text")
+    rows: list[tuple[Cell, ...]] = []
+    if rules.LATENCY in facts.values:
+        cycles = facts.values[rules.LATENCY]
+        left = 1.0
+        for reason, share in rules.stall_shares(facts).items():
+            if share >= _LEAST_STALL:
+                left -= share
+                waits_for = rules.STALLS[reason].waits_for
+                rows.append((share, share * cycles, reason, waits_for))
+        if rows:
+            # What is left is the issue itself, in one cycle, and reasons that are rare or were not counted.
+            rows.append((left, left * cycles, "", "issue, and all other reasons"))
+    return Table("stalls", "Stalls", columns, rows)
+
+
+#: Stall reasons with a smaller share have no row.
+_LEAST_STALL = 0.03
+
+
+def _lines_by_function(trace: Trace) -> dict[str, list[tuple[Cell, ...]]]:
+    """The lines with the most instructions, and those with the most samples, of each function."""
+    lines: dict[str, list[tuple[float, str, str]]] = {}
+    sampled: dict[str, list[tuple[float, str, str]]] = {}
+    for use in line_metrics(trace):
+        row = (use.value, use.metric, use.place.text)
+        lines.setdefault(use.place.function, []).append(row)
+    for line in sampled_lines(trace):
+        what = "samples"
+        if line.stall:
+            what = f"samples, mostly {line.stall}"
+        row = (float(line.samples), what, line.place.text)
+        sampled.setdefault(line.place.function, []).append(row)
+    found: dict[str, list[tuple[Cell, ...]]] = {}
+    for function, rows in lines.items():
+        by_metric: dict[str, list[tuple[float, str, str]]] = {}
+        for row in rows:
+            by_metric.setdefault(row[1], []).append(row)
+        for of_metric in by_metric.values():
+            found.setdefault(function, []).extend(_hottest(of_metric))
+    for function, rows in sampled.items():
+        found.setdefault(function, []).extend(_hottest(rows))
+    return found
+
+
+def _hottest(rows: Sequence[tuple[float, str, str]]) -> Iterator[tuple[Cell, ...]]:
+    """The first rows with their share of the function's sum."""
+    whole = sum(row[0] for row in rows) or 1
+    for value, what, place in rows[:_LINES]:
+        yield value / whole, what, place

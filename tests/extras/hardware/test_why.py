@@ -1,0 +1,197 @@
+"""Answers to why kernels are slow: what is known of each kernel of a capture, and its block as text and Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import cutrace
+from captures import ORIGIN, Capture
+from cutrace.errors import CutraceError
+from cutrace.extras.hardware import why_text
+from cutrace.extras.hardware.facts import Caches, Facts, Shape, kernel_facts
+from cutrace.extras.hardware.kernel_metrics import Profiled
+from cutrace.extras.hardware.rules import COMPUTE, DRAM, L1, L2, LATENCY, MEMORY, WARPS, stall_metric
+from cutrace.extras.hardware.why import Answer, answers, suffices
+from profiled import Launch, profiled_capture
+
+COPY = {COMPUTE: 20.0, MEMORY: 94.0, DRAM: 94.0, L2: 50.0, L1: 30.0, WARPS: 80.0}
+LATE = {COMPUTE: 5.0, MEMORY: 10.0, WARPS: 12.0}
+MANY: dict[str, Any] = {"grid": (10_000, 1, 1), "block": (256, 1, 1)}
+
+
+def facts_of(tmp_path: Path, *launches: Launch, **gpu: int | str) -> list[Facts]:
+    with cutrace.load(profiled_capture(tmp_path / "a.bin", *launches, **gpu)) as trace:
+        return kernel_facts(trace)
+
+
+def answers_of(tmp_path: Path, *launches: Launch, kernel: str | None = None) -> list[Answer]:
+    with cutrace.load(profiled_capture(tmp_path / "a.bin", *launches)) as trace:
+        return answers(trace, kernel)
+
+
+def text_of(answer: Answer, width: int | None = 80) -> str:
+    return click.unstyle("".join(why_text.block(answer, width)))
+
+
+def test_launches_of_one_configuration_are_one_kernel(tmp_path):
+    wide = MANY | {"grid": (20_000, 1, 1)}
+    found = facts_of(
+        tmp_path, ("_Z4copyPf", 1_000, {MEMORY: 80.0}, MANY), ("_Z4copyPf", 3_000, {MEMORY: 90.0}, MANY),
+        ("_Z4copyPf", 5_000, {MEMORY: 95.0}, wide), ("_Z4axpyPf", 1_000, {MEMORY: 50.0, COMPUTE: 5.0}, MANY),
+    )  # fmt: skip
+    assert [(facts.kernel, facts.total, facts.counted) for facts in found] == [
+        ("copy", 5_000, 1), ("copy", 4_000, 2), ("axpy", 1_000, 1),
+    ]  # fmt: skip
+    assert found[1].values == {MEMORY: 85.0}
+    assert found[1].time == 2_000
+    assert found[1].share == pytest.approx(0.4)
+    assert found[0].shape == Shape((20_000, 1, 1), (256, 1, 1), 32, 0)
+
+
+def test_launches_without_metrics_count_for_time_and_share(tmp_path):
+    found = facts_of(tmp_path, ("a", 1_000, COPY, MANY), ("a", 2_000, {}, MANY), ("b", 7_000, {}, MANY))
+    (facts,) = found
+    assert (facts.counted, facts.launches, facts.time, facts.total, facts.share) == (1, 2, 1_000, 3_000, 0.3)
+
+
+def test_what_fits_follows_from_launch_and_gpu(tmp_path):
+    (facts,) = facts_of(tmp_path, ("a", 1_000, LATE, MANY | {"registers": 255}))
+    assert facts.room is not None
+    # 255 registers are 256 of 65,536: one block of eight warps, of 64 slots.
+    assert (facts.room.blocks, facts.room.percent, facts.room.limiter) == (1, 12.5, "registers")
+    assert facts.room.waves == pytest.approx(10_000 / 132)
+
+
+def test_an_unknown_gpu_or_configuration_leaves_the_room_open(tmp_path):
+    (facts,) = facts_of(tmp_path, ("a", 1_000, LATE, MANY), max_warps_per_multiprocessor=0)
+    assert facts.room is None
+    (facts,) = facts_of(tmp_path, ("a", 1_000, LATE, {"block": (0, 0, 0)}))
+    assert (facts.shape, facts.room) == (None, None)
+
+
+def test_the_active_share_is_that_of_the_multiprocessors():
+    assert Facts("k", {"gpc__cycles_elapsed.max": 100.0, "sm__cycles_active.avg": 25.0}).active == 0.25
+    assert Facts("k", {"gpc__cycles_elapsed.max": 100.0}).active == 1
+    assert Facts("k", {"gpc__cycles_elapsed.max": 0.0, "sm__cycles_active.avg": 25.0}).active == 1
+
+
+def test_captures_without_a_state_of_the_caches_have_unknown_ones(tmp_path):
+    (facts,) = facts_of(tmp_path, ("a", 1_000, COPY, MANY))
+    assert facts.caches is Caches.UNKNOWN
+
+
+@pytest.mark.parametrize(("states", "expected"), [((1, 1), 1), ((2, 2), 2), ((1, 2), 0), ((9, 9), 0)])
+def test_launches_with_different_caches_have_no_common_state(tmp_path, monkeypatch, states, expected):
+    path = profiled_capture(tmp_path / "a.bin", ("a", 1_000, COPY, MANY))
+    launches = [Profiled("a", 1_000, 0, 0, dict(COPY), 1, state) for state in states]
+    monkeypatch.setattr("cutrace.extras.hardware.facts.profiled", lambda trace: launches)
+    with cutrace.load(path) as trace:
+        (facts,) = kernel_facts(trace)
+    assert facts.caches == expected
+
+
+def test_a_block_has_the_limiter_first_and_fits_eighty_columns(tmp_path):
+    metrics = COPY | {LATENCY: 10.0, stall_metric("long_scoreboard"): 9.0, stall_metric("wait"): 0.5}
+    long = "_ZN" + "".join(f"7chapter{number}" for number in range(9)) + "E"
+    (answer,) = answers_of(tmp_path, (long, 1_000, metrics, MANY))
+    lines = text_of(answer).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1] == "  1.0us a launch, 100.0 % of the time of all kernels; 1 launch"
+    assert lines[4] == "  * memory-bound: 94 % of the DRAM bandwidth"
+    assert "  NVIDIA H200; caches not controlled" in lines
+    assert any(line.startswith("    DRAM ") and line.split()[-4:] == ["-", "94.0%", "-", "-"] for line in lines)
+    assert any(line.split()[:3] == ["90.0%", "9", "long_scoreboard"] for line in lines)
+
+
+def test_the_stalls_add_up_to_the_time_between_two_instructions(tmp_path):
+    metrics = COPY | {LATENCY: 10.0, stall_metric("wait"): 4.0, stall_metric("barrier"): 0.1}
+    (answer,) = answers_of(tmp_path, ("a", 1_000, metrics, MANY))
+    (stalls,) = [table for table in answer.tables if table.name == "stalls"]
+    rows = list(stalls.rows)
+    assert [row[2] for row in rows] == ["wait", ""]
+    assert sum(float(row[1] or 0) for row in rows) == pytest.approx(10)
+
+
+def test_rates_and_sectors_are_in_the_table_of_memory(tmp_path):
+    metrics = COPY | {
+        "dram__bytes_read.sum": 600.0, "dram__bytes_write.sum": 400.0, "gpu__time_duration.sum": 10.0,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 64.0, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 4.0,
+    }  # fmt: skip
+    (answer,) = answers_of(tmp_path, ("a", 99_000, metrics, MANY))
+    (memory,) = [table for table in answer.tables if table.name == "memory"]
+    rows = {row[0]: row[1:] for row in memory.rows}
+    assert rows["DRAM"] == (1_000, 1e11, 0.94, None, None)
+    assert rows["global loads"] == (2048, 2048e8, None, None, 16)
+    assert "shared loads" not in rows
+
+
+def test_rules_that_could_not_be_asked_are_named_with_their_set(tmp_path):
+    (answer,) = answers_of(tmp_path, ("a", 1_000, {COMPUTE: 3.0, MEMORY: 2.0}, MANY))
+    assert answer.limiter == "latency-bound"
+    said = why_text.missing(answer)
+    assert "stalls" in said
+    assert "--metrics why" in said
+    assert "balanced" not in said
+    assert "Not asked" in " ".join(text_of(answer).split())
+
+
+def test_causes_have_their_share_and_a_remedy_is_said_once(tmp_path):
+    values = {
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct": 25.0,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum": 1e6,
+    }
+    metrics = COPY | {name.format(op): value for name, value in values.items() for op in ("ld", "st")}
+    (answer,) = answers_of(tmp_path, ("a", 1_000, metrics, MANY))
+    text = " ".join(text_of(answer).split())
+    assert "global loads: 25 % of the bytes are used (up to 35 % of the time)" in text
+    assert text.count("Let the threads of a warp access neighbouring addresses") == 1
+
+
+def test_markdown_has_the_same_sentences_and_folded_tables(tmp_path):
+    found = answers_of(tmp_path, ("_Z4copyIfEvPT_", 1_000, COPY, MANY), ("_Z4a__bPf", 500, LATE, MANY))
+    text = "".join(why_text.markdown(found))
+    assert "## <code>copy</code>" in text
+    assert "94 % of the DRAM bandwidth" in text
+    assert text.count("<details>") == text.count("</details>") == 2
+    assert "### Occupancy" in text
+
+
+def test_lines_of_the_kernel_are_in_its_block(tmp_path):
+    path = profiled_capture(tmp_path / "a.bin", ("_Z4copyPf", 1_000, COPY, MANY))
+    part = tmp_path / "lines.bin"
+    with Capture(part, started=5, instance=2) as c:
+        for line, value in ((7, 30.0), (9, 90.0)):
+            c.add("instruction_metrics", name="smsp__sass_inst_executed", value=value, launches=1, function="_Z4copyPf",
+                  file="/src/copy.cu", line=line, offset=16 * line)  # fmt: skip
+        c.add("pc_samples", start=ORIGIN, end=ORIGIN + 9, samples=5, function="_Z4copyPf", file="/src/copy.cu", line=7,
+              offset=112, stall="wait")  # fmt: skip
+    path.write_bytes(path.read_bytes() + part.read_bytes())
+    with cutrace.load(path) as trace:
+        (answer,) = answers(trace)
+    (lines,) = [table for table in answer.tables if table.name == "lines"]
+    assert list(lines.rows) == [
+        (0.75, "smsp__sass_inst_executed", "copy.cu:9"),
+        (0.25, "smsp__sass_inst_executed", "copy.cu:7"),
+        (1.0, "samples, mostly wait", "copy.cu:7"),
+    ]
+
+
+def test_kernels_are_chosen_by_name(tmp_path):
+    launches: tuple[Launch, ...] = (("_Z4copyPf", 1_000, COPY, MANY), ("_Z4axpyPf", 500, LATE, MANY))
+    assert [answer.facts.kernel for answer in answers_of(tmp_path, *launches, kernel="/xp/")] == ["axpy"]
+    with pytest.raises(CutraceError, match=r"no kernel with metrics matches gemm: there are axpy, copy"):
+        answers_of(tmp_path, *launches, kernel="gemm")
+
+
+def test_a_capture_without_metrics_says_how_to_get_them(tmp_path):
+    with pytest.raises(CutraceError, match="cutrace profile -- COMMAND"):
+        answers_of(tmp_path, ("a", 1_000, {}))
+
+
+def test_the_limit_needs_both_throughputs():
+    assert suffices([COMPUTE, MEMORY])
+    assert not suffices([COMPUTE, DRAM])
