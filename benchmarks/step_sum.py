@@ -7,8 +7,9 @@ default,environment`. It times each step with its own clock. For each step the p
 its wall clock exactly, and this has to be within 1 % of the time that the loop measured. In two variants each step also
 sleeps, or copies while nothing computes: the parts `host` and `copies` have to have at least this time, and at most
 10 % and 100 us a step more than it and the plain variant together. The variant `async` does not synchronise in its
-steps: their wall clocks together have to be within 1 % of the time of the loop. The energy of the steps is shown beside
-that of NVML's counter. Needs an NVIDIA GPU for each rank, and PyTorch. Ends with status 1 if something is not as said.
+steps: their wall clocks together have to be within 1 % of the time that the loop takes on the host. The energy of the
+steps is shown beside that of NVML's counter. Needs an NVIDIA GPU for each rank, and PyTorch. Ends with status 1 if
+something is not as said.
 """
 
 from __future__ import annotations

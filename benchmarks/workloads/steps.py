@@ -128,8 +128,8 @@ def main() -> None:
             if variant != "async":
                 torch.cuda.synchronize()
         times.append(time.perf_counter_ns() - start)
-    torch.cuda.synchronize()
     loop = time.perf_counter_ns() - began
+    torch.cuda.synchronize()
     after = meter.joules()
     joules = None
     if before is not None and after is not None:
