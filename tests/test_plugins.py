@@ -103,7 +103,7 @@ def test_an_exporter_is_found_by_its_name_or_ending():
     with pytest.raises(CutraceError, match=r"there is no format 'perfeto': did you mean perfetto\?"):
         plugins.exporter(Path("a"), "perfeto")
     with pytest.raises(
-        CutraceError, match="it can be perfetto, parquet, csv, chrome, folded, speedscope, capture, sqlite"
+        CutraceError, match="it can be perfetto, parquet, csv, chrome, folded, speedscope, pprof, capture, sqlite"
     ):
         plugins.exporter(Path("a"), "zzz")
 
@@ -124,7 +124,8 @@ def test_an_exporter_is_found_by_the_ending(name, format):
         ("a.b.parqet", r"did you mean .parquet\?"),
         (
             "a.xyz",
-            "let its name end with one of .pftrace, .parquet, .csv, .json, .folded, .speedscope.json, .bin, .sqlite",
+            "let its name end with one of .pftrace, .parquet, .csv, .json, .folded, .speedscope.json, .pb.gz, .bin, "
+            ".sqlite",
         ),
         ("a", "let its name end with one of .pftrace"),
     ],

@@ -199,7 +199,7 @@ def test_every_output_that_sums_by_range_says_how_much_of_the_gpu_time_has_one(t
     )
     assert min(own, adopted, none) > 10
 
-    for name in ("a.pftrace", "a.folded", "a.speedscope.json"):
+    for name in ("a.pftrace", "a.folded", "a.speedscope.json", "a.pb.gz"):
         assert _says("convert", capture, "-o", tmp_path / name, expected) == [True], name
     assert decode(tmp_path / "a.pftrace").attributes["cutrace.ranges"] == expected
     assert _says("slice", capture, "--nvtx", "backward", "-o", tmp_path / "a.bin", expected) == [True]

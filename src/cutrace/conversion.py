@@ -19,6 +19,9 @@ from .trace.selection import window
 if TYPE_CHECKING:
     from .analysis.flame import FramesBy
 
+# The exporters of flame graphs.
+_WITH_FRAMES = ("folded", "speedscope", "pprof")
+
 
 def convert(
     source: StrPath | Sequence[StrPath],
@@ -96,9 +99,9 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
             raise CutraceError(
                 f"{exporter.description} has no packets to compress: choose .pftrace, or no compression"
             )
-        if request.by != "range" and exporter.name not in ("folded", "speedscope"):
+        if request.by != "range" and exporter.name not in _WITH_FRAMES:
             raise CutraceError(
-                f"{exporter.description} has no frames: choose .folded or .speedscope.json"
+                f"{exporter.description} has no frames: choose .folded, .speedscope.json or .pb.gz"
             )
     with replacing(destination) as temporary:
         exporter(trace, temporary, request)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @options.sources("CAPTURE...")
 @options.output(
     "Trace to write; its ending selects the format: .pftrace, .parquet, .sqlite, .csv, .json, .folded, "
-    ".speedscope.json or .bin."
+    ".speedscope.json, .pb.gz or .bin."
 )
 @options.format
 @click.option(

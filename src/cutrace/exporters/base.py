@@ -114,6 +114,12 @@ EXPORTERS = (
         "cutrace.exporters.flame:write_speedscope",
     ),
     Exporter(
+        "pprof",
+        "a profile for pprof",
+        (".pb.gz",),
+        "cutrace.exporters.pprof:write",
+    ),
+    Exporter(
         "capture",
         "a capture, as `cutrace record` makes one",
         (".bin",),

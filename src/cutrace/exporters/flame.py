@@ -23,7 +23,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
     """Write a line for each path with GPU time of its own: its frames with semicolons between, a space, and the time in
     ns. Lines are sorted."""
     lines: dict[str, int] = {}
-    root = _flame(trace, request)
+    root, _ = requested_flame(trace, request)
     for frames in root.walk():
         own = frames[-1].own_gpu_ns
         if own:
@@ -36,7 +36,7 @@ def write_folded(trace: Trace, path: Path, request: Request) -> None:
 def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
     """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges or of API
     calls."""
-    root = _flame(trace, request)
+    root, _ = requested_flame(trace, request)
     numbers: dict[str, int] = {}
     profiles = [
         _profile("GPU time", root, numbers, lambda frame: frame.own_gpu_ns),
@@ -54,13 +54,14 @@ def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
     _write(path, json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
-def _flame(trace: Trace, request: Request) -> Frame:
-    """The flame graph of a request, which says how much of the GPU time has a range."""
+def requested_flame(trace: Trace, request: Request) -> tuple[Frame, str | None]:
+    """The flame graph of a request, and the sentence that says how much of the GPU time has a range, which the user is
+    told."""
     options = StatsOptions(ranges=request.ranges)
     root, covered = flame_with_coverage(trace, options, request.by)
     if covered:
         request.say(covered)
-    return root
+    return root, covered
 
 
 def _profile(
