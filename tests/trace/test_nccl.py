@@ -203,3 +203,26 @@ def test_a_table_without_payloads_is_empty(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with cutrace.load(captures.replays(tmp_path / "run.bin")) as trace:
         assert trace.payloads().num_rows == 0
+
+
+def test_a_world_is_told_where_all_communicators_of_several_ranks_agree(tmp_path: Path) -> None:
+    def world(*made_of: dict[str, int]) -> tuple[int, int] | None:
+        with Capture(tmp_path / "one.bin") as c:
+            for fields in made_of:
+                nccl(c, "ncclCommInitRank", fields)
+        with cutrace.load(tmp_path / "one.bin") as trace:
+            return trace.nccl.world(0)
+
+    alone = {"NCCL communicator ID": 20, "No. of ranks": 1, "Rank": 0}
+    assert world(made(WORLD, 3), made(PAIR, 3), alone) == (3, 4)
+    assert world(made(WORLD, 3), made(PAIR, 2)) is None
+    assert world(made(WORLD, 1), made(WORLD, 2)) is None
+    assert world(made(WORLD, 1), {"NCCL communicator ID": PAIR, "No. of ranks": 2, "Rank": 1}) is None
+    assert world(made(WORLD, 4)) is None
+    assert world(alone) is None
+    assert world() is None
+
+
+def test_each_process_has_its_own_world(job: Path) -> None:
+    with cutrace.load(job) as trace:
+        assert [trace.nccl.world(0), trace.nccl.world(1)] == [None, None]

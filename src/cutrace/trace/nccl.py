@@ -74,6 +74,17 @@ class NcclCalls:
         numbers[is_call] = np.array(of_key, np.uint32)[row_key]
         return numbers
 
+    def world(self, process: int) -> tuple[int, int] | None:
+        """The rank of a process and the number of ranks, None if its communicators of several ranks do not agree."""
+        found = set()
+        for (owner, thread, communicator), ranks in self._ranks.items():
+            size = self.sizes.get(communicator, 0)
+            if owner == process and not thread and size > 1:
+                found |= {(rank, size) for rank in ranks if rank < size}
+        if len(found) == 1:
+            return found.pop()
+        return None
+
     def _distinct(self, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The distinct process, thread and payload of NCCL's rows, their index by such row, and a mask of the rows."""
         is_call = np.zeros(len(rows), bool)
