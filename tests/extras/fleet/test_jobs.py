@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,49 @@ def batch(paths: list[Path], out: Path, report: str = "kernels", **options: str)
 
 def jobs_on_disk(out: Path) -> set[str]:
     return {path.name for path in (out / "kernels").glob("job=*")}
+
+
+# Ranks that NCCL tells
+
+
+def nccl_file(path: Path, rank: int, size: int = 4, communicators: int = 1, **environment: str) -> Path:
+    """A process whose launcher tells no rank, with communicators that do. Further ones are of half as many ranks."""
+    with Capture(path, pid=100 + rank, environment=environment) as c:
+        c.kernel(c.launch("_Z4gemmPf"), SECOND, SECOND + 1_000, correlation=1)
+        for number in range(communicators):
+            fields = {"NCCL communicator ID": number + 1, "No. of ranks": size >> number, "Rank": rank >> number}
+            c.add(
+                "nvtx_ranges", start=10, end=20, name="ncclCommInitRank", domain="NCCL", thread=1, end_thread=1,
+                arguments=json.dumps(fields),
+            )  # fmt: skip
+    return path
+
+
+def ranks_on_disk(out: Path) -> list[str]:
+    return sorted(path.name for path in (out / "kernels").glob("job=*/*"))
+
+
+def test_nccl_tells_the_rank_where_no_launcher_does(tmp_path):
+    paths = [nccl_file(tmp_path / f"{name}.bin", rank) for name, rank in (("a", 3), ("b", 0), ("c", 1))]
+    result = batch(paths, tmp_path / "out")
+    assert ranks_on_disk(tmp_path / "out") == ["rank=0", "rank=1", "rank=3"]
+    assert result.missing == ["rank 2 of 4 is absent"]
+
+
+def test_nccl_has_less_authority_than_the_environment_and_the_name_of_the_file(tmp_path):
+    told = nccl_file(tmp_path / "a.bin", 3, RANK="1")
+    named = nccl_file(tmp_path / "rank7.bin", 2)
+    result = batch([told, named], tmp_path / "out")
+    assert ranks_on_disk(tmp_path / "out") == ["rank=1", "rank=7"]
+    # Not all files tell their ranks.
+    assert result.missing == []
+
+
+def test_communicators_that_do_not_agree_tell_no_rank(tmp_path):
+    paths = [nccl_file(tmp_path / f"{name}.bin", rank, communicators=2) for name, rank in (("a", 3), ("b", 2))]
+    result = batch(paths, tmp_path / "out")
+    assert ranks_on_disk(tmp_path / "out") == ["rank=0", "rank=1"]
+    assert result.missing == []
 
 
 # Folders

@@ -261,7 +261,7 @@ def test_bins_are_narrow_and_hold_their_times():
     begins = binned(times)
     assert begins.tolist()[:5] == [0, 1, 63, 64, 64]
     for time, begin in zip(times.tolist()[:-1], begins.tolist()[:-1], strict=True):
-        (end,) = histogram("", [{"at_least_ns": begin, "count": 1}]).ends
+        (end,) = histogram("", np.array([begin]), np.array([1])).ends
         assert begin <= time < end
         assert end - begin <= max(begin / 32, 1)
 

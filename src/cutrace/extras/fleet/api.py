@@ -103,7 +103,14 @@ def batch(
         outputs += [folder / f"{name}.html" for name in batch_reports()]
     keep_sources(outputs, [source for source in every if not is_url(source)])
     options = BatchOptions(name=name, baseline=tuple(before))
-    engine = Engine(mode, workers, scheduler, executor, wait or WAIT, say)
+    engine = Engine(
+        mode,
+        workers,
+        scheduler,
+        executor,
+        wait or WAIT,
+        say,
+    )
     done = run(
         report,
         every,
@@ -129,7 +136,12 @@ def batch(
     for result in done.results.values():
         reports += [Report(**vars(table)) for table in result.tables]
         sentences += result.sentences
-    return Batch(reports, sentences, done.files, done.missing)
+    return Batch(
+        reports,
+        sentences,
+        done.files,
+        done.missing,
+    )
 
 
 def _about(files: int, missing: Sequence[str]) -> str:

@@ -140,7 +140,13 @@ def merged(times: Sequence[SlowTime]) -> list[SlowTime]:
         ratio = (last.ratio * last.calls + time.ratio * time.calls) / calls
         groups = tuple(sorted({*last.groups, *time.groups}))
         end = max(last.end, time.end)
-        together[-1] = replace(last, end=end, ratio=ratio, calls=calls, groups=groups)
+        together[-1] = replace(
+            last,
+            end=end,
+            ratio=ratio,
+            calls=calls,
+            groups=groups,
+        )
     return together
 
 

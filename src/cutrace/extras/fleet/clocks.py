@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,62 +50,48 @@ def median(values: np.ndarray, axis: int) -> np.ndarray:
     count = (~np.isnan(values)).sum(axis=axis, keepdims=True)
     low = np.maximum(count - 1, 0) // 2
     high = np.minimum(count // 2, values.shape[axis] - 1)
-    low_values = np.take_along_axis(
-        ordered,
-        low,
-        axis,
+    both = np.take_along_axis(ordered, low, axis) + np.take_along_axis(
+        ordered, high, axis
     )
-    high_values = np.take_along_axis(
-        ordered,
-        high,
-        axis,
-    )
-    middle: np.ndarray = ((low_values + high_values) / 2).squeeze(axis)
+    middle: np.ndarray = (both / 2).squeeze(axis)
     return middle
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some calls of a group: their ``starts`` and ``ends`` (ns since ``base``) and the ``own_time`` (ns) of ranks
-    before them; NaN where unknown. Rows are the ranks, ``members`` their parts; columns are calls. ``together`` is a
-    mask of the calls that all ranks end together."""
+    """Some calls of a group. ``times`` (ns) has three layers: starts and ends since a base, and the own time of ranks
+    before calls (:meth:`.rank_calls.RankCalls.times`); NaN where unknown. Rows are the ranks, ``members`` their parts;
+    columns are calls. ``together`` is a mask of the calls that all ranks end together."""
 
     members: list[int]
-    starts: np.ndarray
-    ends: np.ndarray
-    own_time: np.ndarray
+    times: np.ndarray
     together: np.ndarray
 
     def without(self, parts: Collection[int]) -> Sample:
         """The sample without some members."""
         kept = [row for row, part in enumerate(self.members) if part not in parts]
-        return Sample(
-            [self.members[row] for row in kept],
-            self.starts[kept],
-            self.ends[kept],
-            self.own_time[kept],
-            self.together,
-        )
+        members = [self.members[row] for row in kept]
+        return Sample(members, self.times[:, kept], self.together)
 
-    def on_one_clock(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def on_one_clock(self, ahead: np.ndarray) -> np.ndarray:
         """Starts and ends without the errors of clocks, which are by part."""
-        errors = ahead[self.members][:, None]
-        return self.starts - errors, self.ends - errors
+        times: np.ndarray = self.times[:2] - ahead[self.members][:, None]
+        return times
 
     def misfits(self, ahead: np.ndarray) -> np.ndarray:
         """For each member, the share of its calls that do not overlap with those of most others."""
-        starts, ends = self._together(ahead)
+        starts, ends = self.on_one_clock(ahead)[..., self.together]
         if not ends.shape[1]:
             return np.zeros(len(ends))
-        known = ~np.isnan(ends)
         apart = ends + TOLERANCE_NS < median(starts, 0)
         apart |= starts - TOLERANCE_NS > median(ends, 0)
-        share: np.ndarray = apart.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+        known = (~np.isnan(ends)).sum(axis=1)
+        share: np.ndarray = apart.sum(axis=1) / np.maximum(known, 1)
         return share
 
     def torn(self, ahead: np.ndarray) -> float:
         """The share of calls that a rank seems to end before another one has begun."""
-        starts, ends = self._together(ahead)
+        starts, ends = self.on_one_clock(ahead)[..., self.together]
         several = (~np.isnan(ends)).sum(axis=0) > 1
         if not several.any():
             return 0.0
@@ -112,28 +99,20 @@ class Sample:
         earliest = np.nanmin(ends[:, several], axis=0)
         return float((latest > earliest + TOLERANCE_NS).mean())
 
-    def _together(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        starts, ends = self.on_one_clock(ahead)
-        return starts[:, self.together], ends[:, self.together]
-
     def lateness(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How much later (ns) than the median each member comes to each call, and how much of that is its own doing:
         time that it spent neither in the call before nor in other communication."""
         starts, _ = self.on_one_clock(ahead)
         late = starts - median(starts, 0)
-        own = self.own_time - median(self.own_time, 0)
+        own = self.times[2] - median(self.times[2], 0)
         # Nothing is known of the time before the first call.
         known = (late > 0) & ~np.isnan(own)
-        by_itself = np.where(
-            known,
-            np.clip(
-                own,
-                0,
-                np.maximum(late, 0),
-            ),
-            late,
-        )
+        by_itself = np.where(known, np.clip(own, 0, np.maximum(late, 0)), late)
         return late, by_itself
+
+
+#: The sample of a group of which nothing is known yet.
+NO_SAMPLE = Sample([], np.zeros((3, 0, 0)), np.zeros(0, bool))
 
 
 def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
@@ -144,7 +123,7 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
     matrix = np.zeros((count, count))
     right = np.zeros(count)
     for sample in samples:
-        ends = sample.ends[:, sample.together]
+        ends = sample.times[1][:, sample.together]
         own = clocks[sample.members]
         distinct = np.unique(own)
         if len(distinct) < 2 or not ends.shape[1]:
@@ -161,11 +140,7 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
         matrix[distinct, distinct] += 1
         matrix[np.ix_(distinct, distinct)] -= 1 / len(distinct)
         right[distinct] += differences - differences.mean()
-    errors = np.linalg.lstsq(
-        matrix,
-        right,
-        rcond=None,
-    )[0]
+    errors, *_ = np.linalg.lstsq(matrix, right, rcond=None)
     of_parts: np.ndarray = errors[clocks]
     for compared in _components(matrix):
         inside = np.isin(clocks, compared)
@@ -190,132 +165,69 @@ def _components(matrix: np.ndarray) -> list[list[int]]:
     return components
 
 
-def shift_of(
-    own: np.ndarray,
-    others: np.ndarray,
-    guess: int | None,
-) -> int | None:
+def shift_of(own: np.ndarray, others: np.ndarray, guess: int | None) -> int | None:
     """The index among the calls of others of the first call of a rank, by the ends (ns) of the calls of both. It is
     below 0 if the rank began first. None if no index fits.
 
     Intervals between ends are equal on all ranks, whatever their clocks. ``guess`` is how far the rank's clock is
     ahead; it decides where intervals leave several indices, None if it is not known.
     """
+    ends = _Ends(own, others)
     missing = len(others) - len(own)
     inside = range(min(missing, 0), max(missing, 0) + 1)
-    if len(own) <= _FEWEST or len(others) <= _FEWEST:
-        return _nearest(
-            list(inside),
-            own,
-            others,
-            guess,
-        )
-    if not missing and _fits(
-        own,
-        others,
-        0,
-    ):
-        return 0
     shortest = min(len(own), len(others))
+    if shortest <= _FEWEST:
+        return ends.nearest(inside, guess)
+    if not missing and ends.fit(0):
+        return 0
     fewest = max(_FEWEST, shortest // 2)
     shifts = range(fewest - len(own), len(others) - fewest + 1)
     if len(shifts) * shortest > _COMPARED * 8:
         shifts = inside
-    differences = [
-        _difference(
-            own,
-            others,
-            shift,
-            len(shifts),
-        )
-        for shift in shifts
-    ]
-    least = min(differences)
-    near = []
-    for shift, difference in zip(
-        shifts,
-        differences,
-        strict=True,
-    ):
-        if difference <= 2 * least + 1:
-            near.append(shift)
+    most = max(_COMPARED // len(shifts), 64)
+    differences = {shift: ends.difference(shift, most) for shift in shifts}
+    allowed = 2 * min(differences.values()) + 1
+    near = [shift for shift in shifts if differences[shift] <= allowed]
     # Others have what a rank lacks, unless the intervals say something else.
     near = [shift for shift in near if shift in inside] or near
-    best = _nearest(
-        near,
-        own,
-        others,
-        guess,
-    )
-    if _fits(
-        own,
-        others,
-        best,
-    ):
+    best = ends.nearest(near, guess)
+    if ends.fit(best):
         return best
     return None
 
 
-def _nearest(
-    shifts: Sequence[int], own: np.ndarray, others: np.ndarray, guess: int | None
-) -> int:
-    """The shift with the least difference of times, the first one if clocks are not known."""
-    if guess is None:
-        return shifts[0]
-    away = []
-    for shift in shifts:
-        mine, theirs = _overlap(
-            own,
-            others,
-            shift,
-        )
-        away.append(abs(int(mine[0]) - guess - int(theirs[0])))
-    return shifts[int(np.argmin(away))]
+class _Ends(NamedTuple):
+    """The ends (ns) of the calls of a rank, and those of others."""
 
+    own: np.ndarray
+    others: np.ndarray
 
-def _overlap(
-    own: np.ndarray, others: np.ndarray, shift: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of the calls that both have."""
-    first = max(-shift, 0)
-    theirs = others[shift + first : shift + len(own)]
-    return own[first : first + len(theirs)], theirs
+    def common(self, shift: int) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the calls that both have."""
+        first = max(-shift, 0)
+        others = self.others[shift + first : shift + len(self.own)]
+        return self.own[first : first + len(others)], others
 
+    def nearest(self, shifts: Sequence[int], guess: int | None) -> int:
+        """The shift with the least difference of times, the first one if clocks are not known."""
+        if guess is None:
+            return shifts[0]
+        away = []
+        for shift in shifts:
+            own, others = self.common(shift)
+            away.append(abs(int(own[0]) - guess - int(others[0])))
+        return shifts[int(np.argmin(away))]
 
-def _difference(
-    own: np.ndarray, others: np.ndarray, shift: int, shifts: int = 1
-) -> float:
-    """The median difference (ns) of intervals between ends."""
-    mine, theirs = _overlap(
-        own,
-        others,
-        shift,
-    )
-    most = max(_COMPARED // shifts, 64)
-    apart = np.diff(mine[:most]) - np.diff(theirs[:most])
-    return float(np.median(np.abs(apart)))
+    def difference(self, shift: int, most: int = _COMPARED) -> float:
+        """The median difference (ns) of at most so many intervals between ends."""
+        own, others = self.common(shift)
+        apart = np.diff(own[:most]) - np.diff(others[:most])
+        return float(np.median(np.abs(apart)))
 
-
-def _fits(
-    own: np.ndarray,
-    others: np.ndarray,
-    shift: int,
-) -> bool:
-    mine, _ = _overlap(
-        own,
-        others,
-        shift,
-    )
-    length = float(np.median(np.diff(mine)))
-    allowed = max(TOLERANCE_NS, _SHARE * length)
-    return (
-        _difference(
-            own,
-            others,
-            shift,
-        )
-        <= allowed
-    )
+    def fit(self, shift: int) -> bool:
+        own, _ = self.common(shift)
+        length = float(np.median(np.diff(own)))
+        return self.difference(shift) <= max(TOLERANCE_NS, _SHARE * length)
 
 
 def offset_of(own: np.ndarray, others: np.ndarray) -> int:

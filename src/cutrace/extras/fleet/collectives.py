@@ -6,27 +6,26 @@ of clocks (:mod:`.clocks`), which are then removed.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from ...analysis.gpu import communicates
-from ...analysis.tables import Column, Table, columns_of
+from ...analysis.tables import Table, columns_of
 from ...trace.arrow import pyarrow
 from ...units import count_of, format_duration
 from .bandwidth import bus_bytes, clock_times, merged, slow_times, slowness
 from .communicators import (
     POINT_TO_POINT,
     UNKNOWN,
-    Kernels,
+    CommunicationKernels,
     asked_of,
+    kernels_of,
     kind_of,
 )
-from .matching import Job, NumberedCalls, RankGroup
+from .matching import Job, RankGroup
 from .model import (
     Bars,
     BatchOptions,
@@ -35,12 +34,15 @@ from .model import (
     PartIdentity,
     Picture,
     RankTrace,
+    Records,
     Result,
     Row,
+    descending,
     share_of,
 )
 from .stragglers import OUTSTANDING, Measured, Outstanding, by_host, robust_scores
-from .timeline import by_job, lines
+from .time_sums import ascending
+from .timeline import TimeRatios, by_job
 
 # Rows of the table of calls, and lines of the picture of transfers.
 _CALLS = 1000
@@ -71,79 +73,73 @@ _GROUP_COLUMNS = columns_of(
 )
 
 
-def calls(
-    rank: RankTrace,
-    options: BatchOptions,
-    *,
-    on_wall_clock: bool = True,
-) -> Any:
+_NEVER = np.iinfo(np.int64).max
+#: What happened at a call, in ns on one clock: the first and the last arrival, the last end, the time of the transfer,
+#: the waits and the time of all ranks; the row of the member that came last, the number of ranks that arrived, bytes
+#: (:data:`UNKNOWN` if unknown) and those on the bus (NaN if unknown). Each has the value of a call without any rank.
+_NOTHING = {
+    "number": 0,
+    "earliest": _NEVER,
+    "latest": -_NEVER,
+    "end": -_NEVER,
+    "transfer": 0,
+    "waits": 0,
+    "time": 0,
+    "last": -1,
+    "ranks": 0,
+    "bytes": UNKNOWN,
+    "name": "",
+    "kind": "",
+    "bus": np.nan,
+}
+_TYPES = {int: np.int64, float: np.float64, str: object}
+_ARRIVALS = np.dtype([(name, _TYPES[type(value)]) for name, value in _NOTHING.items()])
+
+
+def calls(rank: RankTrace, options: BatchOptions, *, on_wall_clock: bool = True) -> Any:
     """Each communication kernel: its collective (the name), kind, communicator ("" if unknown) and its number of ranks;
     its number in the communicator, or among kernels of the name; its start and end (ns on the wall clock, or on that of
     the trace), and bytes."""
-    names = rank.context.kernels
-    is_communication = np.array(list(map(communicates, names.names)), bool)
-    kernels = Kernels.of(rank, is_communication[names.numbers])
-    name_of = names.numbers[kernels.launch].astype(np.int64)
-    kinds = np.array(list(map(kind_of, names.names)), object)
-    kind_by_name = kinds[name_of].tolist()
-    asked = asked_of(
-        rank,
-        kernels,
-        kind_by_name,
-    )
+    context = rank.context.kernels
+    kernels = kernels_of(rank)
+    number = context.numbers[kernels.launch].astype(np.int64)
+    names = [context.names[name] for name in number.tolist()]
+    asked = asked_of(rank, kernels, list(map(kind_of, names)))
     start = kernels.start
     end = kernels.end
     if on_wall_clock:
         start = rank.moved(start)
         end = rank.moved(end)
     pa = pyarrow("batch")
-    size = np.array([call.bytes for call in asked], np.int64)
-    ranks = np.array([call.ranks for call in asked], np.int64)
-    kind = [
-        call.kind or named
-        for call, named in zip(
-            asked,
-            kind_by_name,
-            strict=True,
-        )
-    ]
-    communicator = [call.communicator for call in asked]
     columns = {
-        "collective": pa.array(
-            [names.names[number] for number in name_of.tolist()], pa.string()
-        ),
-        "kind": pa.array(kind, pa.string()),
-        "communicator": pa.array(communicator, pa.string()),
-        "ranks": pa.array(ranks, mask=ranks <= 0),
-        "call": _numbers(
-            communicator,
-            kind,
-            name_of,
-            kernels,
-        ),
+        "collective": pa.array(names, pa.string()),
+        "kind": pa.array(asked.kind, pa.string()),
+        "communicator": pa.array(asked.communicator, pa.string()),
+        "ranks": pa.array(asked.ranks, mask=asked.ranks <= 0),
+        "call": _numbers(asked, number, kernels),
         "start_ns": start,
         "end_ns": end,
-        "bytes": pa.array(size, mask=size == UNKNOWN),
+        "bytes": pa.array(asked.bytes, mask=asked.bytes == UNKNOWN),
     }
-    order = ("communicator", "collective", "call", "start_ns")
-    return pa.table(columns).sort_by([(name, "ascending") for name in order])
+    table = pa.table(columns)
+    return ascending(
+        table,
+        "communicator",
+        "collective",
+        "call",
+        "start_ns",
+    )
 
 
-def _numbers(
-    communicators: Sequence[str],
-    kinds: Sequence[str],
-    names: np.ndarray,
-    kernels: Kernels,
-) -> np.ndarray:
+def _numbers(asked: Records, names: np.ndarray, kernels: Records) -> np.ndarray:
     """The number of each call in its communicator, or among the calls of its name if that is not known. Transfers
     between two ranks are numbered apart."""
+    known = asked.communicator != ""
+    own_names = np.where(known, -1, names)
+    apart = asked.kind == POINT_TO_POINT
     keys: dict[tuple[str, bool, int], int] = {}
     key_of = np.zeros(len(names), np.int64)
-    for row, name in enumerate(names.tolist()):
-        communicator = communicators[row]
-        if communicator:
-            name = -1
-        key = (communicator, kinds[row] == POINT_TO_POINT, name)
+    for row, key in enumerate(zip(asked.communicator, apart, own_names, strict=True)):
         key_of[row] = keys.setdefault(key, len(keys))
     order = np.lexsort((kernels.end, kernels.start, key_of))
     ordered = key_of[order]
@@ -159,78 +155,57 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     by_call: list[Row] = []
     by_group: list[Row] = []
     sentences: list[str] = []
+    pictures: list[Picture] = []
     ahead: dict[PartIdentity, int] = {}
-    transfers: list[Picture] = []
+    members: list[_Member] = []
     for job_name, of_job in by_job(parts):
         job = Job.of(of_job)
         for part, error in zip(of_job, job.ahead.tolist(), strict=True):
             ahead[part.identity] = round(error)
         sentences += job.sentences
-        if not job.total:
+        if not job.groups:
             continue
-        arrivals = _Arrivals.of(job)
-        titles = _titles(job)
-        by_name += _names(
-            job_name,
-            job,
-            arrivals,
-            titles,
-        )
-        by_rank += _ranks(
-            job,
-            arrivals,
-            titles,
-        )
-        by_call += _longest(
-            job,
-            arrivals,
-            titles,
-        )
-        by_group += _groups(
-            job_name,
-            job,
-            arrivals,
-            titles,
-        )
-        sentences += _late_sentences(
-            job,
-            arrivals,
-            titles,
-        )
-        sentences += _slow_sentences(job, arrivals, titles)
-        transfers += _transfers(job_name, job, arrivals, titles)
+        groups = _arrivals(job)
+        first = min(int(group.calls.earliest.min()) for group in groups)
+        for group in groups:
+            for member in group.members.values():
+                members.append(member)
+                by_rank.append(member.row)
+            by_group.append(
+                (*_sums(group.calls), len(group.members), *group.title, job_name)
+            )
+            by_name += _by_name(group, job_name)
+        by_call += _longest(groups, first)
+        sentences += _late_sentences(groups)
+        sentences += _slow_sentences(groups, first)
         sentences += _clock_sentences(job)
-    pictures = [*transfers, *_pictures(by_rank)]
-    by_name.sort(key=_largest(_COLUMNS, "waited"))
-    by_rank.sort(key=_largest(_RANK_COLUMNS, "kept waiting"))
-    by_call.sort(key=_largest(_CALL_COLUMNS, "waited"))
-    by_group.sort(key=_largest(_GROUP_COLUMNS, "waited"))
-    longest = by_call[:_CALLS]
+        pictures += _transfers(groups, job_name)
+    pictures += _by_rank(members)
     tables = [
         Table(
             "collectives",
             "Collectives",
             _COLUMNS,
             by_name,
-        ),
+        ).sorted("waited"),
         Table(
             "collective_ranks",
             "Collectives by rank",
             _RANK_COLUMNS,
             by_rank,
-        ),
+        ).sorted("kept waiting"),
         Table(
             "collective_calls",
             "Calls with the longest waits",
             _CALL_COLUMNS,
-            longest,
+            descending(by_call)[:_CALLS],
         ),
         Table(
             "collective_groups",
             "Groups of ranks",
             _GROUP_COLUMNS,
             by_group,
-        ),
+        ).sorted("waited"),
     ]
     return Result(
         tables,
@@ -240,192 +215,168 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     )
 
 
-def _largest(columns: Sequence[Column], name: str) -> Callable[[Row], float]:
-    """The key that sorts rows by a column, descending."""
-    at = [column.name for column in columns].index(name)
-    return lambda row: -float(row[at] or 0)
-
-
-def _titles(job: Job) -> list[tuple[str, str]]:
-    """The ranks of each group, for people, and its communicator."""
-    return [(job.title(group.members), group.key.communicator) for group in job.groups]
+# Who came when
 
 
 @dataclass
 class _Member:
-    """A part in a group: its calls, how often it came last, and times (ns): its waits, its calls, and the waits of
-    others when it was last. ``late`` is its mean lateness, ``by_itself`` as far as it is its own doing; NaN where they
-    are not known."""
+    """A rank in a group, its index there, and the error of its clock (ns): its calls, how often it came last, and times
+    (ns): its waits, its calls, and the waits of others when it was last. ``late`` is its mean lateness, ``by_itself``
+    as far as it is its own doing; NaN where they are not known."""
 
-    part: int
-    group: RankGroup
+    part: Part
+    group: _GroupCalls
+    index: int
+    ahead: int
+    late: float
+    by_itself: float
     calls: int = 0
     waits: int = 0
     time: int = 0
     last: int = 0
     caused: int = 0
-    late: float = np.nan
-    by_itself: float = np.nan
+
+    @property
+    def row(self) -> Row:
+        """The row of :data:`_RANK_COLUMNS`."""
+        return (
+            self.part.label,
+            self.waits,
+            self.time,
+            share_of(self.waits, self.time),
+            self.calls,
+            self.last,
+            self.caused,
+            _rounded(self.late),
+            _rounded(self.by_itself),
+            self.ahead,
+            self.part.clock.error,
+            self.part.host,
+            *self.group.title,
+        )
 
 
 @dataclass
-class _Arrivals:
-    """Who arrived when at each call, and what it cost, in ns on one clock.
+class _GroupCalls:
+    """The calls of a group: records of :data:`_ARRIVALS`, in their order, without those that no rank recorded.
+    ``members`` are by part. ``title`` has the ranks, for people, and the communicator, ``place`` is the group in a
+    sentence, if there are several.
 
     :meth:`arrive` is called for each member; then the last arrivals are known. :meth:`wait` is called for each member
-    next, and :meth:`blame` at the end.
+    next, and :meth:`end` at the end.
     """
 
-    # By call:
-    earliest: np.ndarray
-    latest: np.ndarray
-    end: np.ndarray
-    #: The index of the member that came last.
-    last: np.ndarray
-    #: The number of ranks that arrived.
-    ranks: np.ndarray
-    waits: np.ndarray
-    time: np.ndarray
-    bytes: np.ndarray
-    names: np.ndarray
-    kinds: np.ndarray
-    #: The bytes on the bus, NaN where unknown.
-    bus: np.ndarray
-    #: By group and part.
-    members: dict[tuple[int, int], _Member] = field(default_factory=dict)
-
-    @classmethod
-    def none(cls, calls: int) -> _Arrivals:
-        """No arrival at any call."""
-        never = np.iinfo(np.int64).max
-        return cls(
-            earliest=np.full(calls, never),
-            latest=np.full(calls, -never),
-            end=np.full(calls, -never),
-            last=np.full(calls, -1),
-            ranks=np.zeros(calls, np.int64),
-            waits=np.zeros(calls, np.int64),
-            time=np.zeros(calls, np.int64),
-            bytes=np.full(calls, UNKNOWN),
-            names=np.full(calls, "", object),
-            kinds=np.full(calls, "", object),
-            bus=np.full(calls, np.nan),
-        )
-
-    @classmethod
-    def of(cls, job: Job) -> _Arrivals:
-        arrivals = cls.none(job.total)
-        for group, sample in zip(
-            job.groups,
-            job.samples,
-            strict=True,
-        ):
-            late, by_itself = sample.lateness(job.ahead)
-            for row, part in enumerate(sample.members):
-                member = _Member(part, group)
-                member.late = _habit(late[row])
-                member.by_itself = _habit(by_itself[row])
-                arrivals.members[group.first, part] = member
-        indices = {key: index for index, key in enumerate(arrivals.members)}
-        for own in job.each():
-            key = (own.group.first, own.part)
-            error = int(job.ahead[own.part])
-            arrivals.arrive(
-                indices[key],
-                arrivals.members[key],
-                own,
-                error,
-            )
-        for own in job.each():
-            key = (own.group.first, own.part)
-            error = int(job.ahead[own.part])
-            arrivals.wait(
-                arrivals.members[key],
-                own,
-                error,
-            )
-        arrivals.blame()
-        for group in job.groups:
-            if len(group.members) < 2:
-                continue  # when others arrive is not known
-            number = arrivals.of_group(group)
-            arrivals.bus[number] = bus_bytes(
-                arrivals.kinds[number],
-                arrivals.bytes[number],
-                group.ranks or len(group.members),
-            )
-        return arrivals
+    group: RankGroup
+    title: tuple[str, str]
+    place: str
+    calls: Records
+    members: dict[int, _Member] = field(default_factory=dict)
 
     def arrive(
-        self, index: int, member: _Member, own: NumberedCalls, error: int
+        self,
+        part: int,
+        number: np.ndarray,
+        calls: np.recarray,
     ) -> None:
-        calls = own.number
-        start = own.calls.start - error
-        end = own.calls.end - error
-        self.last[calls[start > self.latest[calls]]] = index
-        self.latest[calls] = np.maximum(self.latest[calls], start)
-        self.earliest[calls] = np.minimum(self.earliest[calls], start)
-        self.end[calls] = np.maximum(self.end[calls], end)
-        self.ranks[calls] += 1
-        self.time[calls] += end - start
-        self.bytes[calls] = np.maximum(self.bytes[calls], own.calls.bytes)
-        self.names[calls] = own.calls.names
-        self.kinds[calls] = own.calls.kinds
-        member.time = int((end - start).sum())
+        member = self.members[part]
+        length = calls.end_ns - calls.start_ns
+        member.time = int(length.sum())
         member.calls = len(calls)
+        own = self.calls[number]
+        own.last[calls.start_ns > own.latest] = member.index
+        own.latest = np.maximum(own.latest, calls.start_ns)
+        own.earliest = np.minimum(own.earliest, calls.start_ns)
+        own.end = np.maximum(own.end, calls.end_ns)
+        own.ranks += 1
+        own.time += length
+        own.bytes = np.maximum(own.bytes, calls.bytes)
+        own.name = calls.collective
+        own.kind = calls.kind
+        self.calls[number] = own
 
     def wait(
         self,
-        member: _Member,
-        own: NumberedCalls,
-        error: int,
+        part: int,
+        number: np.ndarray,
+        calls: np.recarray,
     ) -> None:
         """A rank waits until the last one arrives. No wait is longer than the call."""
-        calls = own.number
-        start = own.calls.start - error
-        length = own.calls.end - own.calls.start
-        waits = np.minimum(self.latest[calls] - start, length)
-        self.waits[calls] += waits
-        member.waits = int(waits.sum())
+        late = self.calls.latest[number] - calls.start_ns
+        waits = np.minimum(late, calls.end_ns - calls.start_ns)
+        self.calls.waits[number] += waits
+        self.members[part].waits = int(waits.sum())
 
-    def blame(self) -> None:
+    def end(self) -> None:
         """Count how often each member was last, and what the others waited then."""
-        known = self.ranks > 0
-        last = self.last[known]
-        counts = np.bincount(last, minlength=len(self.members))
-        caused = np.zeros(len(self.members), np.int64)
-        np.add.at(
-            caused,
-            last,
-            self.waits[known],
+        calls = self.calls[self.calls.ranks > 0]
+        calls.transfer = np.maximum(calls.end - calls.latest, 0)
+        size = len(self.members)
+        # When others arrive is not known in a group of one.
+        if size > 1:
+            calls.bus = bus_bytes(calls.kind, calls.bytes, self.group.ranks or size)
+        counts = np.bincount(calls.last, minlength=size)
+        caused = np.zeros(size, np.int64)
+        np.add.at(caused, calls.last, calls.waits)
+        for row, member in enumerate(self.members.values()):
+            member.last = int(counts[row])
+            member.caused = int(caused[row])
+        self.calls = calls
+
+    @property
+    def complete(self) -> Records:
+        """The calls with a known last arrival, in its order: those that all ranks recorded."""
+        size = len(self.members)
+        calls = self.calls[(self.calls.ranks == size) & (size > 1)]
+        return calls[np.argsort(calls.latest, kind="stable")]
+
+
+def _arrivals(job: Job) -> list[_GroupCalls]:
+    """What the ranks of each group did at its calls."""
+    titles = [
+        (job.title(group.members), group.key.communicator) for group in job.groups
+    ]
+    same_title = Counter(titles)
+    same_ranks = Counter(ranks for ranks, _ in titles)
+    groups = []
+    for group, title in zip(job.groups, titles, strict=True):
+        ranks, communicator = title
+        place = ""
+        if len(titles) > 1:
+            place = f" of {ranks}"
+        if same_ranks[ranks] > same_title[title]:
+            place += f" (communicator {communicator})"
+        found = _GroupCalls(
+            group,
+            title,
+            place,
+            _none(group.total),
         )
-        for index, member in enumerate(self.members.values()):
-            member.last = int(counts[index])
-            member.caused = int(caused[index])
+        groups.append(found)
+        late, by_itself = group.sample.lateness(job.ahead)
+        for row, part in enumerate(group.sample.members):
+            habits = (_habit(late[row]), _habit(by_itself[row]))
+            found.members[part] = _Member(
+                job.parts[part],
+                found,
+                row,
+                int(job.ahead[part]),
+                *habits,
+            )
+    for index, part, number, calls in job.each():
+        groups[index].arrive(part, number, calls)
+    for index, part, number, calls in job.each():
+        groups[index].wait(part, number, calls)
+    for found in groups:
+        found.end()
+    return groups
 
-    def of_group(self, group: RankGroup) -> np.ndarray:
-        """The numbers of the calls of a group that ranks arrived at."""
-        number = np.arange(group.first, group.first + group.total)
-        return number[self.ranks[number] > 0]
 
-    def size(self, number: np.ndarray) -> int | None:
-        """The bytes of some calls, None if the size of one is not known."""
-        size = self.bytes[number]
-        if (size == UNKNOWN).any():
-            return None
-        return int(size.sum())
-
-    def transfer(self, number: np.ndarray) -> np.ndarray:
-        """The time (ns) of some calls from the last arrival to the last end."""
-        time: np.ndarray = np.maximum(self.end[number] - self.latest[number], 0)
-        return time
-
-    def bandwidth(self, number: np.ndarray) -> float | None:
-        """The bus bandwidth (bytes/s) of some calls together, None if it is not known for one."""
-        amount = float(self.bus[number].sum())
-        if np.isnan(amount):
-            return None
-        return share_of(amount * 1e9, float(self.transfer(number).sum()))
+def _none(count: int) -> Records:
+    """Calls without any rank."""
+    calls: Records = np.recarray(count, _ARRIVALS)
+    calls[:] = tuple(_NOTHING.values())
+    calls.number = np.arange(count)
+    return calls
 
 
 def _habit(late: np.ndarray) -> float:
@@ -444,336 +395,239 @@ def _rounded(time: float) -> int | None:
     return round(time)
 
 
-def _names(
-    job_name: str, job: Job, a: _Arrivals, titles: Sequence[tuple[str, str]]
-) -> Iterator[Row]:
+# Tables
+
+
+def _sums(
+    calls: Records,
+) -> tuple[int, int, float | None, int, int | None, float | None]:
+    """The waits and the time (ns) of some calls, the share of the waits, the number of calls, their bytes and the bus
+    bandwidth (bytes/s). The last two are None if the size of one call is not known."""
+    waits = int(calls.waits.sum())
+    time = int(calls.time.sum())
+    size = None
+    if (calls.bytes != UNKNOWN).all():
+        size = int(calls.bytes.sum())
+    bandwidth = None
+    if not np.isnan(calls.bus).any():
+        bandwidth = share_of(float(calls.bus.sum()) * 1e9, float(calls.transfer.sum()))
+    return waits, time, share_of(waits, time), len(calls), size, bandwidth
+
+
+def _by_name(group: _GroupCalls, job_name: str) -> Iterator[Row]:
     """The rows of :data:`_COLUMNS`."""
-    members = list(a.members.values())
-    for group, title in zip(
-        job.groups,
-        titles,
-        strict=True,
-    ):
-        number = a.of_group(group)
-        for name in sorted(set(a.names[number].tolist())):
-            here = number[a.names[number] == name]
-            waits = int(a.waits[here].sum())
-            time = int(a.time[here].sum())
-            latest = a.latest[here]
-            spread = latest - a.earliest[here]
-            transfer = a.transfer(here)
-            counts = np.bincount(a.last[here])
-            last = int(counts.argmax())
-            yield (
-                waits,
-                time,
-                share_of(waits, time),
-                len(here),
-                int(a.ranks[here].max()),
-                float(spread.mean()),
-                float(transfer.mean()),
-                job.parts[members[last].part].label,
-                int(counts[last]) / len(here),
-                a.size(here),
-                a.bandwidth(here),
-                *title,
-                job_name,
-                name,
-            )
-
-
-def _ranks(
-    job: Job,
-    a: _Arrivals,
-    titles: Sequence[tuple[str, str]],
-) -> Iterator[Row]:
-    """The rows of :data:`_RANK_COLUMNS`."""
-    for group, title in zip(
-        job.groups,
-        titles,
-        strict=True,
-    ):
-        for index in group.members:
-            part = job.parts[index]
-            member = a.members[group.first, index]
-            yield (
-                part.label,
-                member.waits,
-                member.time,
-                share_of(member.waits, member.time),
-                member.calls,
-                member.last,
-                member.caused,
-                _rounded(member.late),
-                _rounded(member.by_itself),
-                int(job.ahead[index]),
-                part.clock.error,
-                part.host,
-                *title,
-            )
-
-
-def _longest(
-    job: Job, a: _Arrivals, titles: Sequence[tuple[str, str]]
-) -> Iterator[Row]:
-    """The rows of :data:`_CALL_COLUMNS`."""
-    members = list(a.members.values())
-    firsts = [group.first for group in job.groups]
-    start = int(a.earliest[a.ranks > 0].min())
-    for number in np.argsort(-a.waits, kind="stable")[:_CALLS].tolist():
-        if not a.ranks[number]:
-            continue
-        of = (
-            int(
-                np.searchsorted(
-                    firsts,
-                    number,
-                    "right",
-                )
-            )
-            - 1
-        )
-        earliest = int(a.earliest[number])
-        last = members[int(a.last[number])]
-        one = np.array([number])
+    members = list(group.members.values())
+    for name in sorted(set(group.calls.name)):
+        calls = group.calls[group.calls.name == name]
+        *sums, size, bandwidth = _sums(calls)
+        spread = float((calls.latest - calls.earliest).mean())
+        transfer = float(calls.transfer.mean())
+        counts = np.bincount(calls.last)
+        last = int(counts.argmax())
+        share = int(counts[last]) / len(calls)
+        most_often = (members[last].part.label, share)
+        ranks = int(calls.ranks.max())
         yield (
-            int(a.waits[number]),
-            int(a.latest[number]) - earliest,
-            job.parts[last.part].label,
-            int(a.ranks[number]),
-            earliest - start,
-            number - firsts[of] + 1,
-            int(a.transfer(one)[0]),
-            a.size(one),
-            a.bandwidth(one),
-            *titles[of],
-            str(a.names[number]),
-        )
-
-
-def _groups(
-    job_name: str, job: Job, a: _Arrivals, titles: Sequence[tuple[str, str]]
-) -> Iterator[Row]:
-    """The rows of :data:`_GROUP_COLUMNS`."""
-    for group, title in zip(
-        job.groups,
-        titles,
-        strict=True,
-    ):
-        number = a.of_group(group)
-        waits = int(a.waits[number].sum())
-        time = int(a.time[number].sum())
-        yield (
-            waits,
-            time,
-            share_of(waits, time),
-            len(number),
-            a.size(number),
-            a.bandwidth(number),
-            len(group.members),
-            *title,
+            *sums,
+            ranks,
+            spread,
+            transfer,
+            *most_often,
+            size,
+            bandwidth,
+            *group.title,
             job_name,
+            name,
         )
 
 
-def _late_sentences(
-    job: Job, a: _Arrivals, titles: Sequence[tuple[str, str]]
-) -> Iterator[str]:
+def _longest(groups: Sequence[_GroupCalls], first: int) -> Iterator[Row]:
+    """The rows of :data:`_CALL_COLUMNS`. ``first`` (ns) is the start of the first call."""
+    edges = np.cumsum([0, *(len(group.calls) for group in groups)])
+    waits = np.concatenate([group.calls.waits for group in groups])
+    for row in np.argsort(-waits, kind="stable")[:_CALLS].tolist():
+        at = int(np.searchsorted(edges, row, "right")) - 1
+        group = groups[at]
+        one = group.calls[row - edges[at] :][:1]
+        call = one[0]
+        *_, size, bandwidth = _sums(one)
+        last = list(group.members.values())[call.last].part.label
+        times = (int(call.earliest) - first, int(call.number) + 1, int(call.transfer))
+        spread = int(call.latest - call.earliest)
+        yield (
+            int(call.waits),
+            spread,
+            last,
+            int(call.ranks),
+            *times,
+            size,
+            bandwidth,
+            *group.title,
+            call.name,
+        )
+
+
+# Sentences
+
+
+def _late_sentences(groups: Sequence[_GroupCalls]) -> Iterator[str]:
     """Ranks that come late by themselves, where they stand out among the ranks of groups of one size with calls of the
     same names."""
-    alike: defaultdict[tuple[int, tuple[str, ...]], list[_Member]] = defaultdict(list)
-    where = {}
-    for group, (title, communicator) in zip(
-        job.groups,
-        titles,
-        strict=True,
-    ):
-        number = a.of_group(group)
-        names = tuple(sorted(set(a.names[number].tolist())))
-        whole = int(a.end[number].max()) - int(a.earliest[number].min())
-        place = ""
-        if len(job.groups) > 1:
-            place = f" of {title}"
-            if titles.count((title, communicator)) < [t for t, _ in titles].count(
-                title
-            ):
-                place += f" (communicator {communicator})"
-        where[group.first] = (whole / len(number), place)
-        for part in group.members:
-            alike[len(group.members), names].append(a.members[group.first, part])
-    for members in alike.values():
-        if len(members) < _FEWEST:
+    alike: defaultdict[tuple[int, tuple[str, ...]], list[_GroupCalls]] = defaultdict(
+        list
+    )
+    for group in groups:
+        names = tuple(sorted(set(group.calls.name)))
+        alike[len(group.members), names].append(group)
+    for some in alike.values():
+        late = [member.by_itself for group in some for member in group.members.values()]
+        if len(late) < _FEWEST:
             continue
-        late = np.nan_to_num([member.by_itself for member in members])
-        scores = robust_scores(late.tolist())
-        everyone: defaultdict[int, list[Measured]] = defaultdict(list)
-        outstanding: defaultdict[int, list[Measured]] = defaultdict(list)
-        of_label = {}
-        for index in np.argsort(-late, kind="stable").tolist():
-            member = members[index]
-            first = member.group.first
-            period, _ = where[first]
-            one = Measured.of(job.parts[member.part], float(late[index]))
-            of_label[first, one.label] = member
-            everyone[first].append(one)
-            if scores[index] > OUTSTANDING and late[index] > period * _LATE:
-                outstanding[first].append(one)
+        scores = iter(robust_scores(np.nan_to_num(late)))
         findings = []
-        for first, some in outstanding.items():
-            _, place = where[first]
-            for group_of_host in by_host(some, everyone[first]):
-                own = [of_label[first, one.label] for one in group_of_host.members]
-                sentence = _late_sentence(group_of_host, own, place)
-                findings.append((-group_of_host.value, sentence))
-        findings.sort()
-        for _, sentence in findings:
+        for group in some:
+            span = int(group.calls.end.max()) - int(group.calls.earliest.min())
+            least = span / len(group.calls) * _LATE
+            of_label = {}
+            outstanding = []
+            everyone = []
+            for member in group.members.values():
+                by_itself = float(np.nan_to_num(member.by_itself))
+                one = Measured.of(member.part, by_itself)
+                of_label[one.label] = member
+                everyone.append(one)
+                if next(scores) > OUTSTANDING and one.value > least:
+                    outstanding.append(one)
+            for who in by_host(outstanding, everyone):
+                own = [of_label[one.label] for one in who.members]
+                findings.append((-who.value, _late_sentence(who, own, group.place)))
+        for _, sentence in sorted(findings):
             yield sentence
 
 
-def _late_sentence(
-    who: Outstanding,
-    members: Sequence[_Member],
-    place: str,
-) -> str:
+def _late_sentence(who: Outstanding, members: Sequence[_Member], place: str) -> str:
     lateness = format_duration(round(who.value))
     last = sum(member.last for member in members)
-    calls = max(member.calls for member in members)
-    does = "it comes"
-    verb = "is"
+    calls = count_of(max(member.calls for member in members), "call")
+    how = f"late to a collective{place} on average, and"
     if len(members) > 1:
-        does = "they come"
-        verb = "one of them is"
-    return (
-        f"{who.name}: {does} {lateness} late to a collective{place} on average, and {verb} the last at {last:,} of "
-        f"{count_of(calls, 'call')}"
-    )
+        return f"{who.name}: they come {lateness} {how} one of them is the last at {last:,} of {calls}"
+    return f"{who.name}: it comes {lateness} {how} is the last at {last:,} of {calls}"
 
 
-def _slow_sentences(
-    job: Job,
-    a: _Arrivals,
-    titles: Sequence[tuple[str, str]],
-) -> Iterator[str]:
-    """Times in which transfers took long."""
-    known = a.ranks > 0
-    start = int(a.earliest[known].min())
-    span = int(a.end[known].max()) - start
+def _slow_sentences(groups: Sequence[_GroupCalls], first: int) -> Iterator[str]:
+    """Times in which transfers took long. ``first`` (ns) is the start of the first call."""
+    span = max(int(group.calls.end.max()) for group in groups) - first
     found = []
-    for index, group in enumerate(job.groups):
-        number = a.of_group(group)
-        # The last arrival is not known where a rank did not record.
-        number = number[a.ranks[number] == len(group.members)]
-        if not len(number) or len(group.members) < 2:
-            continue
-        number = number[np.argsort(a.latest[number], kind="stable")]
-        slow = slowness(a.names[number], a.bytes[number], a.transfer(number))
-        found += slow_times(index, a.latest[number], a.end[number], slow, span)
-    timed = all(part.clock.error is not None for part in job.parts)
+    timed = True
+    for index, group in enumerate(groups):
+        timed &= all(
+            member.part.clock.error is not None for member in group.members.values()
+        )
+        calls = group.complete
+        if len(calls):
+            slow = slowness(calls.name, calls.bytes, calls.transfer)
+            found += slow_times(
+                index,
+                calls.latest,
+                calls.end,
+                slow,
+                span,
+            )
     for time in merged(found):
         where = ""
-        if len(time.groups) < len(job.groups):
-            where = f" of {titles[time.groups[0]][0]}"
-        if 1 < len(time.groups) < len(job.groups):
-            where = f" of {len(time.groups):,} of {len(job.groups):,} groups"
-        when = f"{format_duration(time.start - start)} to {format_duration(time.end - start)} after the first call"
+        if len(time.groups) < len(groups):
+            where = f" of {groups[time.groups[0]].title[0]}"
+        if 1 < len(time.groups) < len(groups):
+            where = f" of {len(time.groups):,} of {len(groups):,} groups"
+        when = f"{format_duration(time.start - first)} to {format_duration(time.end - first)} after the first call"
         if timed:
             when = clock_times(time.start, time.end)
-        calls = count_of(time.calls, "call")
-        yield f"transfers{where} from {when} took {time.ratio:.3g} times as long as usual ({calls})"
+        calls_in_it = count_of(time.calls, "call")
+        yield f"transfers{where} from {when} took {time.ratio:.3g} times as long as usual ({calls_in_it})"
 
 
 def _clock_sentences(job: Job) -> Iterator[str]:
     """Clocks that are wrong, where they stand out. Consecutive ranks of one machine share its clock."""
     if len(job.parts) < _FEWEST:
         return
-    described = zip(
-        job.parts,
-        _wrong_clocks(job),
-        strict=True,
-    )
-    for sentence, group in groupby(described, lambda one: one[1]):
-        labels = [part.label for part, _ in group]
+    several = len({part.host for part in job.parts}) > 1
+    wrong: list[tuple[str, str, list[str]]] = []
+    for part, error, score in zip(
+        job.parts, job.ahead.tolist(), robust_scores(job.ahead), strict=True
+    ):
+        sentence = ""
+        known = part.clock.error
+        if (
+            known is not None
+            and abs(score) > OUTSTANDING
+            and abs(error) > max(_CLOCK_NS, 10 * known)
+        ):
+            way = "behind"
+            if error > 0:
+                way = "ahead of"
+            sentence = f"clock {format_duration(round(abs(error)))} {way} those of others, by the ends of collectives"
+        if not wrong or wrong[-1][:2] != (sentence, part.host):
+            wrong.append((sentence, part.host, []))
+        wrong[-1][2].append(part.label)
+    for sentence, host, labels in wrong:
         ranks = labels[0]
         if len(labels) > 1:
             ranks = f"{ranks} to {labels[-1]}"
+        if several and host:
+            ranks += f" on {host}"
         if sentence:
             yield f"{ranks}: {sentence}"
 
 
-def _wrong_clocks(job: Job) -> Iterator[str]:
-    """Yield for each rank what is said about its clock: nothing, unless it stands out."""
-    scores = np.abs(robust_scores(job.ahead.tolist()))
-    for index, part in enumerate(job.parts):
-        ahead = int(job.ahead[index])
-        error = part.clock.error
-        stands_out = scores[index] > OUTSTANDING
-        if error is None or not stands_out:
-            yield ""
-            continue
-        if abs(ahead) <= max(_CLOCK_NS, 10 * error):
-            yield ""
-            continue
-        way = "behind"
-        if ahead > 0:
-            way = "ahead of"
-        yield f"clock {format_duration(abs(ahead))} {way} those of others, by the ends of collectives"
+# Pictures
 
 
-def _transfers(
-    job_name: str,
-    job: Job,
-    a: _Arrivals,
-    titles: Sequence[tuple[str, str]],
-) -> Iterator[Picture]:
+def _transfers(groups: Sequence[_GroupCalls], job_name: str) -> Iterator[Picture]:
     """Yield the bus bandwidth over time of the groups with the longest transfers, or the mean time of their transfers
     if the bytes of some are not known."""
-    groups = []
-    for group, (title, communicator) in zip(job.groups, titles, strict=True):
-        number = a.of_group(group)
-        if [name for name, _ in titles].count(title) > 1:
-            title += f", {communicator or a.names[number[0]]}"
-        # The last arrival is not known where a rank did not record.
-        number = number[a.ranks[number] == len(group.members)]
-        if len(number) and len(group.members) > 1:
-            groups.append((int(a.transfer(number).sum()), title, number))
-    groups.sort(key=lambda one: -one[0])
-    labels = []
-    rates = []
-    times = []
-    for _, title, number in groups[:_LINES]:
-        labels.append(title)
-        at = a.latest[number]
-        transfer = a.transfer(number)
-        rates.append((at, a.bus[number] * 1e9, transfer))
-        times.append((at, transfer, np.ones(len(number), np.int64)))
-    known = all(np.isfinite(bus).all() for _, bus, _ in rates)
-    if known:
-        picture = lines(f"Bus bandwidth, job {job_name}", "bytes/s", labels, rates)
+    titles = Counter(group.title[0] for group in groups)
+    drawn = []
+    for group in groups:
+        title, communicator = group.title
+        if titles[title] > 1:
+            title += f", {communicator or group.calls.name[0]}"
+        calls = group.complete
+        if len(calls):
+            drawn.append((title, calls))
+    drawn.sort(key=lambda one: -int(one[1].transfer.sum()))
+    rates = TimeRatios()
+    times = TimeRatios()
+    for title, calls in drawn[:_LINES]:
+        rates.add(title, calls.latest, calls.bus * 1e9, calls.transfer)
+        times.add(title, calls.latest, calls.transfer, np.ones(len(calls)))
+    if all(np.isfinite(calls.bus).all() for _, calls in drawn[:_LINES]):
+        yield from rates.lines(f"Bus bandwidth, job {job_name}", "bytes/s")
     else:
-        title = f"Mean time of transfers, job {job_name}"
-        picture = lines(title, "ns", labels, times)
-    if picture:
-        yield picture
+        yield from times.lines(f"Mean time of transfers, job {job_name}", "ns")
 
 
-def _pictures(by_rank: Sequence[Row]) -> Iterator[Picture]:
-    if not by_rank:
+def _by_rank(members: Sequence[_Member]) -> Iterator[Picture]:
+    if not members:
         return
-    names = [column.name for column in _RANK_COLUMNS]
-    for title, name in (
-        ("Waits for the last rank, by rank", "waited"),
-        ("Waits of others for a rank", "kept waiting"),
-    ):
-        at = names.index(name)
-        sums: defaultdict[str, float] = defaultdict(float)
-        for row in by_rank:
-            sums[str(row[0])] += float(row[at] or 0)
-        yield Bars(
-            title,
-            "ns",
-            list(sums),
-            {name: list(sums.values())},
-        )
+    waited = Counter[str]()
+    caused = Counter[str]()
+    for member in members:
+        waited[member.part.label] += member.waits
+        caused[member.part.label] += member.caused
+    labels = list(waited)
+    yield Bars(
+        "Waits for the last rank, by rank",
+        "ns",
+        labels,
+        {"waited": list(waited.values())},
+    )
+    yield Bars(
+        "Waits of others for a rank",
+        "ns",
+        labels,
+        {"kept waiting": list(caused.values())},
+    )
 
 
 COLLECTIVES = BatchReport(
@@ -781,4 +635,5 @@ COLLECTIVES = BatchReport(
     "Collectives: who comes last, how long others wait",
     calls,
     _reduce,
+    collects=(CommunicationKernels,),
 )

@@ -8,15 +8,20 @@ ncclGroupEnd, and one kernel may do several of them.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...trace.nccl import payload_fields
-from .model import RankTrace
+from ...analysis.context import CollectorContext
+from ...analysis.gpu import communicates
+from ...analysis.sweep import Stream, SweepBatch
+from ...trace.nccl import NcclCall, payload_fields
+from .model import RankCollector, RankTrace, Records
 
 #: A size (bytes) that is not known.
 UNKNOWN = -1
@@ -62,13 +67,10 @@ _ITEM_BYTES = {
 }
 
 
+@lru_cache(4096)
 def kind_of(name: str) -> str:
     """The kind of call that a kernel, a function of NCCL or a collective of torch does; "" if its name does not say."""
-    letters = re.sub(
-        "[^a-z]",
-        "",
-        name.lower(),
-    )
+    letters = re.sub("[^a-z]", "", name.lower())
     for part, kind in _KINDS.items():
         if part in letters:
             return kind
@@ -91,7 +93,16 @@ class Asked(NamedTuple):
         return self.ranks != 1
 
 
-#: The kernel of a call that is not known.
+#: The types of the fields of :class:`Asked`.
+_ASKED = np.dtype(
+    [
+        ("communicator", object),
+        ("ranks", np.int64),
+        ("kind", object),
+        ("bytes", np.int64),
+    ]
+)
+#: The call of a kernel of which nothing is known.
 NOT_ASKED = Asked(
     "",
     0,
@@ -113,69 +124,72 @@ class _Window:
     of_earlier: bool = False
 
 
+_Thread = tuple[int, int]
 #: The windows of each thread, by process and thread.
-_Windows = dict[tuple[int, int], list[_Window]]
+_Windows = dict[_Thread, list[_Window]]
+
+#: A communication kernel: process, stream (an index), start and end (ns), launch configuration, if it was launched in a
+#: graph, and the thread and time (ns) of the launching call, 0 if unknown.
+_FIELDS = (
+    "process",
+    "stream",
+    "start",
+    "end",
+    "launch",
+    "in_graph",
+    "thread",
+    "launched",
+)
+_KERNEL = np.dtype([(name, np.int64) for name in _FIELDS])
 
 
-class Kernels(NamedTuple):
-    """Communication kernels: process, stream (an index), start and end (ns), launch configuration, if it was launched
-    in a graph, and the thread and time (ns) of the launching call, 0 if unknown. Columns have one entry a kernel."""
+class CommunicationKernels(RankCollector):
+    """Collects communication kernels, as records of :data:`_KERNEL`."""
 
-    process: np.ndarray
-    stream: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    launch: np.ndarray
-    in_graph: np.ndarray
-    thread: np.ndarray
-    launched: np.ndarray
+    tables = ("kernels", "api_calls")
 
-    @classmethod
-    def of(
-        cls,
-        rank: RankTrace,
-        communicates: np.ndarray,
-    ) -> Kernels:
-        """The kernels of a rank. ``communicates`` is a mask of launch configurations."""
-        launches = rank.trace.launches
-        parts = [np.zeros((8, 0), np.int64)]
-        for process, sweep in zip(
-            rank.processes, rank.sweeps("kernels", "api_calls"), strict=True
-        ):
-            for batch in sweep:
-                work = batch.work
-                chosen = communicates[work.launch]
-                launch = work.launch[chosen]
-                columns = (
-                    np.full(len(launch), process),
-                    work.stream[chosen],
-                    work.start[chosen],
-                    work.end[chosen],
-                    launch,
-                    launches["graph_node"][launch] != 0,
-                    work.calls.thread[chosen],
-                    work.calls.start[chosen],
-                )
-                parts.append(np.stack([column.astype(np.int64) for column in columns]))
-        return cls(*np.concatenate(parts, axis=1))
+    def __init__(self, context: CollectorContext, rank: RankTrace) -> None:
+        super().__init__(context, rank)
+        kernels = rank.context.kernels
+        communicating = np.array(list(map(communicates, kernels.names)), bool)
+        self._communicates = communicating[kernels.numbers]
+        self._in_graph = context.trace.launches["graph_node"] != 0
+        self._found: list[Records] = []
+
+    def add(self, batch: SweepBatch) -> None:
+        work = batch.work
+        chosen = np.flatnonzero(self._communicates[work.launch])
+        kernels: Records = np.recarray(len(chosen), _KERNEL)
+        kernels.process = batch.process
+        kernels.stream = work.stream[chosen]
+        kernels.start = work.start[chosen]
+        kernels.end = work.end[chosen]
+        kernels.launch = work.launch[chosen]
+        kernels.in_graph = self._in_graph[kernels.launch]
+        kernels.thread = work.calls.thread[chosen]
+        kernels.launched = work.calls.start[chosen]
+        self._found.append(kernels)
+
+    def end(self, process: int, streams: list[Stream]) -> list[Records]:
+        return self._found
 
 
-def asked_of(
-    rank: RankTrace,
-    kernels: Kernels,
-    kinds: Sequence[str],
-) -> list[Asked]:
-    """The call of each kernel, :data:`NOT_ASKED` where it is not known. ``kinds`` are those of the kernels by name."""
-    asked = [NOT_ASKED] * len(kernels.start)
-    windows = _nvtx_windows(rank)
-    for thread, of_torch in _torch_windows(rank).items():
-        windows.setdefault(thread, of_torch)
+def kernels_of(rank: RankTrace) -> Records:
+    """The communication kernels of a rank, as records of :data:`_KERNEL`."""
+    found = rank.collected(CommunicationKernels)
+    return np.concatenate([np.zeros(0, _KERNEL), *found]).view(np.recarray)
+
+
+def asked_of(rank: RankTrace, kernels: Records, kinds: Sequence[str]) -> Records:
+    """The call of each kernel, as far as it is known, as records of :data:`_ASKED`. ``kinds`` are those of the kernels
+    by name."""
+    windows = _torch_windows(rank) | _nvtx_windows(rank)
     _launch(windows, kernels)
-    for of_thread in windows.values():
-        _hand_over(of_thread)
+    asked = [NOT_ASKED] * len(kernels)
     streams = _Streams(kernels)
     several = []
     for of_thread in windows.values():
+        _hand_over(of_thread)
         for window in of_thread:
             if len({call.communicator for call in window.calls}) > 1:
                 several.append(window)
@@ -184,78 +198,65 @@ def asked_of(
                 asked[kernel] = call
                 streams.add(kernel, call)
     for window in several:
-        for kernel, call in _several_communicators(
-            window,
-            kinds,
-            streams,
-        ):
+        for kernel, call in _several_communicators(window, kinds, streams):
             asked[kernel] = call
             streams.add(kernel, call)
     for kernel, call in enumerate(asked):
         if call is NOT_ASKED and not kernels.in_graph[kernel]:
-            communicator, ranks = streams.only(kernel)
-            asked[kernel] = Asked(
-                communicator,
-                ranks,
-                "",
-                UNKNOWN,
-            )
-    return asked
+            call = Asked(*streams.only(kernel), "", UNKNOWN)
+        asked[kernel] = call._replace(kind=call.kind or kinds[kernel])
+    return np.array(asked, _ASKED).view(np.recarray)
 
 
 # Windows
 
 
 def _nvtx_windows(rank: RankTrace) -> _Windows:
-    trace = rank.trace
-    nccl = trace.nccl
-    domain = trace.strings.find("NCCL")
-    rows_of: defaultdict[tuple[int, int], list[tuple[int, int, int, int]]]
-    rows_of = defaultdict(list)
+    nccl = rank.trace.nccl
+    strings = rank.trace.strings
+    domain = strings.find("NCCL")
     if domain is None:
         return {}
+    fields = ["process", "thread", "start", "end", "name"]
+    ranges: defaultdict[_Thread, list[tuple[int, ...]]] = defaultdict(list)
     for rows in rank.rows("nvtx_ranges"):
         own = rows[rows["domain"] == domain]
-        columns = (own["start"], own["end"], own["name"], nccl.of_rows(own))
-        values = zip(*(column.tolist() for column in columns), strict=True)
-        threads = zip(
-            own["process"].tolist(),
-            own["thread"].tolist(),
-            strict=True,
-        )
-        for thread, row in zip(
-            threads,
-            values,
-            strict=True,
-        ):
-            rows_of[thread].append(row)
+        numbers = nccl.of_rows(own).tolist()
+        for row, number in zip(own[fields].tolist(), numbers, strict=True):
+            process, thread, *times_and_name = row
+            ranges[process, thread].append((*times_and_name, number))
     calls = nccl.calls
     windows = {}
-    for thread, of_thread in rows_of.items():
-        of_thread.sort()
-        found = _Grouping()
-        for start, end, text, number in of_thread:
-            name = trace.strings[text]
-            call = calls[number]
-            ranks = 0
-            communicator = ""
-            if call.communicator is not None:
-                communicator = str(call.communicator)
-                ranks = nccl.sizes.get(call.communicator, 0)
-            size = UNKNOWN if call.bytes is None else call.bytes
-            found.add(
-                start,
-                end,
-                name,
-                Asked(
-                    communicator,
-                    ranks,
-                    kind_of(name),
-                    size,
-                ),
-            )
-        windows[thread] = found.windows
+    for of_thread, own_ranges in ranges.items():
+        grouping = _Grouping()
+        for start, end, text, number in sorted(own_ranges):
+            name = strings[text]
+            call = _asked(calls[number], name, nccl.sizes)
+            grouping.add(_Window(start, end, [call]), name)
+        windows[of_thread] = grouping.windows
     return windows
+
+
+def _asked(call: NcclCall, name: str, sizes: Mapping[int, int]) -> Asked:
+    """What a function of NCCL asks for. ``sizes`` are the numbers of ranks by communicator."""
+    size = UNKNOWN
+    if call.bytes is not None:
+        size = call.bytes
+    communicator = call.communicator
+    if communicator is None:
+        return Asked(
+            "",
+            0,
+            kind_of(name),
+            size,
+        )
+    ranks = sizes.get(communicator, 0)
+    return Asked(
+        str(communicator),
+        ranks,
+        kind_of(name),
+        size,
+    )
 
 
 class _Grouping:
@@ -267,64 +268,40 @@ class _Grouping:
         self._pending: list[Asked] = []
         self._end = 0
 
-    def add(
-        self,
-        start: int,
-        end: int,
-        name: str,
-        call: Asked,
-    ) -> None:
-        if start < self._end:
+    def add(self, window: _Window, name: str) -> None:
+        """Add the range of a function. Calls in a group are launched by the end of the outermost one."""
+        if window.start < self._end:
             return  # inside of a call
+        (call,) = window.calls
         if name == _GROUP_START:
             self._depth += 1
-        elif name == _GROUP_END:
+            return
+        if name == _GROUP_END:
             self._depth = max(self._depth - 1, 0)
-            if not self._depth:
-                self._launched(
-                    start,
-                    end,
-                    self._pending,
-                )
-                self._pending = []
-        elif call.kind and self._depth:
-            self._pending.append(call)
         elif call.kind:
-            self._launched(
-                start,
-                end,
-                [call],
-            )
-
-    def _launched(
-        self,
-        start: int,
-        end: int,
-        calls: list[Asked],
-    ) -> None:
-        self._end = end
-        self.windows.append(
-            _Window(
-                start,
-                end,
-                [c for c in calls if c.launches],
-            )
-        )
+            self._pending.append(call)
+        else:
+            return
+        if not self._depth:
+            window.calls = [call for call in self._pending if call.launches]
+            self.windows.append(window)
+            self._pending = []
+            self._end = window.end
 
 
 def _torch_windows(rank: RankTrace) -> _Windows:
     strings = rank.trace.strings
     parameters = strings.find(_PARAMETERS)
     coalesced = strings.find(_COALESCED)
-    windows: defaultdict[tuple[int, int], list[_Window]] = defaultdict(list)
+    windows: defaultdict[_Thread, list[_Window]] = defaultdict(list)
     if parameters is None:
         return windows
     known: dict[int, Asked] = {}
+    fields = ["process", "thread", "start", "end", "name", "arguments"]
     for rows in rank.rows("host_slices"):
         named = rows["name"] == parameters
         if coalesced is not None:
             named |= rows["name"] == coalesced
-        fields = ["process", "thread", "start", "end", "name", "arguments"]
         for process, thread, start, end, name, arguments in rows[fields][
             named
         ].tolist():
@@ -347,8 +324,7 @@ def _torch_windows(rank: RankTrace) -> _Windows:
 def _torch_call(text: str) -> Asked:
     """The call that the arguments of a slice of torch.profiler describe."""
     fields = payload_fields(text)
-    name = str(fields.get("Collective name", ""))
-    kind = kind_of(name)
+    kind = kind_of(str(fields.get("Collective name", "")))
     group = str(fields.get("Process Group Name", ""))
     ranks = fields.get("Group size")
     if not isinstance(ranks, int):
@@ -363,22 +339,20 @@ def _torch_call(text: str) -> Asked:
     about = str(fields.get("Process Group Description", ""))
     if about in ("", "undefined"):
         about = "process group"
-    members = fields.get("Process Group Ranks", "")
+    communicator = f"{about} {group} {fields.get('Process Group Ranks', '')}"
     return Asked(
-        f"{about} {group} {members}",
+        communicator,
         ranks,
         kind,
         _torch_bytes(fields, kind),
     )
 
 
-def _torch_bytes(
-    fields: dict[str, Any],
-    kind: str,
-) -> int:
+def _torch_bytes(fields: dict[str, Any], kind: str) -> int:
     """The size as NCCL counts it."""
-    which = "Out msg nelems" if kind == "reduce-scatter" else "In msg nelems"
-    count = fields.get(which)
+    count = fields.get("In msg nelems")
+    if kind == "reduce-scatter":
+        count = fields.get("Out msg nelems")
     item = _ITEM_BYTES.get(str(fields.get("dtype")))
     if not isinstance(count, int) or not item or count < 0:
         return UNKNOWN
@@ -391,35 +365,16 @@ def _torch_bytes(
 # Kernels of windows
 
 
-def _launch(windows: _Windows, kernels: Kernels) -> None:
+def _launch(windows: _Windows, kernels: Records) -> None:
     """Give each kernel to the innermost window in whose time its thread launched it."""
-    starts = {}
-    for thread, of_thread in windows.items():
-        starts[thread] = np.array([window.start for window in of_thread])
-    launched = np.flatnonzero(kernels.launched)
-    order = launched[np.argsort(kernels.launched[launched], kind="stable")]
-    columns = (kernels.process[order], kernels.thread[order], kernels.launched[order])
-    rows = zip(
-        order.tolist(),
-        *(column.tolist() for column in columns),
-        strict=True,
-    )
-    for kernel, process, thread, time in rows:
-        own = starts.get((process, thread))
-        if own is None:
-            continue
-        at = (
-            int(
-                np.searchsorted(
-                    own,
-                    time,
-                    "right",
-                )
-            )
-            - 1
-        )
-        if at >= 0 and time <= windows[process, thread][at].end:
-            windows[process, thread][at].kernels.append(kernel)
+    fields = ["process", "thread", "launched"]
+    order = np.argsort(kernels.launched, kind="stable")
+    calls = kernels[fields][order].tolist()
+    for kernel, (process, thread, time) in zip(order.tolist(), calls, strict=True):
+        own = windows.get((process, thread), [])
+        at = bisect_right(own, time, key=lambda window: window.start) - 1
+        if time and at >= 0 and time <= own[at].end:
+            own[at].kernels.append(kernel)
 
 
 def _hand_over(windows: Sequence[_Window]) -> None:
@@ -437,24 +392,16 @@ def _hand_over(windows: Sequence[_Window]) -> None:
 class _Streams:
     """The communicators that are known to use each stream."""
 
-    def __init__(self, kernels: Kernels) -> None:
-        pairs = zip(
-            kernels.process.tolist(),
-            kernels.stream.tolist(),
-            strict=True,
+    def __init__(self, kernels: Records) -> None:
+        self._stream_of = kernels[["process", "stream"]].tolist()
+        self._users: defaultdict[tuple[int, int], set[tuple[str, int]]] = defaultdict(
+            set
         )
-        self._stream_of = list(pairs)
-        self._users: defaultdict[tuple[int, int], set[tuple[str, int]]]
-        self._users = defaultdict(set)
 
-    def add(
-        self,
-        kernel: int,
-        call: Asked,
-    ) -> None:
+    def add(self, kernel: int, call: Asked) -> None:
         if call.communicator:
-            user = (call.communicator, call.ranks)
-            self._users[self._stream_of[kernel]].add(user)
+            stream = self._stream_of[kernel]
+            self._users[stream].add((call.communicator, call.ranks))
 
     def only(self, kernel: int) -> tuple[str, int]:
         """The communicator that alone uses the stream of a kernel, or "", and its number of ranks."""
@@ -470,15 +417,12 @@ def _one_communicator(window: _Window) -> Iterator[tuple[int, Asked]]:
     if not calls:
         return
     if len(calls) == len(window.kernels):
-        yield from zip(
-            window.kernels,
-            calls,
-            strict=True,
-        )
+        yield from zip(window.kernels, calls, strict=True)
         return
+    sizes = [call.bytes for call in calls]
     size = UNKNOWN
-    if len(window.kernels) == 1 and all(call.bytes != UNKNOWN for call in calls):
-        size = sum(call.bytes for call in calls)
+    if len(window.kernels) == 1 and UNKNOWN not in sizes:
+        size = sum(sizes)
     kind = ""
     if len({call.kind for call in calls}) == 1:
         kind = calls[0].kind
@@ -506,10 +450,5 @@ def _several_communicators(
         if communicator in calls:
             own[communicator].append(kernel)
     for communicator, of_it in own.items():
-        part = _Window(
-            window.start,
-            window.end,
-            calls[communicator],
-            of_it,
-        )
+        part = replace(window, calls=calls[communicator], kernels=of_it)
         yield from _one_communicator(part)

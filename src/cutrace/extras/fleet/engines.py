@@ -119,7 +119,12 @@ class Engine:
             place = f"the Dask scheduler {client.scheduler.addr}"
             # Dask runs a task again whose worker died, as often as the scheduler is configured to.
             executor = client.get_executor(pure=False)
-            pool = _Pool(executor.submit, place, self.wait, client.nthreads)
+            pool = _Pool(
+                executor.submit,
+                place,
+                self.wait,
+                client.nthreads,
+            )
             try:
                 yield from pool.mapped(tasks)
             finally:

@@ -6,14 +6,15 @@ counts for itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..._native import BusyParts
+from ...analysis.context import CollectorContext
 from ...analysis.statistics.gpus import GPUS
-from ...analysis.sweep import Groups
+from ...analysis.sweep import Groups, Stream, SweepBatch
 from ...analysis.tables import Table, columns_of
 from ...trace.arrow import pyarrow
 from ...trace.quality import GPU_WORK
@@ -22,49 +23,63 @@ from .model import (
     BatchReport,
     Part,
     Picture,
+    RankCollector,
     RankTrace,
     Result,
     Row,
+    descending,
     share_of,
 )
 from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
-from .timeline import Steps, by_job, heat_map
+from .timeline import Steps, TimeRatios, by_job
 
 # Busy time by rank and time
 
 
+class _BusySteps(RankCollector):
+    """Collects the devices of a process, and the busy time (ns) of each in each step of time."""
+
+    tables = GPU_WORK
+
+    def __init__(self, context: CollectorContext, rank: RankTrace) -> None:
+        super().__init__(context, rank)
+        self._steps = Steps.of(rank)
+        self._devices = Groups()
+        last = self._steps.width * self._steps.count - 1
+        self._times = BusyParts(0, last, self._steps.count)
+
+    def add(self, batch: SweepBatch) -> None:
+        work = batch.work
+        device = self._devices.of(work.device)
+        start = self.rank.moved(work.start) - self._steps.start
+        end = self.rank.moved(work.end) - self._steps.start
+        self._times.add(device, start, end)
+
+    def end(self, process: int, streams: list[Stream]) -> Iterator[Any]:
+        by_device = self._times.busy().reshape(-1, self._steps.count)
+        for (device,), busy in zip(self._devices.values, by_device, strict=True):
+            yield device, busy
+
+
 def _busy_by_time(rank: RankTrace, options: BatchOptions) -> Any:
     steps = Steps.of(rank)
-    busy: dict[int, np.ndarray] = {}
-    for sweep in rank.sweeps(*GPU_WORK):
-        devices = Groups()
-        times = BusyParts(0, steps.width * steps.count - 1, steps.count)
-        for batch in sweep:
-            work = batch.work
-            begin = rank.moved(work.start) - steps.start
-            end = rank.moved(work.end) - steps.start
-            times.add(devices.of(work.device), begin, end)
-        by_device = times.busy().reshape(-1, steps.count)
-        for (device,), of_process in zip(devices.values, by_device, strict=True):
-            busy[device] = busy.get(device, 0) + of_process
+    by_device: dict[int, np.ndarray] = {}
+    for device, busy in rank.collected(_BusySteps):
+        by_device[device] = by_device.get(device, 0) + busy
     parts = [np.zeros((4, 0), np.int64)]
-    for device, of_device in sorted(busy.items()):
-        used = np.flatnonzero(of_device)
+    for device, busy in sorted(by_device.items()):
+        used = np.flatnonzero(busy)
         if not len(used):
             continue
-        first = used[0]
-        end = used[-1] + 1
-        rows = np.zeros((4, end - first), np.int64)
-        rows[0] = device
-        rows[1] = steps.begins[first:end]
+        rows = np.full((4, steps.count), device)
+        rows[1] = steps.begins
         rows[2] = steps.width
-        rows[3] = of_device[first:end]
-        parts.append(rows)
-    devices, times, widths, used = np.concatenate(parts, axis=1)
-    return pyarrow("batch").table(
-        {"device": devices, "at_ns": times, "step_ns": widths, "busy_ns": used}
-    )
+        rows[3] = busy
+        parts.append(rows[:, used[0] : used[-1] + 1])
+    names = ("device", "at_ns", "step_ns", "busy_ns")
+    columns = np.concatenate(parts, axis=1)
+    return pyarrow("batch").table(dict(zip(names, columns, strict=True)))
 
 
 def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
@@ -72,35 +87,35 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
     shares = []
     pictures: list[Picture] = []
     for job, of_job in by_job(parts):
-        cells = []
-        names = []
-        hosts = []
+        ratios = TimeRatios()
         for part in of_job:
             columns = part.columns()
             at = columns["at_ns"] - part.ahead
-            step = columns["step_ns"]
-            busy = columns["busy_ns"]
-            for number in np.unique(columns["device"]).tolist():
-                own = columns["device"] == number
-                cells.append((at[own], busy[own], step[own]))
-                name = f"{part.label} GPU {number}"
-                names.append(name)
-                hosts.append(part.host)
-                spent = int(busy[own].sum())
-                span = int(step[own].sum())
-                share = spent / span
-                row = (
-                    share,
-                    spent,
-                    span,
+            for device in np.unique(columns["device"]).tolist():
+                own = columns["device"] == device
+                step = columns["step_ns"][own]
+                busy = columns["busy_ns"][own]
+                name = part.gpu(device)
+                ratios.add(
                     name,
+                    at[own],
+                    busy,
+                    step,
                     part.host,
                 )
-                rows.append(row)
-                shares.append(Measured.of(part, share, number))
-        picture = heat_map(f"Busy GPUs, job {job}", "1", names, cells, hosts)
-        if picture:
-            pictures.append(picture)
+                spent = int(busy.sum())
+                span = int(step.sum())
+                rows.append(
+                    (
+                        spent / span,
+                        spent,
+                        span,
+                        name,
+                        part.host,
+                    )
+                )
+                shares.append(Measured.of(part, spent / span, device))
+        pictures += ratios.heat_map(f"Busy GPUs, job {job}", "1")
     rows.sort(key=lambda row: row[0])
     table = Table(
         "utilization",
@@ -115,50 +130,60 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
 # Idle time by length and rank
 
 
+class _Gaps(RankCollector):
+    """Collects the idle times of the devices of a process, by device and bin."""
+
+    tables = GPU_WORK
+
+    def __init__(self, context: CollectorContext, rank: RankTrace) -> None:
+        super().__init__(context, rank)
+        self._sums = TimeSums("device", "at_least_ns")
+        # The last end by device.
+        self._ends: dict[int, int] = {}
+
+    def add(self, batch: SweepBatch) -> None:
+        work = batch.work
+        for device in np.unique(work.device).tolist():
+            own = work.device == device
+            start = work.start[own]
+            latest = self._ends.get(device, start[0])
+            ends = np.append(latest, work.end[own])
+            before = np.maximum.accumulate(ends)
+            self._ends[device] = int(before[-1])
+            gaps = start - before[:-1]
+            gaps = gaps[gaps > 0]
+            self._sums.add(gaps, device, binned(gaps))
+
+    def end(self, process: int, streams: list[Stream]) -> Iterator[Any]:
+        yield self._sums.table()
+
+
 def _gap_lengths(rank: RankTrace, options: BatchOptions) -> Any:
     sums = TimeSums("device", "at_least_ns")
-    for sweep in rank.sweeps(*GPU_WORK):
-        ends: dict[int, int] = {}
-        for batch in sweep:
-            work = batch.work
-            for device in np.unique(work.device).tolist():
-                of_device = work.device == device
-                start = work.start[of_device]
-                latest = ends.get(device, start[0])
-                end = np.append(latest, work.end[of_device])
-                before = np.maximum.accumulate(end)
-                ends[device] = int(before[-1])
-                gaps = start - before[:-1]
-                gaps = gaps[gaps > 0]
-                sums.add(gaps, device, binned(gaps))
+    for of_process in rank.collected(_Gaps):
+        sums.add_table(of_process)
     return sums.table()
 
 
 def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
     lengths = TimeSums("at_least_ns")
-    rows = []
+    rows: list[Row] = []
     idle = []
     for part in parts:
         table = part.table()
-        own = TimeSums("device")
         lengths.add_table(table)
+        own = TimeSums("device")
         own.add_table(table)
         for use in own.table().to_pylist():
-            gpu = f"{part.label} GPU {use['device']}"
-            idle_time = use["total_ns"]
-            idle.append(Measured.of(part, idle_time, use["device"]))
-            row = (
-                *_sums(use),
-                gpu,
-                part.host,
-            )
-            rows.append(row)
-    rows.sort(key=lambda row: -row[0])
-    bins = lengths.table().to_pylist()
-    by_length = _by_power_of_two(bins)
+            device = use["device"]
+            idle.append(Measured.of(part, use["total_ns"], device))
+            rows.append((*_sums(use), part.gpu(device), part.host))
+    bins = lengths.table()
     pictures: list[Picture] = []
-    if bins:
-        pictures.append(histogram("Idle times", bins))
+    if len(bins):
+        starts = bins["at_least_ns"].to_numpy()
+        counts = bins["count"].to_numpy()
+        pictures.append(histogram("Idle times", starts, counts))
     sentence = "{who}: idle {ratio:.2f} times as long as {others}"
     sums = "total: ns, count, mean: ns, max: ns"
     tables = [
@@ -166,13 +191,13 @@ def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
             "gaps",
             "Idle times by length",
             columns_of(f"at least: ns, share: 1, {sums}"),
-            by_length,
+            _by_power_of_two(bins),
         ),
         Table(
             "gaps_by_rank",
             "Idle times by rank",
             columns_of(f"{sums}, GPU: text, host: text spare"),
-            rows,
+            descending(rows),
         ),
     ]
     return Result(tables, stragglers(idle, sentence), pictures)
@@ -185,19 +210,18 @@ def _sums(use: dict[str, Any]) -> tuple[int, int, float, int]:
     return total, count, total / count, use["max_ns"]
 
 
-def _by_power_of_two(bins: Sequence[dict[str, Any]]) -> list[Row]:
+def _by_power_of_two(bins: Any) -> list[Row]:
     """The rows of the table of idle times by length. A power of two has many bins."""
-    powers: dict[int, dict[str, int]] = {}
-    for row in bins:
-        least = 1 << (row["at_least_ns"].bit_length() - 1)
-        power = powers.setdefault(least, {"total_ns": 0, "count": 0, "max_ns": 0})
-        power["total_ns"] += row["total_ns"]
-        power["count"] += row["count"]
-        power["max_ns"] = max(power["max_ns"], row["max_ns"])
-    whole = sum(power["total_ns"] for power in powers.values()) or 1
+    _, bits = np.frexp(bins["at_least_ns"].to_numpy())
+    powers = 1 << (bits.astype(np.int64) - 1)
+    sums = TimeSums("at_least_ns")
+    sums.add_table(bins.set_column(0, "at_least_ns", [powers]))
+    by_power = sums.table().to_pylist()
+    whole = sum(power["total_ns"] for power in by_power)
     rows: list[Row] = []
-    for least, power in powers.items():
-        rows.append((least, power["total_ns"] / whole, *_sums(power)))
+    for power in by_power:
+        share = share_of(power["total_ns"], whole)
+        rows.append((power["at_least_ns"], share, *_sums(power)))
     return rows
 
 
@@ -205,19 +229,20 @@ def _by_power_of_two(bins: Sequence[dict[str, Any]]) -> list[Row]:
 
 
 _TIMES = (
-    "busy",
-    "compute",
-    "communication",
-    "hidden_communication",
-    "copies",
-    "hidden_copies",
+    "busy_ns",
+    "compute_ns",
+    "communication_ns",
+    "hidden_communication_ns",
+    "copies_ns",
+    "hidden_copies_ns",
 )
 
 
 def _overlap_times(rank: RankTrace, options: BatchOptions) -> Any:
-    times: dict[int, np.ndarray] = {}
-    for use in rank.collected(GPUS)[GPUS]:
-        own = (
+    rows = []
+    for use in rank.collected(GPUS):
+        row = (
+            use.device,
             use.busy,
             use.compute,
             use.communication.time,
@@ -225,14 +250,18 @@ def _overlap_times(rank: RankTrace, options: BatchOptions) -> Any:
             use.copies.time,
             use.copies.hidden,
         )
-        before = times.get(use.device, np.zeros(len(_TIMES), np.int64))
-        times[use.device] = before + np.array(own)
-    devices = np.array(sorted(times), np.int64)
-    columns = {"device": devices}
-    for at, name in enumerate(_TIMES):
-        of_devices = [times[device][at] for device in devices.tolist()]
-        columns[f"{name}_ns"] = np.array(of_devices, np.int64)
-    return pyarrow("batch").table(columns)
+        rows.append(row)
+    names = ("device", *_TIMES)
+    columns = np.array(rows, np.int64).reshape(-1, len(names)).T
+    table = pyarrow("batch").table(dict(zip(names, columns, strict=True)))
+    # Processes of a rank may share a device.
+    sums = [(name, "sum") for name in _TIMES]
+    added = table.group_by("device", use_threads=False).aggregate(sums)
+    return (
+        added.select(["device", *map("_".join, sums)])
+        .rename_columns(names)
+        .sort_by("device")
+    )
 
 
 def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
@@ -240,26 +269,24 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
     exposed = []
     for part in parts:
         for use in part.table().to_pylist():
+            device = use["device"]
             communication = use["communication_ns"]
             hidden = use["hidden_communication_ns"]
             copies = use["copies_ns"]
-            label = f"{part.label} GPU {use['device']}"
-            rows.append(
-                (
-                    use["busy_ns"],
-                    use["compute_ns"],
-                    communication,
-                    share_of(hidden, communication),
-                    communication - hidden,
-                    copies,
-                    share_of(use["hidden_copies_ns"], copies),
-                    label,
-                    part.host,
-                )
+            row = (
+                use["busy_ns"],
+                use["compute_ns"],
+                communication,
+                share_of(hidden, communication),
+                communication - hidden,
+                copies,
+                share_of(use["hidden_copies_ns"], copies),
+                part.gpu(device),
+                part.host,
             )
+            rows.append(row)
             if communication:
-                shown = communication - hidden
-                exposed.append(Measured.of(part, shown, use["device"]))
+                exposed.append(Measured.of(part, communication - hidden, device))
     columns = columns_of(
         "busy: ns, compute: ns, communication: ns, hidden: 1, exposed: ns, copies: ns spare, "
         "hidden copies: 1 spare, GPU: text, host: text spare"
@@ -280,16 +307,19 @@ UTILIZATION = BatchReport(
     "Busy time of each GPU over time",
     _busy_by_time,
     _utilization,
+    collects=(_BusySteps,),
 )
 GAPS = BatchReport(
     "gaps",
     "Idle times of GPUs by length and by rank",
     _gap_lengths,
     _gaps,
+    collects=(_Gaps,),
 )
 OVERLAP = BatchReport(
     "overlap",
     "Communication and copies behind computation by rank",
     _overlap_times,
     _overlap,
+    collects=(GPUS,),
 )

@@ -19,6 +19,7 @@ from .model import (
     Picture,
     RankTrace,
     Result,
+    share_of,
 )
 from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
@@ -51,39 +52,38 @@ def by_name(table: Any) -> _Uses:
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     bins = TimeSums("kernel", "at_least_ns")
     of_parts = []
-    for part in parts:
-        table = part.table()
-        bins.add_table(table)
-        of_parts.append(by_name(table))
-    added = bins.table()
-    whole = by_name(added)
     # The mean time and the rank of each kernel where it takes longest; the first of several equally slow ones.
     slowest: dict[str, tuple[float, str]] = {}
     ranks = Counter[str]()
-    for use, part in zip(of_parts, parts, strict=True):
-        for name, (count, spent, _, _) in use.items():
-            ranks[name] += 1
+    for part in parts:
+        table = part.table()
+        bins.add_table(table)
+        uses = by_name(table)
+        of_parts.append(uses)
+        ranks.update(uses.keys())
+        for name, (count, spent, _, _) in uses.items():
             mean = spent / count
             if name not in slowest or mean > slowest[name][0]:
                 slowest[name] = mean, part.label
-    total = sum(spent for _, spent, _, _ in whole.values()) or 1
+    added = bins.table()
+    whole = by_name(added)
+    total = sum(spent for _, spent, _, _ in whole.values())
     order = sorted(whole, key=lambda name: (-whole[name][1], name))
     rows = []
     for name in order:
         count, spent, least, most = whole[name]
-        rows.append(
-            (
-                spent / total,
-                spent,
-                count,
-                spent / count,
-                least,
-                most,
-                ranks[name],
-                *slowest[name],
-                name,
-            )
+        row = (
+            share_of(spent, total),
+            spent,
+            count,
+            spent / count,
+            least,
+            most,
+            ranks[name],
+            *slowest[name],
+            name,
         )
+        rows.append(row)
     columns = columns_of(
         "share: 1, total: ns, count, mean: ns, min: ns spare, max: ns spare, ranks: spare, slowest mean: ns, "
         "slowest rank: text, kernel: text"
@@ -92,17 +92,26 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         "{who}: {its} kernels take {ratio:.2f} times as long as those of {others}"
     )
     slow = list(map(Measured.of, parts, slowness(of_parts)))
-    bins_by_kernel: dict[str, list[dict[str, int]]] = {}
-    for row in added.to_pylist():
-        bins_by_kernel.setdefault(row["kernel"], []).append(row)
     pictures: list[Picture] = []
     if len(parts) >= _FEWEST:
         labels = [part.label for part in parts]
         compared = [name for name in order if not communicates(name)][:_COMPARED]
         pictures += by_rank(compared, labels, of_parts)
-    pictures += [histogram(name, bins_by_kernel[name]) for name in order[:_DRAWN]]
+    kernels = added["kernel"].to_numpy()
+    starts = added["at_least_ns"].to_numpy()
+    counts = added["count"].to_numpy()
+    for name in order[:_DRAWN]:
+        own = kernels == name
+        pictures.append(histogram(name, starts[own], counts[own]))
     return Result(
-        [Table("kernels", "Kernels of all ranks", columns, rows)],
+        [
+            Table(
+                "kernels",
+                "Kernels of all ranks",
+                columns,
+                rows,
+            )
+        ],
         stragglers(slow, sentence),
         pictures,
     )
@@ -125,7 +134,13 @@ def by_rank(
     title = "Mean times of kernels by rank, compared with the median rank"
     # A median of zero has no shares.
     with np.errstate(divide="ignore", invalid="ignore"):
-        yield Matrix(title, "1", list(names), list(labels), means / medians - 1)
+        yield Matrix(
+            title,
+            "1",
+            list(names),
+            list(labels),
+            means / medians - 1,
+        )
 
 
 def slowness(of_parts: Sequence[_Uses]) -> list[float]:
@@ -145,9 +160,10 @@ def slowness(of_parts: Sequence[_Uses]) -> list[float]:
         spent = 0
         usual = 0.0
         for name, (count, total, *_) in uses.items():
-            if name in medians:
-                spent += total
-                usual += count * medians[name]
+            if name not in medians:
+                continue
+            spent += total
+            usual += count * medians[name]
         if usual:
             slow.append(spent / usual)
         else:

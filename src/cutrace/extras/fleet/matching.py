@@ -16,6 +16,7 @@ import numpy as np
 
 from ...units import count_of
 from .clocks import (
+    NO_SAMPLE,
     TOLERANCE_NS,
     Sample,
     clock_errors,
@@ -24,8 +25,8 @@ from .clocks import (
     shift_of,
 )
 from .communicators import TOGETHER
-from .model import INCOMPLETE, Part
-from .rank_calls import CallKey, CallReader, OwnCalls, RankCalls
+from .model import INCOMPLETE, Part, Records
+from .rank_calls import CallKey, CallReader, RankCalls
 
 # Calls of a group whose medians over ranks are computed, and numbers in the samples of all groups together.
 _SAMPLE = 2048
@@ -49,114 +50,73 @@ _Ranks = tuple[int, ...]
 @dataclass
 class RankGroup:
     """Ranks that make the same calls. ``members`` has for each part the number of its first call, or that of each of
-    its calls (-1 for those of no group). There are ``total`` calls, numbered in the job from ``first``. ``ranks`` is
-    the number of ranks of the communicator, 0 if unknown."""
+    its calls (-1 for those of no group). There are ``total`` calls, numbered from 0; ``sample`` has some of them.
+    ``ranks`` is the number of ranks of the communicator, 0 if unknown."""
 
     key: CallKey
     members: dict[int, int | np.ndarray]
     total: int
+    sample: Sample
     ranks: int = 0
-    first: int = 0
 
-    def numbers(
-        self,
-        part: int,
-        count: int,
-    ) -> np.ndarray:
-        """The numbers in the job of the calls of a part, -1 for calls of no group."""
+    def numbers(self, part: int, count: int) -> np.ndarray:
+        """The numbers of the calls of a part, -1 for calls of no group."""
         own = self.members[part]
         if isinstance(own, int):
-            own = np.arange(own, own + count)
-        return np.where(
-            own >= 0,
-            own + self.first,
-            -1,
-        )
-
-
-@dataclass(frozen=True)
-class NumberedCalls:
-    """The calls of a part (an index) in a group, and their numbers in the job."""
-
-    part: int
-    group: RankGroup
-    number: np.ndarray
-    calls: OwnCalls
+            return np.arange(own, own + count)
+        return own
 
 
 @dataclass
 class Job:
     """The collectives of one job. ``clocks`` is the number of the clock of each part, ``ahead`` its error (ns).
-    ``samples`` has some calls of each group. ``sentences`` are about calls that are matched by time, or not at all."""
+    ``sentences`` are about calls that are matched by time, or not at all."""
 
     parts: Sequence[Part]
     clocks: np.ndarray
     reader: CallReader
     groups: list[RankGroup] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     ahead: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Job:
-        clocks = clock_ids(parts)
-        reader = CallReader(parts)
-        job = cls(parts, clocks, reader)
-        matches = _Matches.of(parts, clocks, reader)
-        candidates = matches.groups()
-        samples = []
-        trusted = []
-        for group, sample in candidates:
-            samples.append(sample)
-            if group.key.communicator:
-                trusted.append(sample)
-        job.ahead = clock_errors(clocks, trusted or samples)
-        for group, sample in candidates:
-            refused = set(matches.refused[group.key])
-            refused |= _misfits(sample, job.ahead)
+        job = cls(parts, clock_ids(parts), CallReader(parts))
+        matched = _matched(job)
+        groups = [calls.group() for calls in matched]
+        known = [group for group in groups if group.key.communicator]
+        job.ahead = _clock_errors(job, known or groups)
+        for calls, group in zip(matched, groups, strict=True):
+            refused = calls.refused | _misfits(group.sample, job.ahead)
             if not refused:
-                job.add(group, sample)
+                job.groups.append(group)
+                job.sentences += calls.sentences()
             elif group.key.name:
-                _EndingTogether(
-                    job,
-                    group.key,
-                    clocks,
-                    bool(trusted),
-                ).find()
+                _EndingTogether(job, calls, bool(known)).find()
             else:
-                job._keep_others(
-                    group,
-                    sample,
-                    refused,
-                    matches,
-                )
-        job.sentences = matches.sentences(job.groups) + job.sentences
-        job.ahead = clock_errors(clocks, job.samples)
+                job._keep_others(calls, group, refused)
+        job.ahead = _clock_errors(job, job.groups)
         return job
 
-    @property
-    def total(self) -> int:
-        """The number of calls of all groups."""
-        return sum(group.total for group in self.groups)
-
-    def each(self) -> Iterator[NumberedCalls]:
-        """Yield the calls of each part in each of its groups."""
+    def each(self) -> Iterator[tuple[int, int, np.ndarray, Records]]:
+        """Yield the index of each group with each of its parts, the numbers of the part's calls in the group, and these
+        calls, on one clock."""
         of_part = defaultdict(list)
-        for group in self.groups:
+        for index, group in enumerate(self.groups):
             for part in group.members:
-                of_part[part].append(group)
-        for part, groups in of_part.items():
+                of_part[part].append(index)
+        for part, indices in of_part.items():
             by_key = self.reader.read(part).by_key
-            for group in groups:
-                calls = by_key[group.key]
-                number = group.numbers(part, len(calls))
+            error = int(self.ahead[part])
+            for index in indices:
+                group = self.groups[index]
+                every = by_key[group.key]
+                number = group.numbers(part, len(every))
                 known = number >= 0
-                yield NumberedCalls(
-                    part,
-                    group,
-                    number[known],
-                    calls.chosen(known),
-                )
+                calls = every[known]
+                calls.start_ns -= error
+                calls.end_ns -= error
+                yield index, part, number[known], calls
 
     def comparable(self, clock: int) -> set[int]:
         """The clocks that groups relate to a clock, which is one of them."""
@@ -164,7 +124,8 @@ class Job:
         before = 0
         while len(reached) > before:
             before = len(reached)
-            for sample in self.samples:
+            for group in self.groups:
+                sample = group.sample
                 own = set(self.clocks[sample.members].tolist())
                 if sample.together.any() and own & reached:
                     reached |= own
@@ -174,55 +135,46 @@ class Job:
         """The ranks of some parts, for people."""
         if len(members) == len(self.parts):
             return f"all {count_of(len(members), 'rank')}"
-        return named_ranks(sorted(self.parts[part].rank for part in members))
-
-    def add(
-        self,
-        group: RankGroup,
-        sample: Sample,
-    ) -> None:
-        """Add a group. Its calls are numbered behind those of the groups before it."""
-        group.first = self.total
-        self.groups.append(group)
-        self.samples.append(sample)
+        return named_ranks(sorted({self.parts[part].rank for part in members}))
 
     def _keep_others(
-        self, group: RankGroup, sample: Sample, refused: set[int], matches: _Matches
+        self,
+        calls: _MatchedCalls,
+        group: RankGroup,
+        refused: set[int],
     ) -> None:
         """Refuse the members of a communicator whose calls do not fit to those of the others."""
-        others = {part: at for part, at in group.members.items() if part not in refused}
-        counts = matches.counts[group.key]
+        others = dict(group.members)
+        for part in refused:
+            others.pop(part, None)
         if len(others) < 2:
-            self.refuse(
-                group.key,
-                group.members,
-                counts,
-            )
+            self.refuse(calls, group.members)
             return
-        self.refuse(
-            group.key,
-            refused,
-            counts,
-            others,
-        )
-        self.add(replace(group, members=others), sample.without(refused))
+        self.refuse(calls, refused, others)
+        sample = group.sample.without(refused)
+        self.groups.append(replace(group, members=others, sample=sample))
+        self.sentences += calls.sentences(others)
 
     def refuse(
         self,
-        key: CallKey,
+        calls: _MatchedCalls,
         parts: Collection[int],
-        counts: Mapping[int, int],
         others: Collection[int] = (),
     ) -> None:
         """Say that the calls of some parts are in no group."""
-        number = sum(counts[part] for part in parts)
+        number = sum(calls.counts[part] for part in parts)
         who = self.title(parts)
         if any(self.parts[part].incomplete for part in parts):
             who += INCOMPLETE
-        sentence = f"{number:,} calls of {key.what} on {who} cannot be matched"
+        sentence = f"{number:,} calls of {calls.key.what} on {who} cannot be matched"
         if others:
             sentence += f" with those on {self.title(others)}"
         self.sentences.append(f"{sentence}, so nothing is said about them")
+
+
+def _clock_errors(job: Job, groups: Sequence[RankGroup]) -> np.ndarray:
+    samples = [group.sample for group in groups]
+    return clock_errors(job.clocks, samples)
 
 
 def named_ranks(numbers: Sequence[int]) -> str:
@@ -257,215 +209,169 @@ def _misfits(sample: Sample, ahead: np.ndarray) -> set[int]:
 
 @dataclass(frozen=True)
 class _Reference:
-    """A part with as many calls of a key as most others: the ends of its calls (ns), and a mask of those that all ranks
-    end together. ``sample`` are the indices of sampled calls."""
+    """A part with as many calls as most others: the ends of its calls (ns), and a mask of those that all ranks end
+    together."""
 
     part: int
     ends: np.ndarray
     together: np.ndarray
     ranks: int
-    sample: np.ndarray
 
 
-class _Matches:
-    """The calls of all parts by key: the index of the first call of each part among those of the reference."""
+class _MatchedCalls:
+    """The calls with a key: their number by part, and the index of the first call of each part among those of a
+    reference. ``refused`` are the parts without such an index."""
 
-    def __init__(
-        self,
-        parts: Sequence[Part],
-        clocks: np.ndarray,
-        reader: CallReader,
-    ) -> None:
-        self.parts = parts
-        self.reader = reader
-        self.counts: defaultdict[CallKey, dict[int, int]] = defaultdict(dict)
-        self.refused: defaultdict[CallKey, list[int]] = defaultdict(list)
-        self._clocks = clocks
+    reference: _Reference
+
+    def __init__(self, job: Job, key: CallKey) -> None:
+        self.key = key
+        self.counts: dict[int, int] = {}
+        self.refused: set[int] = set()
+        self._job = job
         # The first part with each number of calls, by that number.
-        self._of_count: defaultdict[CallKey, dict[int, _Reference]] = defaultdict(dict)
-        self._references: dict[CallKey, _Reference] = {}
-        self._shifts: defaultdict[CallKey, dict[int, int]] = defaultdict(dict)
-        self._rows: defaultdict[CallKey, list[np.ndarray]] = defaultdict(list)
-        # How far a clock was ahead of another one, by the pair.
-        self._offsets: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self._references: dict[int, _Reference] = {}
+        self._sampled = np.zeros(0, np.int64)
+        # By part.
+        self._first: dict[int, int] = {}
+        self._times: dict[int, np.ndarray] = {}
 
-    @classmethod
-    def of(
-        cls,
-        parts: Sequence[Part],
-        clocks: np.ndarray,
-        reader: CallReader,
-    ) -> _Matches:
-        matches = cls(parts, clocks, reader)
-        for part in range(len(parts)):
-            matches._count(part)
-        matches._choose_references()
-        matches._choose_samples()
-        # The others of a host are known when a rank with fewer calls needs them.
-        order = sorted(range(len(parts)), key=matches._is_short)
-        for part in order:
-            matches._match(part)
-        return matches
-
-    def _count(self, part: int) -> None:
-        """Count the calls of a part. The reference has as many calls as most parts have."""
-        for key, calls in self.reader.read(part).by_key.items():
-            self.counts[key][part] = len(calls)
-            of_count = self._of_count[key]
-            if len(calls) not in of_count:
-                together = np.isin(calls.kinds.astype(str), TOGETHER)
-                of_count[len(calls)] = _Reference(
-                    part=part,
-                    ends=calls.end,
-                    together=together,
-                    ranks=calls.ranks,
-                    sample=np.zeros(0, np.int64),
-                )
-
-    def _choose_references(self) -> None:
-        for key, counts in self.counts.items():
-            times = Counter(counts.values())
-            usual = max(times, key=lambda count: (times[count], count))
-            self._references[key] = self._of_count[key][usual]
-        self._of_count.clear()
-
-    def _choose_samples(self) -> None:
-        members = sum(len(counts) for counts in self.counts.values())
-        most = min(max(_NUMBERS // max(3 * members, 1), _FEWEST_SAMPLED), _SAMPLE)
-        for key, reference in self._references.items():
-            total = len(reference.ends)
-            spaced = np.linspace(
-                0,
-                total - 1,
-                min(total, most),
-            )
-            sample = np.unique(spaced.astype(np.int64))
-            self._references[key] = replace(reference, sample=sample)
-
-    def _is_short(self, part: int) -> bool:
-        """Whether the part has fewer calls of a key than others."""
-        short = []
-        for key, counts in self.counts.items():
-            missing = len(self._references[key].ends) - counts.get(part, 0)
-            short.append(part in counts and missing > 0)
-        return any(short)
-
-    def _match(self, part: int) -> None:
-        rank = self.reader.read(part)
-        for key, calls in rank.by_key.items():
-            reference = self._references[key]
-            pair = (int(self._clocks[part]), int(self._clocks[reference.part]))
-            guess = None
-            if self._offsets[pair]:
-                guess = int(np.median(self._offsets[pair]))
-            elif self.parts[part].clock.error is not None:
-                guess = 0
-            shift = shift_of(
-                calls.end,
-                reference.ends,
-                guess,
-            )
-            if shift is None:
-                self.refused[key].append(part)
-                continue
-            if len(calls) == len(reference.ends) and not shift:
-                apart = calls.end - reference.ends
-                self._offsets[pair].append(int(np.median(apart)))
-            self._shifts[key][part] = shift
-            own = reference.sample - shift
-            there = (own >= 0) & (own < len(calls))
-            rows = np.full((3, len(own)), np.nan)
-            base = int(reference.ends[0])
-            rows[0, there] = calls.start[own[there]] - base
-            rows[1, there] = calls.end[own[there]] - base
-            rows[2, there] = rank.own_time(key)[own[there]]
-            self._rows[key].append(rows)
-
-    def groups(self) -> list[tuple[RankGroup, Sample]]:
-        """The group of each key, in the order of keys, and its sample."""
-        groups = []
-        for key in sorted(self._shifts):
-            shifts = self._shifts[key]
-            counts = self.counts[key]
-            first = min(shifts.values())
-            members: dict[int, int | np.ndarray] = {}
-            total = 0
-            for part, shift in sorted(shifts.items()):
-                members[part] = shift - first
-                total = max(total, shift - first + counts[part])
-            reference = self._references[key]
-            rows = dict(
-                zip(
-                    shifts,
-                    self._rows[key],
-                    strict=True,
-                )
-            )
-            starts, ends, own = np.stack([rows[part] for part in members], axis=1)
-            together = reference.together[reference.sample]
-            sample = Sample(
-                list(members),
-                starts,
+    def count(self, part: int, calls: Records) -> None:
+        count = len(calls)
+        self.counts[part] = count
+        if count not in self._references:
+            ends = calls.end_ns.copy()
+            together = _end_together(calls)
+            reference = _Reference(
+                part,
                 ends,
-                own,
                 together,
+                int(calls.ranks[0]),
             )
-            groups.append(
-                (
-                    RankGroup(
-                        key,
-                        members,
-                        total,
-                        reference.ranks,
-                    ),
-                    sample,
-                )
-            )
-        return groups
+            self._references[count] = reference
 
-    def sentences(self, groups: Sequence[RankGroup]) -> list[str]:
-        """A sentence for each part with fewer calls than others have."""
-        sentences = []
-        for group in groups:
-            most = max(self.counts[group.key].values())
-            for part, first in group.members.items():
-                count = self.counts[group.key][part]
-                if isinstance(first, int) and count < most:
-                    sentences.append(
-                        f"{self.parts[part].label}: it has {count:,} calls of {group.key.what}, and others {most:,}: "
-                        f"its first is taken for number {first + 1:,}"
-                    )
-        return sentences
+    def choose_reference(self, most: int) -> None:
+        """Choose a part, and at most so many of its calls for a sample."""
+        times = Counter(self.counts.values())
+        usual = max(times, key=lambda count: (times[count], count))
+        self.reference = self._references[usual]
+        self._sampled = _spaced(usual, most)
+        self._references.clear()
+
+    def match(
+        self,
+        part: int,
+        rank: RankCalls,
+        offsets: list[int],
+    ) -> None:
+        """Match the calls of a part. ``offsets`` (ns) are how far its clock was ahead of that of the reference."""
+        calls = rank.by_key[self.key]
+        ends = self.reference.ends
+        guess = None
+        if offsets:
+            guess = int(np.median(offsets))
+        elif self._job.parts[part].clock.error is not None:
+            guess = 0
+        first = shift_of(calls.end_ns, ends, guess)
+        if first is None:
+            self.refused.add(part)
+            return
+        if len(calls) == len(ends) and not first:
+            apart = np.median(calls.end_ns - ends)
+            offsets.append(int(apart))
+        self._first[part] = first
+        own = self._sampled - first
+        there = (own >= 0) & (own < len(calls))
+        known = rank.times(self.key, int(ends[0]))
+        times = np.full((3, len(own)), np.nan)
+        times[:, there] = known[:, own[there]]
+        self._times[part] = times
+
+    def group(self) -> RankGroup:
+        earliest = min(self._first.values())
+        members: dict[int, int | np.ndarray] = {}
+        times = []
+        total = 0
+        for part, first in sorted(self._first.items()):
+            number = first - earliest
+            members[part] = number
+            times.append(self._times[part])
+            total = max(total, number + self.counts[part])
+        reference = self.reference
+        together = reference.together[self._sampled]
+        sample = Sample(list(members), np.stack(times, axis=1), together)
+        return RankGroup(
+            self.key,
+            members,
+            total,
+            sample,
+            reference.ranks,
+        )
+
+    def sentences(self, parts: Collection[int] | None = None) -> Iterator[str]:
+        """Yield a sentence for each part, or each of ``parts``, with fewer calls than others have."""
+        most = max(self.counts.values())
+        earliest = min(self._first.values())
+        for part, first in sorted(self._first.items()):
+            count = self.counts[part]
+            if count == most or (parts is not None and part not in parts):
+                continue
+            yield (
+                f"{self._job.parts[part].label}: it has {count:,} calls of {self.key.what}, and others {most:,}: "
+                f"its first is taken for number {first - earliest + 1:,}"
+            )
+
+
+def _matched(job: Job) -> list[_MatchedCalls]:
+    """The calls of all parts, in the order of keys."""
+    by_key: dict[CallKey, _MatchedCalls] = {}
+    every = range(len(job.parts))
+    for part in every:
+        for key, calls in job.reader.read(part).by_key.items():
+            if key not in by_key:
+                by_key[key] = _MatchedCalls(job, key)
+            by_key[key].count(part, calls)
+    members = sum(len(matched.counts) for matched in by_key.values())
+    most = max(_NUMBERS // max(3 * members, 1), _FEWEST_SAMPLED)
+    # The others of a host are known when a rank with fewer calls needs them.
+    short = set()
+    for matched in by_key.values():
+        matched.choose_reference(min(most, _SAMPLE))
+        usual = len(matched.reference.ends)
+        short |= {part for part, count in matched.counts.items() if count < usual}
+    # How far a clock was ahead of another one, by the pair.
+    offsets: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for part in sorted(every, key=short.__contains__):
+        rank = job.reader.read(part)
+        for key in rank.by_key:
+            matched = by_key[key]
+            clocks = job.clocks[[part, matched.reference.part]].tolist()
+            matched.match(part, rank, offsets[tuple(clocks)])
+    return [matched for _, matched in sorted(by_key.items())]
 
 
 # By time
 
 
 class _EndingTogether:
-    """Groups of ranks whose calls of a kernel end together."""
+    """Groups of ranks whose calls of a kernel end together. Their clocks are right if they are ``known``."""
 
     def __init__(
         self,
         job: Job,
-        key: CallKey,
-        clocks: np.ndarray,
+        matched: _MatchedCalls,
         known: bool,
     ) -> None:
         self._job = job
-        self._key = key
-        self._ranks: dict[int, RankCalls] = {}
-        for index in range(len(job.parts)):
-            rank = job.reader.read(index)
-            if key in rank.by_key:
-                self._ranks[index] = rank
-        self._counts = {}
-        for index in self._ranks:
-            self._counts[index] = len(self._calls(index))
+        self._matched = matched
+        self._key = matched.key
+        self._counts = matched.counts
+        self._ranks = {part: job.reader.read(part) for part in matched.counts}
         self._ahead = job.ahead.astype(np.int64)
         if not known:
-            self._ahead = self._offsets(clocks)
+            self._ahead = self._offsets(job.clocks)
 
-    def _calls(self, part: int) -> OwnCalls:
+    def _calls(self, part: int) -> Records:
         return self._ranks[part].by_key[self._key]
 
     def _offsets(self, clocks: np.ndarray) -> np.ndarray:
@@ -473,12 +379,12 @@ class _EndingTogether:
         offsets = np.zeros(len(clocks), np.int64)
         by_count = sorted(self._counts, key=lambda part: -self._counts[part])
         reference = by_count[0]
-        ends = self._calls(reference).end
+        ends = self._calls(reference).end_ns
         known = {clocks[reference]: 0}
         for part in by_count:
             clock = clocks[part]
             if clock not in known:
-                known[clock] = offset_of(self._calls(part).end, ends)
+                known[clock] = offset_of(self._calls(part).end_ns, ends)
             offsets[part] = known[clock]
         return offsets
 
@@ -496,7 +402,7 @@ class _EndingTogether:
                 groups[one].append(cluster)
                 matched += len(one)
         if matched < (1 - _MISFITS) * sum(self._counts.values()):
-            self._job.refuse(self._key, self._ranks, self._counts)
+            self._job.refuse(self._matched, self._ranks)
             return
         for ranks, clusters in sorted(groups.items()):
             number = np.full(len(members), -1)
@@ -504,8 +410,14 @@ class _EndingTogether:
             numbers: dict[int, int | np.ndarray] = {}
             for part in ranks:
                 numbers[part] = number[cluster_of[part]]
-            group = RankGroup(self._key, numbers, len(clusters))
-            self._job.add(group, self._sample(group))
+            group = RankGroup(
+                self._key,
+                numbers,
+                len(clusters),
+                NO_SAMPLE,
+            )
+            group.sample = self._sample(group)
+            self._job.groups.append(group)
 
     def _often(self, members: Sequence[_Ranks]) -> list[_Ranks]:
         """The sets of ranks that end calls together again and again."""
@@ -539,7 +451,7 @@ class _EndingTogether:
             ends = []
             for part in one:
                 chosen = np.isin(cluster_of[part], here)
-                ends.append(self._calls(part).end[chosen] - self._ahead[part])
+                ends.append(self._calls(part).end_ns[chosen] - self._ahead[part])
             middle = np.median(ends, axis=0)
             middles.append(middle)
             away.append(np.abs(ends - middle).max(axis=0))
@@ -551,25 +463,24 @@ class _EndingTogether:
 
     def _clusters(self) -> tuple[dict[int, np.ndarray], list[tuple[int, ...]]]:
         """For each part, the cluster of each of its calls; and the parts of each cluster, which end a call together."""
-        part_of = []
-        starts = []
-        ends = []
+        columns = []
         for part in self._ranks:
             calls = self._calls(part)
-            part_of.append(np.full(len(calls), part))
-            starts.append(calls.start - self._ahead[part])
-            ends.append(calls.end - self._ahead[part])
-        whole_parts = np.concatenate(part_of)
-        whole_ends = np.concatenate(ends)
-        whole_starts = np.concatenate(starts)
-        order = np.argsort(whole_ends, kind="stable")
+            own = (
+                np.full(len(calls), part),
+                calls.start_ns - self._ahead[part],
+                calls.end_ns - self._ahead[part],
+            )
+            columns.append(np.stack(own))
+        rows = np.concatenate(columns, axis=1)
+        order = np.argsort(rows[2], kind="stable")
         cluster = np.zeros(len(order), np.int64)
         members: list[set[int]] = []
         first_end = 0
         last_end = 0
-        columns = (order, whole_parts[order], whole_starts[order], whole_ends[order])
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for row, part, start, end in rows:
+        for row, (part, start, end) in zip(
+            order.tolist(), rows.T[order].tolist(), strict=True
+        ):
             apart = not members or part in members[-1]
             if apart or start >= first_end or end - last_end > TOLERANCE_NS:
                 members.append(set())
@@ -577,40 +488,30 @@ class _EndingTogether:
             members[-1].add(part)
             cluster[row] = len(members) - 1
             last_end = end
-        edges = np.cumsum([len(one) for one in part_of])[:-1]
-        cluster_of = dict(
-            zip(
-                self._ranks,
-                np.split(cluster, edges),
-                strict=True,
-            )
-        )
+        edges = np.cumsum(list(self._counts.values()))[:-1]
+        of_parts = np.split(cluster, edges)
+        cluster_of = dict(zip(self._ranks, of_parts, strict=True))
         return cluster_of, [tuple(sorted(parts)) for parts in members]
 
     def _sample(self, group: RankGroup) -> Sample:
-        spaced = np.linspace(
-            0,
-            group.total - 1,
-            min(group.total, _SAMPLE),
-        )
-        sample = np.unique(spaced.astype(np.int64))
-        shape = (3, len(group.members), len(sample))
-        values = np.full(shape, np.nan)
-        base = min(int(self._calls(part).end[0]) for part in group.members)
+        sample = _spaced(group.total, _SAMPLE)
+        times = np.full((3, len(group.members), len(sample)), np.nan)
+        base = min(int(self._calls(part).end_ns[0]) for part in group.members)
         together = np.zeros(len(sample), bool)
         for row, part in enumerate(group.members):
             calls = self._calls(part)
-            number = group.numbers(part, len(calls))
-            own = np.flatnonzero(np.isin(number, sample))
-            values[0, row] = calls.start[own] - base
-            values[1, row] = calls.end[own] - base
-            values[2, row] = self._ranks[part].own_time(self._key)[own]
-            together |= np.isin(calls.kinds[own].astype(str), TOGETHER)
-        starts, ends, own_time = values
-        return Sample(
-            list(group.members),
-            starts,
-            ends,
-            own_time,
-            together,
-        )
+            own = np.flatnonzero(np.isin(group.numbers(part, len(calls)), sample))
+            times[:, row] = self._ranks[part].times(self._key, base)[:, own]
+            together |= _end_together(calls[own])
+        return Sample(list(group.members), times, together)
+
+
+def _spaced(total: int, most: int) -> np.ndarray:
+    """The indices of at most so many of ``total`` calls."""
+    spaced = np.linspace(0, total - 1, min(total, most))
+    return np.unique(spaced.astype(np.int64))
+
+
+def _end_together(calls: Records) -> np.ndarray:
+    """A mask of the calls that all ranks end together."""
+    return np.isin(calls.kind.astype(str), TOGETHER)

@@ -116,7 +116,14 @@ def merge(
         changes = _RankChanges(joined, ranks)
         if of_archive:
             with replacing(destination) as temporary:
-                _write_archive(temporary, folder, joined, ranks, changes, request)
+                _write_archive(
+                    temporary,
+                    folder,
+                    joined,
+                    ranks,
+                    changes,
+                    request,
+                )
         elif of_capture:
             with replacing(destination) as temporary:
                 joined.copy(changes, temporary)
@@ -147,7 +154,12 @@ class _Joined:
             if of == rank
         ]
 
-    def copy(self, changes: Changes, path: Path, rank: int | None = None) -> None:
+    def copy(
+        self,
+        changes: Changes,
+        path: Path,
+        rank: int | None = None,
+    ) -> None:
         """Write all processes, or those of a rank, to a capture."""
         blocks = np.arange(len(self.reader.offsets))
         if rank is not None:
@@ -245,7 +257,12 @@ class _RankChanges(Changes):
         self._ranks = ranks
         self._rank_of = joined.rank_of
 
-    def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
+    def rows(
+        self,
+        process: int,
+        table: TableLayout,
+        rows: np.ndarray,
+    ) -> np.ndarray:
         return self._aligned[process].alignment.moved_rows(rows)
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...analysis.collection import Collected, Grouping, StatsCollection, collect
+from ...analysis.collection import (
+    CollectedBy,
+    Grouping,
+    StatsCollection,
+    StatsCollector,
+    collect,
+)
 from ...analysis.context import DEFAULTS, CollectorContext
-from ...analysis.sweep import Sweep
 from ...analysis.tables import Cell, Table, Unit
 from ...errors import CutraceError
 from ...trace import Trace
@@ -26,6 +31,10 @@ INCOMPLETE = " (incomplete)"
 PartIdentity = tuple[str, int, str]
 #: A row of a table.
 Row = tuple[Cell, ...]
+#: Arrays of records (``np.recarray``): NumPy declares no types for their fields.
+Records = Any
+#: What is collected of a rank.
+Collects: TypeAlias = "StatsCollection[Any] | type[RankCollector]"
 
 
 @dataclass(frozen=True)
@@ -39,25 +48,31 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """The ``processes`` of one rank in a trace."""
+    """The ``processes`` of one rank in a trace. ``collects`` is all that reports will ask for by :meth:`collected`."""
 
     trace: Trace
     processes: tuple[int, ...]
+    collects: tuple[Collects, ...] = ()
+    _collected: dict[Collects, tuple[Any, ...]] = field(default_factory=dict)
 
     def rows(self, table: str) -> Iterator[np.ndarray]:
         for info in self.trace.block_infos(table):
             if info.process in self.processes:
                 yield self.trace.block(info)[0]
 
-    def sweeps(self, *tables: str) -> Iterator[Sweep]:
-        """Yield the sweep of each process over these tables."""
-        infos = self.trace.infos_by_process(tables)
-        for process in self.processes:
-            yield Sweep(self.trace, infos[process])
-
-    def collected(self, *collections: StatsCollection[Any]) -> Collected:
-        """What is collected of the processes, as ``cutrace stats`` does."""
-        return collect(self.trace, collections, processes=self.processes)
+    def collected(self, what: Collects) -> tuple[Any, ...]:
+        """The rows that are collected of the processes. One pass over the trace fills all of ``collects``."""
+        if what not in self._collected:
+            collections: dict[Collects, StatsCollection[Any]] = {}
+            for one in (what, *self.collects):
+                if isinstance(one, StatsCollection):
+                    collections[one] = one
+                else:
+                    collections[one] = CollectedBy(partial(one, rank=self))
+            found = collect(self.trace, collections.values(), processes=self.processes)
+            for one, collection in collections.items():
+                self._collected[one] = found[collection]
+        return self._collected[what]
 
     def grouped(
         self, grouping: Grouping[Any]
@@ -81,12 +96,28 @@ class RankTrace:
         rows = self.trace.clocks
         own = lead(rows[np.isin(rows["process"], self.processes)])
         if own:
-            return Alignment(own.ns, own.drift, own.at, own.error, own.stepped)
+            return Alignment(
+                own.ns,
+                own.drift,
+                own.at,
+                own.error,
+                own.stepped,
+            )
         return Alignment(error=None)
 
     def moved(self, times: np.ndarray) -> np.ndarray:
         """Return times of the trace (ns) on the wall clock, as signed integers."""
         return self.clock.moved(times.astype(np.uint64)).astype(np.int64)
+
+
+class RankCollector(StatsCollector[Any]):
+    """Collects from the batches of one process of a rank."""
+
+    each_process = True
+
+    def __init__(self, context: CollectorContext, rank: RankTrace) -> None:
+        super().__init__(context)
+        self.rank = rank
 
 
 @dataclass(frozen=True)
@@ -114,13 +145,17 @@ class Part:
     boot: str = ""
     local_rank: int | None = None
     job_told: bool = False
-    times: tuple[int, int] | None = None
+    times: Sequence[int] | None = None
     ahead: int = 0
 
     @property
     def identity(self) -> PartIdentity:
         """What the parts of one rank in all reports of a batch share."""
         return self.job, self.rank, self.source
+
+    def gpu(self, device: int) -> str:
+        """The name of one of its GPUs."""
+        return f"{self.label} GPU {device}"
 
     def table(self) -> Any:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
@@ -145,6 +180,11 @@ def share_of(amount: float, whole: float) -> float | None:
     if whole:
         return amount / whole
     return None
+
+
+def descending(rows: Iterable[Row], column: int = 0) -> list[Row]:
+    """The rows in the order of a column of numbers, the largest first."""
+    return sorted(rows, key=lambda row: -float(row[column] or 0))
 
 
 def removed(path: Path) -> CutraceError:
@@ -186,10 +226,9 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class HeatMap:
-    """A picture: a row for each label, a column for each step of time. ``start`` (ns since 1970) is that of the first
-    column, ``step`` (ns) the width of one. ``values`` has a row for each label; NaN where there is none. ``hosts`` has
-    the host of each label, or none at all."""
+class Lines:
+    """A picture: a line for each label over wall time. ``start`` (ns since 1970) is that of the first column, ``step``
+    (ns) the width of one. ``values`` has a row for each label; NaN where there is none."""
 
     title: str
     unit: Unit
@@ -197,20 +236,13 @@ class HeatMap:
     start: int
     step: int
     values: np.ndarray
-    hosts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Lines:
-    """A picture: a line for each label over wall time. ``start``, ``step`` and ``values`` are as in
-    :class:`HeatMap`."""
+class HeatMap(Lines):
+    """A picture: the same as a row of colors for each label. ``hosts`` has the host of each label, or none at all."""
 
-    title: str
-    unit: Unit
-    labels: Sequence[str]
-    start: int
-    step: int
-    values: np.ndarray
+    hosts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -243,11 +275,13 @@ class Result:
 @dataclass(frozen=True)
 class BatchReport:
     """A report. ``map`` returns a small Arrow table for a rank; its size depends on names, bins and collective calls,
-    not on the number of rows. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
-    ``needs`` are the fields of :class:`BatchOptions` that must be given; others must not."""
+    not on the number of rows. ``collects`` is what it asks the rank for: one pass collects that of all reports.
+    ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly. ``needs`` are the fields of
+    :class:`BatchOptions` that must be given; others must not."""
 
     name: str
     title: str
     map: Callable[[RankTrace, BatchOptions], Any]
     reduce: Callable[[Sequence[Part], BatchOptions], Result]
     needs: tuple[str, ...] = ()
+    collects: tuple[Collects, ...] = ()

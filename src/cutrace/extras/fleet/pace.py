@@ -10,10 +10,19 @@ import numpy as np
 from ...analysis.tables import Table, columns_of
 from ...errors import CutraceError
 from ...patterns import matcher
-from .model import BatchOptions, BatchReport, Part, Picture, RankTrace, Result
+from .model import (
+    BatchOptions,
+    BatchReport,
+    Part,
+    Picture,
+    RankTrace,
+    Result,
+    Row,
+    descending,
+)
 from .stragglers import Measured, stragglers
 from .time_sums import TimeSums
-from .timeline import Steps, by_job, heat_map
+from .timeline import Steps, TimeRatios, by_job
 
 #: What may bear the name, by table.
 _KINDS = {"kernels": "kernel", "nvtx_ranges": "range", "host_slices": "slice"}
@@ -41,45 +50,49 @@ def _durations(rank: RankTrace, options: BatchOptions) -> Any:
 
 
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
-    rows = []
+    rows: list[Row] = []
     pictures: list[Picture] = []
     sentences = []
     named = options.name.replace("{", "{{").replace("}", "}}")
     for kind in _KINDS.values():
         means: list[Measured] = []
         for job, of_job in by_job(parts):
-            cells = []
-            labels = []
-            hosts = []
+            ratios = TimeRatios()
             for part in of_job:
                 columns = part.columns()
                 own = columns["kind"] == kind
                 if not own.any():
                     continue
                 at = columns["at_ns"][own] - part.ahead
-                count = columns["count"][own]
-                total = columns["total_ns"][own]
-                labels.append(part.label)
-                hosts.append(part.host)
-                cells.append((at, total, count))
-                mean = int(total.sum()) / int(count.sum())
-                means.append(Measured.of(part, mean))
+                counts = columns["count"][own]
+                totals = columns["total_ns"][own]
+                ratios.add(
+                    part.label,
+                    at,
+                    totals,
+                    counts,
+                    part.host,
+                )
+                total = int(totals.sum())
+                count = int(counts.sum())
+                means.append(Measured.of(part, total / count))
+                least = int(columns["min_ns"][own].min())
+                most = int(columns["max_ns"][own].max())
                 rows.append(
                     (
-                        mean,
-                        int(count.sum()),
-                        int(total.sum()),
-                        int(columns["min_ns"][own].min()),
-                        int(columns["max_ns"][own].max()),
+                        total / count,
+                        count,
+                        total,
+                        least,
+                        most,
                         kind,
                         part.label,
                         part.host,
                     )
                 )
-            title = f"Mean duration of {kind} {options.name}, job {job}"
-            picture = heat_map(title, "ns", labels, cells, hosts)
-            if picture:
-                pictures.append(picture)
+            pictures += ratios.heat_map(
+                f"Mean duration of {kind} {options.name}, job {job}", "ns"
+            )
         sentence = f"{{who}}: {kind} {named} takes {{ratio:.2f}} times as long as on {{others}}"
         sentences += stragglers(means, sentence)
     if not rows:
@@ -89,8 +102,12 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     shown = columns_of(
         "mean: ns, count, total: ns, min: ns, max: ns, kind: text, rank: text, host: text spare"
     )
-    rows.sort(key=lambda row: -row[0])
-    table = Table("pace", f"Durations of {options.name}", shown, rows)
+    table = Table(
+        "pace",
+        f"Durations of {options.name}",
+        shown,
+        descending(rows),
+    )
     return Result([table], sentences, pictures)
 
 

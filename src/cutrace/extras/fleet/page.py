@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...reports.html import escaped, figure, figures, page, section
 from ...units import count_of
-from .model import Bars, Histogram, Lines, Matrix, Picture, Result
+from .model import Bars, HeatMap, Histogram, Matrix, Picture, Result
 
 _FOLDER = Path(__file__).parent
 _SHARED = ("charts", "tables")
@@ -29,7 +29,12 @@ _EPOCH = 10**18
 _DAY = 86_400 * 10**9
 
 
-def html(result: Result, about: str, name: str = "", pages: Sequence[str] = ()) -> str:
+def html(
+    result: Result,
+    about: str,
+    name: str = "",
+    pages: Sequence[str] = (),
+) -> str:
     """The page of a report. ``about`` says what it was made from. ``pages`` are the names of all reports beside it,
     its own ``name`` among them."""
     parts = [_links(pages, name), _sentences(result.sentences)]
@@ -39,17 +44,10 @@ def html(result: Result, about: str, name: str = "", pages: Sequence[str] = ()) 
             chart = _chart(picture)
         parts.append(figure(f"chart{number}", picture.title, chart))
     more = "and {:,} more: cutrace batch prints all with --limit 0"
-    for table in result.tables:
-        rows = figures(table, _ROWS, more)
-        parts.append(section(table.title, rows))
-    return page(
-        "batch",
-        result.tables[0].title,
-        folder=_FOLDER,
-        shared=_SHARED,
-        about=escaped(about),
-        main="\n".join(parts),
-    )
+    parts += [
+        section(table.title, figures(table, _ROWS, more)) for table in result.tables
+    ]
+    return _page(result.tables[0].title, about, parts)
 
 
 def index_html(results: Mapping[str, Result], about: str) -> str:
@@ -67,13 +65,18 @@ def index_html(results: Mapping[str, Result], about: str) -> str:
         parts.append(_sentences(result.sentences, name))
     if quiet:
         parts.append(f"<h2>Nothing stands out</h2><ul>{''.join(quiet)}</ul>")
+    return _page("Reports over many traces", about, parts)
+
+
+def _page(title: str, about: str, parts: Sequence[str]) -> str:
+    main = "\n".join(parts)
     return page(
         "batch",
-        "Reports over many traces",
+        title,
         folder=_FOLDER,
         shared=_SHARED,
         about=escaped(about),
-        main="\n".join(parts),
+        main=main,
     )
 
 
@@ -118,50 +121,30 @@ def _has_values(picture: Picture) -> bool:
 
 
 def _chart(picture: Picture) -> dict[str, object]:
+    chart: dict[str, object] = {}
     if isinstance(picture, Histogram):
-        return {
-            "kind": "histogram",
-            "unit": "ns",
-            "begins": list(picture.begins),
-            "ends": list(picture.ends),
-            "counts": list(picture.counts),
-        }
+        chart |= {"begins": picture.begins, "ends": picture.ends}
+        return chart | {"kind": "histogram", "unit": "ns", "counts": picture.counts}
     if isinstance(picture, Bars):
-        series = []
-        for name, numbers in picture.series.items():
-            values = [_rounded(value) for value in numbers]
-            series.append({"name": name, "values": values})
-        return {
-            "kind": "bars",
-            "unit": picture.unit,
-            "labels": list(picture.labels),
-            "series": series,
-        }
-    if isinstance(picture, Lines):
-        series = []
-        for name, row in zip(picture.labels, picture.values.tolist(), strict=True):
-            values = [_rounded(value) for value in row]
-            series.append({"name": name, "values": values})
-        return {
-            "kind": "lines",
-            "unit": picture.unit,
-            "start": _moment(picture.start),
-            "step": picture.step,
-            "series": series,
-        }
-    chart: dict[str, object] = {
-        "kind": "heat",
-        "unit": picture.unit,
-        "labels": list(picture.labels),
-    }
-    if isinstance(picture, Matrix):
-        chart["columns"] = list(picture.columns)
-        chart["differences"] = True
+        chart |= {"kind": "bars", "labels": picture.labels}
+        chart["series"] = _series(picture.series.items())
+    elif isinstance(picture, Matrix):
+        chart |= {"kind": "heat", "labels": picture.labels, "columns": picture.columns}
+        chart |= {"differences": True} | _cells(picture.values)
     else:
-        chart["hosts"] = list(picture.hosts)
-        chart["start"] = _moment(picture.start)
-        chart["step"] = picture.step
-    return chart | _cells(picture.values)
+        chart |= {"start": _moment(picture.start), "step": picture.step}
+        if isinstance(picture, HeatMap):
+            chart |= {"kind": "heat", "labels": picture.labels, "hosts": picture.hosts}
+            chart |= _cells(picture.values)
+        else:
+            rows = zip(picture.labels, picture.values.tolist(), strict=True)
+            chart |= {"kind": "lines", "series": _series(rows)}
+    return chart | {"unit": picture.unit}
+
+
+def _series(rows: Iterable[tuple[str, Sequence[float]]]) -> list[dict[str, object]]:
+    """The names of rows of numbers, and the numbers."""
+    return [{"name": name, "values": list(map(_rounded, row))} for name, row in rows]
 
 
 def _rounded(value: float) -> float | None:

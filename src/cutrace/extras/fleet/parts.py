@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -79,9 +79,9 @@ class FileQuality:
     sentences of its :class:`Quality`, ``lost`` counts missing records by meaning. ``incomplete`` if records are
     missing, though all of the file could be read."""
 
-    damage: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    lost: tuple[tuple[str, int], ...] = ()
+    damage: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    lost: Sequence[tuple[str, int]] = ()
     incomplete: bool = False
 
     @classmethod
@@ -92,18 +92,11 @@ class FileQuality:
             for loss in quality.losses:
                 lost[loss.meaning] += loss.count
         return cls(
-            tuple(damage.sentences()),
-            tuple(quality.sentences()),
-            tuple(lost.items()),
-            quality.lacks_records,
+            damage=tuple(damage.sentences()),
+            notes=tuple(quality.sentences()),
+            lost=tuple(lost.items()),
+            incomplete=quality.lacks_records,
         )
-
-    @classmethod
-    def read(cls, about: About) -> FileQuality:
-        """The quality that a part tells."""
-        lost = tuple((meaning, count) for meaning, count in about["lost"])
-        damage = tuple(about["damage"])
-        return cls(damage, tuple(about["notes"]), lost, about["incomplete"])
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,12 @@ class MappedPart:
     content: bytes
 
     @classmethod
-    def of(cls, report: str, table: Any, about: About) -> MappedPart:
+    def of(
+        cls,
+        report: str,
+        table: Any,
+        about: About,
+    ) -> MappedPart:
         pa = package("pyarrow", "parquet", "batch")
         parquet = package("pyarrow.parquet", "parquet", "batch")
         text = json.dumps(about)
@@ -145,66 +143,61 @@ def map_file(task: Task) -> Mapped:
     try:
         with local(task.source) as path, load(path, clock=task.clock) as trace:
             ranks = _ranks(trace, task)
+            collects = [report.collects for report in task.reports]
+            every = tuple(chain.from_iterable(collects))
             tables = []
-            for job, number, processes in ranks:
-                rank = RankTrace(trace, processes)
-                clock = rank.clock
-                if task.clock == "keep":
-                    clock = Alignment(error=None)
-                about: About = {"job": job, "rank": number, "clock": asdict(clock)}
-                about |= _presence(rank, clock)
-                about["job_told"] = _tells_job(task, trace, processes)
+            for about, processes in ranks:
+                rank = RankTrace(trace, processes, every)
+                about |= _presence(rank, task)
+                # Reports may share a mapper.
+                tables_of: dict[Any, Any] = {}
                 for report in task.reports:
-                    table = report.map(rank, task.options)
-                    tables.append((report, about, processes, table))
+                    if report.map not in tables_of:
+                        tables_of[report.map] = report.map(rank, task.options)
+                    tables.append((report, about, processes, tables_of[report.map]))
             # Damage inside of blocks is known once they are read.
             quality = trace.quality
             of_file = FileQuality.of(quality)
-            origin: About = {"parts": len(ranks)} | asdict(of_file)
-            origin["recordings"] = _recordings(trace, path)
+            origin: About = {
+                "parts": len(ranks),
+                "recordings": _recordings(trace, path),
+                "quality": asdict(of_file),
+            }
             parts = []
             for report, about, processes, table in tables:
-                lacks = {"lacks_records": quality.of(processes).lacks_records}
-                whole = task.identity(report) | origin | about | lacks
+                of_rank = about | {"incomplete": quality.of(processes).lacks_records}
+                whole = task.identity(report) | origin | {"rank": of_rank}
                 parts.append(MappedPart.of(report.name, table, whole))
             return Mapped(tuple(parts), of_file)
     except (CutraceError, OSError) as error:
         sentence = (str(error),)
-        return Mapped(quality=FileQuality(damage=sentence, notes=sentence))
+        return Mapped(quality=FileQuality(sentence, sentence))
 
 
-def _tells_job(
-    task: Task,
-    trace: Trace,
-    processes: tuple[int, ...],
-) -> bool:
-    """Whether the user or the file names the job of a rank."""
-    if task.job:
-        return True
-    return any(trace.processes[process].job for process in processes)
-
-
-def _presence(rank: RankTrace, clock: Alignment) -> About:
-    """What a file tells of a rank: if it names it, the ranks of its job (0: unknown), if there is GPU work, its first
-    and last time (None: unknown), its host and the boot of it ("": unknown), and its number there (None: unknown)."""
+def _presence(rank: RankTrace, task: Task) -> About:
+    """What a file says of a rank, as fields of :class:`Part`."""
     infos = rank.trace.infos_by_process(GPU_WORK)
     members = []
-    worked = False
     times = []
+    worked = False
     for process in rank.processes:
         members.append(rank.trace.processes[process])
         worked |= bool(infos[process])
         for info in chain.from_iterable(infos[process].values()):
             times += [info.first_time, info.last_time]
+    clock = rank.clock
+    if task.clock == "keep":
+        clock = Alignment(error=None)
     span = None
     known = [time for time in times if time]
     if known and clock.error is not None:
         ends = np.array([min(known), max(known)])
         span = rank.moved(ends).tolist()
     ranks = [member for member in members if member.rank is not None]
+    jobs = [member.job for member in members]
     return {
-        "told": bool(ranks),
-        "world": _shared(ranks, "world_size") or 0,
+        "clock": asdict(clock),
+        "job_told": bool(task.job) or any(jobs),
         "worked": worked,
         "host": printable(_shared(ranks or members, "host") or ""),
         "boot": _shared(ranks or members, "boot_id") or "",
@@ -244,41 +237,60 @@ def _recordings(trace: Trace, source: str) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
-    """Return job, rank and processes of each rank in a trace."""
-    path = Path(task.source)
-    folder = printable(path.parent.name) or "0"
-    numbers = _numbers(trace, task)
+def _ranks(trace: Trace, task: Task) -> list[tuple[About, tuple[int, ...]]]:
+    """Return what is known of each rank in a trace (fields of :class:`Part`), and its processes."""
+    folder = printable(Path(task.source).parent.name) or "0"
+    told = _told_ranks(trace, task)
+    numbers = _numbers(trace, task, told)
     groups: dict[tuple[str, int], list[int]] = {}
     without_work = []
     for process in trace.processes:
-        rank = process.rank
+        index = process.index
+        rank, _ = told.get(index, (numbers.get(index), 0))
         if rank is None:
-            rank = numbers.get(process.index)
-        if rank is None:
-            without_work.append(process.index)
+            without_work.append(index)
             continue
         job = task.job or process.job or folder
-        groups.setdefault((job, rank), []).append(process.index)
+        groups.setdefault((job, rank), []).append(index)
     if not groups:
         groups[task.job or folder, _number_of_file(task)] = []
     # What a process without GPU work and without a rank did, such as a launcher, counts for the first rank.
-    first = min(groups)
-    groups[first] = sorted([*groups[first], *without_work])
-    ranks = []
+    groups[min(groups)] += without_work
+    ranks: list[tuple[About, tuple[int, ...]]] = []
     for (job, rank), processes in sorted(groups.items()):
-        ranks.append((job, rank, tuple(processes)))
+        worlds = {told[process][1] for process in processes if process in told}
+        world = 0
+        if len(worlds) == 1:
+            (world,) = worlds
+        about = {"job": job, "rank": rank, "told": bool(worlds), "world": world}
+        ranks.append((about, tuple(sorted(processes))))
     return ranks
 
 
-def _numbers(trace: Trace, task: Task) -> dict[int, int]:
+def _told_ranks(trace: Trace, task: Task) -> dict[int, tuple[int, int]]:
+    """The rank and the number of ranks (0 if unknown) of processes that tell it, by process: in their environment, else
+    in their calls of NCCL, unless the name of the file has another rank."""
+    told = {}
+    named = _RANK.search(Path(task.source).name)
+    for process in trace.processes:
+        rank = process.rank
+        if rank is not None:
+            told[process.index] = (rank, process.world_size or 0)
+            continue
+        of_nccl = trace.nccl.world(process.index)
+        if of_nccl and (named is None or int(named[1]) == of_nccl[0]):
+            told[process.index] = of_nccl
+    return told
+
+
+def _numbers(trace: Trace, task: Task, told: Collection[int]) -> dict[int, int]:
     """The numbers of processes with GPU work that do not tell their ranks, by process. They are numbered by GPU; one
     alone is the rank of its file."""
     # The first device of each process.
     devices = dict(sorted(trace.contexts[["process", "device"]].tolist(), reverse=True))
     unknown = []
     for process, infos in enumerate(trace.infos_by_process(GPU_WORK)):
-        if infos and trace.processes[process].rank is None:
+        if infos and process not in told:
             unknown.append(process)
     if len(unknown) == 1:
         return {unknown[0]: _number_of_file(task)}
@@ -318,7 +330,7 @@ class PartFolder:
         of_source = self._sources.get(identity["source"], {})
         own = [about for about in of_source.values() if wanted <= about.items()]
         if own and len(own) == own[0]["parts"]:
-            return FileQuality.read(own[0])
+            return FileQuality(**own[0]["quality"])
         return None
 
     def add(self, source: str, parts: Iterable[MappedPart]) -> None:
@@ -328,7 +340,8 @@ class PartFolder:
         checksum = crc32(os.fsencode(source))
         name = f"{printable(stem[:80])}-{checksum:08x}.parquet"
         for part in parts:
-            folder = self._folder_of(part.about["job"], part.about["rank"])
+            of_rank = part.about["rank"]
+            folder = self._folder_of(of_rank["job"], of_rank["rank"])
             path = folder / name
             # A temporary folder for each part would take longer than the part.
             temporary = folder / f".{name}.new"
@@ -370,28 +383,10 @@ class PartFolder:
         found = []
         every = chain.from_iterable(of.items() for of in self._sources.values())
         for path, about in every:
-            times = about["times"]
-            if times is not None:
-                times = tuple(times)
-            clock = Alignment(**about["clock"])
-            part = Part(
-                path=path,
-                label="",
-                job=about["job"],
-                rank=about["rank"],
-                source=about["source"],
-                clock=clock,
-                incomplete=about["lacks_records"],
-                told=about["told"],
-                worked=about["worked"],
-                world=about["world"],
-                host=about["host"],
-                boot=about["boot"],
-                local_rank=about["local_rank"],
-                job_told=about["job_told"],
-                times=times,
-            )
-            found.append(part)
+            of_rank = about["rank"]
+            clock = Alignment(**of_rank["clock"])
+            fields = of_rank | {"clock": clock, "source": about["source"]}
+            found.append(Part(path=path, label="", **fields))
         found = [self._placed(part) for part in joined(found)]
         found.sort(key=lambda part: (part.job, part.rank, part.source, str(part.path)))
         return labeled(found)
@@ -413,11 +408,7 @@ class PartFolder:
         _remove_empty(part.path.parent)
         return replace(part, path=path)
 
-    def _folder_of(
-        self,
-        job: str,
-        rank: int,
-    ) -> Path:
+    def _folder_of(self, job: str, rank: int) -> Path:
         return self._folder / f"job={quote(job, safe='')}" / f"rank={rank}"
 
     def _known(self, path: Path, about: About) -> None:
@@ -452,6 +443,6 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict) and "boot" in about:
+    if isinstance(about, dict) and "quality" in about:
         return about
     return {}

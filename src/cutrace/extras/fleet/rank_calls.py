@@ -9,10 +9,27 @@ from typing import NamedTuple
 import numpy as np
 
 from .communicators import POINT_TO_POINT, UNKNOWN
-from .model import Part
+from .model import Part, Records
 
 # Calls that stay in memory, of some 100 bytes each.
 _KEPT = 1 << 21
+
+#: Calls of a rank: their starts and ends (ns on the wall clock), bytes (:data:`UNKNOWN` if unknown), the number of
+#: ranks of the communicator (0 if unknown), and strings.
+_CALL = np.dtype(
+    {
+        "names": [
+            "start_ns",
+            "end_ns",
+            "bytes",
+            "ranks",
+            "communicator",
+            "collective",
+            "kind",
+        ],
+        "formats": [np.int64] * 4 + [object] * 3,
+    }
+)
 
 
 class CallKey(NamedTuple):
@@ -23,34 +40,7 @@ class CallKey(NamedTuple):
 
     @property
     def what(self) -> str:
-        if self.name:
-            return self.name
-        return f"communicator {self.communicator}"
-
-
-@dataclass(frozen=True)
-class OwnCalls:
-    """The calls of a rank with one key, in the order of their starts (ns on the wall clock). ``names`` and ``kinds``
-    are strings, ``bytes`` are -1 where unknown. ``ranks`` is the number of ranks of the communicator, 0 if unknown."""
-
-    start: np.ndarray
-    end: np.ndarray
-    names: np.ndarray
-    kinds: np.ndarray
-    bytes: np.ndarray
-    ranks: int
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def chosen(self, mask: np.ndarray) -> OwnCalls:
-        """The calls that a mask selects."""
-        names = self.names[mask]
-        kinds = self.kinds[mask]
-        size = self.bytes[mask]
-        return OwnCalls(
-            self.start[mask], self.end[mask], names, kinds, size, self.ranks
-        )
+        return self.name or f"communicator {self.communicator}"
 
 
 @dataclass(frozen=True)
@@ -62,107 +52,74 @@ class Union:
     before: np.ndarray
 
     @classmethod
-    def of(
-        cls,
-        start: np.ndarray,
-        end: np.ndarray,
-    ) -> Union:
+    def of(cls, start: np.ndarray, end: np.ndarray) -> Union:
         order = np.argsort(start, kind="stable")
         start = start[order]
         latest = np.maximum.accumulate(end[order])
         first = np.ones(len(start), bool)
         first[1:] = start[1:] > latest[:-1]
-        last = np.roll(first, -1)
         start = start[first]
-        end = latest[last]
-        before = np.cumsum(end - start) - (end - start)
-        return cls(
-            start,
-            end,
-            before,
-        )
+        length = latest[np.roll(first, -1)] - start
+        return cls(start, start + length, np.cumsum(length) - length)
 
     def until(self, times: np.ndarray) -> np.ndarray:
         """The time in the union before each time."""
-        at = (
-            np.searchsorted(
-                self.start,
-                times,
-                "right",
-            )
-            - 1
-        )
+        at = np.searchsorted(self.start, times, "right") - 1
         inside = np.minimum(times, self.end[at]) - self.start[at]
-        amount: np.ndarray = np.where(
-            at >= 0,
-            self.before[at] + inside,
-            0,
-        )
+        amount: np.ndarray = np.where(at >= 0, self.before[at] + inside, 0)
         return amount
 
 
 @dataclass(frozen=True)
 class RankCalls:
-    """The collective calls of a rank by key, and the time in which any communication kernel ran."""
+    """The collective calls of a rank (records of :data:`_CALL`) by key, in the order of their starts, and the time in
+    which any communication kernel ran."""
 
-    by_key: dict[CallKey, OwnCalls]
+    by_key: dict[CallKey, Records]
     communication: Union
 
     @classmethod
     def read(cls, part: Part) -> RankCalls:
         table = part.table()
-        start = table["start_ns"].to_numpy()
-        end = table["end_ns"].to_numpy()
-        union = Union.of(start, end)
-        if not len(start):
-            return cls({}, union)
-        texts = {}
+        calls: Records = np.zeros(len(table), _CALL).view(np.recarray)
+        calls.start_ns = table["start_ns"].to_numpy()
+        calls.end_ns = table["end_ns"].to_numpy()
+        calls.bytes = table["bytes"].fill_null(UNKNOWN).to_numpy()
+        calls.ranks = table["ranks"].fill_null(0).to_numpy()
         codes = {}
         for name in ("communicator", "collective", "kind"):
             column = table[name].combine_chunks().dictionary_encode()
             codes[name] = column.indices.to_numpy().astype(np.int64)
             known = np.array(column.dictionary.to_pylist(), object)
-            texts[name] = known.take(codes[name])
-        unknown = texts["communicator"] == ""
+            calls[name] = known.take(codes[name])
         # The name is in the key of calls without a communicator.
-        name_code = np.where(
-            unknown,
-            codes["collective"] + 1,
-            0,
+        unknown = calls.communicator == ""
+        code = codes["communicator"] << 32 | np.where(
+            unknown, codes["collective"] + 1, 0
         )
-        code = codes["communicator"] << 32 | name_code
-        order = np.lexsort((end, start, code))
-        order = order[(texts["kind"] != POINT_TO_POINT)[order]]
-        size = table["bytes"].fill_null(UNKNOWN).to_numpy()
-        ranks = table["ranks"].fill_null(0).to_numpy()
+        order = np.lexsort((calls.end_ns, calls.start_ns, code))
+        order = order[calls.kind[order] != POINT_TO_POINT]
         by_key = {}
-        for rows in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-            if not len(rows):
-                continue
-            first = rows[0]
-            key = CallKey(texts["communicator"][first])
-            if unknown[first]:
-                key = CallKey("", texts["collective"][first])
-            by_key[key] = OwnCalls(
-                start[rows],
-                end[rows],
-                texts["collective"][rows],
-                texts["kind"][rows],
-                size[rows],
-                int(ranks[first]),
-            )
-        return cls(by_key, union)
+        for own in np.split(calls[order], np.flatnonzero(np.diff(code[order])) + 1):
+            for first in own[:1]:
+                key = CallKey(first.communicator)
+                if not first.communicator:
+                    key = CallKey("", first.collective)
+                by_key[key] = own
+        return cls(by_key, Union.of(calls.start_ns, calls.end_ns))
 
-    def own_time(self, key: CallKey) -> np.ndarray:
-        """For each call, the time from the end of the call before it to its start, less that in other communication
-        kernels; NaN for the first call."""
+    def times(self, key: CallKey, base: int) -> np.ndarray:
+        """Three rows for the calls with a key: their starts and ends (ns since ``base``), and the time of the rank from
+        the end of the call before to the start, less that in other communication kernels; NaN for the first call."""
         calls = self.by_key[key]
-        time = np.full(len(calls), np.nan)
-        before = calls.end[:-1]
-        start = calls.start[1:]
+        times = np.full((3, len(calls)), np.nan)
+        times[0] = calls.start_ns - base
+        times[1] = calls.end_ns - base
+        before = calls.end_ns[:-1]
+        start = calls.start_ns[1:]
         until = self.communication.until
-        time[1:] = start - before - (until(start) - until(before))
-        return time
+        times[2, 1:] = start - before - (until(start) - until(before))
+        return times
 
 
 class CallReader:
@@ -174,9 +131,8 @@ class CallReader:
         self._room = _KEPT
 
     def read(self, part: int) -> RankCalls:
-        known = self._kept.get(part)
-        if known is not None:
-            return known
+        if part in self._kept:
+            return self._kept[part]
         rank = RankCalls.read(self._parts[part])
         count = sum(map(len, rank.by_key.values()))
         if count <= self._room:

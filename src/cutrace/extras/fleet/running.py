@@ -71,10 +71,10 @@ class FileOutcome:
 
     source: str
     state: str
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     retried: bool = False
     bad: bool = False
-    lost: tuple[tuple[str, int], ...] = ()
+    lost: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,22 @@ def run(
         if quality is not None:
             outcomes[task.source] = _outcome(task, quality, 1, skipped=True)
     left = [task for task in tasks if task.source not in outcomes]
-    manifest = _Manifest(folder, name, list(folders), paths)
+    manifest = _Manifest(
+        folder,
+        name,
+        list(folders),
+        paths,
+    )
     with manifest.kept(outcomes):
         for task, mapped, tries in engine.mapped(left):
             _add(task, mapped or Mapped(), folders)
             if mapped is None:
                 outcomes[task.source] = FileOutcome(
-                    task.source, "failed", (_DIED,), retried=True, bad=True
+                    task.source,
+                    "failed",
+                    (_DIED,),
+                    retried=True,
+                    bad=True,
                 )
             else:
                 outcomes[task.source] = _outcome(task, mapped.quality, tries)
@@ -165,7 +174,12 @@ def run(
     repeated = widest.duplicates(paths)
     for source, other in repeated.items():
         note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave one of them out"
-        outcomes[source] = FileOutcome(source, "duplicate", (note,), bad=True)
+        outcomes[source] = FileOutcome(
+            source,
+            "duplicate",
+            (note,),
+            bad=True,
+        )
     done = [outcomes[path] for path in paths]
     manifest.write(outcomes)
 
@@ -186,7 +200,12 @@ def run(
     results = {report.name: results[report.name] for report in reports}
     lacking = [*missing(done), *absences(_on_time(widest.parts(), ahead))]
     counts = {report: len(own) for report, own in sources_of.items()}
-    return BatchRun(results, counts, done, lacking)
+    return BatchRun(
+        results,
+        counts,
+        done,
+        lacking,
+    )
 
 
 def _on_time(parts: Sequence[Part], ahead: Mapping[PartIdentity, int]) -> list[Part]:
@@ -218,7 +237,12 @@ class _Manifest:
         for source in self.sources:
             outcome = outcomes.get(source)
             if outcome is None:
-                outcome = FileOutcome(source, "unread", (_UNREAD,), bad=True)
+                outcome = FileOutcome(
+                    source,
+                    "unread",
+                    (_UNREAD,),
+                    bad=True,
+                )
             files.append(asdict(outcome))
         manifest = {
             "kind": "cutrace batch manifest",
@@ -325,7 +349,14 @@ def _outcome(
     elif quality.incomplete:
         state = "incomplete"
     bad = quality.incomplete or bool(quality.damage)
-    return FileOutcome(task.source, state, quality.notes, tries > 1, bad, quality.lost)
+    return FileOutcome(
+        task.source,
+        state,
+        quality.notes,
+        tries > 1,
+        bad,
+        quality.lost,
+    )
 
 
 def missing(files: Sequence[FileOutcome]) -> list[str]:

@@ -19,6 +19,7 @@ from ...analysis.statistics.kernels import KERNELS
 from ...analysis.tables import Table, columns_of
 from ...errors import CutraceError
 from ...trace.arrow import pyarrow
+from ...units import format_duration
 from .model import (
     INCOMPLETE,
     Bars,
@@ -183,10 +184,23 @@ class _Change:
     deviation: float | None
 
     @classmethod
-    def of(cls, key: _Key, old: np.ndarray, new: np.ndarray) -> _Change:
+    def of(
+        cls,
+        key: _Key,
+        old: np.ndarray,
+        new: np.ndarray,
+    ) -> _Change:
         if min(len(old), len(new)) == 1:
             ratio = float(new.mean() / old.mean())
-            return cls(*key, old, new, ratio, None, None, None)
+            return cls(
+                *key,
+                old,
+                new,
+                ratio,
+                None,
+                None,
+                None,
+            )
         return cls(*key, old, new, *compare(old, new))
 
     @property
@@ -247,8 +261,13 @@ def _factor(ratio: float) -> float:
 
 def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     known = set(options.baseline)
-    baseline = [part for part in parts if part.source in known]
-    others = [part for part in parts if part.source not in known]
+    baseline = []
+    others = []
+    for part in parts:
+        if part.source in known:
+            baseline.append(part)
+        else:
+            others.append(part)
     if not baseline or not others:
         raise CutraceError(
             "regressions compares two sets of runs: one of them has no file that could be read, or repeats the other"
@@ -260,23 +279,44 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     # So many comparisons would give some wrong sentences with the intervals of the table.
     missed = _MISSED / max(len(changes), 1)
     score = NormalDist().inv_cdf(1 - missed / 2)
-    clear = [change for change in changes if change.is_clear(score)]
-    clear.sort(key=lambda change: (-change.size, change.sentence))
-    changes.sort(key=lambda change: (-change.size, change.name))
-
-    rows = [change.row for change in changes]
-    title = "Times compared with the baseline"
-    tables = [Table("regressions", title, _REGRESSION_COLUMNS, rows)]
+    rows = []
+    clear = []
+    for change in sorted(changes, key=lambda change: (-change.size, change.name)):
+        rows.append(change.row)
+        if change.is_clear(score):
+            clear.append((-change.size, change.sentence))
+    clear.sort()
+    tables = [
+        Table(
+            "regressions",
+            "Times compared with the baseline",
+            _REGRESSION_COLUMNS,
+            rows,
+        )
+    ]
     only = [*_only(before, after, "baseline"), *_only(after, before, "others")]
     if only:
-        tables.append(Table("only", "In one set only", _ONLY_COLUMNS, only))
+        tables.append(
+            Table(
+                "only",
+                "In one set only",
+                _ONLY_COLUMNS,
+                only,
+            )
+        )
     pictures: list[Picture] = []
-    if changes:
-        drawn = changes[:_DRAWN]
-        names = [change.name for change in drawn]
-        shares = [change.ratio - 1 for change in drawn]
-        pictures.append(Bars("Change of the mean time", "1", names, {"change": shares}))
-    return Result(tables, [change.sentence for change in clear], pictures)
+    if rows:
+        ratios, *_, names = zip(*rows[:_DRAWN], strict=True)
+        shares = [ratio - 1 for ratio in ratios]
+        pictures.append(
+            Bars(
+                "Change of the mean time",
+                "1",
+                names,
+                {"change": shares},
+            )
+        )
+    return Result(tables, [sentence for _, sentence in clear], pictures)
 
 
 def _changes(before: _Runs, after: _Runs) -> list[_Change]:
@@ -330,14 +370,24 @@ def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
         "kind: text, name: text"
     )
     rows = [one.row for one in outliers[:_ROWS]]
-    table = Table("outliers", "Runs far from the median", columns, rows)
+    table = Table(
+        "outliers",
+        "Runs far from the median",
+        columns,
+        rows,
+    )
     computing = []
     for row, (kind, name) in enumerate(runs.keys):
         if kind == "kernel" and not communicates(name):
             computing.append(row)
     sums = runs.totals[computing].sum(axis=0).tolist()
     title = "Time of kernels by run, without communication"
-    picture = Bars(title, "ns", runs.labels, {"total": sums})
+    picture = Bars(
+        title,
+        "ns",
+        runs.labels,
+        {"total": sums},
+    )
     return Result([table], _run_sentences(runs, outliers), [picture])
 
 
@@ -375,7 +425,7 @@ class _Outlier:
 
     @property
     def sentence(self) -> str:
-        times = "and nothing in most runs"
+        times = f"{format_duration(self.total)}, and nothing in most runs"
         if self.median:
             times = f"{self.total / self.median:.2f} times the median"
         return f"{self.kind} {self.name} takes {times}"
@@ -389,14 +439,21 @@ def _far_from_median(runs: _Runs) -> Iterator[_Outlier]:
         columns = recorded[kind]
         totals = totals_of_all[columns]
         median = float(np.median(totals))
-        scores = robust_scores(totals.tolist())
+        scores = robust_scores(totals)
         away = np.abs(totals - median) > _AWAY * median
         far = away & (np.abs(scores) > OUTSTANDING)
         for at in np.flatnonzero(far).tolist():
             run = runs.labels[columns[at]]
             total = int(totals[at])
             score = float(scores[at])
-            yield _Outlier(run, kind, name, total, median, score)
+            yield _Outlier(
+                run,
+                kind,
+                name,
+                total,
+                median,
+                score,
+            )
 
 
 def _run_sentences(
@@ -451,4 +508,9 @@ REGRESSIONS = BatchReport(
     _regressions,
     ("baseline",),
 )
-OUTLIERS = BatchReport("outliers", "Runs that differ from the others", uses, _outliers)
+OUTLIERS = BatchReport(
+    "outliers",
+    "Runs that differ from the others",
+    uses,
+    _outliers,
+)

@@ -45,17 +45,14 @@ class Measured:
         value: float,
         device: int | None = None,
     ) -> Measured:
-        label = part.label
-        kind = "rank"
-        if device is not None:
-            label = f"{label} GPU {device}"
-            kind = "GPU"
+        if device is None:
+            return cls(part.label, part.host, part.job, value)
         return cls(
-            label=label,
-            host=part.host,
-            job=part.job,
-            value=value,
-            kind=kind,
+            part.gpu(device),
+            part.host,
+            part.job,
+            value,
+            "GPU",
         )
 
 
@@ -75,7 +72,7 @@ class Outstanding:
 _Finding = tuple[Outstanding, str, float]
 
 
-def robust_scores(values: Sequence[float]) -> np.ndarray:
+def robust_scores(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the distance of each number from the median, in standard deviations estimated from the median absolute
     deviation. Half of the numbers may be outliers."""
     numbers = np.asarray(values, np.float64)
@@ -114,7 +111,9 @@ def standing_out(
     halves: bool = True,
 ) -> list[_Finding]:
     """Return who stands out as for :func:`stragglers`, who the others are, and their usual value."""
-    sign = -1 if low else 1
+    sign = 1
+    if low:
+        sign = -1
     jobs: dict[str, list[Measured]] = {}
     for one in values:
         jobs.setdefault(one.job, []).append(one)
@@ -146,7 +145,7 @@ def _far_from_median(
 ) -> list[_Finding]:
     if len(values) < _FEWEST:
         return []
-    numbers = [one.value for one in values]
+    numbers = _values(values)
     median = float(np.median(numbers))
     if median <= 0:
         return []
@@ -215,9 +214,7 @@ def _halves(
     """Return the upper one of two groups, the lower one with a ``sign`` of -1, and the ranks of the other one. If there
     is one group, return None and all ranks."""
     ordered = sorted(values, key=lambda one: sign * one.value)
-    values_in_order = [one.value for one in ordered]
-    numbers = sign * np.array(values_in_order)
-    at = _parting(numbers)
+    at = _parting(sign * _values(ordered))
     if not at:
         return None, values
     usual = ordered[:at]
@@ -337,5 +334,8 @@ def _in_order(name: str) -> list[tuple[str, int]]:
 
 
 def _mean(members: Sequence[Measured]) -> float:
-    values = [one.value for one in members]
-    return float(np.mean(values))
+    return float(_values(members).mean())
+
+
+def _values(members: Sequence[Measured]) -> np.ndarray:
+    return np.array([one.value for one in members])

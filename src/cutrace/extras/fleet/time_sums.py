@@ -5,7 +5,7 @@ All numbers are integers, so the order of additions changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class TimeSums:
         for key, names in texts.items():
             column = pa.array(names, pa.string()).take(table[key].combine_chunks())
             table = table.set_column(table.schema.get_field_index(key), key, column)
-        return table.sort_by([(key, "ascending") for key in self._keys])
+        return ascending(table, *self._keys)
 
     def _added(self) -> Any:
         pa = pyarrow("batch")
@@ -69,6 +69,11 @@ class TimeSums:
         added = groups.aggregate(list(VALUES.items()))
         names = {f"{name}_{how}": name for name, how in VALUES.items()}
         return added.rename_columns(names).select([*self._keys, *VALUES])
+
+
+def ascending(table: Any, *columns: str) -> Any:
+    """The rows of an Arrow table in the order of some columns."""
+    return table.sort_by([(name, "ascending") for name in columns])
 
 
 def binned(times: np.ndarray) -> np.ndarray:
@@ -81,15 +86,14 @@ def binned(times: np.ndarray) -> np.ndarray:
     return begins
 
 
-def histogram(title: str, bins: Iterable[dict[str, int]]) -> Histogram:
-    """Return the picture of rows with ``at_least_ns`` and ``count``."""
-    begins = []
-    ends = []
-    counts = []
-    for row in bins:
-        begin = row["at_least_ns"]
-        begins.append(begin)
-        shift = max(begin.bit_length() - 1 - _PARTS, 0)
-        ends.append(begin + (1 << shift))
-        counts.append(row["count"])
-    return Histogram(title, begins, ends, counts)
+def histogram(title: str, starts: np.ndarray, counts: np.ndarray) -> Histogram:
+    """Return the picture of bins with these starts (ns), in which times occur so often."""
+    _, bits = np.frexp(starts)
+    widths = 1 << np.maximum(bits.astype(np.int64) - 1 - _PARTS, 0)
+    ends = starts + widths
+    return Histogram(
+        title,
+        starts.tolist(),
+        ends.tolist(),
+        counts.tolist(),
+    )

@@ -25,7 +25,12 @@ class Steps:
     count: int
 
     @classmethod
-    def covering(cls, first: int, last: int, most: int) -> Steps:
+    def covering(
+        cls,
+        first: int,
+        last: int,
+        most: int,
+    ) -> Steps:
         """Return at most so many steps that cover the times."""
         width = 1
         while (last // width) - (first // width) >= most:
@@ -56,58 +61,66 @@ def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
         yield job, list(of_job)
 
 
-def heat_map(
-    title: str,
-    unit: Unit,
-    labels: Sequence[str],
-    cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
-    hosts: Sequence[str],
-) -> HeatMap | None:
-    """Return the picture of a ratio by rank and time; None if there is nothing to show. ``cells`` has for each label
-    the times (ns) of steps, and the numbers to add and to divide for each of them. ``hosts`` has the host of each
-    label, "" where it is not known."""
-    found = _ratios(cells, _COLUMNS)
-    if found is None:
-        return None
-    steps, values = found
-    return HeatMap(
-        title, unit, list(labels), steps.start, steps.width, values, list(hosts)
-    )
+class TimeRatios:
+    """Ratios over time, a row for each label. A row has the times (ns) of steps, and the numbers to add and to divide
+    for each of them."""
 
+    def __init__(self) -> None:
+        self._labels: list[str] = []
+        self._hosts: list[str] = []
+        self._rows: list[tuple[np.ndarray, ...]] = []
+        # The first and last time of each row, and the number of times.
+        self._ends: list[int] = []
+        self._times = 0
 
-def lines(
-    title: str,
-    unit: Unit,
-    labels: Sequence[str],
-    cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
-) -> Lines | None:
-    """Return the picture of a ratio over time, a line for each label; None if there is nothing to show. ``cells`` are
-    as in :func:`heat_map`. A step is so wide that most have two times of a label."""
-    times = sum(len(at) for at, _, _ in cells)
-    most = times // (2 * max(len(cells), 1))
-    found = _ratios(cells, min(max(most, 1), _COLUMNS))
-    if found is None:
-        return None
-    steps, values = found
-    return Lines(title, unit, list(labels), steps.start, steps.width, values)
+    def add(
+        self,
+        label: str,
+        at: np.ndarray,
+        above: np.ndarray,
+        below: np.ndarray,
+        host: str = "",
+    ) -> None:
+        """Add a row. ``host`` is that of the label, "" where it is not known."""
+        self._labels.append(label)
+        self._hosts.append(host)
+        self._rows.append((at, above, below))
+        self._times += len(at)
+        if len(at):
+            self._ends += [int(at.min()), int(at.max())]
 
+    def heat_map(self, title: str, unit: Unit) -> Iterator[HeatMap]:
+        """Yield the picture; nothing without times."""
+        for picture in self._drawn(title, unit, _COLUMNS):
+            yield HeatMap(**vars(picture), hosts=self._hosts)
 
-def _ratios(
-    cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], most: int
-) -> tuple[Steps, np.ndarray] | None:
-    """At most so many steps of time, and the ratio of the numbers of each row of ``cells`` in each of them; NaN without
-    any. None if there are no times."""
-    if not cells:
-        return None
-    times = np.concatenate([times for times, _, _ in cells])
-    if not len(times):
-        return None
-    steps = Steps.covering(int(times.min()), int(times.max()), most)
-    values = np.full((len(cells), steps.count), np.nan)
-    for row, (at, above, below) in zip(values, cells, strict=True):
-        index = steps.of_times(at)
-        dividends = np.bincount(index, above, steps.count)
-        divisors = np.bincount(index, below, steps.count)
-        some = divisors > 0
-        row[some] = dividends[some] / divisors[some]
-    return steps, values
+    def lines(self, title: str, unit: Unit) -> Iterator[Lines]:
+        """Yield the picture; nothing without times. A step is so wide that most have two times of a label."""
+        most = self._times // (2 * max(len(self._rows), 1))
+        return self._drawn(title, unit, min(max(most, 1), _COLUMNS))
+
+    def _drawn(
+        self,
+        title: str,
+        unit: Unit,
+        most: int,
+    ) -> Iterator[Lines]:
+        """Yield the ratios in at most so many steps."""
+        if not self._times:
+            return
+        steps = Steps.covering(min(self._ends), max(self._ends), most)
+        values = np.full((len(self._rows), steps.count), np.nan)
+        for row, (at, above, below) in zip(values, self._rows, strict=True):
+            index = steps.of_times(at)
+            dividends = np.bincount(index, above, steps.count)
+            divisors = np.bincount(index, below, steps.count)
+            some = divisors > 0
+            row[some] = dividends[some] / divisors[some]
+        yield Lines(
+            title,
+            unit,
+            self._labels,
+            steps.start,
+            steps.width,
+            values,
+        )
