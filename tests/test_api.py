@@ -98,19 +98,26 @@ def test_a_difference_says_what_and_whether_it_fails(tmp_path, capture):
     assert not cutrace.diff(capture, other, fail_on="none").failed
 
 
-def test_a_roofline_has_the_points_and_is_drawn_where_asked(tmp_path):
+def test_a_roofline_has_the_points(tmp_path):
     path = profiled_capture(tmp_path / "run.bin", ("_Z4gemmPf", 1_000, dict.fromkeys(FP32, 5e6) | {BYTES: 1e6}))
-    before = set(tmp_path.iterdir())
     (roof,) = cutrace.roofline(path)
     assert [(point.kernel, point.kind, point.operations, point.bytes) for point in roof.points] == [
         ("gemm", "fp32", 2e7, 1e6)
     ]
+
+
+def test_reasons_are_returned_and_written_where_asked(tmp_path):
+    path = profiled_capture(tmp_path / "run.bin", ("_Z4gemmPf", 1_000, dict.fromkeys(FP32, 5e6) | {BYTES: 1e6}))
+    before = set(tmp_path.iterdir())
+    found = cutrace.why(path)
+    assert [answer.facts.kernel for answer in found.answers] == ["gemm"]
+    assert found.rooflines == tuple(cutrace.roofline(path))
     assert set(tmp_path.iterdir()) == before
     with cutrace.load(path) as trace:
-        assert cutrace.roofline(trace, tmp_path / "a.html") == [roof]
+        assert cutrace.why(trace, destination=tmp_path / "a.html") == found
     assert ">gemm<" in (tmp_path / "a.html").read_text()
-    with pytest.raises(cutrace.CutraceError, match=r"ends in \.html or \.svg"):
-        cutrace.roofline(path, tmp_path / "a.png")
+    with pytest.raises(cutrace.CutraceError, match=r"ends in \.html"):
+        cutrace.why(path, destination=tmp_path / "a.png")
 
 
 def test_an_open_trace_is_never_written_over_its_files(tmp_path, capture):
@@ -122,7 +129,7 @@ def test_an_open_trace_is_never_written_over_its_files(tmp_path, capture):
         for write in (
             lambda: cutrace.view(trace, page),
             lambda: cutrace.view(imported, page, other=both),
-            lambda: cutrace.roofline(both, page),
+            lambda: cutrace.why(both, destination=page),
             lambda: write_trace(imported, chrome),
         ):
             with pytest.raises(cutrace.CutraceError, match="is an input"):

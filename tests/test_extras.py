@@ -48,7 +48,7 @@ for arguments in (["--help"], ["info", str(folder / "a.bin")]):
 """
 VERBS = {
     "fleet": ("batch", "merge"),
-    "hardware": ("metrics", "profile", "roofline", "source"),
+    "hardware": ("metrics", "profile", "source", "why"),
     "nsys": (),
     "pages": ("view",),
 }

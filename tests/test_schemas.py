@@ -18,6 +18,7 @@ import schemas
 from captures import Capture, training_steps
 from cutrace.cli import cli
 from cutrace.extras.hardware.roofline import KINDS
+from cutrace.extras.hardware.rules import COMPUTE, DRAM, L1, L2, MEMORY
 from cutrace.golden import digest, propose, read
 from cutrace.golden.compare import Row
 from cutrace.golden.model import Interval, Span, Verdict
@@ -177,11 +178,28 @@ def of_golden(verb: str) -> Callable[..., str]:
     return run
 
 
-def of_roofline(folder: Path, driver: FakeDriver) -> str:
-    path = profiled_capture(folder / "a.bin", ("_Z3sumPf", 10, {BYTES: 7.0, **dict.fromkeys(KINDS["fp32"], 5.0)}))
-    out = printed("roofline", "--format", "json", path)
-    (point,) = json.loads(out)["rooflines"][0]["points"]
+def of_why(folder: Path, driver: FakeDriver) -> str:
+    metrics = {
+        BYTES: 7.0,
+        **dict.fromkeys(KINDS["fp32"], 5.0),
+        COMPUTE: 10.0,
+        MEMORY: 90.0,
+        DRAM: 90.0,
+        L2: 5.0,
+        L1: 5.0,
+    }
+    path = profiled_capture(folder / "a.bin", ("_Z3sumPf", 10, metrics))
+    out = printed("why", "--format", "json", path)
+    found = json.loads(out)
+    (point,) = found["rooflines"][0]["points"]
     assert (point["kind"], point["time_ns"], point["bytes"]) == ("fp32", 10, 7.0)
+    (kernel,) = found["kernels"]
+    assert (kernel["limiter"], kernel["launch"]["block"], kernel["values"][MEMORY]) == ("DRAM-bound", [32, 1, 1], 90.0)
+    other = profiled_capture(folder / "b.bin", ("_Z3sumPf", 5, metrics | {MEMORY: 50.0}))
+    compared = json.loads(printed("why", "--format", "json", path, other))
+    schemas.check(compared)
+    (change,) = compared["changes"]
+    assert (change["time_change"], change["after"]["limiter"]) == (-0.5, "small grid")
     return out
 
 
@@ -210,8 +228,8 @@ OUTPUTS: dict[str, Callable[[Path, FakeDriver], str]] = {
     "profile": of_profile,
     "ps": of_ps,
     "report compare": of_comparison,
-    "roofline": of_roofline,
     "sql": of_sql,
+    "why": of_why,
     "stats": lambda folder, driver: printed("stats", "--format", "json", DATA / "torch_step.bin"),
 }
 

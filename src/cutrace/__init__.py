@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .errors import BadCapture, CutraceError
     from .extras.fleet.api import Batch, batch
     from .extras.fleet.merging import merge
-    from .extras.hardware.api import roofline
+    from .extras.hardware.api import roofline, why
     from .extras.hardware.counting import region
     from .extras.hardware.profiling import profile
     from .extras.pages.api import FlameGraph, flame, view
@@ -39,6 +39,7 @@ __all__ = [
     "BadCapture", "Batch", "Conditions", "CutraceError", "Diff", "FlameGraph", "Report", "Trace", "arm", "attach",
     "batch", "convert", "demangle", "diff", "dump", "flame", "info", "load", "mark", "merge", "open", "processes",
     "profile", "record", "redact", "region", "roofline", "slice", "sql", "stats", "trace_processor", "view",
+    "why",
 ]  # fmt: skip
 
 _HOMES = {
@@ -47,7 +48,7 @@ _HOMES = {
     "errors": ("BadCapture", "CutraceError"),
     "extras.fleet.api": ("Batch", "batch"),
     "extras.fleet.merging": ("merge",),
-    "extras.hardware.api": ("roofline",),
+    "extras.hardware.api": ("roofline", "why"),
     "extras.hardware.counting": ("region",),
     "extras.hardware.profiling": ("profile",),
     "extras.pages.api": ("FlameGraph", "flame", "view"),

@@ -130,14 +130,13 @@ BAD = {
         ["slice", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--kernel", "saxpi"],
         "the trace has no kernel saxpi: did you mean saxpy?",
     ),
-    "a roofline that is no page": (
-        ["roofline", "{tmp}/good.bin", "-o", "{tmp}/a.png"], "write a name that ends in .html or .svg",
+    "a reason that is no page": (["why", "{tmp}/good.bin", "-o", "{tmp}/a.png"], "write a name that ends in .html"),
+    "a reason into no folder": (["why", "{tmp}/good.bin", "-o", "{tmp}/absent/a.html"], "does not exist"),
+    "a reason without metrics": (
+        ["why", "{tmp}/good.bin", "-o", "{tmp}/a.html"],
+        "there are no hardware metrics of kernels: record them with `cutrace profile -- COMMAND`",
     ),
-    "a roofline into no folder": (["roofline", "{tmp}/good.bin", "-o", "{tmp}/absent/a.svg"], "does not exist"),
-    "a roofline of no metrics": (
-        ["roofline", "{tmp}/good.bin", "-o", "{tmp}/a.html"],
-        "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops",
-    ),
+    "a reason of no file": (["why", "{tmp}/good.bin", "{tmp}/absent.bin"], "there are no hardware metrics"),
 }  # fmt: skip
 
 
@@ -177,7 +176,6 @@ OVER_AN_INPUT = {
     "redact": ["redact run.json -o run.json", "redact other.bin -o other.bin"],
     "report merge": ["report merge run.json other.bin -o run.json"],
     "report trend": ["report trend other.bin run.html -o run.html"],
-    "roofline": ["roofline run.html -o run.html"],
     "slice": [
         "slice run.html -o run.html --format chrome",
         "slice other.bin -o other.bin",
@@ -186,6 +184,7 @@ OVER_AN_INPUT = {
     "source": ["source run.html -o link.html", "source parquet -o parquet/a.html"],
     "sql": ["sql run.html 'select 1' -o run.html"],
     "stats": ["stats run.html -o run.html", "stats other.bin run.html -o link.html"],
+    "why": ["why run.html -o run.html", "why other.bin run.html -o run.html"],
     "view": ["view run.html -o run.html", "view other.bin run.html -o run.html"],
 }
 NO_INPUT = {"attach", "demo", "profile", "record"}
@@ -198,10 +197,10 @@ NO_OUTPUT = {
     "profile",
     "record",
     "report trend",
-    "roofline",
     "sql",
     "stats",
     "view",
+    "why",
 }
 
 

@@ -77,7 +77,7 @@ def on_a_terminal(*arguments: object, status: int = 0, cwd: Path | None = None, 
 
 
 _FILES = frozenset(
-    "check convert diff golden info merge redact report roofline slice source sql stats".split()  # noqa: SIM905
+    "check convert diff golden info merge redact report slice source sql stats why".split()  # noqa: SIM905
 )
 
 

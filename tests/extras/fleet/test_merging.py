@@ -460,7 +460,7 @@ def test_a_batch_with_another_clock_reads_the_files_again(tmp_path):
     assert states == [["done"], ["done"], ["skipped"]]
 
 
-@pytest.mark.parametrize("verb", ["roofline", "source"])
+@pytest.mark.parametrize("verb", ["why", "source"])
 def test_verbs_of_hardware_metrics_keep_times_too(tmp_path, monkeypatch, verb):
     asked = []
     load_whole = loading._whole

@@ -15,9 +15,11 @@ from cutrace.analysis.reports import tables
 from cutrace.errors import CutraceError
 from cutrace.extras.hardware.kernel_metrics import metric_uses
 from cutrace.extras.hardware.roofline import Point, Roofline, rooflines
-from cutrace.extras.hardware.roofline_page import html, svg
+from cutrace.extras.hardware.roofline_page import picture_of, roofline_section
 from cutrace.slicing import Conditions, cut
 from profiled import BF16, BYTES, FP32, OP, PEAK, Launch, profiled_capture
+
+TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
 
 
 def drawn(tmp_path: Path, *launches: Launch, **gpu: int | str) -> Roofline:
@@ -144,6 +146,18 @@ def test_what_is_missing_is_said(tmp_path):
     )
 
 
+def test_a_launch_whose_tensor_operations_were_not_counted_has_no_point(tmp_path):
+    used = fp32(1, 0, 0, 1) | {TENSOR: 40.0}
+    roof = drawn(
+        tmp_path,
+        ("hidden", 10, used),
+        ("counted", 10, used | {BF16: 9.0}),
+        ("none", 10, fp32(1, 0, 0, 1) | {TENSOR: 0.9}),
+    )
+    assert {point.kernel for point in roof.points} == {"counted", "none"}
+    assert roof.notes[0] == "1 launch with uncounted operations of tensor cores left out: profile with --metrics flops"
+
+
 def test_values_that_are_no_numbers_are_missing(tmp_path):
     roof = drawn(tmp_path, ("k", 10, fp32(1, 0, 0, 1)), ("k", 10, FP32 | {BYTES: math.nan}))
     assert roof.points[0].launches == 1
@@ -164,8 +178,9 @@ def test_a_capture_that_holds_anything_is_drawn_or_refused(tmp_path_factory, met
             found = rooflines(trace)
         except CutraceError:
             return
-    ElementTree.fromstring(svg(found))
-    assert html(found, "a.bin")
+    for roof in found:
+        ElementTree.fromstring(f"<svg>{picture_of(roof)}</svg>")
+        assert "<table>" in roofline_section(roof)
 
 
 def test_a_capture_that_says_nothing_is_an_error_with_what_to_do(tmp_path):

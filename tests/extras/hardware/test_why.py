@@ -15,7 +15,7 @@ from cutrace.extras.hardware import why_text
 from cutrace.extras.hardware.facts import Caches, Facts, Shape, kernel_facts
 from cutrace.extras.hardware.kernel_metrics import Profiled
 from cutrace.extras.hardware.rules import COMPUTE, DRAM, L1, L2, LATENCY, MEMORY, WARPS, stall_metric
-from cutrace.extras.hardware.why import Answer, answers, suffices
+from cutrace.extras.hardware.why import Answer, Why, answers, suffices
 from profiled import Launch, profiled_capture
 
 COPY = {COMPUTE: 20.0, MEMORY: 94.0, DRAM: 94.0, L2: 50.0, L1: 30.0, WARPS: 80.0}
@@ -153,7 +153,7 @@ def test_causes_have_their_share_and_a_remedy_is_said_once(tmp_path):
 
 def test_markdown_has_the_same_sentences_and_folded_tables(tmp_path):
     found = answers_of(tmp_path, ("_Z4copyIfEvPT_", 1_000, COPY, MANY), ("_Z4a__bPf", 500, LATE, MANY))
-    text = "".join(why_text.markdown(found))
+    text = "".join(why_text.markdown(Why(tuple(found))))
     assert "## <code>copy</code>" in text
     assert "94 % of the DRAM bandwidth" in text
     assert text.count("<details>") == text.count("</details>") == 2

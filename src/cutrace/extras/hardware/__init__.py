@@ -26,9 +26,9 @@ def cutrace_verbs() -> list[Verb]:
             f"{verbs}.source:source",
         ),
         Verb(
-            "roofline",
-            "Draw kernels against the limits of the GPU.",
-            f"{verbs}.roofline:roofline",
+            "why",
+            "Say why kernels are slow.",
+            f"{verbs}.why:why",
         ),
         Verb(
             "metrics",

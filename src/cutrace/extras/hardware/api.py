@@ -1,4 +1,4 @@
-"""Rooflines as a function; :mod:`cutrace` exports it."""
+"""Why kernels are slow, and their rooflines, as functions; :mod:`cutrace` exports them."""
 
 from __future__ import annotations
 
@@ -8,32 +8,49 @@ from ...api import Source
 from ...loading import Clock, StrPath, listed, opened
 from ...outputs import check_output, write_pieces
 from .roofline import Roofline, rooflines
-from .roofline_page import html, svg
+from .why import Why, compared, explained
+from .why_page import html
 
 
-def roofline(
+def why(
     source: Source,
-    destination: StrPath | None = None,
+    other: Source | None = None,
     *,
+    destination: StrPath | None = None,
+    kernel: str | None = None,
     clock: Clock = "align",
-) -> list[Roofline]:
-    """Return a :class:`Roofline` for each kind of GPU, and draw them to ``destination``: a page with tables (``.html``)
-    or a picture (``.svg``).
+) -> Why:
+    """Say why the kernels of a capture are slow, and write the page of that to ``destination`` (``.html``).
 
-    A roofline has ``points`` and ``ceilings`` in operations and bytes a second, and ``notes``. Its kernels are those
-    whose operations and bytes :func:`cutrace.profile` counted with ``metrics="flops"``. docs/roofline.md defines each
-    number. ``clock`` is as in :func:`cutrace.load`. Raises :class:`CutraceError` when there is no point, or the
-    destination cannot be written.
+    Returns a :class:`Why`: ``answers`` with ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
+    :func:`cutrace.profile` counted, longest time first, ``rooflines``, and ``notes`` on what is missing. With
+    ``other``, the capture after a change, it has the ``changes`` of the kernels that both captures have instead.
+    ``kernel`` is a pattern of names. ``clock`` is as in :func:`cutrace.load`. docs/why.md lists the rules. Raises
+    :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
     """
+    inputs = [*listed(source)]
+    if other is not None:
+        inputs += listed(other)
     path = None if destination is None else Path(destination)
     if path is not None:
-        check_output(path, listed(source), endings=(".html", ".svg"))
+        check_output(path, inputs, endings=(".html",))
     with opened(source, clock=clock) as trace:
-        roofs = rooflines(trace)
+        result = explained(trace, kernel)
+    if other is not None:
+        with opened(other, clock=clock) as trace:
+            result = compared(result, explained(trace, kernel))
     if path is not None:
-        if path.suffix == ".html":
-            text = html(roofs, ", ".join(map(str, listed(source))))
-        else:
-            text = svg(roofs)
-        write_pieces(path, [text])
-    return roofs
+        write_pieces(path, [html(result, ", ".join(map(str, inputs)))])
+    return result
+
+
+def roofline(source: Source, *, clock: Clock = "align") -> list[Roofline]:
+    """Return a :class:`Roofline` for each kind of GPU. It has ``points`` and ``ceilings`` in operations and bytes a
+    second, and ``notes``.
+
+    Its kernels are those whose operations and bytes :func:`cutrace.profile` counted, with ``metrics="flops"`` also the
+    operations of tensor cores. docs/why.md defines each number. ``clock`` is as in :func:`cutrace.load`. Raises
+    :class:`CutraceError` when there is no point.
+    """
+    with opened(source, clock=clock) as trace:
+        return rooflines(trace)

@@ -1,6 +1,6 @@
 """Rooflines: the operations of kernels per second and per byte of DRAM, and the ceilings of the GPU.
 
-docs/roofline.md defines each number and names the sources of the documented rates.
+docs/why.md defines each number and names the sources of the documented rates.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ DRAM = "DRAM"
 
 _ADVICE = "profile with --metrics flops"
 _BYTES = "dram__bytes.sum"
+_TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+#: Less time of the tensor cores (percent) does not count.
+_LEAST_TENSOR = 1.0
 _PEAK = ".peak_sustained_elapsed.per_second"
 #: A kind with a smaller share of a kernel's operations gets no point: compilers load constants with fp16 instructions.
 _LEAST_SHARE = 0.2
@@ -151,20 +154,25 @@ class Roofline:
 def rooflines(trace: Trace) -> list[Roofline]:
     """The roofline of each GPU model. Raises :class:`CutraceError` if operations and bytes were counted for no
     launch."""
+    roofs = every_roofline(trace)
+    if not roofs:
+        raise CutraceError(
+            "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
+        )
+    if not any(roof.points for roof in roofs):
+        notes = "; ".join(note for roof in roofs for note in roof.notes)
+        raise CutraceError(f"no kernel can be placed: {notes}")
+    return roofs
+
+
+def every_roofline(trace: Trace) -> list[Roofline]:
+    """The roofline of each GPU model with hardware metrics of kernels, also without points."""
     limits = gpus(trace)
     launches: dict[GpuLimits, list[Profiled]] = {}
     for launch in profiled(trace):
         gpu = limits.get((launch.process, launch.device), GpuLimits())
         launches.setdefault(gpu, []).append(launch)
-    if not launches:
-        raise CutraceError(
-            "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
-        )
-    roofs = [_roofline(gpu, some) for gpu, some in launches.items()]
-    if not any(roof.points for roof in roofs):
-        notes = "; ".join(note for roof in roofs for note in roof.notes)
-        raise CutraceError(f"no kernel can be placed: {notes}")
-    return roofs
+    return [_roofline(gpu, some) for gpu, some in launches.items()]
 
 
 def gpus(trace: Trace) -> dict[tuple[int, int], GpuLimits]:
@@ -186,7 +194,7 @@ def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
     kernels: dict[str, list[Profiled]] = {}
     for launch in launches:
         counted = _operations(launch) and _bytes(launch) is not None
-        if counted and launch.time > 0:
+        if counted and launch.time > 0 and not _hides_operations(launch):
             usable.append(launch)
             kernels.setdefault(launch.kernel, []).append(launch)
     ceilings = list(_ceilings(gpu, launches))
@@ -213,6 +221,13 @@ def _operations(launch: Profiled) -> dict[str, float]:
             counts = [values[name] * weight for name, weight in metrics.items()]
             operations[kind] = sum(counts)
     return operations
+
+
+def _hides_operations(launch: Profiled) -> bool:
+    """Whether a launch used tensor cores whose operations were not counted: its point would be far too low."""
+    if launch.values.get(_TENSOR, 0) < _LEAST_TENSOR:
+        return False
+    return not any(kind.startswith("tensor") for kind in _operations(launch))
 
 
 def _bytes(launch: Profiled) -> float | None:
@@ -276,7 +291,7 @@ def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]
             source = f"{operations:,} a cycle x {processors} x {clock}"
             yield Ceiling(kind, operations * cycles, False, source)
     for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
-        # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/roofline.md.
+        # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/why.md.
         if kind.startswith("tensor"):
             continue
         # The last metric of a kind is that of multiply-adds, which have the highest rate.
@@ -303,6 +318,10 @@ def _notes(
         yield f"{_lacking(no_bytes)} {_BYTES}: {_ADVICE}"
     if no_operations:
         yield f"{_lacking(no_operations)} counts of operations: {_ADVICE}"
+    hidden = sum(map(_hides_operations, launches))
+    if hidden:
+        used = count_of(hidden, "launch")
+        yield f"{used} with uncounted operations of tensor cores left out: {_ADVICE}"
     if usable:
         missing = ["fp32", "fp64", "fp16", "tensor"]
         for launch in usable:

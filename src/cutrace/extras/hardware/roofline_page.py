@@ -1,18 +1,15 @@
-"""Rooflines as a self-contained HTML page or SVG. Axes are logarithmic."""
+"""Rooflines as a part of an HTML page. Axes are logarithmic."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 
-from ...reports.html import escaped, page, section, sortable, style_of_page, table
+from ...reports.html import escaped, section, sortable, table
 from ...reports.values import NOTHING, duration
 from ...units import count_of
 from .roofline import DRAM, Ceiling, Point, Roofline
-
-_FOLDER = Path(__file__).parent
 
 #: Width and height of a chart on a wide screen, and on a phone.
 _WIDE = (900, 520)
@@ -29,41 +26,13 @@ _APART = 46
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
-def html(rooflines: Sequence[Roofline], source: str) -> str:
-    """The page of these rooflines; ``source`` is the name of their capture."""
-    return page(
-        "roofline",
-        "cutrace roofline",
-        folder=_FOLDER,
-        shared=("tables",),
-        about=escaped(source),
-        main="\n".join(map(_section, rooflines)),
-    )
-
-
-def svg(rooflines: Sequence[Roofline]) -> str:
-    """The charts of these rooflines, one below the other."""
-    width, height = _WIDE
-    pictures = ""
-    top = 0
-    for roof in rooflines:
-        picture = _picture(roof, _WIDE)
-        pictures += f'<g transform="translate(0 {top})">\n{picture}\n</g>\n'
-        top += height
-    style = style_of_page("roofline", _FOLDER)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" width="{width}" height="{top}" '
-        f'role="img" aria-label="{_title(rooflines)}">\n'
-        f"<style>{style}</style>\n{pictures}</svg>\n"
-    )
-
-
-def _section(roof: Roofline) -> str:
-    title = _title([roof])
+def roofline_section(roof: Roofline) -> str:
+    """A part of a page: the chart and its tables."""
+    title = escaped(f"Roofline of kernels on {roof.gpu.name}")
     pictures = ""
     for name, size in (("wide", _WIDE), ("narrow", _NARROW)):
         width, height = size
-        picture = _picture(roof, size)
+        picture = picture_of(roof, size)
         pictures += (
             f'<svg class="{name}" viewBox="0 0 {width} {height}" role="img" aria-label="{title}">\n'
             f"{picture}\n</svg>\n"
@@ -73,12 +42,9 @@ def _section(roof: Roofline) -> str:
         notes += f"<p class=note>{escaped(note)}.</p>"
     kernels = _kernels(roof.points)
     ceilings = _ceilings(roof.ceilings)
-    return section(roof.gpu.name, f"{pictures}{notes}\n{kernels}\n{ceilings}")
-
-
-def _title(rooflines: Sequence[Roofline]) -> str:
-    names = ", ".join(roof.gpu.name for roof in rooflines)
-    return escaped(f"Roofline of kernels on {names}")
+    return section(
+        f"Roofline of {roof.gpu.name}", f"{pictures}{notes}\n{kernels}\n{ceilings}"
+    )
 
 
 # Tables
@@ -201,7 +167,8 @@ class _Axis:
             yield 10.0**power
 
 
-def _picture(roof: Roofline, size: tuple[int, int]) -> str:
+def picture_of(roof: Roofline, size: tuple[int, int] = _WIDE) -> str:
+    """The chart in so many pixels, as the content of an SVG element."""
     width, height = size
     memory = []
     peaks = []

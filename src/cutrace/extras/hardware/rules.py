@@ -323,7 +323,7 @@ def _occupancy(facts: Facts, threshold: float) -> Said | None:
         "warps": f"{facts.shape.threads} threads a block",
     }
     names = room.limiter.split(" and ")
-    limiters = " and ".join(reasons[name] for name in names)
+    limiters = " and ".join(map(reasons.__getitem__, names))
     achieved = facts.values[WARPS]
     sentence = (
         f"occupancy: {achieved:.0f} % of the warp slots hold a warp, and at most {room.percent:.0f} % can, "
@@ -859,3 +859,5 @@ _ASKED: Sequence[str] = (
 )
 
 RULES: tuple[KernelRule, ...] = tuple(_rules())
+#: The names of the rules that name the limiter.
+LIMITERS = frozenset(rule.name for rule in RULES if rule.limiter)

@@ -32,8 +32,32 @@ _STALLS = (
 )
 #: Stall reasons that are rare, and would need another pass.
 _RARE_STALLS = ("drain", "imc_miss", "misc", "sleeping", "tex_throttle")
-_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
-_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+_SPEED_OF_LIGHT = (
+    f"sm__throughput{_PCT}_elapsed",
+    f"gpu__compute_memory_throughput{_PCT}_elapsed",
+    f"gpu__dram_throughput{_PCT}_elapsed",
+    f"l1tex__throughput{_PCT}_active",
+    f"lts__throughput{_PCT}_elapsed",
+    "gpu__time_duration.sum",
+    "gpc__cycles_elapsed.max",
+    "gpc__cycles_elapsed.avg.per_second",
+    "dram__cycles_elapsed.avg.per_second",
+    "sm__cycles_active.avg",
+)
+_OCCUPANCY = (f"sm__warps_active{_PCT}_active", "sm__warps_active.avg.per_cycle_active")
+_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+_PIPE_USE = (
+    *(f"sm__inst_executed_pipe_{pipe}{_PCT}_active" for pipe in _PIPES),
+    *(
+        f"sm__pipe_{pipe}_cycles_active{_PCT}_active"
+        for pipe in ("alu", "fma", "fp64", "tensor")
+    ),
+)
+_OPERATIONS = tuple(
+    f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum"
+    for prefix in "fdh"
+    for op in ("add", "mul", "fma")
+)
 
 
 @dataclass(frozen=True)
@@ -66,45 +90,18 @@ SETS = {
             "why",
             "Why is the kernel slow? All that the rules of `cutrace why` need.",
             (
-                # How close it comes to the limits of the GPU.
-                f"sm__throughput{_PCT}_elapsed",
-                f"gpu__compute_memory_throughput{_PCT}_elapsed",
-                f"gpu__dram_throughput{_PCT}_elapsed",
-                f"l1tex__throughput{_PCT}_active",
-                f"lts__throughput{_PCT}_elapsed",
-                "gpu__time_duration.sum",
-                "gpc__cycles_elapsed.max",
-                "gpc__cycles_elapsed.avg.per_second",
-                "dram__cycles_elapsed.avg.per_second",
-                "sm__cycles_active.avg",
-                # Warps.
-                f"sm__warps_active{_PCT}_active",
-                "sm__warps_active.avg.per_cycle_active",
-                # Instructions.
+                *_SPEED_OF_LIGHT,
+                *_OCCUPANCY,
                 "smsp__inst_executed.sum",
                 "smsp__average_thread_inst_executed_per_inst_executed.ratio",
                 "sm__inst_executed.avg.per_cycle_active",
                 "sm__inst_executed.avg.per_cycle_elapsed",
                 f"sm__instruction_throughput{_PCT}_active",
-                *(f"sm__inst_executed_pipe_{pipe}{_PCT}_active" for pipe in _PIPES),
-                *(
-                    f"sm__pipe_{pipe}_cycles_active{_PCT}_active"
-                    for pipe in ("alu", "fma", "fp64", "tensor")
-                ),
-                *(
-                    f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum"
-                    for prefix in "fdh"
-                    for op in ("add", "mul", "fma")
-                ),
-                # Stalls.
+                *_PIPE_USE,
+                *_OPERATIONS,
                 "smsp__issue_active.avg.per_cycle_active",
                 "smsp__average_warp_latency_per_inst_issued.ratio",
-                *(
-                    f"smsp__average_warps_issue_stalled_{why}_per_issue_active.ratio"
-                    for why in _STALLS
-                    if why not in _RARE_STALLS
-                ),
-                # Memory.
+                *(_STALL.format(why) for why in _STALLS if why not in _RARE_STALLS),
                 "dram__bytes_read.sum",
                 "dram__bytes_write.sum",
                 "lts__t_bytes.sum",
@@ -112,44 +109,31 @@ SETS = {
                 "lts__t_sectors_srcunit_tex_op_read.sum",
                 "l1tex__t_bytes.sum",
                 "l1tex__t_sector_hit_rate.pct",
-                *(
-                    f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum"
-                    for op in ("ld", "st")
-                    for what in ("requests", "sectors")
-                ),
-                *(
-                    f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.pct"
-                    for op in ("ld", "st")
-                ),
-                *(
-                    f"smsp__inst_executed_op_{space}_{op}.sum"
-                    for space in ("shared", "local")
-                    for op in ("ld", "st")
-                ),
-                *(_WAVEFRONTS.format(op) for op in ("ld", "st")),
-                *(_CONFLICTS.format(op) for op in ("ld", "st")),
+                "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+                "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+                "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+                "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+                "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct",
+                "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct",
+                "smsp__inst_executed_op_shared_ld.sum",
+                "smsp__inst_executed_op_shared_st.sum",
+                "smsp__inst_executed_op_local_ld.sum",
+                "smsp__inst_executed_op_local_st.sum",
+                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+                "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+                "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
             ),
         ),
         MetricSet(
             "speed-of-light",
             "How close does the kernel come to the limits of the GPU?",
-            (
-                f"sm__throughput{_PCT}_elapsed",
-                f"gpu__compute_memory_throughput{_PCT}_elapsed",
-                f"gpu__dram_throughput{_PCT}_elapsed",
-                f"l1tex__throughput{_PCT}_active",
-                f"lts__throughput{_PCT}_elapsed",
-                "gpu__time_duration.sum",
-                "gpc__cycles_elapsed.max",
-                "gpc__cycles_elapsed.avg.per_second",
-                "dram__cycles_elapsed.avg.per_second",
-                "sm__cycles_active.avg",
-            ),
+            _SPEED_OF_LIGHT,
         ),
         MetricSet(
             "occupancy",
             "What share of the warp slots is used?",
-            (f"sm__warps_active{_PCT}_active", "sm__warps_active.avg.per_cycle_active"),
+            _OCCUPANCY,
         ),
         MetricSet(
             "instructions",
@@ -161,11 +145,7 @@ SETS = {
                 "sm__inst_executed.avg.per_cycle_elapsed",
                 f"sm__instruction_throughput{_PCT}_active",
                 *(f"sm__inst_executed_pipe_{pipe}.sum" for pipe in _PIPES),
-                *(f"sm__inst_executed_pipe_{pipe}{_PCT}_active" for pipe in _PIPES),
-                *(
-                    f"sm__pipe_{pipe}_cycles_active{_PCT}_active"
-                    for pipe in ("alu", "fma", "fp64", "tensor")
-                ),
+                *_PIPE_USE,
             ),
             (
                 (
@@ -178,11 +158,7 @@ SETS = {
             "flops",
             "How many floating-point operations does it do, by type, and for how many bytes?",
             (
-                *(
-                    f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum"
-                    for prefix in "fdh"
-                    for op in ("add", "mul", "fma")
-                ),
+                *_OPERATIONS,
                 "sm__ops_path_tensor_src_fp16.sum",
                 "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
                 "sm__ops_path_tensor_src_tf32_dst_fp32.sum",
@@ -210,10 +186,7 @@ SETS = {
             (
                 "smsp__issue_active.avg.per_cycle_active",
                 "smsp__average_warp_latency_per_inst_issued.ratio",
-                *(
-                    f"smsp__average_warps_issue_stalled_{why}_per_issue_active.ratio"
-                    for why in _STALLS
-                ),
+                *map(_STALL.format, _STALLS),
             ),
         ),
         MetricSet(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import starmap
 
 from ...analysis.tables import Cell, Table, columns_of
 from ...errors import CutraceError
 from ...patterns import matcher
+from ...reports.values import listed
 from ...trace import Trace
 from . import rules
 from .facts import Facts, kernel_facts
+from .roofline import Roofline, every_roofline
 from .rules import Finding, KernelRule
 from .sources import line_metrics, sampled_lines
 
@@ -18,6 +21,8 @@ from .sources import line_metrics, sampled_lines
 SET = "why"
 #: The maximum of lines of source of a kernel.
 _LINES = 5
+#: The maximum of kernels that a note names.
+_NAMED = 5
 
 _BYTES = "dram__bytes_{}.sum"
 _REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
@@ -39,11 +44,125 @@ class Answer:
     @property
     def limiter(self) -> str:
         """The name of the rule that names the limiter, "" if the metrics do not tell."""
-        limiters = [rule.name for rule in rules.RULES if rule.limiter]
+        if self.limiting is None:
+            return ""
+        return self.limiting.rule
+
+    @property
+    def limiting(self) -> Finding | None:
+        """The finding that names the limiter."""
         for finding in self.findings:
-            if finding.rule in limiters:
-                return finding.rule
-        return ""
+            if finding.rule in rules.LIMITERS:
+                return finding
+        return None
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """A kernel ``before`` and ``after`` a change: the causes that are ``gone`` and those that are ``new``, and its
+    ``values`` in both captures."""
+
+    before: Answer
+    after: Answer
+    gone: tuple[Finding, ...]
+    new: tuple[Finding, ...]
+    values: Table
+
+    @property
+    def time(self) -> float | None:
+        """The change of the mean time of a launch: -0.5 is half of the time. None if it is unknown."""
+        return _change(self.before.facts.time, self.after.facts.time)
+
+
+@dataclass(frozen=True)
+class Why:
+    """The ``answers`` and ``rooflines`` of a capture, or the ``changes`` between two. ``notes`` say what is missing."""
+
+    answers: tuple[Answer, ...] = ()
+    rooflines: tuple[Roofline, ...] = ()
+    changes: tuple[KernelChange, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def explained(trace: Trace, kernel: str | None = None) -> Why:
+    """What can be said of a trace. ``kernel`` is a pattern of names. Raises :class:`CutraceError` as
+    :func:`answers`."""
+    found = answers(trace, kernel)
+    names = {answer.facts.kernel for answer in found}
+    roofs = []
+    for roof in every_roofline(trace):
+        points = [point for point in roof.points if point.kernel in names]
+        if points:
+            roofs.append(replace(roof, points=tuple(points)))
+    return Why(tuple(found), tuple(roofs), (), tuple(trace.quality.sentences()))
+
+
+def compared(before: Why, after: Why) -> Why:
+    """The kernels that both captures have, by name and, where there are several of a name, by launch configuration;
+    longest time before the change first. Raises :class:`CutraceError` if there is none."""
+    pairs = _pairs(before.answers, after.answers)
+    if not pairs:
+        raise CutraceError(
+            "no kernel has metrics in both captures: profile the same kernels, or choose others with --kernel"
+        )
+    changes = tuple(starmap(_changed, pairs))
+    notes = []
+    for side, every, paired in zip(
+        ("before", "after"), (before, after), zip(*pairs, strict=True), strict=True
+    ):
+        notes += [f"{side}: {note}" for note in every.notes]
+        both = set(map(id, paired))
+        alone = {}
+        for answer in every.answers:
+            if id(answer) not in both:
+                alone[answer.facts.kernel] = True
+        if alone:
+            notes.append(f"only {side}: {listed(list(alone), _NAMED)}")
+    return Why((), (), changes, tuple(notes))
+
+
+def _pairs(
+    before: Sequence[Answer], after: Sequence[Answer]
+) -> list[tuple[Answer, Answer]]:
+    """Each kernel in both captures: first those of the same configuration, then the rest in the order of time."""
+    left = list(after)
+    chosen: dict[int, Answer] = {}
+    for same_shape in (True, False):
+        for number, one in enumerate(before):
+            if number in chosen:
+                continue
+            for other in left:
+                same = other.facts.kernel == one.facts.kernel
+                if same and (not same_shape or other.facts.shape == one.facts.shape):
+                    chosen[number] = other
+                    left.remove(other)
+                    break
+    return [(before[number], chosen[number]) for number in sorted(chosen)]
+
+
+def _changed(before: Answer, after: Answer) -> KernelChange:
+    gone = _causes_of(before, without=after)
+    new = _causes_of(after, without=before)
+    columns = columns_of("metric: text, before: number, after: number, change: 1")
+    rows: list[tuple[Cell, ...]] = []
+    for metric, value in before.facts.values.items():
+        now = after.facts.values.get(metric)
+        if now is not None:
+            rows.append((metric, value, now, _change(value, now)))
+    values = Table("values", "Values", columns, rows)
+    return KernelChange(before, after, gone, new, values)
+
+
+def _causes_of(answer: Answer, without: Answer) -> tuple[Finding, ...]:
+    """The causes that the other answer does not have."""
+    known = rules.LIMITERS | {finding.rule for finding in without.findings}
+    return tuple(finding for finding in answer.findings if finding.rule not in known)
+
+
+def _change(before: float, after: float) -> float | None:
+    if not before:
+        return None
+    return after / before - 1
 
 
 def answers(trace: Trace, kernel: str | None = None) -> list[Answer]:
@@ -61,9 +180,8 @@ def answers(trace: Trace, kernel: str | None = None) -> list[Answer]:
         chosen = every
     if not chosen:
         names = sorted({facts.kernel for facts in every})
-        shown = ", ".join(names[:5])
         raise CutraceError(
-            f"no kernel with metrics matches {kernel}: there are {shown}"
+            f"no kernel with metrics matches {kernel}: there are {listed(names, _NAMED)}"
         )
     lines = _lines_by_function(trace)
     return [_answer(facts, lines.get(facts.kernel, [])) for facts in chosen]
@@ -166,7 +284,8 @@ def _memory(facts: Facts) -> Table:
             values.get(_WAVEFRONTS.format(op)), values.get(_SHARED.format(op))
         )
         rows.append((f"shared {name}", None, None, None, None, each))
-    known = [row for row in rows if any(value is not None for value in row[1:])]
+    nothing = (None,) * 5
+    known = [row for row in rows if row[1:] != nothing]
     columns = columns_of(
         "memory: text, moved: bytes, rate: bytes/s, of peak: 1, hits: 1, per access: number"
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
+from ...analysis.tables import Table
 from ...reports import markdown as md
 from ...reports.tables import key, no_style
 from ...reports.tables import render as tables
@@ -14,7 +15,8 @@ from ...reports.text import styled
 from ...reports.values import duration, short, size
 from ...units import count_of
 from .facts import Caches, Facts
-from .why import SET, Answer
+from .roofline import Roofline
+from .why import SET, Answer, KernelChange, Why
 
 #: The width of text without a terminal.
 _WIDTH = 100
@@ -91,22 +93,89 @@ def said(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "nothing stands out", ""
 
 
-def render(answers: Sequence[Answer], form: str, width: int | None) -> Iterator[str]:
+def render(why: Why, form: str, width: int | None) -> Iterator[str]:
     """The blocks of kernels as ``table`` for a terminal of this ``width``, or as ``markdown``."""
     if form == "markdown":
-        return markdown(answers)
-    return text(answers, width)
+        return markdown(why)
+    return text(why, width)
+
+
+def limiters(change: KernelChange) -> tuple[str, str]:
+    """The sentences on the limiter before and after."""
+    return _limiter(change.before), _limiter(change.after)
+
+
+def _limiter(answer: Answer) -> str:
+    if answer.limiting is None:
+        return "unknown"
+    return answer.limiting.sentence
+
+
+def time_change(change: KernelChange) -> str:
+    """``34.2us -> 20.1us a launch (-41.2 %)``."""
+    before = duration(change.before.facts.time)
+    after = duration(change.after.facts.time)
+    line = f"{before} -> {after} a launch"
+    if change.time is not None:
+        line += f" ({100 * change.time:+.1f} %)"
+    return line
+
+
+def notable(change: KernelChange) -> Table:
+    """The values that changed by a percent or more."""
+    rows = []
+    for row in change.values.rows:
+        share = row[3]
+        if row[1] != row[2] and (share is None or abs(float(share)) >= _LEAST_CHANGE):
+            rows.append(row)
+    return replace(change.values, title=_CHANGED_VALUES, rows=rows)
+
+
+#: Smaller changes of values are left out in formats for people.
+_LEAST_CHANGE = 0.01
+_CHANGED_VALUES = "Values that changed by 1 % or more"
 
 
 # Text
 
 
-def text(answers: Sequence[Answer], width: int | None) -> Iterator[str]:
+def text(why: Why, width: int | None) -> Iterator[str]:
     """The blocks of kernels for a terminal of this width; None is no terminal."""
-    for number, answer in enumerate(answers):
+    blocks = [block(answer, width) for answer in why.answers]
+    blocks += [change_block(change, width) for change in why.changes]
+    for number, pieces in enumerate(blocks):
         if number:
             yield "\n"
-        yield from block(answer, width)
+        yield from pieces
+
+
+def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
+    """The block of a kernel before and after."""
+    wide = width or _WIDTH
+    yield styled((short(change.before.facts.kernel, wide), "bold")) + "\n"
+    style = ""
+    if change.time is not None:
+        style = "bad"
+        if change.time < 0:
+            style = "good"
+    yield from wrapped(time_change(change), wide, "  ", style)
+    shapes = list(dict.fromkeys(map(_launch_of, (change.before, change.after))))
+    yield from wrapped(" -> ".join(shapes), wide, "  ", "dim")
+    before, after = limiters(change)
+    yield from wrapped(f"before: {before}", wide, "  * ")
+    yield from wrapped(f"after: {after}", wide, "  * ", "bold")
+    for finding in change.gone:
+        yield from wrapped(f"gone: {finding.sentence}", wide, "  - ", "good")
+    for finding in change.new:
+        yield from wrapped(f"new: {finding.sentence}", wide, "  + ", "bad")
+        yield from wrapped(finding.remedy, wide, "    ", "dim")
+    yield "\n"
+    yield from _indented(notable(change), wide)
+
+
+def _launch_of(answer: Answer) -> str:
+    """The configuration and the state of the caches."""
+    return "; ".join(about(answer.facts)[1:])
 
 
 def block(answer: Answer, width: int | None) -> Iterator[str]:
@@ -126,8 +195,12 @@ def block(answer: Answer, width: int | None) -> Iterator[str]:
         yield from wrapped(not_asked, wide, "  ", "warn")
     for table in answer.tables:
         yield "\n"
-        for piece in tables([table], "table", width=wide - 2, style=no_style):
-            yield textwrap.indent(piece, "  ") if piece.endswith("\n") else piece
+        yield from _indented(table, wide)
+
+
+def _indented(table: Table, width: int) -> Iterator[str]:
+    for piece in tables([table], "table", width=width - 2, style=no_style):
+        yield textwrap.indent(piece, "  ")
 
 
 def wrapped(text: str, width: int, first: str, style: str = "") -> Iterator[str]:
@@ -142,9 +215,11 @@ def wrapped(text: str, width: int, first: str, style: str = "") -> Iterator[str]
 # Markdown
 
 
-def markdown(answers: Sequence[Answer]) -> Iterator[str]:
+def markdown(why: Why) -> Iterator[str]:
     """The blocks of kernels in GitHub's Markdown, with folded tables."""
-    for answer in answers:
+    for change in why.changes:
+        yield from _changed(change)
+    for answer in why.answers:
         facts = answer.facts
         yield f"## {md.code(facts.kernel, _NAME)}\n\n"
         for sentence, remedy in said(answer):
@@ -159,17 +234,71 @@ def markdown(answers: Sequence[Answer]) -> Iterator[str]:
             lines.append(not_asked)
         for line in lines:
             yield f"{md.text(line)}  \n"
-        yield "\n<details><summary>Figures</summary>\n\n"
-        yield from tables(answer.tables, "markdown")
-        yield "\n</details>\n\n"
+        yield from _folded(answer.tables)
+
+
+def _changed(change: KernelChange) -> Iterator[str]:
+    yield f"## {md.code(change.before.facts.kernel, _NAME)}\n\n"
+    yield f"**{md.text(time_change(change))}**\n\n"
+    before, after = limiters(change)
+    lines = [f"before: {before}", f"after: {after}"]
+    lines += [f"gone: {finding.sentence}" for finding in change.gone]
+    lines += [f"new: {finding.sentence} {finding.remedy}" for finding in change.new]
+    for line in lines:
+        yield f"* {md.text(line)}\n"
+    yield from _folded([notable(change)])
+
+
+def _folded(figures: Sequence[Table]) -> Iterator[str]:
+    yield "\n<details><summary>Figures</summary>\n\n"
+    yield from tables(figures, "markdown")
+    yield "\n</details>\n\n"
 
 
 # JSON
 
 
-def objects(answers: Iterable[Answer]) -> list[dict[str, Any]]:
-    """The answers as JSON values: schemas/why.json."""
-    return [_object(answer) for answer in answers]
+def objects(why: Why) -> dict[str, Any]:
+    """The values of the JSON: schemas/why.json."""
+    return {
+        "kernels": list(map(_object, why.answers)),
+        "changes": list(map(_change_object, why.changes)),
+        "rooflines": list(map(_roofline_object, why.rooflines)),
+        "notes": list(why.notes),
+    }
+
+
+def _change_object(change: KernelChange) -> dict[str, Any]:
+    return {
+        "kernel": change.before.facts.kernel,
+        "time_change": change.time,
+        "before": _object(change.before),
+        "after": _object(change.after),
+        "gone": list(map(asdict, change.gone)),
+        "new": list(map(asdict, change.new)),
+        "values": _rows(change.values),
+    }
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    """The rows of a table as JSON objects."""
+    keys = list(map(key, table.columns))
+    return [dict(zip(keys, row, strict=True)) for row in table.rows]
+
+
+def _roofline_object(roof: Roofline) -> dict[str, Any]:
+    """A roofline with the derived numbers of each point: operations and bytes a second, operations a byte."""
+    made = asdict(roof)
+    for values, point in zip(made["points"], roof.points, strict=True):
+        values |= {
+            "time_ns": values.pop("time"),
+            "operations_per_second": point.rate,
+            "bytes_per_second": point.traffic,
+            "operations_per_byte": point.intensity,
+        }
+    made["gpu"]["clock_hz"] = made["gpu"].pop("clock")
+    made["gpu"]["bytes_per_second"] = made["gpu"].pop("bandwidth")
+    return made
 
 
 def _object(answer: Answer) -> dict[str, Any]:
@@ -177,11 +306,7 @@ def _object(answer: Answer) -> dict[str, Any]:
     shape = None
     if facts.shape is not None:
         shape = asdict(facts.shape)
-    figures = {}
-    for table in answer.tables:
-        keys = list(map(key, table.columns))
-        rows = [dict(zip(keys, row, strict=True)) for row in table.rows]
-        figures[table.name] = rows
+    figures = {table.name: _rows(table) for table in answer.tables}
     return {
         "kernel": facts.kernel,
         "gpu": facts.gpu.name,
@@ -193,7 +318,7 @@ def _object(answer: Answer) -> dict[str, Any]:
         "share": facts.share,
         "caches": facts.caches.name.lower(),
         "limiter": answer.limiter,
-        "findings": [asdict(finding) for finding in answer.findings],
+        "findings": list(map(asdict, answer.findings)),
         "not_asked": [rule.name for rule in answer.not_asked],
         "tables": figures,
         "values": dict(facts.values),

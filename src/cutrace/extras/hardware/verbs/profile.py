@@ -121,7 +121,8 @@ def _put_answers(output: Path, form: str) -> None:
 
     with load(output) as trace:
         answers = why.answers(trace)
-    put(why_text.render(answers[:_MAX_KERNELS], form, terminal_width()))
+    first = why.Why(tuple(answers[:_MAX_KERNELS]))
+    put(why_text.render(first, form, terminal_width()))
     left = len(answers) - _MAX_KERNELS
     if left > 0:
         say(f"{_MAX_KERNELS} kernels at most; `cutrace why {output}` has {left} more")

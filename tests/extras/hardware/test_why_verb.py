@@ -1,0 +1,202 @@
+"""cutrace why: its formats, the page, two captures, and what it says about bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cutrace as package
+from captures import Capture
+from cutrace.extras.hardware.facts import Facts, Shape
+from cutrace.extras.hardware.rules import COMPUTE, DRAM, L1, L2, MEMORY, RULES, WARPS, Finding
+from cutrace.extras.hardware.why import Answer, KernelChange, Why, compared
+from cutrace.extras.hardware.why_page import html
+from profiled import BYTES, FP32, Launch, profiled_capture
+from reports.page import Page
+from support import cutrace
+
+BOUND = {
+    COMPUTE: 20.0,
+    MEMORY: 94.0,
+    DRAM: 94.0,
+    L2: 50.0,
+    L1: 30.0,
+    WARPS: 80.0,
+    BYTES: 1e6,
+    **dict.fromkeys(FP32, 5e6),
+}
+LATE = BOUND | {MEMORY: 40.0, DRAM: 40.0, WARPS: 12.0}
+MANY: dict[str, Any] = {"grid": (10_000, 1, 1), "block": (256, 1, 1)}
+EVIL = "</title><script>alert(1)</script>\"'&\x00"
+ROOT = Path(__file__).parents[3]
+
+
+def capture(path: Path, *launches: Launch) -> Path:
+    return profiled_capture(path, *launches)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    wide = MANY | {"registers": 255}
+    return capture(tmp_path / "before.bin", ("_Z4gemmPf", 2_000, LATE, wide), ("_Z4gonePf", 500, LATE, MANY))
+
+
+@pytest.fixture
+def after(tmp_path: Path) -> Path:
+    return capture(tmp_path / "after.bin", ("_Z4gemmPf", 1_000, BOUND, MANY), ("_Z3newPf", 500, LATE, MANY))
+
+
+def test_a_capture_is_answered_on_stdout(before):
+    done = cutrace("why", before)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gemm\n  2.0us a launch, 80.0 % of the time of all kernels; 1 launch\n" in done.stdout
+    assert "* latency-bound: compute at 20 % and memory at 40 % of their peaks\n" in done.stdout
+    assert "limited by 255 registers a thread" in " ".join(done.stdout.split())
+    assert "\033" not in done.stdout
+
+
+def test_a_kernel_is_chosen(before):
+    assert "gemm" not in cutrace("why", before, "--kernel", "gone").stdout
+    done = cutrace("why", before, "--kernel", "absent")
+    assert done.returncode == 2
+    assert "no kernel with metrics matches absent: there are gemm, gone" in done.stderr
+
+
+def test_markdown_and_json_have_the_same_findings(before):
+    found = json.loads(cutrace("why", before, "--format", "json").stdout)
+    text = cutrace("why", before, "--format", "markdown").stdout
+    findings = found["kernels"][0]["findings"]
+    assert [finding["rule"] for finding in findings][:2] == ["latency-bound", "occupancy"]
+    assert "12 % of the warp slots hold a warp" in text
+    assert found["kernels"][0]["tables"]["memory"][0]["of_peak"] == 0.4
+
+
+def test_a_page_is_written_and_nothing_printed(before, tmp_path):
+    out = tmp_path / "why.html"
+    done = cutrace("why", before, "-o", out)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"{out}: " in done.stderr
+    text = out.read_text()
+    assert "Roofline of NVIDIA H200" in text
+    assert '<a href="#k0">gemm</a>' in text
+    assert "latency-bound: compute at 20 %" in text
+    assert "memory at 40 % of their peaks" in cutrace("why", before, "-o", out, "--format", "table").stdout
+
+
+def test_two_captures_are_compared(before, after):
+    done = cutrace("why", before, after)
+    assert done.returncode == 0
+    text = " ".join(done.stdout.split())
+    assert "2.0us -> 1.0us a launch (-50.0 %)" in text
+    assert "before: latency-bound" in text
+    assert "after: memory-bound: 94 % of the DRAM bandwidth" in text
+    assert "gone: occupancy: 12 % of the warp slots hold a warp" in text
+    assert f"{MEMORY} 40 94 135.0%" in text
+    assert COMPUTE not in text  # it did not change
+    assert "only before: gone" in done.stderr
+    assert "only after: new" in done.stderr
+    back = json.loads(cutrace("why", after, before, "--format", "json").stdout)
+    (change,) = back["changes"]
+    assert [finding["rule"] for finding in change["new"]] == ["occupancy"]
+    assert {row["metric"] for row in change["values"]} == BOUND.keys()
+    assert back["kernels"] == []
+    assert "**2.0us" in cutrace("why", before, after, "--format", "markdown").stdout
+
+
+def test_the_page_of_two_captures_has_both(before, after, tmp_path):
+    assert cutrace("why", before, after, "-o", tmp_path / "why.html").returncode == 0
+    text = (tmp_path / "why.html").read_text()
+    assert "2.0us -&gt; 1.0us a launch (-50.0 %)" in text
+    assert "<dt class=gone>gone" in text
+    assert "only before: gone." in text
+
+
+def test_kernels_of_both_are_needed(before, tmp_path):
+    other = capture(tmp_path / "other.bin", ("_Z5otherPf", 1_000, BOUND, MANY))
+    done = cutrace("why", before, other)
+    assert done.returncode == 2
+    assert "no kernel has metrics in both captures" in done.stderr
+
+
+def test_a_capture_without_metrics_says_how_to_profile(tmp_path):
+    path = capture(tmp_path / "a.bin", ("k", 10, {}))
+    done = cutrace("why", path)
+    assert done.returncode == 2
+    assert done.stderr.endswith("record them with `cutrace profile -- COMMAND`\n")
+
+
+def test_losses_are_told_everywhere(before, tmp_path):
+    part = tmp_path / "part.bin"
+    with Capture(part, pid=7, instance=3) as c:
+        c.loss(1, 5)
+    before.write_bytes(before.read_bytes() + part.read_bytes())
+    (sentence,) = json.loads(cutrace("why", before, "--format", "json").stdout)["notes"]
+    assert sentence.startswith("5 ")
+    assert sentence in cutrace("why", before).stderr
+    assert cutrace("why", before, "-o", tmp_path / "a.html").returncode == 0
+    assert "<p class=note>5 " in (tmp_path / "a.html").read_text()
+
+
+def test_only_the_first_kernels_are_printed_and_the_rest_counted(tmp_path):
+    launches = [("k", 100 + at, LATE, MANY | {"grid": (200 + at, 1, 1)}) for at in range(23)]
+    done = cutrace("why", capture(tmp_path / "a.bin", *launches))
+    assert done.stdout.count("a launch,") == 20
+    assert "20 kernels at most; -o PAGE.html has 3 more" in done.stderr
+
+
+def answer(kernel: str, grid: int, time: float = 1.0) -> Answer:
+    shape = Shape((grid, 1, 1), (32, 1, 1))
+    return Answer(Facts(kernel, {MEMORY: time}, shape, time=time), (), (), ())
+
+
+def pairs(before: list[Answer], after: list[Answer]) -> list[tuple[int, int]]:
+    found = compared(Why(tuple(before)), Why(tuple(after)))
+    grids = []
+    for change in found.changes:
+        assert change.before.facts.shape
+        assert change.after.facts.shape
+        assert change.before.facts.kernel == change.after.facts.kernel
+        grids.append((change.before.facts.shape.blocks, change.after.facts.shape.blocks))
+    return grids
+
+
+def test_kernels_are_paired_by_configuration_before_their_order():
+    before = [answer("a", 1), answer("a", 2), answer("a", 3), answer("b", 7)]
+    after = [answer("a", 2), answer("a", 9), answer("b", 8), answer("a", 1)]
+    assert pairs(before, after) == [(1, 1), (2, 2), (3, 9), (7, 8)]
+
+
+def test_a_change_from_nothing_has_no_share():
+    (change,) = compared(Why((answer("a", 1, 0),)), Why((answer("a", 1, 5),))).changes
+    assert change.time is None
+    assert list(change.values.rows) == [(MEMORY, 0, 5, None)]
+
+
+def test_no_name_becomes_markup_and_the_page_needs_nothing_else():
+    finding = Finding("a", EVIL, 0.5, EVIL)
+    pages = []
+    for name in (EVIL, "plain"):
+        one = Answer(Facts(name, {COMPUTE: 5.0}), (finding,), (), ())
+        changes = compared(Why((one,), notes=(name,)), Why((one,)))
+        pages += [html(Why((one,), notes=(name,)), name), html(changes, name)]
+    tags = [[tag for tag, _ in Page(text).tags] for text in pages]
+    assert tags[:2] == tags[2:]
+    for text in pages:
+        assert not {name for _, attributes in Page(text).tags for name in attributes} & {"style", "src", "onclick"}
+
+
+def test_the_page_of_the_rules_has_each_with_its_threshold_and_source():
+    text = (ROOT / "docs" / "why.md").read_text()
+    for rule in RULES:
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {rule.name} |")]
+        assert f" {rule.threshold:g}" in row
+        assert rule.source in row
+
+
+def test_python_has_the_same(before, after):
+    found = package.why(before, after)
+    assert isinstance(found.changes[0], KernelChange)
+    assert found.changes[0].time == -0.5
