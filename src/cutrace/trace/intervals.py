@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .rows import time_order
+
 
 @dataclass(frozen=True)
 class Intervals:
@@ -27,9 +29,11 @@ class Intervals:
         end = end[lasting]
         if not len(start):
             return cls.none()
-        order = np.argsort(start, kind="stable")
-        start = start[order]
-        reached = np.maximum.accumulate(end[order])
+        order = time_order(start)
+        if order is not None:
+            start = start[order]
+            end = end[order]
+        reached = np.maximum.accumulate(end)
         # An interval starts where all earlier ones have ended.
         is_apart = start[1:] > reached[:-1]
         starts = np.append(True, is_apart)
@@ -43,6 +47,8 @@ class Intervals:
         return int(lengths.sum())
 
     def __or__(self, other: Intervals) -> Intervals:
+        if not len(other.start):
+            return self
         start = np.append(self.start, other.start)
         end = np.append(self.end, other.end)
         return Intervals.union(start, end)
