@@ -121,6 +121,7 @@ thread_local std::uint32_t open_correlation = 0;  // of the call that the thread
 Fake& fake() {
   static auto* f = [] {
     auto* made = new Fake;
+    if (const char* version = std::getenv("FAKE_CUPTI_VERSION")) made->version = static_cast<std::uint32_t>(std::atoi(version));
     // FAKE_CUPTI_FAILURES=RangeProfilerStart:35,... is fake_fail() for programs.
     const char* given = std::getenv("FAKE_CUPTI_FAILURES");
     for (std::string_view left = given != nullptr ? given : ""; !left.empty();) {

@@ -62,6 +62,7 @@ struct Cupti {
   decltype(&fake_set_correlation) set_correlation = nullptr;
   decltype(&fake_stream_call) stream_call = nullptr;
   decltype(&fake_ran) ran = nullptr;
+  decltype(&fake_sweep) sweep = nullptr;
   decltype(&fake_executed) executed = nullptr;
   decltype(&fake_module) module = nullptr;
   decltype(&fake_load_cubin) load_cubin = nullptr;
@@ -108,6 +109,7 @@ struct Gpu {
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
   std::map<std::string, std::uint64_t, std::less<>> launched;  // by kernel
+  std::uint64_t memory = 0;  // how many kernels have changed it
   std::map<std::uint32_t, std::uint32_t> captures;  // the graph that a stream is captured into
   std::map<CUstream, std::pair<CUcontext, bool>> described;  // streams: their context, and whether they are captured
 };
@@ -206,6 +208,7 @@ void look_for_cupti() {
     if (!find(library, found.record, "fake_record") || !find(library, found.next_correlation, "fake_next_correlation") ||
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
         !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
+        !find(library, found.sweep, "fake_sweep") ||
         !find(library, found.driver_call, "fake_driver_call") || !find(library, found.context, "fake_context") ||
         !find(library, found.tell_call, "fake_tell_call") ||
         !find(library, found.set_correlation, "fake_set_correlation") ||
@@ -358,7 +361,7 @@ class Launch {
     id_ = it->second;
     auto* const handle = reinterpret_cast<CUstream>(std::uintptr_t{stream});
     configuration_ = {grid[0], grid[1], grid[2], block[0], block[1], block[2], 0, handle, nullptr, 0};
-    plain_ = {nullptr, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, 0, handle};
+    plain_ = {nullptr, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, 0, handle, nullptr, nullptr};
     parameters_ = extended ? static_cast<const void*>(&extended_) : &plain_;
   }
   Launch(const Launch&) = delete;
@@ -374,11 +377,19 @@ class Launch {
     CUfunction function;
     unsigned grid[3], block[3], shared_bytes;
     CUstream stream;
+    void** parameters;
+    void** extra;
+  };
+  struct Extended {
+    const CUlaunchConfig* configuration;
+    CUfunction function;
+    void** parameters;
+    void** extra;
   };
   const char* kernel_;
   CUpti_CallbackId id_ = 0;
   CUlaunchConfig configuration_{};
-  const CUlaunchConfig* extended_ = &configuration_;
+  Extended extended_{&configuration_, nullptr, nullptr, nullptr};
   Plain plain_{};
   const void* parameters_ = nullptr;
 };
@@ -544,6 +555,24 @@ EXPORT void fake_gpu_hold_recorded_launch(const char* file) {
   held_until = file;
 }
 
+// The launch that CUPTI's subscriber is told of on this thread. It can be made again.
+struct Launching {
+  const char* kernel = nullptr;
+  std::uint64_t duration = 0;
+  std::uint64_t awaited_launches = 0;  // of `awaited`, for which each run of it waits
+};
+thread_local Launching launching;
+
+static void wait_for_awaited(std::uint64_t launches) {
+  const auto there = [&] {
+    const Lock lock(gpu().mutex);
+    return gpu().launched[awaited] >= launches;
+  };
+  while (!there()) sleep_until(now() + 1'000'000);
+}
+
+EXPORT std::uint64_t* fake_gpu_memory() { return &gpu().memory; }
+
 EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
                            std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags) {
   if (const int status = runtime_init()) return status;
@@ -551,7 +580,14 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     load_module_of(name);
     if (capture(stream, name)) return 0;
     Launch told(call, name, grid, block, stream);
+    {
+      const Lock lock(gpu().mutex);
+      const unsigned further = std::exchange(awaited_launches, 0);
+      launching = {name, duration, further != 0 ? gpu().launched[awaited] + further : 0};
+    }
+    const std::uint64_t enough = launching.awaited_launches;
     told.begin();
+    launching = {};
     if (flags & kFakeFails) {
       told.end(CUDA_ERROR_INVALID_VALUE);
       return CUDA_ERROR_INVALID_VALUE;
@@ -570,16 +606,13 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     kernel.start = reserve(stream, duration, delay, flags & kFakeDetached);
     kernel.end = flags & kFakeNoEnd ? 0 : kernel.start + duration;
     ++gpu().launched[name];
-    const unsigned waits_for = std::exchange(awaited_launches, 0);
-    const std::uint64_t enough = gpu().launched[awaited] + waits_for;
+    ++gpu().memory;
     if (count(1, 0, 0, duration)) {
       submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
     } else {
-      while (waits_for != 0 && gpu().launched[awaited] < enough) {
-        lock.unlock();
-        sleep_until(now() + 1'000'000);
-        lock.lock();
-      }
+      lock.unlock();
+      wait_for_awaited(enough);
+      lock.lock();
     }
     const bool recorded = gpu().cupti != nullptr && gpu().cupti->is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
     const std::string file = recorded ? std::exchange(held_until, {}) : std::string();
@@ -828,6 +861,7 @@ EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdev
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = 2048; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232'448; break;
     case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: *value = 1024; break;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = 62'914'560; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = gpu().major; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = gpu().minor; break;
     default: return CUDA_ERROR_INVALID_VALUE;
@@ -959,6 +993,46 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream) {
   return static_cast<CUresult>(fake_gpu_wait("cuStreamSynchronize", number));
 }
 EXPORT CUresult cuEventSynchronize(CUevent) { return static_cast<CUresult>(fake_gpu_wait("cuEventSynchronize", kFakeAllStreams)); }
+// Modules of tools have one kernel each, which sweeps the L2 cache.
+static char sweeps;
+EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  *module = reinterpret_cast<CUmodule>(&sweeps);
+  return image != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+EXPORT CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
+  *function = reinterpret_cast<CUfunction>(&sweeps);
+  return CUDA_SUCCESS;
+}
+
+// A launch by a tool: of its own kernel, or of the one that its callback is about. CUPTI tells the tool of these launches too.
+static CUresult launch_of_tool(const char* call, CUfunction function) {
+  const bool own = function == reinterpret_cast<CUfunction>(&sweeps);
+  if (!own && launching.kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  constexpr std::uint32_t one[3] = {1, 1, 1};
+  Launch told(call, own ? "sweep" : launching.kernel, one, one, 0);
+  told.begin();
+  {
+    const Lock lock(gpu().mutex);
+    if (own && gpu().cupti != nullptr) gpu().cupti->sweep();
+    if (!own) ++gpu().memory;
+    if (!own) count(1, 0, 0, launching.duration);
+  }
+  if (!own) wait_for_awaited(launching.awaited_launches);
+  told.end(0);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                               void**, void**) {
+  return launch_of_tool("cuLaunchKernel", function);
+}
+EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                          CUstream, void**) {
+  return launch_of_tool("cuLaunchCooperativeKernel", function);
+}
+EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig*, CUfunction function, void**, void**) {
+  return launch_of_tool("cuLaunchKernelEx", function);
+}
 EXPORT CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char value, std::size_t bytes) {
   return static_cast<CUresult>(fake_gpu_fill("cuMemsetD8_v2", bytes, value, 7, 1000));
 }

@@ -202,6 +202,7 @@ const char* chip_of(std::size_t device) {
 // The range profiler of the context. There is one.
 struct Ranges {
   bool enabled = false, configured = false, started = false, pushed = false;
+  bool flushes = false;  // the caches, before each pass
   int range = 0, replay = 0;
   Image* image = nullptr;
   std::size_t passes = 0, pass = 0, max_ranges = 0, dropped = 0;
@@ -369,8 +370,16 @@ FUNCTION(ProfilerHostEvaluateToGpuValues, values, 0, Host* host; const Image* im
 
 // ---- ranges ----
 
+// The first kernel after the L2 cache was swept reads 4096 bytes.
+static bool swept = false;
+extern "C" EXPORT void fake_sweep() {
+  const std::lock_guard lock(mutex);
+  swept = true;
+}
+
 extern "C" EXPORT bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy) {
   const std::lock_guard lock(mutex);
+  if (kernels != 0 && (std::exchange(swept, false) || ranges.flushes)) read += 4096;
   if (!ranges.started) return true;
   if (ranges.range == kUserRange) {
     ranges.open.kernels += kernels;
@@ -387,12 +396,13 @@ extern "C" EXPORT bool fake_ran(unsigned kernels, std::uint64_t read, std::uint6
   return ranges.replay != kKernelReplay;
 }
 
-FUNCTION(RangeProfilerEnable, profiler, 36, void* context; Ranges* profiler;) {
+FUNCTION(RangeProfilerEnable, profiler, 36, void* context; Ranges* profiler; int cache_control;) {
   const std::lock_guard lock(mutex);
   if (p->context == nullptr) return kInvalidParameter;
   if (ranges.enabled) return kInvalidOperation;
   ranges = {};
   ranges.enabled = true;
+  ranges.flushes = p->struct_size == 36 && p->cache_control != 0;
   p->profiler = &ranges;
   return kSuccess;
 }

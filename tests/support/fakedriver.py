@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "tests" / "native"
 _LIBRARIES = {
     "libcupti.so.13": ("fake_cupti.cpp", "fake_pc_sampling.cpp", "fake_profiler.cpp"),
+    "libcheckpoint.so": ("fake_checkpoint.cpp",),
     "libcuda.so.1": ("fake_driver.cpp", "fake_device_memory.cpp"),
     "libfaults.so": ("fake_system.cpp",),  # for LD_PRELOAD: see tests/faults
 }

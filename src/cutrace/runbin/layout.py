@@ -336,6 +336,7 @@ kernel_metrics 37: Values of hardware metrics of kernels and of NVTX ranges, cou
     string unit: 0 for none
     correlation process device
     string range: name of the counted NVTX range, 0 for a kernel
+    u8 caches: a key of CACHES
 
 pc_samples 38: PC samples by instruction and stall reason, summed over an interval.
     start end
@@ -584,6 +585,9 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
     ),
     19: ("code_unknown", "modules whose machine code could not be read"),
 }
+
+#: The state of the GPU's caches when the work of a row of ``kernel_metrics`` started.
+CACHES: dict[int, str] = {0: "unknown", 1: "flushed", 2: "kept"}
 
 #: What a row of ``host_slices`` is.
 HOST_SLICE_KINDS: dict[int, str] = {

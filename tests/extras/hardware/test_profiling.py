@@ -178,3 +178,86 @@ def test_a_kernel_that_waits_for_ever_ends_the_program_with_a_sentence(runs: Run
     assert "Traceback" not in done.stderr
     with cutrace.load(runs.folder / "run.bin") as trace:
         assert trace.kernel_metrics.size, "what was counted before is kept"
+
+
+COMPUTES = """
+import fakegpu
+for call in ('cudaLaunchKernel', 'cuLaunchKernelEx', 'cuLaunchCooperativeKernel'):
+    fakegpu.launch('axpy', call=call)
+fakegpu.synchronize()
+print('computed', fakegpu.memory())
+"""
+READ = ("--metrics", "dram__bytes_read.sum,speed-of-light")
+
+
+def states(runs: Runs) -> set[tuple[int, float]]:
+    rows = [row for row in runs.rows() if row["name"] == "dram__bytes_read.sum"]
+    assert len(rows) == 3
+    return {(row["caches"], row["value"]) for row in rows}
+
+
+@pytest.mark.parametrize("version", ["130000", "130500"])
+def test_caches_are_flushed_before_each_pass(runs: Runs, version: str) -> None:
+    done = runs(*READ, program=COMPUTES, FAKE_CUPTI_VERSION=version)
+    assert done.returncode == 0, done.stderr
+    assert "computed 3" in done.stdout
+    assert states(runs) == {(1, 4096.0)}
+
+
+def test_caches_are_kept_on_request(runs: Runs) -> None:
+    done = runs(*READ, "--caches", "keep", program=COMPUTES)
+    assert "computed 3" in done.stdout
+    assert states(runs) == {(2, 0.0)}
+
+
+def test_caches_of_a_single_pass_are_flushed_without_saving_memory(runs: Runs) -> None:
+    runs("--metrics", "dram__bytes_read.sum", program=COMPUTES, FAKE_CHECKPOINT="save")
+    assert states(runs) == {(1, 4096.0)}
+
+
+def test_without_the_library_for_checkpoints_caches_are_kept_and_that_is_said(runs: Runs, tmp_path: Path) -> None:
+    folder = Path(runs.environment["LD_LIBRARY_PATH"].split(":")[0]).parents[2]
+    without = tmp_path / "without"
+    shutil.copytree(folder, without)
+    (without / "nvidia" / "cu13" / "lib" / "libcheckpoint.so").unlink()
+    for name in ("LD_LIBRARY_PATH", "PYTHONPATH"):
+        runs.environment[name] = runs.environment[name].replace(str(folder), str(without))
+    done = runs(*READ, program=COMPUTES)
+    assert done.stderr.count("the caches were kept: libcheckpoint.so is not in the folder of") == 1
+    assert states(runs) == {(2, 0.0)}
+
+
+def test_memory_that_cannot_be_saved_is_not_touched(runs: Runs) -> None:
+    done = runs(*READ, program=COMPUTES, FAKE_CHECKPOINT="save")
+    assert "the memory could not be saved: cuptiCheckpointSave failed with CUPTI_ERROR_" in done.stderr
+    assert "computed 3" in done.stdout
+    assert "0 launches profiled" in done.stderr
+
+
+def test_memory_that_cannot_be_restored_is_told(runs: Runs) -> None:
+    done = runs(*READ, program=COMPUTES, FAKE_CHECKPOINT="restore")
+    assert "What the program computes from here on may be wrong" in done.stderr
+
+
+def test_nothing_is_replayed_while_a_graph_is_captured(runs: Runs) -> None:
+    program = (
+        "import fakegpu\nfakegpu.launch('first')\nfakegpu.begin_capture(9)\nfakegpu.launch('axpy', stream=7)\n"
+        "fakegpu.launch('axpy', stream=9)\nfakegpu.end_capture(9)\nfakegpu.synchronize()\n"
+    )
+    done = runs(*READ, "--kernel", "axpy", program=program)
+    assert "a kernel is not replayed while a CUDA graph is captured" in done.stderr
+
+
+@pytest.mark.parametrize(("options", "expected"), [((), 2), (("--caches", "flush"), 1)])
+def test_caches_of_ranges_are_kept_unless_asked_otherwise(runs: Runs, options: tuple[str, ...], expected: int) -> None:
+    program = "import fakegpu, nvtx\nfakegpu.launch('first')\nwith nvtx.annotate('step'): fakegpu.launch('axpy')\n"
+    done = runs("--ranges", "step", "--metrics", "dram__bytes_read.sum", *options, program=program)
+    assert done.returncode == 0, done.stderr
+    (row,) = runs.rows()
+    assert (row["caches"], row["value"]) == (expected, 4096.0 if expected == 1 else 0.0)
+
+
+def test_lines_have_no_state_of_caches(runs: Runs) -> None:
+    done = runs("--lines", "--caches", "flush", program=COMPUTES)
+    assert done.returncode == 2
+    assert "instructions are counted while the program runs: leave out --caches" in done.stderr

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runbin.layout import CACHES
 from ...trace import Trace
 from ...trace.rows import distinct
 from .descriptors import Descriptors
@@ -65,9 +66,13 @@ def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors)
             durations = rows["end"] - rows["start"]
             rows["value"][timed] = durations[timed]
         specs = []
+        caches = caches_text(rows)
         for row in _first_of(rows):
             counter = names.setdefault(int(row["name"]), len(names))
-            specs.append(_spec(trace, row, counter))
+            spec = _spec(trace, row, counter)
+            if caches:
+                spec["description"] = f"caches {caches}"
+            specs.append(spec)
         sequence = output.sequence()
         sequence.anchor(int(rows["start"].min()))
         values = {"gpu_id": gpu, "counter_descriptor": {"specs": specs}}
@@ -131,15 +136,18 @@ class RangeMetrics:
         self._processes = [process.identity for process in trace.processes]
         # The index in ``_sets`` of each range, by process, begin and name.
         self._numbers: dict[tuple[object, int, int], int] = {}
-        self._sets: list[dict[str, float]] = [{}]
+        self._sets: list[dict[str, float | str]] = [{}]
         for rows in trace.blocks("kernel_metrics"):
             rows = rows[rows["range"] != 0]
-            fields = rows[["process", "start", "range", "name", "value"]]
-            for process, start, text, name, value in fields.tolist():
+            fields = rows[["process", "start", "range", "name", "value", "caches"]]
+            for process, start, text, name, value, caches in fields.tolist():
                 key = (self._processes[process], start, text)
                 number = self._numbers.setdefault(key, len(self._sets))
                 if number == len(self._sets):
                     self._sets.append({})
+                    if caches:
+                        state = CACHES.get(caches, str(caches))
+                        self._sets[number]["caches"] = state
                 self._sets[number][trace.strings[name]] = value
         starts = [start for _, start, _ in self._numbers]
         self._starts = distinct(np.array(starts, np.uint64))
@@ -162,8 +170,15 @@ class RangeMetrics:
         annotations = []
         for name, value in self._sets[number].items():
             name_iid = refs.name("debug_annotation_names", name)
-            annotations.append({"name_iid": name_iid, "double_value": value})
+            field = "string_value" if isinstance(value, str) else "double_value"
+            annotations.append({"name_iid": name_iid, field: value})
         return annotations
+
+
+def caches_text(rows: np.ndarray) -> str:
+    """The states of the caches of rows of ``kernel_metrics``, empty if they are not known."""
+    states = np.unique(rows["caches"]).tolist()
+    return " or ".join(CACHES.get(state, str(state)) for state in states if state)
 
 
 def _first_of(rows: np.ndarray) -> np.ndarray:

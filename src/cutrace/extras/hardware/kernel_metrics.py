@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...analysis.names import UNKNOWN, normalize_kernel
+from ...runbin.layout import CACHES
 from ...trace import Trace
 
 #: Counters have 64 bits at most.
@@ -30,12 +31,13 @@ _LAUNCH_COLUMNS = [
 
 @dataclass(frozen=True)
 class MetricUse:
-    """The values of one metric over the launches of one kernel, or over the NVTX ranges of one ``name``, in
-    ``unit``."""
+    """The values of one metric over the launches of one kernel, or over the NVTX ranges of one ``name``, in ``unit``,
+    that were counted with the ``caches`` in the same state."""
 
     name: str
     metric: str
     unit: str
+    caches: str
     count: int
     mean: float
     min: float
@@ -77,18 +79,19 @@ def _rows(trace: Trace, of_ranges: bool) -> np.ndarray:
 
 
 def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:
-    values: dict[tuple[str, int, int], list[float]] = {}
-    columns = rows[["name", "unit", "value"]].tolist()
-    for what, (metric, unit, value) in zip(names, columns, strict=True):
+    values: dict[tuple[str, int, int, int], list[float]] = {}
+    columns = rows[["name", "unit", "caches", "value"]].tolist()
+    for what, (metric, unit, caches, value) in zip(names, columns, strict=True):
         if math.isfinite(value):
-            values.setdefault((what, metric, unit), []).append(value)
+            values.setdefault((what, metric, unit, caches), []).append(value)
     uses = []
-    for (what, metric, unit), of_metric in values.items():
+    for (what, metric, unit, caches), of_metric in values.items():
         count = len(of_metric)
         use = MetricUse(
             name=what,
             metric=trace.strings[metric],
             unit=trace.strings[unit],
+            caches=CACHES.get(caches, str(caches)),
             count=count,
             mean=sum(of_metric) / count,
             min=min(of_metric),
@@ -105,8 +108,7 @@ def profiled(
     rows = _rows(trace, of_ranges=False)
     of_rows = _launches(trace, rows)
     kernels = _kernels(trace, of_rows, names)
-    caches = _caches(rows)
-    identities = zip(kernels, of_rows, caches, strict=True)
+    identities = zip(kernels, of_rows, rows["caches"].tolist(), strict=True)
     values_of_rows = rows[_LAUNCH_COLUMNS].tolist()
     launches: dict[tuple[int, ...], Profiled] = {}
     for (kernel, launch, state), row in zip(identities, values_of_rows, strict=True):
@@ -119,14 +121,6 @@ def profiled(
         if 0 <= value < _MOST:
             launches[key].values[trace.strings[metric]] = value
     return list(launches.values())
-
-
-def _caches(rows: np.ndarray) -> list[int]:
-    """The state of the caches of each row, 0 in captures without it."""
-    if "caches" in (rows.dtype.names or ()):
-        states: list[int] = rows["caches"].tolist()
-        return states
-    return [0] * len(rows)
 
 
 def _launches(trace: Trace, rows: np.ndarray) -> list[int]:

@@ -29,7 +29,7 @@ from ...collect.options import Options, completed
 from ...errors import CutraceError
 from ...loading import load
 from ...outputs import check_output, replacing, scratch
-from ...runbin.layout import TABLES
+from ...runbin.layout import CACHES, TABLES
 from ...runbin.writer import Writer
 from ...trace import Trace
 from ...units import count_of
@@ -84,15 +84,27 @@ class CountedInstruction:
     file: str
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A launch or a range (``work``) with its ``values``, by metric, and the state of the ``caches`` when it started, a
+    key of :data:`~cutrace.runbin.layout.CACHES`."""
+
+    work: CountedWork
+    values: tuple[float, ...]
+    caches: int
+
+
 @dataclass
 class Profile:
     """The result of :func:`profile`: ``names`` and ``units`` of metrics, ``values`` of each launch or range, or the
-    ``instructions`` of all launches, and ``notes`` on problems. ``status`` is the exit status of the last run.
+    ``instructions`` of all launches, and ``notes`` on problems. ``caches`` is what was asked for. ``status`` is the exit
+    status of the last run.
     """
 
     names: tuple[str, ...]
     units: tuple[str, ...]
-    values: list[tuple[CountedWork, tuple[float, ...]]] = field(default_factory=list)
+    caches: str
+    values: list[Counted] = field(default_factory=list)
     instructions: list[CountedInstruction] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
@@ -101,19 +113,21 @@ class Profile:
         """The metrics of all launches or ranges, one row for each value. Times (ns) are from the first run."""
         title = "Metrics of launches"
         identity = "kernel: text, launch"
-        if any(isinstance(counted, Range) for counted, _ in self.values):
+        if any(isinstance(counted.work, Range) for counted in self.values):
             title = "Metrics of ranges"
             identity = "range: text, number"
         columns = columns_of(
-            f"{identity}, time: ns, metric: text, value: number, unit: text spare"
+            f"{identity}, time: ns, metric: text, value: number, unit: text spare, caches: text spare"
         )
         rows: list[tuple[Cell, ...]] = []
-        for counted, values in self.values:
-            if not values:  # only its instructions were counted
+        for counted in self.values:
+            if not counted.values:  # only its instructions were counted
                 continue
-            about = (counted.title, counted.number, counted.time)
-            for name, value, unit in zip(self.names, values, self.units, strict=True):
-                rows.append((*about, name, value, unit))
+            work = counted.work
+            about = (work.title, work.number, work.time)
+            values = zip(self.names, counted.values, self.units, strict=True)
+            for name, value, unit in values:
+                rows.append((*about, name, value, unit, CACHES[counted.caches]))
         return Table("metrics", title, columns, rows)
 
 
@@ -128,6 +142,7 @@ def profile(
     ranges: str | None = None,
     skip: int = 0,
     count: int | None = None,
+    caches: str | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Profile:
     """Run a command twice: record it, then count hardware metrics of selected launches or of whole NVTX ranges. Writes
@@ -140,7 +155,8 @@ def profile(
     ``kernel`` is a pattern of kernel names and ``nvtx`` one of ranges around the launch, as in :class:`.Conditions`. In
     each process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the
     name of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is
-    then :data:`DEFAULT_OF_RANGES`. ``say`` receives progress messages. If the first run fails, nothing is written, and
+    then :data:`DEFAULT_OF_RANGES`. ``caches`` is ``flush`` or ``keep``: whether the caches of the GPU are flushed before
+    each pass of a launch (the default) and before each range (not the default). ``say`` receives progress messages. If the first run fails, nothing is written, and
     the result has its exit status.
 
     Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
@@ -151,6 +167,10 @@ def profile(
         raise CutraceError(
             "ranges are counted as a whole: give them alone, without lines, kernel and nvtx"
         )
+    if lines and caches is not None:
+        raise CutraceError(
+            "instructions are counted while the program runs: leave out --caches"
+        )
     output = Path(output)
     check_output(output, (), endings=(".bin",))
     installed(_LIBRARY)
@@ -159,7 +179,9 @@ def profile(
         if refused:
             raise CutraceError(": ".join(refused))
     config = _configured(metrics, lines=lines, of_ranges=ranges is not None)
-    done = Profile(config.names, config.units)
+    if caches is None:
+        caches = "keep" if ranges is not None or lines else "flush"
+    done = Profile(config.names, config.units, caches)
     with scratch() as folder:
         began = time.monotonic()
         recording = record_command(command, folder / "run.bin", completed(Options()))
@@ -375,7 +397,7 @@ def _second_run(
     """
     library = str(installed(_LIBRARY))
     with scratch() as folder:
-        (folder / "plan").write_bytes(_plan(done.names, subject, keys))
+        (folder / "plan").write_bytes(_plan(done, subject, keys))
         environment = {
             _PATIENCE: str(patience),
             **os.environ,
@@ -387,13 +409,14 @@ def _second_run(
 
 
 def _plan(
-    metrics: Sequence[str],
+    done: Profile,
     subject: str,
     keys: Sequence[Key],
 ) -> bytes:
     """The plan of a second run: see native/profiler/session.h."""
     cupti = completed(Options()).cupti or ""
-    texts = [os.fsencode(cupti), subject.encode(), ",".join(metrics).encode()]
+    texts = [os.fsencode(cupti)]
+    texts += [text.encode() for text in (subject, ",".join(done.names), done.caches)]
     for names, number in keys:
         domain, name = (b"", *names)[-2:]  # a kernel has no domain
         texts += [str(number).encode(), domain, name]
@@ -449,9 +472,10 @@ def _replay(
         results = [dict(map(_launch_values, lines)) for _, lines in read]
         processes = {}
         other = 0
-        for launch, (shape, values) in _matched(done, launches, results, "launch"):
+        matched = _matched(done, launches, results, "launch")
+        for launch, (shape, caches, values) in matched:
             if shape == launch.shape:
-                done.values.append((launch, values))
+                done.values.append(Counted(launch, values, caches))
                 processes[launch.place] = launch.process
             else:
                 other += 1
@@ -470,12 +494,12 @@ def _replay(
 
 def _launch_values(
     fields: Sequence[str],
-) -> tuple[Key, tuple[tuple[int, ...], tuple[float, ...]]]:
-    """The key of a launch in the second run, and its shape and values."""
-    number, *shape = map(int, fields[:7])
-    name = os.fsencode(fields[7])
-    values = tuple(map(float, fields[8:]))
-    return ((name,), number), (tuple(shape), values)
+) -> tuple[Key, tuple[tuple[int, ...], int, tuple[float, ...]]]:
+    """The key of a launch in the second run, and its shape, the state of the caches and its values."""
+    number, *shape, caches = map(int, fields[:8])
+    name = os.fsencode(fields[8])
+    values = tuple(map(float, fields[9:]))
+    return ((name,), number), (tuple(shape), caches, values)
 
 
 def _count(
@@ -490,12 +514,13 @@ def _count(
     with _second_run(command, done, "ranges", keys, CUDA, NVTX) as files:
         for _, lines in _read_values(done, files, places):
             of_process = {}
-            for key, gpu, *values in lines:
+            for key, gpu, caches, *values in lines:
                 counted = tuple(map(float, values))
-                of_process[keys[int(key)]] = (int(gpu), counted)
+                of_process[keys[int(key)]] = (int(gpu), int(caches), counted)
             results.append(of_process)
-    for each, (device, counted) in _matched(done, ranges, results, "range"):
-        done.values.append((replace(each, device=device), counted))
+    for each, (device, caches, values) in _matched(done, ranges, results, "range"):
+        work = replace(each, device=device)
+        done.values.append(Counted(work, values, caches))
 
 
 def _matched(
@@ -544,9 +569,9 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
         for process in trace.processes:
             own = process.index
             counted = []
-            for one, values in done.values:
-                if one.process == own and values:
-                    counted.append((one, values))
+            for one in done.values:
+                if one.work.process == own and one.values:
+                    counted.append(one)
             of_lines = [one for one in done.instructions if one.process == own]
             if not counted and not of_lines:
                 continue
@@ -572,16 +597,17 @@ def _devices(to: Writer, trace: Trace, process: int) -> np.ndarray:
 def _rows(
     to: Writer,
     done: Profile,
-    counted: Sequence[tuple[CountedWork, tuple[float, ...]]],
+    counted: Sequence[Counted],
 ) -> np.ndarray:
     shape = (len(counted), len(done.names))
     rows = np.zeros(shape, TABLES["kernel_metrics"].dtype)
-    for row, (one, values) in zip(rows, counted, strict=True):
-        row["start"] = one.row["start"]
-        row["end"] = one.row["end"]
-        for column, value in one.columns(to).items():
+    for row, one in zip(rows, counted, strict=True):
+        row["start"] = one.work.row["start"]
+        row["end"] = one.work.row["end"]
+        for column, value in one.work.columns(to).items():
             row[column] = value
-        row["value"] = values
+        row["value"] = one.values
+        row["caches"] = one.caches
     _name(to, done, rows)
     order = np.argsort(rows["start"][:, 0], kind="stable")
     return rows[order].reshape(-1)

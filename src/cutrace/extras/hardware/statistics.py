@@ -39,6 +39,7 @@ def _metric_columns(kind: str, counted: str) -> tuple[StatisticColumn, ...]:
         number_column("min"),
         number_column("max"),
         text_column("unit"),
+        text_column("caches", spare=True),
     )
 
 

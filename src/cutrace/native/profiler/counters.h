@@ -2,6 +2,8 @@
 #pragma once
 
 #include "../collector/features/pc_sampling/source_lines.h"
+#include "caches.h"
+#include "launch_calls.h"
 #include "session.h"
 
 #include <compare>
@@ -19,11 +21,13 @@ class ContextCounter {
 
   // On failure, each returns false with a message in error().
   virtual bool open() = 0;
-  virtual bool begin() = 0;
+  virtual bool begin(const Relaunch& again) = 0;
   // After the work: the values of all work, if the counter has any.
   virtual bool end(std::vector<double>& values) = 0;
   const std::string& error() const { return error_; }
   std::uint32_t device() const { return device_; }
+  // The state of the caches when the work started.
+  virtual Caches caches() const { return Caches::unknown; }
 
  protected:
   // Calls a function. An older library refuses the size of a struct that has grown. `older` is the previous size, 0 for a
@@ -57,20 +61,37 @@ Params sized(std::size_t size) {
   return params;
 }
 
-// Hardware metrics: either of a kernel, which CUPTI runs once per pass and whose writes it restores in between, or of all work of
-// the context between two times, in one pass.
+// Hardware metrics: either of a kernel, which runs once per pass and whose writes are restored in between, or of all work of the
+// context between two times, in one pass.
+//
+// From 13.4 on, CUPTI can flush the caches before each pass of a kernel that it replays. Before that, the kernel is replayed
+// here: a launch again for each pass but the last one, which is the program's own launch.
 class RangeProfiler final : public ContextCounter {
  public:
   enum class Of { kernel, range };
-  RangeProfiler(CUcontext context, Of of) : ContextCounter(context), of_(of) {}
+  RangeProfiler(CUcontext context, Of of) : ContextCounter(context), of_(of), sweep_(context), memory_(context) {}
   ~RangeProfiler() override;
 
   bool open() override;
-  bool begin() override;
+  bool begin(const Relaunch& again) override;
   bool end(std::vector<double>& values) override;
+  Caches caches() const override { return caches_; }
 
  private:
+  bool enable();
+  bool configure();
+  bool start();
+  bool stop(bool& all_passes);
+  bool start_flushed();
+  bool replay(const Relaunch& again);
+  bool replay_again(const Relaunch& again);
+
   const Of of_;
+  Caches caches_ = Caches::kept;
+  bool replays_itself_ = false;  // else CUPTI replays
+  std::size_t passes_ = 1;
+  CacheSweep sweep_;
+  Checkpoint memory_;
   std::vector<const char*> names_;  // of metrics
   CUpti_Profiler_Host_Object* host_ = nullptr;
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
@@ -101,7 +122,7 @@ class InstructionCounter final : public ContextCounter {
   ~InstructionCounter() override;
 
   bool open() override;
-  bool begin() override;
+  bool begin(const Relaunch& again) override;
   bool end(std::vector<double>& values) override;
 
  private:

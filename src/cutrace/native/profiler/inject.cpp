@@ -1,6 +1,6 @@
 // libcutrace_profiler.so: counts hardware metrics of the launches in a plan, in the second run of `cutrace profile`.
 //
-// A line in <pid>.values has the number of a launch, its grid and block, its kernel's name and its values. Launches into a
+// A line in <pid>.values has the number of a launch, its grid and block, the state of the caches, its kernel's name and its values. Launches into a
 // captured stream run nothing and are not counted. Kernels of graphs are not counted, because no launch call names them.
 //
 // A plan of instructions has launches of one kernel. Its first consecutive launches are counted together. After the last one, or
@@ -36,43 +36,6 @@
 
 namespace cutrace {
 namespace {
-
-struct Launch {
-  CUstream stream = nullptr;
-  unsigned grid[3]{}, block[3]{};
-};
-
-// The first arguments of cuLaunchKernel() and cuLaunchCooperativeKernel(), as CUPTI passes them.
-struct Arguments {
-  CUfunction function;
-  unsigned grid[3], block[3], shared_bytes;
-  CUstream stream;
-};
-
-Launch plain(const void* arguments) {
-  const auto& a = *static_cast<const Arguments*>(arguments);
-  return {a.stream, {a.grid[0], a.grid[1], a.grid[2]}, {a.block[0], a.block[1], a.block[2]}};
-}
-
-// cuLaunchKernelEx() begins with a configuration.
-Launch extended(const void* arguments) {
-  const CUlaunchConfig& c = **static_cast<const CUlaunchConfig* const*>(arguments);
-  return {c.hStream, {c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}};
-}
-
-struct LaunchCall {
-  CUpti_CallbackId id;
-  Launch (*read)(const void* arguments);
-};
-
-constexpr LaunchCall kLaunches[] = {
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, plain},
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, plain},
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, plain},
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, plain},
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, extended},
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, extended},
-};
 
 struct Kernel {
   std::vector<bool> planned;  // by launch
@@ -131,7 +94,7 @@ class Profiler {
   void give_up(const PlannedLaunch& launch);
   void end_if_overdue();
   void watch(bool on);
-  ContextCounter* begin(CUcontext context);
+  ContextCounter* begin(CUcontext context, const Relaunch& again);
   void end_stretch();
   void drop_stretch();
   void write_instructions(std::size_t launches);
@@ -155,7 +118,7 @@ std::string line_of(const Current& done, const char* kernel) {
   std::string line = std::to_string(done.ordinal);
   for (const unsigned n : done.launch.grid) line += '\t' + std::to_string(n);
   for (const unsigned n : done.launch.block) line += '\t' + std::to_string(n);
-  return line + "\t" + kernel;
+  return line + '\t' + std::to_string(static_cast<unsigned>(done.counter->caches())) + '\t' + kernel;
 }
 
 void Profiler::start() {
@@ -173,22 +136,22 @@ void Profiler::start() {
 }
 
 void Profiler::watch(bool on) {
-  for (const LaunchCall& call : kLaunches)
+  for (const LaunchCall& call : launch_calls)
     session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
-  if (!of_instructions_) return;
-  session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
   if (on) session.watch_captures();
+  if (of_instructions_)
+    session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
 }
 
 void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
-  if (data == nullptr) return;
+  if (data == nullptr || OwnCalls::active()) return;
   if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_MODULE_LOADED) {
     const auto* module = static_cast<const CUpti_ModuleResourceData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
     if (module != nullptr && module->pCubin != nullptr) on_module(*module);
     return;
   }
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
-    for (const LaunchCall& call : kLaunches) {
+    for (const LaunchCall& call : launch_calls) {
       const auto& about = *static_cast<const CUpti_CallbackData*>(data);
       if (call.id == id) return about.callbackSite == CUPTI_API_EXIT ? leave(about) : enter(call, about);
     }
@@ -255,7 +218,7 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
   const auto deadline = Gate::Clock::now() + session.patience;
   if (current.planned && enter_alone({found->first.c_str(), current.kernel, current.ordinal}, deadline)) {
     current.inside = Current::Inside::alone;
-    current.counter = begin(data.context);
+    current.counter = begin(data.context, [&] { return call.again(data.functionParams); });
     return;
   }
   if (const auto disturbed = gate_.enter(deadline)) give_up(*disturbed);
@@ -327,7 +290,7 @@ void Profiler::leave_alone(const Current& done, const CUpti_CallbackData& data, 
 }
 
 // The counter that has begun for a launch, null when there is none.
-ContextCounter* Profiler::begin(CUcontext context) {
+ContextCounter* Profiler::begin(CUcontext context, const Relaunch& again) {
   if (stretch_over_) return nullptr;
   ContextCounter* const counter = counter_of(context);
   if (counter == nullptr || counter == stretch_) return counter;
@@ -335,7 +298,7 @@ ContextCounter* Profiler::begin(CUcontext context) {
     session.fail("instructions are counted in one CUDA context of a process, that of the first launch; others were left out");
     return nullptr;
   }
-  if (!counter->begin()) {
+  if (!counter->begin(again)) {
     session.fail(counter->error());
     return nullptr;
   }

@@ -31,7 +31,7 @@ bool InstructionCounter::synchronize() {
   return false;
 }
 
-bool InstructionCounter::begin() {
+bool InstructionCounter::begin(const Relaunch&) {
   if (!synchronize()) return false;  // CUPTI patches no kernel while another one runs
   auto config = CUTRACE_PARAMS(SassMetricsSetConfig);
   config.numOfMetricConfig = configuration_.size();

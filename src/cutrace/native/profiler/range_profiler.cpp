@@ -1,5 +1,7 @@
 #include "counters.h"
 
+#include <cstddef>
+
 namespace cutrace {
 
 const char* ContextCounter::initialize() {
@@ -44,11 +46,12 @@ bool RangeProfiler::open() {
   image.pConfigImage = config_.data();
   if (!CUTRACE_CALL(ProfilerHostGetConfigImage, image)) return false;
 
-  auto enable = CUTRACE_PARAMS(RangeProfiler_Enable);
-  constexpr std::size_t kEnable13_0 = 32;
-  enable.ctx = context_;
-  if (!CUTRACE_CALL(RangeProfilerEnable, enable, kEnable13_0)) return false;
-  profiler_ = enable.pRangeProfilerObject;
+  auto passes = CUTRACE_PARAMS(Profiler_Host_GetNumOfPasses);
+  passes.configImageSize = config_.size();
+  passes.pConfigImage = config_.data();
+  if (!CUTRACE_CALL(ProfilerHostGetNumOfPasses, passes)) return false;
+  passes_ = passes.numOfPasses;
+  if (!enable()) return false;
   auto data = CUTRACE_PARAMS(RangeProfiler_GetCounterDataSize);
   data.pRangeProfilerObject = profiler_;
   data.pMetricNames = names_.data();
@@ -60,12 +63,39 @@ bool RangeProfiler::open() {
   return true;
 }
 
-bool RangeProfiler::begin() {
-  auto clear = CUTRACE_PARAMS(RangeProfiler_CounterDataImage_Initialize);
-  clear.pRangeProfilerObject = profiler_;
-  clear.counterDataSize = image_.size();
-  clear.pCounterData = image_.data();
-  if (!CUTRACE_CALL(RangeProfilerCounterDataImageInitialize, clear)) return false;
+// CUpti_RangeProfiler_Enable_Params of 13.4 and later.
+struct EnableWithCaches {
+  std::size_t size = offsetof(EnableWithCaches, mode) + sizeof(int);
+  void* reserved = nullptr;
+  CUcontext context;
+  CUpti_RangeProfiler_Object* profiler = nullptr;
+  int mode = 1;  // CUPTI_CACHE_CONTROL_MODE_ALL
+};
+
+bool RangeProfiler::enable() {
+  if (of_ == Of::range && session.flushes_caches) caches_ = Caches::flushed;
+  if (of_ == Of::kernel && session.flushes_caches) {
+    EnableWithCaches flushing{.context = context_};
+    if (session.RangeProfilerEnable(reinterpret_cast<CUpti_RangeProfiler_Enable_Params*>(&flushing)) == CUPTI_SUCCESS) {
+      profiler_ = flushing.profiler;
+      caches_ = Caches::flushed;
+      return true;
+    }
+    replays_itself_ = passes_ == 1 || Checkpoint::available();
+    if (replays_itself_)
+      caches_ = Caches::flushed;
+    else
+      session.fail("the caches were kept: libcheckpoint.so is not in the folder of " + session.cupti.path);
+  }
+  auto enable = CUTRACE_PARAMS(RangeProfiler_Enable);
+  constexpr std::size_t kEnable13_0 = 32;
+  enable.ctx = context_;
+  if (!CUTRACE_CALL(RangeProfilerEnable, enable, kEnable13_0)) return false;
+  profiler_ = enable.pRangeProfilerObject;
+  return true;
+}
+
+bool RangeProfiler::configure() {
   auto config = CUTRACE_PARAMS(RangeProfiler_SetConfig);
   config.pRangeProfilerObject = profiler_;
   config.configSize = config_.size();
@@ -73,19 +103,80 @@ bool RangeProfiler::begin() {
   config.counterDataImageSize = image_.size();
   config.pCounterDataImage = image_.data();
   config.range = of_ == Of::kernel ? CUPTI_AutoRange : CUPTI_UserRange;
-  config.replayMode = of_ == Of::kernel ? CUPTI_KernelReplay : CUPTI_UserReplay;
+  config.replayMode = of_ == Of::kernel && !replays_itself_ ? CUPTI_KernelReplay : CUPTI_UserReplay;
   config.maxRangesPerPass = 1;
   config.numNestingLevels = 1;
   config.minNestingLevel = 1;
-  if (!CUTRACE_CALL(RangeProfilerSetConfig, config)) return false;
+  return CUTRACE_CALL(RangeProfilerSetConfig, config);
+}
+
+bool RangeProfiler::start() {
   auto start = CUTRACE_PARAMS(RangeProfiler_Start);
   start.pRangeProfilerObject = profiler_;
-  if (!CUTRACE_CALL(RangeProfilerStart, start)) return false;
-  if (of_ == Of::kernel) return true;
+  return CUTRACE_CALL(RangeProfilerStart, start);
+}
+
+bool RangeProfiler::start_flushed() {
+  if (const CUresult result = sweep_.run(); result != CUDA_SUCCESS) {
+    error_ = "the caches could not be flushed: CUDA error " + std::to_string(result);
+    return false;
+  }
+  return start();
+}
+
+bool RangeProfiler::stop(bool& all_passes) {
+  auto stop = CUTRACE_PARAMS(RangeProfiler_Stop);
+  stop.pRangeProfilerObject = profiler_;
+  const bool stopped = CUTRACE_CALL(RangeProfilerStop, stop);
+  all_passes = stop.isAllPassSubmitted != 0;
+  return stopped;
+}
+
+bool RangeProfiler::begin(const Relaunch& again) {
+  auto clear = CUTRACE_PARAMS(RangeProfiler_CounterDataImage_Initialize);
+  clear.pRangeProfilerObject = profiler_;
+  clear.counterDataSize = image_.size();
+  clear.pCounterData = image_.data();
+  if (!CUTRACE_CALL(RangeProfilerCounterDataImageInitialize, clear) || !configure()) return false;
+  if (of_ == Of::kernel) return replays_itself_ ? replay(again) : start();
+  if (caches_ == Caches::flushed ? !start_flushed() : !start()) return false;
   auto push = CUTRACE_PARAMS(RangeProfiler_PushRange);
   push.pRangeProfilerObject = profiler_;
   push.pRangeName = "range";
   return CUTRACE_CALL(RangeProfilerPushRange, push);
+}
+
+// Counts all passes of a launch but the last, and starts that one.
+bool RangeProfiler::replay(const Relaunch& again) {
+  if (!session.synchronize(context_)) {
+    error_ = "a kernel is not replayed while a CUDA graph is captured, when the GPU cannot be waited for";
+    return false;
+  }
+  if (passes_ > 1 && !memory_.save()) {
+    error_ = memory_.error();
+    return false;
+  }
+  bool counts = true;
+  for (std::size_t pass = 1; counts && pass < passes_; ++pass) {
+    counts = replay_again(again);
+    if (!memory_.restore()) {
+      error_ = memory_.error() + ". What the program computes from here on may be wrong";
+      return false;
+    }
+  }
+  return counts && start_flushed();
+}
+
+bool RangeProfiler::replay_again(const Relaunch& again) {
+  const OwnCalls own;
+  if (!start_flushed()) return false;
+  const CUresult launched = again();
+  const bool waited = session.synchronize(context_);
+  bool all_passes = false;
+  if (!stop(all_passes)) return false;
+  if (launched == CUDA_SUCCESS && waited) return true;
+  error_ = "the launch could not be made again: CUDA error " + std::to_string(launched);
+  return false;
 }
 
 bool RangeProfiler::end(std::vector<double>& values) {
@@ -94,9 +185,9 @@ bool RangeProfiler::end(std::vector<double>& values) {
     pop.pRangeProfilerObject = profiler_;
     if (!CUTRACE_CALL(RangeProfilerPopRange, pop)) return false;
   }
-  auto stop = CUTRACE_PARAMS(RangeProfiler_Stop);
-  stop.pRangeProfilerObject = profiler_;
-  if (!CUTRACE_CALL(RangeProfilerStop, stop)) return false;
+  bool all_passes = false;
+  if (!stop(all_passes)) return false;
+  memory_.release();
   auto decode = CUTRACE_PARAMS(RangeProfiler_DecodeData);
   decode.pRangeProfilerObject = profiler_;
   if (!CUTRACE_CALL(RangeProfilerDecodeData, decode)) return false;
@@ -104,7 +195,7 @@ bool RangeProfiler::end(std::vector<double>& values) {
   info.pCounterDataImage = image_.data();
   info.counterDataImageSize = image_.size();
   if (!CUTRACE_CALL(RangeProfilerGetCounterDataInfo, info)) return false;
-  if (stop.isAllPassSubmitted == 0 || info.numTotalRanges != 1 || decode.numOfRangeDropped != 0) {
+  if (!all_passes || info.numTotalRanges != 1 || decode.numOfRangeDropped != 0) {
     error_ = of_ == Of::kernel ? "the launch did not become one range of all passes" : "the range needs more than one pass, or was lost";
     return false;
   }

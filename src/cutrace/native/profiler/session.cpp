@@ -25,7 +25,7 @@ Session::Session() {
   std::size_t room = 0;
   while (file != nullptr && getdelim(&text, &room, '\0', file.get()) >= 0) texts.emplace_back(text);
   std::free(text);
-  if (texts.size() < 6) {
+  if (texts.size() < 7) {
     fail("the plan cannot be read");
     return;
   }
@@ -34,7 +34,8 @@ Session::Session() {
   wanted_cupti = texts[0];
   subject = texts[1];
   for (std::string_view line = texts[2]; !line.empty();) metrics.emplace_back(next_word(line, ","));
-  for (std::size_t at = 3; at + 2 < texts.size(); at += 3)
+  flushes_caches = texts[3] == "flush";
+  for (std::size_t at = 4; at + 2 < texts.size(); at += 3)
     plan.push_back({std::strtoul(texts[at].c_str(), nullptr, 10), texts[at + 1], texts[at + 2]});
 }
 

@@ -5,6 +5,7 @@
 //   the libcupti to load when the program has loaded none; may be empty
 //   the subject: "launches", "instructions" or "ranges"
 //   metrics, separated by commas
+//   "flush" if caches are flushed before counted work starts, else "keep"
 //   for each launch: its number among those of its kernel in this process, from 0; ""; the mangled name of the kernel
 //   or for each range: its number among those of its domain and name in this process, from 0; the domain; the name
 //
@@ -36,7 +37,7 @@ namespace cutrace {
 #define CUTRACE_PROFILER_FUNCTIONS(X)                                                                            \
   X(DeviceGetChipName) X(ProfilerInitialize) X(ProfilerGetCounterAvailability) X(ProfilerHostInitialize)         \
   X(ProfilerHostDeinitialize) X(ProfilerHostConfigAddMetrics) X(ProfilerHostGetConfigImageSize)                  \
-  X(ProfilerHostGetConfigImage) X(ProfilerHostEvaluateToGpuValues) X(RangeProfilerEnable) X(RangeProfilerDisable) \
+  X(ProfilerHostGetConfigImage) X(ProfilerHostGetNumOfPasses) X(ProfilerHostEvaluateToGpuValues) X(RangeProfilerEnable) X(RangeProfilerDisable) \
   X(RangeProfilerGetCounterDataSize) X(RangeProfilerCounterDataImageInitialize) X(RangeProfilerSetConfig)        \
   X(RangeProfilerStart) X(RangeProfilerStop) X(RangeProfilerPushRange) X(RangeProfilerPopRange)                   \
   X(RangeProfilerDecodeData) X(RangeProfilerGetCounterDataInfo)                                                  \
@@ -70,6 +71,7 @@ struct Session {
 
   std::string folder, wanted_cupti, subject;
   std::vector<std::string> metrics;
+  bool flushes_caches = false;
   std::vector<Planned> plan;
   std::chrono::milliseconds patience{20'000};  // of launches that wait for each other
   CuptiLibrary cupti;

@@ -68,6 +68,12 @@ _MAX_KERNELS = 5
     metavar="N",
     help="Profile at most so many that match.",
 )
+@click.option(
+    "--caches",
+    type=click.Choice(["flush", "keep"]),
+    help="Flush the caches of the GPU before each pass of a launch (the default), or before each range, or keep what "
+    "is in them (the default of --ranges).",
+)
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:

@@ -1,0 +1,57 @@
+// The state of the GPU's caches when a counted kernel starts, and the memory that it starts with.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace cutrace {
+
+// As in the column `caches` of kernel_metrics.
+enum class Caches : std::uint8_t { unknown, flushed, kept };
+
+// Replaces the contents of the L2 cache of a context's device, by reading a buffer that is larger. What it leaves is clean, so
+// that nothing of it is written back later. The L1 caches need none of this: the GPU invalidates them when a kernel starts.
+class CacheSweep {
+ public:
+  explicit CacheSweep(CUcontext context) : context_(context) {}
+  ~CacheSweep();
+  CacheSweep(const CacheSweep&) = delete;
+  CacheSweep& operator=(const CacheSweep&) = delete;
+  // Waits until it is done. CUDA's error when it failed; the first call takes memory.
+  CUresult run();
+
+ private:
+  CUresult prepare();
+
+  const CUcontext context_;
+  CUmodule module_ = nullptr;
+  CUfunction kernel_ = nullptr;
+  CUdeviceptr buffer_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// The contents of a context's memory at one time, by CUPTI's library for checkpoints, which lies beside libcupti.
+class Checkpoint {
+ public:
+  explicit Checkpoint(CUcontext context) : context_(context) {}
+  ~Checkpoint() { release(); }
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
+  // Whether there is such a library.
+  static bool available();
+  // False, with a message in error(), when it failed.
+  bool save();
+  bool restore();
+  void release();
+  const std::string& error() const { return error_; }
+
+ private:
+  const CUcontext context_;
+  void* saved_ = nullptr;
+  std::string error_;
+};
+
+}  // namespace cutrace

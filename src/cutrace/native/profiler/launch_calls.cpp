@@ -1,0 +1,79 @@
+#include "launch_calls.h"
+
+#include "driver_calls.h"
+
+namespace cutrace {
+namespace {
+
+// The arguments of cuLaunchKernel(), as CUPTI passes them. cuLaunchCooperativeKernel() has no `extra`.
+struct Arguments {
+  CUfunction function;
+  unsigned grid[3], block[3], shared_bytes;
+  CUstream stream;
+  void** parameters;
+  void** extra;
+};
+
+// Those of cuLaunchKernelEx().
+struct ExtendedArguments {
+  const CUlaunchConfig* config;
+  CUfunction function;
+  void** parameters;
+  void** extra;
+};
+
+Launch plain(const void* arguments) {
+  const auto& a = *static_cast<const Arguments*>(arguments);
+  return {a.stream, {a.grid[0], a.grid[1], a.grid[2]}, {a.block[0], a.block[1], a.block[2]}};
+}
+
+Launch extended(const void* arguments) {
+  const CUlaunchConfig& c = *static_cast<const ExtendedArguments*>(arguments)->config;
+  return {c.hStream, {c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}};
+}
+
+template <const char* const& name>
+CUresult plain_again(const void* arguments) {
+  using Call = CUresult(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**);
+  const auto& a = *static_cast<const Arguments*>(arguments);
+  return call_driver<Call>(name, a.function, a.grid[0], a.grid[1], a.grid[2], a.block[0], a.block[1], a.block[2], a.shared_bytes,
+                           a.stream, a.parameters, a.extra);
+}
+
+template <const char* const& name>
+CUresult cooperative_again(const void* arguments) {
+  using Call = CUresult(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**);
+  const auto& a = *static_cast<const Arguments*>(arguments);
+  return call_driver<Call>(name, a.function, a.grid[0], a.grid[1], a.grid[2], a.block[0], a.block[1], a.block[2], a.shared_bytes,
+                           a.stream, a.parameters);
+}
+
+template <const char* const& name>
+CUresult extended_again(const void* arguments) {
+  using Call = CUresult(const CUlaunchConfig*, CUfunction, void**, void**);
+  const auto& a = *static_cast<const ExtendedArguments*>(arguments);
+  return call_driver<Call>(name, a.config, a.function, a.parameters, a.extra);
+}
+
+// Calls with the suffix _ptsz take the default stream of the thread for the legacy one.
+constexpr const char* kPlain = "cuLaunchKernel";
+constexpr const char* kPlainOfThread = "cuLaunchKernel_ptsz";
+constexpr const char* kCooperative = "cuLaunchCooperativeKernel";
+constexpr const char* kCooperativeOfThread = "cuLaunchCooperativeKernel_ptsz";
+constexpr const char* kExtended = "cuLaunchKernelEx";
+constexpr const char* kExtendedOfThread = "cuLaunchKernelEx_ptsz";
+
+}  // namespace
+
+thread_local int OwnCalls::depth_ = 0;
+
+const LaunchCall launch_calls[] = {
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, plain, plain_again<kPlain>},
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, plain, plain_again<kPlainOfThread>},
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, plain, cooperative_again<kCooperative>},
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, plain, cooperative_again<kCooperativeOfThread>},
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, extended, extended_again<kExtended>},
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, extended, extended_again<kExtendedOfThread>},
+};
+
+}  // namespace cutrace

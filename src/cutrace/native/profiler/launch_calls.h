@@ -1,0 +1,44 @@
+// The driver's calls that launch one kernel: what CUPTI's callbacks tell about them, and how to make them again.
+#pragma once
+
+#include "../cuda/cupti_library.h"
+
+#include <cuda.h>
+#include <cupti_driver_cbid.h>
+
+#include <functional>
+
+namespace cutrace {
+
+struct Launch {
+  CUstream stream = nullptr;
+  unsigned grid[3]{}, block[3]{};
+};
+
+struct LaunchCall {
+  CUpti_CallbackId id;
+  Launch (*read)(const void* arguments);
+  // Makes the call with the same arguments.
+  CUresult (*again)(const void* arguments);
+};
+
+inline constexpr std::size_t kLaunchCalls = 6;
+extern const LaunchCall launch_calls[kLaunchCalls];
+
+// Makes a launch again. Valid until its callback returns.
+using Relaunch = std::function<CUresult()>;
+
+// While it lives, CUPTI's callbacks on this thread are about calls of the profiler.
+class OwnCalls {
+ public:
+  OwnCalls() { ++depth_; }
+  ~OwnCalls() { --depth_; }
+  OwnCalls(const OwnCalls&) = delete;
+  OwnCalls& operator=(const OwnCalls&) = delete;
+  static bool active() { return depth_ != 0; }
+
+ private:
+  static thread_local int depth_;
+};
+
+}  // namespace cutrace
