@@ -1,7 +1,7 @@
 """Kernels that users of PyTorch and Triton know, in the NVTX ranges ``step0`` to ``step2``; each operation has a range.
 
-Prints a JSON line with a checksum of each operation's result, so that runs can be compared bit for bit. ``--ballast`` GB
-of further memory are allocated, as a model would.
+Prints a JSON line with a checksum of each operation's result, so that runs can be compared bit for bit. ``--ballast``
+GB of further memory are allocated, as a model would.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def known_product(a, b, c, n, BLOCK: tl.constexpr, DEPTH: tl.constexpr):
 
 def triton_softmax(x):
     out = torch.empty_like(x)
-    known_softmax[(x.shape[0],)](
-        out, x, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1])
-    )
+    known_softmax[(x.shape[0],)](out, x, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return out
 
 
@@ -81,9 +79,9 @@ def operations():
         "strided": lambda: line[::8] * 2,
         "gather": lambda: table[chosen],
         "embedding": lambda: F.embedding(chosen, table),
-        "scatter": lambda: torch.zeros(
-            1 << 16, device=device, dtype=torch.int32
-        ).index_add_(0, places, torch.ones_like(places, dtype=torch.int32)),
+        "scatter": lambda: torch.zeros(1 << 16, device=device, dtype=torch.int32).index_add_(
+            0, places, torch.ones_like(places, dtype=torch.int32)
+        ),
         "sum": lambda: line.sum(),
         "row_max": lambda: wide.max(dim=1).values,
         "cumsum": lambda: line.view(1024, 4096).cumsum(1),

@@ -97,8 +97,8 @@ class Counted:
 @dataclass
 class Profile:
     """The result of :func:`profile`: ``names`` and ``units`` of metrics, ``values`` of each launch or range, or the
-    ``instructions`` of all launches, and ``notes`` on problems. ``caches`` is what was asked for. ``status`` is the exit
-    status of the last run.
+    ``instructions`` of all launches, and ``notes`` on problems. ``caches`` is what was asked for. ``status`` is the
+    exit status of the last run.
     """
 
     names: tuple[str, ...]
@@ -155,9 +155,9 @@ def profile(
     ``kernel`` is a pattern of kernel names and ``nvtx`` one of ranges around the launch, as in :class:`.Conditions`. In
     each process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the
     name of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is
-    then :data:`DEFAULT_OF_RANGES`. ``caches`` is ``flush`` or ``keep``: whether the caches of the GPU are flushed before
-    each pass of a launch (the default) and before each range (not the default). ``say`` receives progress messages. If the first run fails, nothing is written, and
-    the result has its exit status.
+    then :data:`DEFAULT_OF_RANGES`. ``caches`` is ``flush`` or ``keep``: whether the caches of the GPU are flushed
+    before each pass of a launch (the default) and before each range (not the default). ``say`` receives progress
+    messages. If the first run fails, nothing is written, and the result has its exit status.
 
     Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
     first run lost launches, a metric is unknown, the metrics of ranges need several passes, or the command cannot be
@@ -518,9 +518,9 @@ def _count(
                 counted = tuple(map(float, values))
                 of_process[keys[int(key)]] = (int(gpu), int(caches), counted)
             results.append(of_process)
-    for each, (device, caches, values) in _matched(done, ranges, results, "range"):
+    for each, (device, state, counted) in _matched(done, ranges, results, "range"):
         work = replace(each, device=device)
-        done.values.append(Counted(work, values, caches))
+        done.values.append(Counted(work, counted, state))
 
 
 def _matched(
@@ -568,10 +568,8 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
             file.write(piece)
         for process in trace.processes:
             own = process.index
-            counted = []
-            for one in done.values:
-                if one.work.process == own and one.values:
-                    counted.append(one)
+            mine = [one for one in done.values if one.work.process == own]
+            counted = [one for one in mine if one.values]
             of_lines = [one for one in done.instructions if one.process == own]
             if not counted and not of_lines:
                 continue
