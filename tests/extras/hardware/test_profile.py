@@ -46,7 +46,7 @@ def test_chosen_launches_get_their_metrics_and_keep_their_own_times(runs: Runs) 
 
 def test_the_table_is_on_stdout(runs: Runs) -> None:
     done = runs("--metrics", "sm__inst_executed.sum", "--kernel", "gemm", "--count", "1", "--format", "csv")
-    assert done.stdout.splitlines()[-1] == "gemm,0,3000,sm__inst_executed.sum,1000.0,instructions"
+    assert done.stdout.splitlines()[-1] == "gemm,0,3000,sm__inst_executed.sum,1000.0,instructions,flushed"
 
 
 def test_kernels_of_nvtx_ranges(runs: Runs) -> None:

@@ -196,9 +196,9 @@ def test_metrics_by_kernel_have_launches_mean_and_extremes(tmp_path):
     with cutrace.load(path) as trace:
         (table,) = tables(trace, ["kernel_metrics"])
         assert table.rows == [
-            ("axpy", BYTES, 3, 3.0, 1.0, 5.0, "bytes"),
-            ("axpy", "sm__x.avg", 4, 1.0, 1.0, 1.0, ""),
-            ("sum", BYTES, 1, 7.0, 7.0, 7.0, "bytes"),
+            ("axpy", BYTES, 3, 3.0, 1.0, 5.0, "bytes", "unknown"),
+            ("axpy", "sm__x.avg", 4, 1.0, 1.0, 1.0, "", "unknown"),
+            ("sum", BYTES, 1, 7.0, 7.0, 7.0, "bytes", "unknown"),
         ]
         assert "kernel_metrics" in [usual.name for usual in tables(trace)]
         assert {use.name for use in metric_uses(trace, lambda name: name)} == {"_Z4axpyIfEvPT_", "_Z3sumPf"}

@@ -132,6 +132,12 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _OVERHEAD_NAMES = {number: name for name, number in OVERHEADS.items()}
 
 
+def _phase(code: int) -> bytes:
+    """The letter of a phase. A damaged capture can have other codes, which are written as instants."""
+    letter = bytes([code])
+    return letter if letter.isalpha() else b"i"
+
+
 class HostJson:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -151,7 +157,7 @@ class HostJson:
         self._counter_names = Pieces(3, self._counter_name)
         self._counter_own = Pieces(5, self._counter_told)
         self._series = Pieces(1, lambda text: quoted(strings[text] or "value"))
-        self._phases = Pieces(1, lambda phase: bytes([phase]))
+        self._phases = Pieces(1, _phase)
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
         self._tracks = Pieces(1, self._track)
         self._fields = Pieces(1, self._payload_fields)

@@ -109,6 +109,15 @@ class Profile:
     notes: list[str] = field(default_factory=list)
     status: int = 0
 
+    def of_process(self, process: int) -> list[Counted]:
+        """The launches or ranges of a process that have values."""
+        counted = []
+        for one in self.values:
+            has_values = bool(one.values)  # else only its instructions were counted
+            if has_values and one.work.process == process:
+                counted.append(one)
+        return counted
+
     def table(self) -> Table:
         """The metrics of all launches or ranges, one row for each value. Times (ns) are from the first run."""
         title = "Metrics of launches"
@@ -180,7 +189,9 @@ def profile(
             raise CutraceError(": ".join(refused))
     config = _configured(metrics, lines=lines, of_ranges=ranges is not None)
     if caches is None:
-        caches = "keep" if ranges is not None or lines else "flush"
+        caches = "flush"
+        if ranges is not None or lines:
+            caches = "keep"
     done = Profile(config.names, config.units, caches)
     with scratch() as folder:
         began = time.monotonic()
@@ -415,8 +426,9 @@ def _plan(
 ) -> bytes:
     """The plan of a second run: see native/profiler/session.h."""
     cupti = completed(Options()).cupti or ""
+    metrics = ",".join(done.names)
     texts = [os.fsencode(cupti)]
-    texts += [text.encode() for text in (subject, ",".join(done.names), done.caches)]
+    texts += map(str.encode, (subject, metrics, done.caches))
     for names, number in keys:
         domain, name = (b"", *names)[-2:]  # a kernel has no domain
         texts += [str(number).encode(), domain, name]
@@ -568,8 +580,7 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
             file.write(piece)
         for process in trace.processes:
             own = process.index
-            mine = [one for one in done.values if one.work.process == own]
-            counted = [one for one in mine if one.values]
+            counted = done.of_process(own)
             of_lines = [one for one in done.instructions if one.process == own]
             if not counted and not of_lines:
                 continue
