@@ -275,6 +275,8 @@ def test_few_resident_warps_of_a_kernel_near_a_peak_are_no_problem():
 def test_a_tail_that_occupancy_contradicts_is_not_said():
     busy = facts({WARPS: 97.0}, room=room(waves=1.1))
     assert sentence("tail", busy) == ""
+    # Warps are counted while a multiprocessor has one: here most had none in the last wave.
+    assert sentence("tail", facts({WARPS: 97.0, rules.ACTIVE_CYCLES: 60_000.0}, room=room(waves=1.1))) != ""
 
 
 @pytest.mark.parametrize("number", [0.5, 1.0, 2.0, 12.3])

@@ -367,8 +367,9 @@ def _tail(facts: Facts, threshold: float) -> Said | None:
     lost = (1 - rest) * last
     achieved = facts.values.get(WARPS)
     if achieved is not None and facts.room.percent:
-        # With warps on nearly all slots on average, the last wave cannot have taken long.
-        lost = min(lost, 1 - achieved / facts.room.percent)
+        # With warps on nearly all slots on average, the last wave cannot have taken long. Warps are counted while a
+        # multiprocessor has one.
+        lost = min(lost, 1 - achieved * facts.active / facts.room.percent)
     if 100 * lost < threshold:
         return None
     sentence = f"{waves:.1f} waves: the last one has {rest / waves:.0%} of the blocks and up to {last:.0%} of the time"
