@@ -1,7 +1,7 @@
 // Tables of a page: a click on a head sorts, a field filters. All rows are data of the page; the page shows the first.
 const SHOWN = 200;
 
-/** The value of a cell that is text: "1.5us", "64 MiB", "1,234", "-". Null for no number. */
+/** The value of a cell that is text, unless it tells its value: "1.5us", "64 MiB", "1,234", "-". Null for no number. */
 function numberIn(text) {
   const match = text.match(/^([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(\S*)/);
   if (!match) return null;
@@ -17,7 +17,7 @@ function sortable(figures) {
   const texts = heads.map((head) => head.classList.contains("text"));
   const elements = [...body.rows];
   const given = script && JSON.parse(script.textContent);
-  const rows = given ? given.rows : elements.map((row) => [...row.cells].map((cell, at) => texts[at] ? cell.textContent : numberIn(cell.textContent)));
+  const rows = given ? given.rows : elements.map((row) => [...row.cells].map((cell, at) => texts[at] ? cell.textContent : cell.dataset.value ? Number(cell.dataset.value) : numberIn(cell.textContent)));
   const words = rows.map((row, at) => given ? "" : elements[at].textContent.toLowerCase());
   const textOf = (at) => words[at] ||= rows[at].filter((_, column) => texts[column]).join(" ").toLowerCase();
   const elementOf = (at) => elements[at] ||= make("tr", {}, ...rows[at].map((value, column) => {

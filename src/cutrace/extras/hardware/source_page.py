@@ -36,6 +36,7 @@ def html(measured: Sources, about: str, root: Path | None = None) -> str:
         "source",
         "cutrace source",
         folder=_FOLDER,
+        shared=("tables",),
         about=escaped(" · ".join([about, *tables.summary()])),
         main="\n".join([hottest, *sources]),
     )
@@ -80,8 +81,8 @@ class _Tables:
         cells = [_heading(first, "", kind)]
         cells += [_heading(_label(name), name, "number") for name in self._metrics]
         if self._sampled:
-            cells.append(_heading("stalled by", "", "stalls"))
-        cells.append(_heading(last, "", "code"))
+            cells.append(_heading("stalled by", "", "text stalls"))
+        cells.append(_heading(last, "", "text code"))
         return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
     def _cells(self, heat: Heat | None, code: str) -> str:
@@ -119,7 +120,7 @@ class _Tables:
                 f'<td class=text><a href="#s{number}-{line}">{escaped(where)}</a></td>'
             )
             rows.append(f"<tr>{link}{self._cells(heat, text.strip())}</tr>")
-        return _table(self._head("where", "source"), rows)
+        return _sortable(_table(self._head("where", "source"), rows))
 
     def source(
         self,
@@ -139,7 +140,7 @@ class _Tables:
                 )
             notes.append(f"Functions: {', '.join(sorted(functions))}.")
             rows = list(self._lines(number, source, text))
-            head = self._head("line", "source")
+            table = _table(self._head("line", "source"), rows)
         else:
             notes.append("The lines of these instructions are not known.")
             heats = source.heats
@@ -152,7 +153,7 @@ class _Tables:
             for offset in sorted(hot[:_INSTRUCTIONS]):
                 where = f"+{offset:#x}"
                 rows.append(self._row(number, offset, where, "", heats[offset]))
-            head = self._head("offset", "")
+            table = _sortable(_table(self._head("offset", ""), rows))
             if len(hot) > len(rows):
                 notes.append(
                     f"Only the hottest {len(rows)} of {len(hot)} instructions are listed."
@@ -160,7 +161,7 @@ class _Tables:
         name = escaped(source.file or source.function)
         note = escaped(" ".join(notes))
         top = f"<h2 class=mono>{name}</h2><p class=note>{note}</p>"
-        return f"<section>{top}\n{_table(head, rows)}</section>"
+        return f"<section>{top}\n{table}</section>"
 
     def _shares(self, heat: Heat) -> list[str]:
         """The share of a source in the first metric."""
@@ -202,7 +203,8 @@ class _Tables:
         row = f'<tr id="s{number}-{line}"'
         if not heat:
             row += " class=cold"
-        return f"{row}><td class=number>{where}</td>{self._cells(heat, code)}</tr>"
+        place = f"<td class=number data-value={line}>{where}</td>"
+        return f"{row}>{place}{self._cells(heat, code)}</tr>"
 
 
 def _with_context(lines: Collection[int], length: int) -> list[int]:
@@ -229,6 +231,11 @@ def _table(head: str, rows: Sequence[str]) -> str:
     )
 
 
+def _sortable(table: str) -> str:
+    """A table that readers sort. Lines of a file stay in their order."""
+    return f"<div class=figures>{table}</div>"
+
+
 def _label(metric: str) -> str:
     """A metric as a column title: ``thread inst executed``."""
     return metric.removeprefix("smsp__sass_").replace("_", " ")
@@ -242,13 +249,13 @@ def _share(label: str, value: float, whole: float) -> str:
     colour = round(_STEPS * value / whole)
     number = escaped(amount(value, "").strip())
     return (
-        f'<td class="number h{colour}" data-name="{escaped(label)}">'
+        f'<td class="number h{colour}" data-name="{escaped(label)}" data-value={value}>'
         f"{number} <small>{share:.1%}</small></td>"
     )
 
 
 def _heading(name: str, title: str, kind: str) -> str:
-    return f'<th scope=col class={kind} title="{escaped(title)}">{escaped(name)}</th>'
+    return f'<th scope=col class="{kind}" title="{escaped(title)}">{escaped(name)}</th>'
 
 
 def _stalls(heat: Heat) -> str:

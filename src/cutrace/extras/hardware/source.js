@@ -1,0 +1,2 @@
+// Tables need no more than tables.js.
+themeButton(() => {});
