@@ -612,7 +612,7 @@ def _by_rank(members: Sequence[_Member]) -> Iterator[Picture]:
         return
     waited = Counter[str]()
     caused = Counter[str]()
-    for member in members:
+    for member in sorted(members, key=lambda member: member.part.identity):
         waited[member.part.label] += member.waits
         caused[member.part.label] += member.caused
     labels = list(waited)
