@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -47,20 +48,41 @@ a { color: #0969da; }
 """
 
 
+#: The sessions of the picture of trends, and those of them after the change.
+COMMITS, CHANGED = 16, 4
+
+
 def session(folder: Path) -> str:
     """Run the sessions of the suite; returns the output of the last."""
     every_state.write(folder)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTRACE_"))}
-    variables = build(folder / ".fake").environment(clean)
-    variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "118"}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "cutrace", "--color=yes", "--tb=short"]
     output = ""
     for arguments, more in every_state.SESSIONS:
-        done = subprocess.run(
-            [*command, *arguments], cwd=folder, env=variables | more, stdout=subprocess.PIPE, text=True
-        )
-        output = done.stdout
+        output = run(folder, arguments, more)
     return output
+
+
+def history(folder: Path) -> list[Path]:
+    """Run the suite once for each commit; returns the reports, oldest first."""
+    reports = []
+    for commit in range(COMMITS):
+        more = {"GITHUB_SHA": blake2b(str(commit).encode()).hexdigest()[:40]}
+        if commit >= COMMITS - CHANGED:
+            more["CHANGED"] = "1"
+        run(folder, ["--cutrace", "--cutrace-report=json"], more)
+        kept = folder / f"commit{commit:02}.json"
+        shutil.copyfile(folder / ".cutrace" / "report.json", kept)
+        reports.append(kept)
+    return reports
+
+
+def run(folder: Path, arguments: list[str], more: Mapping[str, str]) -> str:
+    """Run pytest in the folder; returns its output."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTRACE_"))}
+    variables = build(folder / ".fake").environment(clean)
+    variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "118", **more}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "cutrace", "--color=yes", "--tb=short"]
+    done = subprocess.run([*command, *arguments], cwd=folder, env=variables, stdout=subprocess.PIPE, text=True)
+    return done.stdout
 
 
 def plain(line: str) -> str:
@@ -122,6 +144,9 @@ def main() -> None:
     summary = MarkdownIt("commonmark", {"html": True}).enable("table").render((reports / "summary.md").read_text())
     picture("report-summary.png", document(folder, "summary", COMMENT, summary), 900, 1690)
     picture("report-page.png", reports / "report.html", 1280, 1520, "#t1")
+    trend = folder / "trend.html"
+    subprocess.run([sys.executable, "-m", "cutrace", "report", "trend", *history(folder), "-o", trend], check=True)
+    picture("report-trend.png", trend, 1280, 900)
 
 
 if __name__ == "__main__":

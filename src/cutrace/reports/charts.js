@@ -172,7 +172,7 @@ function addPlot(host, { x, y, draw, tip, height, both, down, others }) {
     context.restore();
   };
   const options = {
-    width: Math.max(box.clientWidth, 200), height, legend: { show: false }, padding: [8, 16, 0, null],
+    width: Math.max(box.clientWidth, 200), height, legend: { show: false }, padding: [8, 34, 0, null],
     cursor: { points: { show: false }, drag: { x: true, y: Boolean(both), uni: both ? 24 : undefined }, bind: { dblclick: () => home } },
     scales: {
       x: { time: false, distr: x.log ? 3 : 1, range: (u, low, high) => [low, high] },
