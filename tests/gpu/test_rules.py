@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from cutrace.extras.hardware.facts import Caches
+from cutrace.extras.hardware.facts import FLUSHED
 from cutrace.extras.hardware.rules import LIMITERS
 from cutrace.extras.hardware.why import Answer
 
@@ -80,7 +80,8 @@ def test_each_kernel_has_one_limiter_which_comes_first(answers: dict[str, Answer
 
 def test_the_set_why_leaves_no_rule_unasked(answers: dict[str, Answer]) -> None:
     for kernel, answer in answers.items():
-        assert answer.not_asked == (), kernel
+        # Where the caches cannot be flushed, nothing is said about repeated reads.
+        assert {rule.name for rule in answer.not_asked} <= {"repeated reads"}, kernel
 
 
 def test_figures_are_those_of_the_source(answers: dict[str, Answer]) -> None:
@@ -101,7 +102,7 @@ def test_figures_are_those_of_the_source(answers: dict[str, Answer]) -> None:
 def test_repeated_reads_are_said_if_the_caches_were_flushed(answers: dict[str, Answer]) -> None:
     answer = answers["reads_l2"]
     said = [finding.rule for finding in answer.findings]
-    assert ("repeated reads" in said) == (answer.facts.caches is Caches.FLUSHED)
+    assert ("repeated reads" in said) == (answer.facts.caches == FLUSHED)
     assert "repeated reads" not in [finding.rule for finding in answers["copies"].findings]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.extras.hardware import rules
-from cutrace.extras.hardware.facts import Caches, Facts, Room, Shape
+from cutrace.extras.hardware.facts import FLUSHED, Facts, Room, Shape
 from cutrace.extras.hardware.roofline import GpuLimits
 from cutrace.extras.hardware.rules import (
     COMPUTE,
@@ -31,6 +33,7 @@ from cutrace.extras.hardware.rules import (
 )
 from cutrace.extras.hardware.sets import SETS
 
+ROOT = Path(__file__).parents[3]
 BY_NAME = {rule.name: rule for rule in RULES}
 USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
@@ -64,7 +67,7 @@ def room(blocks: int = 8, percent: float = 100.0, waves: float = 20.0, **limits:
 
 def facts(values: dict[str, float] | None = None, /, **more: object) -> Facts:
     shape = Shape((16_000, 1, 1), (256, 1, 1), 32)
-    about = {"shape": shape, "room": room(), "gpu": HOPPER} | more
+    about = {"shape": shape, "room": room(), "gpu": HOPPER, "caches": FLUSHED} | more
     return Facts("kernel", GOOD | (values or {}), **about)  # type: ignore[arg-type]
 
 
@@ -100,7 +103,7 @@ def stalled(percent: float) -> Facts:
 
 def reads(times: float, **more: object) -> Facts:
     values = {COMPUTE: 20.0, MEMORY: 70.0, L2: 70.0, rules.DRAM_READ: 32e6, rules.L2_READ_SECTORS: times * 1e6}
-    return facts(values, **{"caches": Caches.FLUSHED} | more)
+    return facts(values, **{"caches": FLUSHED} | more)
 
 
 def local(percent: float) -> Facts:
@@ -261,10 +264,37 @@ def test_a_pipe_far_below_the_throughput_does_not_explain_it():
 
 
 def test_units_that_are_counted_while_active_count_for_the_whole_time():
-    """L1 is busier than L2 while it is active, but only half of the multiprocessors are."""
-    values = {COMPUTE: 20.0, MEMORY: 65.0, L2: 65.0, L1: 90.0}
-    assert findings(facts(values))[0].rule == "L1-bound"
-    assert findings(facts(values | {rules.ACTIVE_CYCLES: 50_000.0}))[0].rule == "L2-bound"
+    """L1 is at 65 % of its peak if the multiprocessors are active in 72 % of the time."""
+    values = {COMPUTE: 20.0, MEMORY: 65.0, L2: 60.0, L1: 90.0}
+    assert findings(facts(values))[0].rule == "L2-bound"
+    assert findings(facts(values | {rules.ACTIVE_CYCLES: 72_000.0}))[0].rule == "L1-bound"
+
+
+def test_l2_does_not_hide_the_limit_of_dram():
+    """L2 has more parts than count for the throughput of memory: these are the values of a copy on an H200."""
+    copy = {COMPUTE: 9.2, MEMORY: 62.8, DRAM: 62.8, L2: 72.0, L1: 23.0}
+    assert sentence("DRAM-bound", facts(copy)) == "memory-bound: 63 % of the DRAM bandwidth"
+
+
+@pytest.mark.parametrize("side", ["cutrace", "ncu"])
+def test_the_limiters_of_measured_kernels_are_those_of_their_programs(side):
+    """benchmarks/metrics_ncu.py; its copy, stride and kernel of Triton use as much of DRAM as of all memory."""
+    measured = json.loads((ROOT / "benchmarks" / "results" / "metrics-ncu-h200.json").read_text())
+    kernels: dict[str, dict[str, float]] = {}
+    for row in measured["rows"]:
+        kernels.setdefault(row["kernel"], {})[row["metric"]] = row[side]
+    limiters = {name: findings(Facts(name, values))[0].rule for name, values in kernels.items()}
+    assert limiters == {
+        "copy": "DRAM-bound",
+        "reduction": "latency-bound",
+        "divergence": "issue-bound",
+        "conflicts": "L1-bound",
+        "stride": "DRAM-bound",
+        "matmul fp32": "issue-bound",
+        "matmul bf16": "tensor-bound",
+        "triton": "DRAM-bound",
+    }
+    assert "divergent: 21 of 32" in " ".join(one.sentence for one in findings(Facts("", kernels["divergence"])))
 
 
 def test_few_resident_warps_of_a_kernel_near_a_peak_are_no_problem():
@@ -297,9 +327,11 @@ def test_fp64_is_slow_only_where_the_documented_rates_say_so():
     assert sentence("slow fp64", facts(busy, gpu=GpuLimits())) == ""
 
 
-@pytest.mark.parametrize("caches", [Caches.UNKNOWN, Caches.KEPT])
+@pytest.mark.parametrize("caches", ["unknown", "kept"])
 def test_bytes_of_dram_say_nothing_about_repeated_reads_unless_caches_were_flushed(caches):
-    assert sentence("repeated reads", reads(8, caches=caches)) == ""
+    kept = reads(8, caches=caches)
+    assert sentence("repeated reads", kept) == ""
+    assert "--caches flush" in BY_NAME["repeated reads"].lacks(kept)
 
 
 def test_each_stall_reason_that_calls_for_action_has_a_remedy():

@@ -12,9 +12,10 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.errors import CutraceError
 from cutrace.extras.hardware import why_text
-from cutrace.extras.hardware.facts import Caches, Facts, Shape, kernel_facts
+from cutrace.extras.hardware.facts import Facts, Shape, kernel_facts
 from cutrace.extras.hardware.kernel_metrics import Profiled
 from cutrace.extras.hardware.rules import COMPUTE, DRAM, L1, L2, LATENCY, MEMORY, WARPS, stall_metric
+from cutrace.extras.hardware.sets import SETS
 from cutrace.extras.hardware.why import Answer, Why, answers, suffices
 from profiled import Launch, profiled_capture
 
@@ -81,10 +82,12 @@ def test_the_active_share_is_that_of_the_multiprocessors():
 
 def test_captures_without_a_state_of_the_caches_have_unknown_ones(tmp_path):
     (facts,) = facts_of(tmp_path, ("a", 1_000, COPY, MANY))
-    assert facts.caches is Caches.UNKNOWN
+    assert facts.caches == "unknown"
 
 
-@pytest.mark.parametrize(("states", "expected"), [((1, 1), 1), ((2, 2), 2), ((1, 2), 0), ((9, 9), 0)])
+@pytest.mark.parametrize(
+    ("states", "expected"), [((1, 1), "flushed"), ((2, 2), "kept"), ((1, 2), "unknown"), ((9, 9), "unknown")]
+)
 def test_launches_with_different_caches_have_no_common_state(tmp_path, monkeypatch, states, expected):
     path = profiled_capture(tmp_path / "a.bin", ("a", 1_000, COPY, MANY))
     launches = [Profiled("a", 1_000, 0, 0, dict(COPY), 1, state) for state in states]
@@ -137,6 +140,10 @@ def test_rules_that_could_not_be_asked_are_named_with_their_set(tmp_path):
     assert "--metrics why" in said
     assert "balanced" not in said
     assert "Not asked" in " ".join(text_of(answer).split())
+    (answer,) = answers_of(tmp_path, ("a", 1_000, dict.fromkeys(SETS["why"].names, 1.0), MANY))
+    assert why_text.missing(answer) == (
+        "Not asked: repeated reads (the bytes of DRAM depend on earlier kernels: profile with --caches flush)"
+    )
 
 
 def test_causes_have_their_share_and_a_remedy_is_said_once(tmp_path):

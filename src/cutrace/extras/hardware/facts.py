@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import numpy as np
 
 from ...analysis.names import UNKNOWN, normalize_kernel
 from ...analysis.occupancy import UNLIMITED, occupancy
+from ...runbin.layout import CACHES
 from ...trace import Trace
 from .kernel_metrics import Profiled, profiled
 from .roofline import GpuLimits, gpus
@@ -28,12 +28,8 @@ _CONFIGURATION = [
 ]
 
 
-class Caches(IntEnum):
-    """What happened to the caches before each pass."""
-
-    UNKNOWN = 0
-    FLUSHED = 1
-    KEPT = 2
+UNKNOWN_CACHES = CACHES[0]
+FLUSHED = CACHES[1]
 
 
 @dataclass(frozen=True)
@@ -77,16 +73,16 @@ class Room:
 @dataclass(frozen=True)
 class Facts:
     """A kernel in one launch configuration on one model of GPU. ``values`` are the means of its metrics over the
-    ``counted`` launches. ``time`` is their mean time and ``total`` the time of all its ``launches`` in the run without
-    counters (ns), which is the ``share`` (0 to 1) of the time of all kernels. ``shape`` and ``room`` are None if
-    unknown."""
+    ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``time`` is their mean time and ``total`` the
+    time of all its ``launches`` in the run without counters (ns), which is the ``share`` (0 to 1) of the time of all
+    kernels. ``shape`` and ``room`` are None if unknown."""
 
     kernel: str
     values: Mapping[str, float] = field(default_factory=dict)
     shape: Shape | None = None
     room: Room | None = None
     gpu: GpuLimits = field(default_factory=GpuLimits)
-    caches: Caches = Caches.UNKNOWN
+    caches: str = UNKNOWN_CACHES
     counted: int = 1
     launches: int = 1
     time: float = 0
@@ -181,12 +177,12 @@ def _means(launches: Sequence[Profiled]) -> dict[str, float]:
     return {name: math.fsum(some) / len(some) for name, some in values.items()}
 
 
-def _caches(launches: Sequence[Profiled]) -> Caches:
-    """The state that all launches have in common."""
+def _caches(launches: Sequence[Profiled]) -> str:
+    """The state of the caches that all launches have in common."""
     states = {launch.caches for launch in launches}
-    if len(states) == 1 and states <= set(Caches):
-        return Caches(states.pop())
-    return Caches.UNKNOWN
+    if len(states) == 1:
+        return CACHES.get(states.pop(), UNKNOWN_CACHES)
+    return UNKNOWN_CACHES
 
 
 def _shape(configuration: tuple[int, ...]) -> Shape | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...units import count_of
-from .facts import Caches, Facts
+from .facts import FLUSHED, Facts
 from .roofline import RATES
 
 _PCT = ".avg.pct_of_peak_sustained"
@@ -110,21 +110,19 @@ class KernelRule:
     launch: bool = False
     flushed: bool = False
 
-    def can_ask(self, facts: Facts) -> bool:
-        """Whether the facts have all that the rule needs."""
+    def lacks(self, facts: Facts) -> str:
+        """What the rule needs and the facts do not have, with what to do; "" if it can be asked."""
+        if not facts.values.keys() >= set(self.metrics):
+            return "their metrics are in the set why: profile with --metrics why"
         if self.launch and (facts.shape is None or facts.room is None):
-            return False
-        return not self.lacks(facts)
-
-    def lacks(self, facts: Facts) -> bool:
-        """Whether metrics of the rule are missing."""
-        return not facts.values.keys() >= set(self.metrics)
+            return "the capture lacks the launch configuration or the attributes of the GPU"
+        if self.flushed and facts.caches != FLUSHED:
+            return "the bytes of DRAM depend on earlier kernels: profile with --caches flush"
+        return ""
 
     def find(self, facts: Facts) -> Finding | None:
         """What the rule finds in these facts; None if nothing, or if it cannot be asked."""
-        if not self.can_ask(facts):
-            return None
-        if self.flushed and facts.caches is not Caches.FLUSHED:
+        if self.lacks(facts):
             return None
         said = self.says(facts, self.threshold)
         if said is None:
@@ -153,8 +151,8 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def not_asked(facts: Facts) -> list[KernelRule]:
-    """The rules whose metrics or launch configuration are missing."""
-    return [rule for rule in RULES if not rule.can_ask(facts)]
+    """The rules that could not be asked."""
+    return [rule for rule in RULES if rule.lacks(facts)]
 
 
 #: Causes of less than this share of the time are not said.
@@ -193,6 +191,22 @@ def memory_units(facts: Facts) -> dict[str, float]:
     return units
 
 
+def memory_unit(facts: Facts) -> str:
+    """The memory whose throughput is that of all memory, :data:`MEMORY`. Needs the throughputs of all three.
+
+    L1 and L2 have more parts than count there, so that their own throughputs may be larger.
+    """
+    memory = facts.values[MEMORY]
+    units = memory_units(facts)
+    if units["DRAM"] >= memory - _SAME:
+        return "DRAM"
+    return min(units, key=lambda name: abs(units[name] - memory))
+
+
+#: Throughputs of different passes are the same if they differ by less (percentage points).
+_SAME = 1.0
+
+
 def busy_pipe(facts: Facts, pipe: str) -> float | None:
     """How busy a pipe is (percent, while its multiprocessor has a warp). None if it was not counted."""
     counted = [facts.values[name] for name in PIPES[pipe] if name in facts.values]
@@ -224,11 +238,10 @@ _SAID_OF_MEMORY = {
 
 def _memory(unit: str, facts: Facts, _: float) -> Said | None:
     """The memory ``unit`` that is closest to its peak limits the kernel."""
-    units = memory_units(facts)
-    if limit(facts) != "memory" or _busiest(units) != unit:
+    if limit(facts) != "memory" or memory_unit(facts) != unit:
         return None
-    share = facts.values[MEMORY] / 100
-    return _SAID_OF_MEMORY[unit].format(units[unit]), share
+    memory = facts.values[MEMORY]
+    return _SAID_OF_MEMORY[unit].format(memory), memory / 100
 
 
 _SAID_OF_COMPUTE = {
@@ -467,15 +480,15 @@ def _local(facts: Facts, threshold: float) -> Said | None:
 
 def _reuse(facts: Facts, threshold: float) -> Said | None:
     """L2 serves the same bytes many times."""
-    units = memory_units(facts)
+    memory = facts.values[MEMORY]
     read = facts.values[DRAM_READ]
     served = facts.values[L2_READ_SECTORS] * SECTOR
     hits = facts.values[L1_HITS]
-    if not units or _busiest(units) != "L2" or not read or served / read < threshold:
+    if memory_unit(facts) != "L2" or not read or served / read < threshold:
         return None
     times = served / read
     sentence = f"repeated reads: L2 serves each byte of DRAM {times:.0f} times, and L1 hits {hits:.0f} %"
-    return sentence, (1 - 1 / times) * units["L2"] / 100
+    return sentence, (1 - 1 / times) * memory / 100
 
 
 # Instructions
@@ -648,7 +661,7 @@ def _rules() -> Iterator[KernelRule]:
         yield KernelRule(
             name=f"{unit}-bound",
             metrics=(*_LIMITS, *_UNIT_METRICS.values()),
-            formula=f"memory > compute, {metric} is the largest of DRAM, L2 and L1",
+            formula=f"memory > compute, and of DRAM, L2 and L1 {metric} is the one that is closest to memory",
             threshold=LATENCY_BOUND,
             unit="%",
             source=_ROOFLINE if unit == "DRAM" else _GUIDE,
@@ -802,8 +815,8 @@ def _rules() -> Iterator[KernelRule]:
     )
     yield KernelRule(
         name="repeated reads",
-        metrics=(DRAM, L2, L1, DRAM_READ, L2_READ_SECTORS, L1_HITS),
-        formula=f"{SECTOR} x {L2_READ_SECTORS} / {DRAM_READ}, if L2 is the busiest memory and the caches were flushed",
+        metrics=(MEMORY, DRAM, L2, L1, DRAM_READ, L2_READ_SECTORS, L1_HITS),
+        formula=f"{SECTOR} x {L2_READ_SECTORS} / {DRAM_READ}, if L2 is closest to memory and the caches were flushed",
         threshold=4.0,
         unit="",
         source=_BEST + "#shared-memory-in-matrix-multiplication-c-ab",

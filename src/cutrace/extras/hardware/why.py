@@ -17,8 +17,6 @@ from .roofline import Roofline, every_roofline
 from .rules import Finding, KernelRule
 from .sources import line_metrics, sampled_lines
 
-#: The set of metrics that answers.
-SET = "why"
 #: The maximum of lines of source of a kernel.
 _LINES = 5
 #: The maximum of kernels that a note names.

@@ -14,17 +14,17 @@ from ...reports.tables import render as tables
 from ...reports.text import styled
 from ...reports.values import duration, short, size
 from ...units import count_of
-from .facts import Caches, Facts
+from .facts import Facts
 from .roofline import Roofline
-from .why import SET, Answer, KernelChange, Why
+from .why import Answer, KernelChange, Why
 
 #: The width of text without a terminal.
 _WIDTH = 100
 _NAME = 160
 _CACHES = {
-    Caches.UNKNOWN: "caches not controlled",
-    Caches.FLUSHED: "caches flushed before each pass",
-    Caches.KEPT: "caches kept",
+    "unknown": "caches not controlled",
+    "flushed": "caches flushed before each pass",
+    "kept": "caches kept",
 }
 
 
@@ -65,16 +65,13 @@ def missing(answer: Answer) -> str:
     """A sentence on the rules that could not be asked, "" if there are none."""
     if not answer.not_asked:
         return ""
-    names = ", ".join(rule.name for rule in answer.not_asked)
-    facts = answer.facts
-    lacking = [rule for rule in answer.not_asked if rule.lacks(facts)]
-    if lacking:
-        reason = f"their metrics are in the set {SET}: profile with --metrics {SET}"
-    else:
-        reason = (
-            "the capture lacks the launch configuration or the attributes of the GPU"
-        )
-    return f"Not asked: {names}; {reason}"
+    by_reason: dict[str, list[str]] = {}
+    for rule in answer.not_asked:
+        by_reason.setdefault(rule.lacks(answer.facts), []).append(rule.name)
+    parts = []
+    for reason, names in by_reason.items():
+        parts.append(f"{', '.join(names)} ({reason})")
+    return f"Not asked: {'; '.join(parts)}"
 
 
 def said(answer: Answer) -> Iterator[tuple[str, str]]:
@@ -316,7 +313,7 @@ def _object(answer: Answer) -> dict[str, Any]:
         "time_ns": facts.time,
         "total_ns": facts.total,
         "share": facts.share,
-        "caches": facts.caches.name.lower(),
+        "caches": facts.caches,
         "limiter": answer.limiter,
         "findings": list(map(asdict, answer.findings)),
         "not_asked": [rule.name for rule in answer.not_asked],
