@@ -2,7 +2,7 @@
 // leave ranges open, cut, dump, flush, fork and stop, and with failures of disk, memory or driver. Each event of a recording is in its files once or counted as lost, or the
 // recording has failed with a note; and no call takes much longer than the recording's patience.
 //
-// `test_random --seconds 10 --seed 1`. The seed determines the actions of each thread, not their timing. `--faults` names the
+// `test_random --seconds 10 --seed 1`, or `--rounds 5` for an amount of work that depends on no clock. The seed determines the actions of each thread, not their timing. `--faults` names the
 // possible faults (see kFaults); `--faults none` disables them. Even seeds load the driver, and every third one replays no graphs,
 // so that CUPTI can be finalised.
 #include <fcntl.h>
@@ -945,14 +945,15 @@ void load_driver() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  long seconds = 10;
+  long seconds = 10, rounds = std::numeric_limits<long>::max();
   std::uint64_t seed = 1;
   std::string faults;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string(argv[i]) == "--seconds") seconds = std::stol(argv[i + 1]);
+    else if (std::string(argv[i]) == "--rounds") rounds = std::stol(argv[i + 1]);
     else if (std::string(argv[i]) == "--seed") seed = std::stoull(argv[i + 1]);
     else if (std::string(argv[i]) == "--faults") faults = argv[i + 1];
-    else return std::fprintf(stderr, "usage: test_random [--seconds N] [--seed S] [--faults NAME,...]\n"), 2;
+    else return std::fprintf(stderr, "usage: test_random [--seconds N | --rounds N] [--seed S] [--faults NAME,...]\n"), 2;
   }
   setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
   program = new Program(seed);
@@ -964,7 +965,9 @@ int main(int argc, char** argv) {
   Watch::watch();
   Random random(seed);
   bool after_trouble = false;
-  for (const auto end = Clock::now() + std::chrono::seconds(seconds); Clock::now() < end;) run_round(random(), after_trouble);
+  const bool timed = rounds == std::numeric_limits<long>::max();
+  const auto end = Clock::now() + std::chrono::seconds(seconds);
+  while (timed ? Clock::now() < end : rounds-- > 0) run_round(random(), after_trouble);
   std::printf("seed %llu\n%s", static_cast<unsigned long long>(seed), counts().text().c_str());
   std::printf("  writes that failed %llu, allocations that failed %llu\n", static_cast<unsigned long long>(fault_count()),
               static_cast<unsigned long long>(fault_allocations_failed()));

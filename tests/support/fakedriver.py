@@ -99,7 +99,7 @@ def _key(compiler: str, includes: list[str]) -> str:
     sources = [*NATIVE.glob("fake_*"), NATIVE / "callback_names.py", Path(__file__)]
     sources.append(ROOT / "src" / "cutrace" / "native" / "cuda" / "cupti_library.h")
     sources += [path for folder in includes for path in [Path(folder) / "cupti_version.h"] if path.is_file()]
-    digest = hashlib.sha256("\0".join([compiler, *includes, *_FLAGS]).encode())
+    digest = hashlib.sha256("\0".join([compiler, *_FLAGS]).encode())
     for source in sorted(sources):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
