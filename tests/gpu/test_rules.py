@@ -38,7 +38,7 @@ SHOWN: dict[str, tuple[list[str], list[str]]] = {
     "bank conflicts of stores": (["stores_columns"], ["shared_rows", "copies", "shared_columns"]),
     "local memory": (["local_array"], ["fp32_operations", "many_registers"]),
     "divergence": (["diverges"], ["fp32_operations", "partial_warps", "copies"]),
-    "stalls": (["few_blocks", "waits_at_barriers"], ["fp32_operations", "logic"]),
+    "stalls": (["few_blocks", "waits_at_barriers"], ["fp32_operations"]),
 }
 CASES = [(rule, kernel, at == 0) for rule, sides in SHOWN.items() for at in (0, 1) for kernel in sides[at]]
 

@@ -207,7 +207,14 @@ def test_a_rule_is_declared_in_full(rule: KernelRule):
 
 
 def test_the_set_why_has_the_names_that_the_gpu_compute_tab_reads():
-    assert {*SETS["speed-of-light"].names, *SETS["occupancy"].names} <= set(SETS["why"].names)
+    """com.meta.GpuCompute: Speed of Light, Occupancy and Workload Analysis, as far as some chip has them."""
+    active = ".avg.pct_of_peak_sustained_active"
+    pipes = [f"sm__inst_executed_pipe_{pipe}{active}" for pipe in ("alu", "fma", "fp16", "fp64")]
+    busy = [f"sm__pipe_{pipe}_cycles_active{active}" for pipe in ("alu", "fma", "fp64", "tensor")]
+    workload = {"sm__inst_executed.avg.per_cycle_active", "sm__inst_executed.avg.per_cycle_elapsed", *pipes, *busy}
+    throughput = f"sm__instruction_throughput{active}"
+    others = {*SETS["speed-of-light"].names, *SETS["occupancy"].names, throughput}
+    assert workload | others <= set(SETS["why"].names)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +270,12 @@ def test_a_pipe_far_below_the_throughput_does_not_explain_it():
     assert sentence("compute-bound", compute_bound(90, "fma", busy=60)) != ""
 
 
+def test_a_pipe_that_fills_the_issue_slots_is_the_limit():
+    both = facts({COMPUTE: 95.0, MEMORY: 20.0, PIPES["fma"][0]: 93.0, rules.ISSUE: 0.95})
+    assert "(fma) is 93 % busy" in sentence("fma-bound", both)
+    assert sentence("issue-bound", both) == ""
+
+
 def test_units_that_are_counted_while_active_count_for_the_whole_time():
     """L1 is at 65 % of its peak if the multiprocessors are active in 72 % of the time."""
     values = {COMPUTE: 20.0, MEMORY: 65.0, L2: 60.0, L1: 90.0}
@@ -290,7 +303,7 @@ def test_the_limiters_of_measured_kernels_are_those_of_their_programs(side):
         "divergence": "issue-bound",
         "conflicts": "L1-bound",
         "stride": "DRAM-bound",
-        "matmul fp32": "issue-bound",
+        "matmul fp32": "fma-bound",
         "matmul bf16": "tensor-bound",
         "triton": "DRAM-bound",
     }
