@@ -27,11 +27,11 @@ def html(why: Why, source: str) -> str:
     """The page; ``source`` is the name of the captures."""
     notes = _paragraphs([f"{note}." for note in why.notes])
     parts = [_overview(why)]
-    parts += map(roofline_section, why.rooflines)
     for number, answer in enumerate(why.answers):
         parts.append(_answer(number, answer))
     for number, change in enumerate(why.changes):
         parts.append(_change(number, change))
+    parts += map(roofline_section, why.rooflines)
     return page(
         "why",
         "cutrace why",
@@ -58,7 +58,7 @@ def _overview(why: Why) -> str:
         texts = {"kernel", "limiter before", "limiter after"}
         rows = list(map(_changed_row, why.changes))
     else:
-        head = ("kernel", "a launch", "share", "launches", "limiter", "causes")
+        head = ("kernel", "limiter", "a launch", "share", "launches", "causes")
         texts = {"kernel", "limiter", "causes"}
         rows = list(map(_row, why.answers))
     body = ""
@@ -68,7 +68,7 @@ def _overview(why: Why) -> str:
         for column, word in zip(head[1:], others, strict=True):
             kind = ""
             if column in texts:
-                kind = " class=text"
+                kind = f' class="text {column}"'
             cells += f"<td{kind}>{word}</td>"
         body += f"<tr>{cells}</tr>\n"
     top = ""
@@ -89,10 +89,10 @@ def _row(answer: Answer) -> tuple[str, ...]:
     causes = [finding.rule for finding in answer.findings if finding is not limiting]
     return (
         facts.kernel,
+        answer.limiter,
         duration(facts.time),
         f"{facts.share:.1%}",
         f"{facts.launches:,}",
-        answer.limiter,
         ", ".join(causes),
     )
 
