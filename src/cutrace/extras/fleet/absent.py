@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -81,16 +80,25 @@ class _Job:
 
     def _partly_there(self) -> Iterator[str]:
         """Ranks whose GPU work ended before that of the others, or started after it."""
-        stays = []
+        labels = []
+        ends = []
         for rank, parts in sorted(self.ranks.items()):
-            stay = _Stay(self._label(rank), parts[0].host)
+            times = []
             for part in parts:
-                stay.add(part)
-            if stay.last:
-                stays.append(stay)
-        for who, apart in _apart(stays, "last", low=True):
+                times += [time - part.ahead for time in part.times or ()]
+            if times:
+                labels.append((self._label(rank), parts[0].host))
+                ends.append((min(times), max(times)))
+        if not ends:
+            return
+        first, last = np.array(ends).T
+        begin = first.min()
+        whole = int(last.max() - begin)
+        stays = _Stays(labels, last - first, whole)
+        # A rank stands out by a share of the median, so no time may be next to 0.
+        for who, apart in stays.apart(last - begin + whole, low=True):
             yield f"{who} ended {format_duration(apart)} before the others"
-        for who, apart in _apart(stays, "first", low=False):
+        for who, apart in stays.apart(first - begin + whole, low=False):
             yield f"{who} started {format_duration(apart)} after the others"
 
     def _label(self, rank: int) -> str:
@@ -105,66 +113,29 @@ class _Job:
 
 
 @dataclass
-class _Stay:
-    """A rank, its host, and the first and last time (ns) of its GPU work; 0 if not known."""
+class _Stays:
+    """Labels and hosts of ranks, for how long (ns) each had GPU work, and the time of all."""
 
-    label: str
-    host: str
-    first: int = 0
-    last: int = 0
+    labels: list[tuple[str, str]]
+    length: np.ndarray
+    whole: int
 
-    @property
-    def length(self) -> int:
-        return self.last - self.first
-
-    def add(self, part: Part) -> None:
-        if part.times is None:
-            return
-        first, last = (time - part.ahead for time in part.times)
-        self.first = min(self.first or first, first)
-        self.last = max(self.last, last)
-
-
-def _apart(
-    stays: Sequence[_Stay],
-    name: Literal["first", "last"],
-    *,
-    low: bool,
-) -> Iterator[tuple[str, int]]:
-    """Yield who stands out by a time, and how far (ns) it is from the others. Who worked as long as the others does not
-    count: its clock is wrong, or it was recorded at another time."""
-    if not stays:
-        return
-    begin = min(stay.first for stay in stays)
-    end = max(stay.last for stay in stays)
-    whole = end - begin
-    values = []
-    lengths = {}
-    for stay in stays:
-        # A rank stands out by a share of the median, so no time may be next to 0.
-        time = getattr(stay, name) - begin + whole
-        one = Measured(
-            label=stay.label,
-            host=stay.host,
-            job="",
-            value=time,
-        )
-        values.append(one)
-        lengths[stay.label] = stay.length
-    for group, _, usual in standing_out(values, low=low):
-        apart = abs(group.value - usual)
-        if apart <= _EARLY * whole:
-            continue
-        others = lengths.copy()
-        own = [others.pop(one.label) for one in group.members]
-        usual_length = np.median(list(others.values()))
-        shorter = usual_length - np.mean(own)
-        if shorter <= apart / 2:
-            continue
-        who = group.name
-        if "," in who:
-            who += ","
-        yield who, round(apart)
+    def apart(self, times: np.ndarray, *, low: bool) -> Iterator[tuple[str, int]]:
+        """Yield who stands out by a time, and how far (ns) it is from the others. Who worked as long as the others does
+        not count: its clock is wrong, or it was recorded at another time."""
+        values = []
+        for (label, host), time in zip(self.labels, times.tolist(), strict=True):
+            values.append(Measured(label, host, "", time))
+        for group, _, usual in standing_out(values, low=low):
+            apart = abs(group.value - usual)
+            own = np.array([one in group.members for one in values])
+            shorter = np.median(self.length[~own]) - self.length[own].mean()
+            if apart <= _EARLY * self.whole or shorter <= apart / 2:
+                continue
+            who = group.name
+            if "," in who:
+                who += ","
+            yield who, round(apart)
 
 
 def _say(

@@ -252,22 +252,15 @@ class _RankChanges(Changes):
     """Times on the clock of the trace, and process descriptions with their rank."""
 
     def __init__(self, joined: _Joined, ranks: Sequence[Rank]) -> None:
-        self._trace = joined.trace
-        self._aligned = joined.aligned
+        self._joined = joined
         self._ranks = ranks
-        self._rank_of = joined.rank_of
 
-    def rows(
-        self,
-        process: int,
-        table: TableLayout,
-        rows: np.ndarray,
-    ) -> np.ndarray:
-        return self._aligned[process].alignment.moved_rows(rows)
+    def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
+        return self._joined.aligned[process].alignment.moved_rows(rows)
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
-        described = self._aligned[process]
-        rank = self._ranks[self._rank_of[process]]
+        described = self._joined.aligned[process]
+        rank = self._ranks[self._joined.rank_of[process]]
         for key in ("started", "ended"):
             if type(info.get(key)) is int:
                 info[key] = described.alignment.moment(info[key])
@@ -278,7 +271,7 @@ class _RankChanges(Changes):
             info["name"] = rank.name
             if rank.processes > 1:
                 info["name"] += f" {described.name}"
-            info["clock_of"] = self._trace.clock
+            info["clock_of"] = self._joined.trace.clock
             info["merged"] = {
                 "source": rank.source,
                 "rank": rank.name,

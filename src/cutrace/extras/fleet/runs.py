@@ -6,9 +6,9 @@ The ranks of a job are no independent runs: two sets are compared by their jobs.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -84,78 +84,49 @@ def _by_name(kind: str, sums: TimeSums, names: Sequence[str]) -> Any:
     return table.add_column(0, "kind", kinds)
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """The uses of runs. ``counts`` and ``totals`` (ns) have the row that ``keys`` say, and a column for
-    each run. ``hosts`` are those of the runs, "" where it is not known or there are several."""
+@dataclass
+class _Run:
+    """The counts and times (ns) of kernels and ranges in a run. ``host`` is "" where it is not known or there are
+    several."""
 
-    labels: list[str]
-    hosts: list[str]
-    keys: dict[_Key, int]
-    counts: np.ndarray
-    totals: np.ndarray
+    label: str
+    host: str
+    incomplete: bool = False
+    counts: Counter[_Key] = field(default_factory=Counter)
+    totals: Counter[_Key] = field(default_factory=Counter)
 
-    @classmethod
-    def of(cls, parts: Sequence[Part], by_job: bool) -> _Runs:
-        runs: dict[str, list[tuple[_Key, int, int]]] = {}
-        incomplete = set()
-        hosts: dict[str, str] = {}
-        for part in parts:
-            name = part.source
-            if by_job:
-                name = part.job
-            if hosts.setdefault(name, part.host) != part.host:
-                hosts[name] = ""
-            run = runs.setdefault(name, [])
-            if part.incomplete:
-                incomplete.add(name)
-            for row in part.table().to_pylist():
-                key = (row["kind"], row["name"])
-                run.append((key, row["count"], row["total_ns"]))
-        labels = list(runs)
-        if not by_job:
-            labels = short(labels)
-        for number, name in enumerate(runs):
-            if name in incomplete:
-                labels[number] += INCOMPLETE
-        used = {key for run in runs.values() for key, _, _ in run}
-        keys = {key: row for row, key in enumerate(sorted(used))}
-        counts = np.zeros((len(keys), len(runs)), np.int64)
-        totals = np.zeros((len(keys), len(runs)), np.int64)
-        for column, run in enumerate(runs.values()):
-            for key, count, total in run:
-                counts[keys[key], column] += count
-                totals[keys[key], column] += total
-        return cls(
-            labels,
-            list(hosts.values()),
-            keys,
-            counts,
-            totals,
-        )
+    def add(self, part: Part) -> None:
+        self.incomplete |= part.incomplete
+        if self.host != part.host:
+            self.host = ""
+        for row in part.table().to_pylist():
+            key = (row["kind"], row["name"])
+            self.counts[key] += row["count"]
+            self.totals[key] += row["total_ns"]
 
-    def means(self, key: _Key) -> np.ndarray:
-        """The mean time (ns) in each run that has the kernel or range."""
-        row = self.keys.get(key)
-        if row is None:
-            return np.zeros(0)
-        count = self.counts[row]
-        used = count > 0
-        means: np.ndarray = self.totals[row][used] / count[used]
-        return means
 
-    def with_kind(self, kind: str) -> np.ndarray:
-        """The numbers of the runs with a kernel or a range. Files of some formats hold no ranges: they tell nothing
-        about them."""
-        rows = [row for key, row in self.keys.items() if key[0] == kind]
-        return np.flatnonzero(self.counts[rows].any(axis=0))
+def _runs(parts: Sequence[Part], by_job: bool) -> list[_Run]:
+    """The jobs of parts, or their files, as runs."""
+    by_name: dict[str, _Run] = {}
+    for part in parts:
+        name = part.source
+        if by_job:
+            name = part.job
+        by_name.setdefault(name, _Run(name, part.host)).add(part)
+    labels = list(by_name)
+    if not by_job:
+        labels = short(labels)
+    runs = list(by_name.values())
+    for run, label in zip(runs, labels, strict=True):
+        run.label = label
+        if run.incomplete:
+            run.label += INCOMPLETE
+    return runs
 
-    def sums(self, key: _Key) -> tuple[int, int]:
-        """The time (ns) and the count in all runs."""
-        row = self.keys[key]
-        total = int(self.totals[row].sum())
-        count = int(self.counts[row].sum())
-        return total, count
+
+def _keys(runs: Sequence[_Run]) -> list[_Key]:
+    """The kinds and names of all kernels and ranges."""
+    return sorted(set().union(*(run.counts for run in runs)))
 
 
 # Two sets of runs
@@ -272,8 +243,8 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
         raise CutraceError(
             "regressions compares two sets of runs: one of them has no file that could be read, or repeats the other"
         )
-    before = _Runs.of(baseline, by_job=True)
-    after = _Runs.of(others, by_job=True)
+    before = _runs(baseline, by_job=True)
+    after = _runs(others, by_job=True)
 
     changes = _changes(before, after)
     # So many comparisons would give some wrong sentences with the intervals of the table.
@@ -319,22 +290,32 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     return Result(tables, [sentence for _, sentence in clear], pictures)
 
 
-def _changes(before: _Runs, after: _Runs) -> list[_Change]:
+def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[_Change]:
     """What both sets have, by kind and name."""
     changes = []
-    for key in sorted({*before.keys, *after.keys}):
-        old = before.means(key)
-        new = after.means(key)
+    for key in _keys([*before, *after]):
+        old = _means(before, key)
+        new = _means(after, key)
         # Without any time there is no ratio.
         if len(old) and len(new) and old.all() and new.all():
             changes.append(_Change.of(key, old, new))
     return changes
 
 
-def _only(runs: _Runs, others: _Runs, word: str) -> list[Row]:
-    """The rows of :data:`_ONLY_COLUMNS` of what the other set does not have."""
-    missing = [key for key in runs.keys if key not in others.keys]
-    return [(*runs.sums(key), word, *key) for key in missing]
+def _means(runs: Sequence[_Run], key: _Key) -> np.ndarray:
+    """The mean time (ns) in each run that has the kernel or range."""
+    means = [run.totals[key] / run.counts[key] for run in runs if run.counts[key]]
+    return np.array(means)
+
+
+def _only(runs: Sequence[_Run], others: Sequence[_Run], word: str) -> Iterator[Row]:
+    """Yield the rows of :data:`_ONLY_COLUMNS` of what the other set does not have."""
+    known = set(_keys(others))
+    for key in _keys(runs):
+        if key not in known:
+            total = sum(run.totals[key] for run in runs)
+            count = sum(run.counts[key] for run in runs)
+            yield (total, count, word, *key)
 
 
 def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float, float]:
@@ -362,7 +343,7 @@ def _resampled_means(random: np.random.Generator, times: np.ndarray) -> np.ndarr
 
 
 def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
-    runs = _Runs.of(parts, by_job=False)
+    runs = _runs(parts, by_job=False)
     outliers = list(_far_from_median(runs))
     outliers.sort(key=lambda one: (-abs(one.difference), one.run, one.name))
     columns = columns_of(
@@ -370,24 +351,15 @@ def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
         "kind: text, name: text"
     )
     rows = [one.row for one in outliers[:_ROWS]]
-    table = Table(
-        "outliers",
-        "Runs far from the median",
-        columns,
-        rows,
-    )
-    computing = []
-    for row, (kind, name) in enumerate(runs.keys):
+    table = Table("outliers", "Runs far from the median", columns, rows)
+    labels = [run.label for run in runs]
+    sums = Counter(dict.fromkeys(labels, 0))
+    for kind, name in _keys(runs):
         if kind == "kernel" and not communicates(name):
-            computing.append(row)
-    sums = runs.totals[computing].sum(axis=0).tolist()
+            for run in runs:
+                sums[run.label] += run.totals[kind, name]
     title = "Time of kernels by run, without communication"
-    picture = Bars(
-        title,
-        "ns",
-        runs.labels,
-        {"total": sums},
-    )
+    picture = Bars(title, "ns", labels, {"total": list(sums.values())})
     return Result([table], _run_sentences(runs, outliers), [picture])
 
 
@@ -431,33 +403,28 @@ class _Outlier:
         return f"{self.kind} {self.name} takes {times}"
 
 
-def _far_from_median(runs: _Runs) -> Iterator[_Outlier]:
-    if len(runs.labels) < _MANY:
+def _far_from_median(runs: Sequence[_Run]) -> Iterator[_Outlier]:
+    if len(runs) < _MANY:
         return
-    recorded = {kind: runs.with_kind(kind) for kind in ("kernel", "range")}
-    for (kind, name), totals_of_all in zip(runs.keys, runs.totals, strict=True):
-        columns = recorded[kind]
-        totals = totals_of_all[columns]
+    # Files of some formats hold no ranges: they tell nothing about them.
+    recorded: defaultdict[str, list[_Run]] = defaultdict(list)
+    for run in runs:
+        for kind in {kind for kind, _ in run.counts}:
+            recorded[kind].append(run)
+    for key in _keys(runs):
+        of_kind = recorded[key[0]]
+        totals = np.array([run.totals[key] for run in of_kind])
         median = float(np.median(totals))
         scores = robust_scores(totals)
         away = np.abs(totals - median) > _AWAY * median
         far = away & (np.abs(scores) > OUTSTANDING)
         for at in np.flatnonzero(far).tolist():
-            run = runs.labels[columns[at]]
-            total = int(totals[at])
-            score = float(scores[at])
-            yield _Outlier(
-                run,
-                kind,
-                name,
-                total,
-                median,
-                score,
-            )
+            label = of_kind[at].label
+            yield _Outlier(label, *key, int(totals[at]), median, float(scores[at]))
 
 
 def _run_sentences(
-    runs: _Runs,
+    runs: Sequence[_Run],
     outliers: Sequence[_Outlier],
 ) -> list[str]:
     """A sentence for each run, or for all runs of a host if the same differs most: what it is, and how much else.
@@ -469,22 +436,14 @@ def _run_sentences(
             largest.setdefault(one.run, one)
             count[one.run] += 1
     everyone = []
-    alike: dict[_Key, list[Measured]] = {}
-    for label, host in zip(runs.labels, runs.hosts, strict=True):
-        value = 0
-        if label in largest:
-            value = largest[label].total
-        measured = Measured(
-            label=label,
-            host=host,
-            job="",
-            value=value,
-            kind="run",
-        )
+    alike: defaultdict[_Key, list[Measured]] = defaultdict(list)
+    for run in runs:
+        found = largest.get(run.label)
+        measured = Measured(run.label, run.host, "", 0, "run")
+        if found:
+            measured = replace(measured, value=found.total)
+            alike[found.kind, found.name].append(measured)
         everyone.append(measured)
-        if label in largest:
-            one = largest[label]
-            alike.setdefault((one.kind, one.name), []).append(measured)
     findings = []
     for some in alike.values():
         for group in by_host(some, everyone):

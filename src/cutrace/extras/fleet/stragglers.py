@@ -75,11 +75,9 @@ _Finding = tuple[Outstanding, str, float]
 def robust_scores(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the distance of each number from the median, in standard deviations estimated from the median absolute
     deviation. Half of the numbers may be outliers."""
-    numbers = np.asarray(values, np.float64)
-    away = numbers - np.median(numbers)
-    deviation = _deviation(numbers)
+    away = np.asarray(values, np.float64) - np.median(values)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(away == 0, 0.0, away / deviation)
+        return np.where(away == 0, 0.0, away / _deviation(away))
 
 
 def _deviation(numbers: np.ndarray) -> float:
@@ -100,7 +98,15 @@ def stragglers(
     ``others``, their ``usual`` value, and the ``ratio`` of the two."""
     sentences = []
     for group, others, usual in standing_out(values, low=low, halves=halves):
-        sentences.append(_told(sentence, group, others, usual))
+        its = "its"
+        if len(group.members) > 1:
+            its = "their"
+        ratio = float("inf")
+        if usual:
+            ratio = group.value / usual
+        words = {"who": group.name, "its": its, "others": others}
+        numbers = {"value": group.value, "usual": usual, "ratio": ratio}
+        sentences.append(sentence.format(**words, **numbers))
     return sentences
 
 
@@ -300,29 +306,6 @@ def listed(names: Sequence[str]) -> str:
         return last
     first = ", ".join(some)
     return f"{first} and {last}"
-
-
-def _told(
-    sentence: str,
-    group: Outstanding,
-    others: str,
-    usual: float,
-) -> str:
-    value = group.value
-    ratio = float("inf")
-    if usual:
-        ratio = value / usual
-    its = "its"
-    if len(group.members) > 1:
-        its = "their"
-    return sentence.format(
-        who=group.name,
-        its=its,
-        value=value,
-        others=others,
-        usual=usual,
-        ratio=ratio,
-    )
 
 
 def _in_order(name: str) -> list[tuple[str, int]]:
