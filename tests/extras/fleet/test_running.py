@@ -254,6 +254,23 @@ def test_processes_of_one_file_that_tell_no_rank_are_numbered(tmp_path):
     }
 
 
+def test_all_reports_share_one_sweep_over_each_process(tmp_path, monkeypatch):
+    from cutrace.analysis import collection
+
+    swept = Counter()
+
+    class Counted(collection.Sweep):
+        def __init__(self, trace, infos, **how):
+            swept[trace.path.name] += 1
+            super().__init__(trace, infos, **how)
+
+    monkeypatch.setattr(collection, "Sweep", Counted)
+    paths = ranks(tmp_path, 2)
+    result = cutrace.batch("all", paths, tmp_path / "out", mode="sequential")
+    assert {report.name for report in result.reports} >= {"collectives", "utilization", "gaps", "overlap", "memory"}
+    assert swept == {"rank0.bin": 1, "rank1.bin": 1}
+
+
 def test_bins_are_narrow_and_hold_their_times():
     import numpy as np
 
