@@ -53,6 +53,19 @@ def test_launches_of_one_configuration_are_one_kernel(tmp_path):
     assert found[0].shape == Shape((20_000, 1, 1), (256, 1, 1), 32, 0)
 
 
+def test_instances_of_a_template_are_kernels_of_their_own(tmp_path):
+    found = facts_of(tmp_path, ("_Z4copyIfEvPT_", 9, COPY, MANY), ("_Z4copyIdEvPT_", 5, COPY, MANY))
+    assert [(facts.kernel, facts.full_name) for facts in found] == [
+        ("copy", "void copy<float>(float*)"), ("copy", "void copy<double>(double*)"),
+    ]  # fmt: skip
+    names = [
+        answers_of(tmp_path, ("_Z4copyIfEvPT_", 9, COPY, MANY), kernel=name) for name in ("_Z4copyIfEvPT_", "copy")
+    ]
+    assert [len(found) for found in names] == [1, 1]
+    (answer,) = answers_of(tmp_path, ("_Z4copyIfEvPT_", 9, COPY, MANY), kernel="/<float>/")
+    assert "\n  void copy<float>(float*)\n" in text_of(answer)
+
+
 def test_launches_without_metrics_count_for_time_and_share(tmp_path):
     found = facts_of(tmp_path, ("a", 1_000, COPY, MANY), ("a", 2_000, {}, MANY), ("b", 7_000, {}, MANY))
     (facts,) = found
@@ -91,7 +104,7 @@ def test_captures_without_a_state_of_the_caches_have_unknown_ones(tmp_path):
 def test_launches_with_different_caches_have_no_common_state(tmp_path, monkeypatch, states, expected):
     path = profiled_capture(tmp_path / "a.bin", ("a", 1_000, COPY, MANY))
     launches = [Profiled("a", 1_000, 0, 0, dict(COPY), 1, state) for state in states]
-    monkeypatch.setattr("cutrace.extras.hardware.facts.profiled", lambda trace: launches)
+    monkeypatch.setattr("cutrace.extras.hardware.facts.profiled", lambda trace, names: launches)
     with cutrace.load(path) as trace:
         (facts,) = kernel_facts(trace)
     assert facts.caches == expected
@@ -104,7 +117,7 @@ def test_a_block_has_the_limiter_first_and_fits_eighty_columns(tmp_path):
     lines = text_of(answer).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1] == "  1.0us a launch, 100.0 % of the time of all kernels; 1 launch"
-    assert lines[4] == "  * memory-bound: 94 % of the DRAM bandwidth"
+    assert "  * memory-bound: 94 % of the DRAM bandwidth" in lines
     assert "  NVIDIA H200; caches not controlled" in lines
     assert any(line.startswith("    DRAM ") and line.split()[-4:] == ["-", "94.0%", "-", "-"] for line in lines)
     assert any(line.split()[:3] == ["90.0%", "9", "long_scoreboard"] for line in lines)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..._native import demangle
 from ...analysis.names import UNKNOWN, normalize_kernel
 from ...analysis.occupancy import UNLIMITED, occupancy
 from ...runbin.layout import CACHES
@@ -72,7 +73,8 @@ class Room:
 
 @dataclass(frozen=True)
 class Facts:
-    """A kernel in one launch configuration on one model of GPU. ``values`` are the means of its metrics over the
+    """A kernel in one launch configuration on one model of GPU: its stable name and its ``symbol``, the name as CUPTI
+    gives it (mangled), since template instances differ. ``values`` are the means of its metrics over the
     ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``time`` is their mean time and ``total`` the
     time of all its ``launches`` in the run without counters (ns), which is the ``share`` (0 to 1) of the time of all
     kernels. ``shape`` and ``room`` are None if unknown."""
@@ -88,6 +90,15 @@ class Facts:
     time: float = 0
     total: int = 0
     share: float = 0
+    symbol: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name with template arguments and parameters."""
+        # The demangler reads other names as types.
+        if self.symbol.startswith("_Z"):
+            return demangle(self.symbol)
+        return self.symbol
 
     @property
     def active(self) -> float:
@@ -103,12 +114,12 @@ _Key = tuple[str, tuple[int, ...]]
 
 
 def kernel_facts(trace: Trace) -> list[Facts]:
-    """The facts of each kernel with metrics, by name, launch configuration and model of GPU: longest total time
+    """The facts of each kernel with metrics, by symbol, launch configuration and model of GPU: longest total time
     first."""
     keys = _Keys(trace)
     limits = gpus(trace)
     groups: dict[tuple[_Key, GpuLimits], list[Profiled]] = {}
-    for launch in profiled(trace):
+    for launch in profiled(trace, str):
         gpu = limits.get((launch.process, launch.device), GpuLimits())
         key = keys.of(launch.launch, launch.kernel)
         groups.setdefault((key, gpu), []).append(launch)
@@ -120,7 +131,8 @@ def kernel_facts(trace: Trace) -> list[Facts]:
     for (key, gpu), launches in groups.items():
         count, total = times.get(key, (0, 0))
         facts = Facts(
-            kernel=key[0],
+            kernel=normalize_kernel(key[0]),
+            symbol=key[0],
             values=_means(launches),
             shape=_shape(key[1]),
             room=_room(trace, launches[0]),
@@ -133,16 +145,16 @@ def kernel_facts(trace: Trace) -> list[Facts]:
             share=total / (whole or 1),
         )
         made.append(facts)
-    return sorted(made, key=lambda facts: (-facts.total, facts.kernel))
+    return sorted(made, key=lambda facts: (-facts.total, facts.symbol))
 
 
 class _Keys:
-    """The kernels of a trace by name and launch configuration. A trace can have several rows of ``launches`` for one
+    """The kernels of a trace by symbol and launch configuration. A trace can have several rows of ``launches`` for one
     of them."""
 
     def __init__(self, trace: Trace) -> None:
         launches = trace.launches
-        self._names = trace.strings.take(launches["name"], normalize_kernel).tolist()
+        self._names = trace.strings.take(launches["name"]).tolist()
         self._configurations = launches[_CONFIGURATION].tolist()
 
     def of(self, launch: int, name: str = "") -> _Key:

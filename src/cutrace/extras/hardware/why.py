@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
+from operator import attrgetter
 
 from ...analysis.tables import Cell, Table, columns_of
 from ...errors import CutraceError
@@ -96,7 +97,7 @@ def explained(trace: Trace, kernel: str | None = None) -> Why:
 
 
 def compared(before: Why, after: Why) -> Why:
-    """The kernels that both captures have, by name and, where there are several of a name, by launch configuration;
+    """The kernels that both captures have: those of one stable name, which symbol and launch configuration tell apart;
     longest time before the change first. Raises :class:`CutraceError` if there is none."""
     pairs = _pairs(before.answers, after.answers)
     if not pairs:
@@ -122,20 +123,29 @@ def compared(before: Why, after: Why) -> Why:
 def _pairs(
     before: Sequence[Answer], after: Sequence[Answer]
 ) -> list[tuple[Answer, Answer]]:
-    """Each kernel in both captures: first those of the same configuration, then the rest in the order of time."""
+    """Each kernel in both captures: first what has the same symbol and configuration, then the same symbol, then the
+    same stable name; of several, in the order of time."""
     left = list(after)
     chosen: dict[int, Answer] = {}
-    for same_shape in (True, False):
+    for identity in _IDENTITIES:
         for number, one in enumerate(before):
             if number in chosen:
                 continue
             for other in left:
-                same = other.facts.kernel == one.facts.kernel
-                if same and (not same_shape or other.facts.shape == one.facts.shape):
+                if identity(one.facts) == identity(other.facts):
                     chosen[number] = other
                     left.remove(other)
                     break
     return [(before[number], chosen[number]) for number in sorted(chosen)]
+
+
+#: What two kernels have in common, the closest first.
+_IDENTITIES: tuple[Callable[[Facts], object], ...] = (
+    attrgetter("kernel", "symbol", "shape"),
+    attrgetter("kernel", "symbol"),
+    attrgetter("kernel", "shape"),
+    attrgetter("kernel"),
+)
 
 
 def _changed(before: Answer, after: Answer) -> KernelChange:
@@ -173,16 +183,20 @@ def answers(trace: Trace, kernel: str | None = None) -> list[Answer]:
         )
     if kernel is not None:
         matches = matcher(kernel)
-        chosen = [facts for facts in every if matches(facts.kernel)]
+        chosen = []
+        for facts in every:
+            names = (facts.kernel, facts.symbol, facts.full_name)
+            if any(map(matches, names)):
+                chosen.append(facts)
     else:
         chosen = every
     if not chosen:
-        names = sorted({facts.kernel for facts in every})
+        known = sorted({facts.kernel for facts in every})
         raise CutraceError(
-            f"no kernel with metrics matches {kernel}: there are {listed(names, _NAMED)}"
+            f"no kernel with metrics matches {kernel}: there are {listed(known, _NAMED)}"
         )
     lines = _lines_by_function(trace)
-    return [_answer(facts, lines.get(facts.kernel, [])) for facts in chosen]
+    return [_answer(facts, lines.get(facts.symbol, [])) for facts in chosen]
 
 
 def _answer(facts: Facts, lines: Sequence[tuple[Cell, ...]]) -> Answer:
@@ -338,10 +352,10 @@ def _lines_by_function(trace: Trace) -> dict[str, list[tuple[Cell, ...]]]:
     """The lines with the most instructions, and those with the most samples, of each function."""
     lines: dict[str, list[tuple[float, str, str]]] = {}
     sampled: dict[str, list[tuple[float, str, str]]] = {}
-    for use in line_metrics(trace):
+    for use in line_metrics(trace, str):
         row = (use.value, use.metric, use.place.text)
         lines.setdefault(use.place.function, []).append(row)
-    for line in sampled_lines(trace):
+    for line in sampled_lines(trace, str):
         what = "samples"
         if line.stall:
             what = f"samples, mostly {line.stall}"

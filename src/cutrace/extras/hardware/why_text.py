@@ -29,7 +29,7 @@ _CACHES = {
 
 
 def about(facts: Facts) -> list[str]:
-    """What was measured: time and launches, configuration, GPU and caches."""
+    """What was measured: time and launches, the full name, configuration, GPU and caches."""
     time = f"{duration(facts.time)} a launch"
     if facts.total:
         time += f", {facts.share:.1%} of the time of all kernels".replace("%", " %")
@@ -37,6 +37,8 @@ def about(facts: Facts) -> list[str]:
     if facts.counted < facts.launches:
         launches += f", {facts.counted:,} counted"
     lines = [f"{time}; {launches}"]
+    if facts.full_name not in ("", facts.kernel):
+        lines.append(short(facts.full_name, _NAME))
     shape = facts.shape
     if shape is not None:
         parts = [
@@ -306,6 +308,7 @@ def _object(answer: Answer) -> dict[str, Any]:
     figures = {table.name: _rows(table) for table in answer.tables}
     return {
         "kernel": facts.kernel,
+        "full_name": facts.full_name,
         "gpu": facts.gpu.name,
         "launch": shape,
         "launches": facts.launches,
