@@ -18,10 +18,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-#: Modules that import what a session that measures needs.
+#: Modules that sessions import, directly or by importing others.
 _MODULES = (
-    "cutrace.analysis.metrics", "cutrace.exporters.perfetto", "cutrace.reports.html", "cutrace.reports.markdown",
-    "cutrace.trace", "numpy.ma", "pytest_cutrace.session",
+    "cutrace.analysis.call_sites", "cutrace.analysis.metrics", "cutrace.collect.capture", "cutrace.collect.checks",
+    "cutrace.conversion", "cutrace.exporters.perfetto", "cutrace.extras.fleet", "cutrace.extras.hardware.counting",
+    "cutrace.extras.nsys", "cutrace.extras.pages", "cutrace.interpreter", "cutrace.reports.added",
+    "cutrace.reports.allowed", "cutrace.reports.html", "cutrace.reports.markdown", "cutrace.trace", "doctest",
+    "email.parser", "faulthandler", "filecmp", "numpy.ma", "pdb", "pytest_cutrace.session", "sysconfig",
 )  # fmt: skip
 
 
