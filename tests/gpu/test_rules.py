@@ -10,7 +10,7 @@ import pytest
 
 import cutrace
 from cutrace.extras.hardware.facts import FLUSHED
-from cutrace.extras.hardware.rules import LIMITERS
+from cutrace.extras.hardware.rules import COMPUTE, LIMITERS, MEMORY, busy_pipe
 from cutrace.extras.hardware.why import Answer
 
 PROGRAM = Path(__file__).parent / "programs" / "slow_kernels.py"
@@ -20,7 +20,7 @@ SHOWN: dict[str, tuple[list[str], list[str]]] = {
     "DRAM-bound": (["copies"], ["reads_l2", "shared_rows", "fp32_operations", "few_blocks"]),
     "L2-bound": (["reads_l2"], ["copies", "shared_rows", "fp32_operations"]),
     "L1-bound": (["shared_rows", "shared_columns", "stores_columns"], ["copies", "reads_l2", "logic"]),
-    "tensor-bound": ([MATMUL], ["fp32_operations", "fp64_operations"]),
+    "tensor-bound": ([], ["fp32_operations", "fp64_operations"]),
     "fma-bound": (["fp32_operations"], ["logic", "special_functions", MATMUL]),
     "alu-bound": (["logic"], ["fp32_operations", "special_functions"]),
     "fp64-bound": (["fp64_operations"], ["fp32_operations", MATMUL]),
@@ -28,7 +28,7 @@ SHOWN: dict[str, tuple[list[str], list[str]]] = {
     "latency-bound": (["few_blocks", "many_registers", "uneven"], ["copies", "fp32_operations", "idle_gpu"]),
     "small grid": (["idle_gpu"], ["few_blocks", "fp32_operations"]),
     "occupancy": (["few_blocks", "many_registers"], ["uneven", "copies", "fp32_operations"]),
-    "uneven work": (["uneven"], ["few_blocks", "copies"]),
+    "achieved occupancy": (["uneven"], ["few_blocks", "copies"]),
     "tail": (["last_wave"], ["whole_waves", "copies", "idle_gpu"]),
     "idle multiprocessors": (["idle_gpu"], ["last_wave", "copies"]),
     "partial warps": (["partial_warps"], ["fp32_operations", "diverges"]),
@@ -97,6 +97,18 @@ def test_figures_are_those_of_the_source(answers: dict[str, Answer]) -> None:
     assert "(barrier)" in said("waits_at_barriers", "stalls")
     assert "shared memory a block" in said("few_blocks", "occupancy")
     assert "registers a thread" in said("many_registers", "occupancy")
+
+
+def test_a_matrix_product_is_near_the_peak_of_tensor_cores_or_of_shared_memory(answers: dict[str, Answer]) -> None:
+    """A product by cuBLAS comes close to both peaks, and the larger one is the limit."""
+    answer = answers[MATMUL]
+    busy = busy_pipe(answer.facts, "tensor")
+    assert busy is not None
+    assert busy > 60
+    if answer.facts.values[COMPUTE] >= answer.facts.values[MEMORY]:
+        assert answer.limiter == "tensor-bound"
+    else:
+        assert answer.limiter == "L1-bound"
 
 
 def test_repeated_reads_are_said_if_the_caches_were_flushed(answers: dict[str, Answer]) -> None:

@@ -136,7 +136,7 @@ SIDES: dict[str, tuple[Callable[[float], Facts], int]] = {
     "latency-bound": below(lambda x: facts({COMPUTE: x - 5, MEMORY: x})),
     "small grid": below(lambda x: facts({COMPUTE: x - 5, MEMORY: x}, room=room(waves=0.5))),
     "occupancy": below(few_fit),
-    "uneven work": least(lambda x: latency_bound({WARPS: 100 - x})),
+    "achieved occupancy": least(lambda x: latency_bound({WARPS: 100 - x})),
     # Of 1 + p waves, 1 - p of half the time is lost.
     "tail": least(lambda x: waves(2 - x / 50)),
     "idle multiprocessors": least(lambda x: grid(round(100 - x))),
@@ -263,6 +263,45 @@ def test_sentences_have_their_figures():
     assert "40 % of the time of a warp is waiting for other warps at a barrier (barrier)" in sentence(
         "stalls", stalled(40)
     )
+
+
+def test_the_limiters_are_those_of_the_leading_rule_of_nsight_compute():
+    """benchmarks/why_ncu.py, 53 launches. A kernel at a threshold may be on one side of it in one run."""
+    measured = json.loads((ROOT / "benchmarks" / "results" / "why-ncu-h200.json").read_text())
+    gpu = GpuLimits(measured["gpu"], tuple(measured["capability"]))
+    memory = {"DRAM-bound": "DRAM", "L2-bound": "L2", "L1-bound": "L1"}
+    others = {"latency-bound": "latency", "small grid": "small grid", "balanced": "balanced"}
+    for launch in measured["launches"]:
+        known = {
+            name: value for name, value in zip(measured["metrics"], launch["values"], strict=True) if value is not None
+        }
+        shape = Shape(tuple(launch["grid"]), tuple(launch["block"]), launch["registers"], launch["shared"])
+        names = ("multiprocessors", "blocks", "percent", "waves", "limits")
+        made = Facts(launch["kernel"], known, shape, Room(*map(launch.get, names)), gpu, measured["caches"])
+        limiter = findings(made)[0]
+        assert limiter.rule == launch["limiter"]
+        said = (memory | others).get(limiter.rule, "compute")
+        most = max(known[COMPUTE], known[MEMORY])
+        assert said == launch["ncu"] or abs(most - rules.LATENCY_BOUND) < 0.5, launch["kernel"]
+    assert len({launch["kernel"] for launch in measured["launches"]}) > 20
+
+
+def test_asynchronous_copies_are_loads_too():
+    """Their sectors are among those of loads, but not their used bytes."""
+    copied = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"
+    loaded = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ld.sum"
+    only = {USED.format("ld"): 0.0, USED.format("ldgsts"): 100.0, copied: 1e6}
+    assert sentence("sectors of loads", facts(only)) == ""
+    assert "25 % of the bytes" in sentence("sectors of loads", facts(only | {USED.format("ldgsts"): 25.0}))
+    both = {USED.format("ld"): 20.0, USED.format("ldgsts"): 100.0, copied: 1e6, loaded: 3e6}
+    assert "40 % of the bytes" in sentence("sectors of loads", facts(both))
+    assert sentence("sectors of loads", facts({USED.format("ld"): 0.0})) == ""
+
+
+def test_unused_bytes_are_no_repeated_reads():
+    strided = reads(8)
+    values = dict(strided.values) | {USED.format("ld"): 12.5}
+    assert sentence("repeated reads", replace(strided, values=values)) == ""
 
 
 def test_a_pipe_far_below_the_throughput_does_not_explain_it():

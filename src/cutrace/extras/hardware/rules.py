@@ -34,6 +34,8 @@ L2_READ_SECTORS = "lts__t_sectors_srcunit_tex_op_read.sum"
 L1_HITS = "l1tex__t_sector_hit_rate.pct"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
+#: Sectors as the instructions of the kernel touch them: loads to registers, and asynchronous copies to shared memory.
+_TOUCHED = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{}.sum"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -363,7 +365,10 @@ def _imbalance(facts: Facts, threshold: float) -> Said | None:
     fit = facts.room.percent
     if fit - achieved < threshold:
         return None
-    sentence = f"uneven work: {achieved:.0f} % of the warp slots hold a warp, though {fit:.0f} % can"
+    sentence = (
+        f"achieved occupancy: {achieved:.0f} % of the warp slots hold a warp, though {fit:.0f} % can: "
+        "blocks are short, or have unequal work"
+    )
     return sentence, min(1 - achieved / fit, _headroom(facts))
 
 
@@ -427,11 +432,29 @@ def _executing(facts: Facts) -> float:
 # Memory
 
 
+def used_of_loads(facts: Facts) -> float | None:
+    """The used bytes (percent) of the sectors of global loads, asynchronous copies to shared memory included. None
+    without such loads."""
+    touched = 0.0
+    used = 0.0
+    for op in ("ld", "ldgsts"):
+        sectors = facts.values.get(_TOUCHED.format(op), 0)
+        touched += sectors
+        used += sectors * facts.values.get(_USED.format(op), 0)
+    if touched:
+        return used / touched
+    # Chips without asynchronous copies, and captures without these counts.
+    return facts.values.get(_USED.format("ld")) or None
+
+
 def _sectors(op: str, facts: Facts, threshold: float) -> Said | None:
     """Few bytes of the transferred sectors are used."""
-    used = facts.values[_USED.format(op)]
+    if op == "ld":
+        used = used_of_loads(facts)
+    else:
+        used = facts.values[_USED.format(op)]
     sectors = facts.values[_SECTORS.format(op)]
-    if used >= threshold or not sectors:
+    if not used or used >= threshold or not sectors:
         return None
     whole = 0.0
     for each in ("ld", "st"):
@@ -479,10 +502,11 @@ def _local(facts: Facts, threshold: float) -> Said | None:
 
 
 def _reuse(facts: Facts, threshold: float) -> Said | None:
-    """L2 serves the same bytes many times."""
+    """L2 serves the same bytes many times. Unused bytes of sectors do not count: another rule has them."""
     memory = facts.values[MEMORY]
     read = facts.values[DRAM_READ]
-    served = facts.values[L2_READ_SECTORS] * SECTOR
+    used = used_of_loads(facts) or 100
+    served = facts.values[L2_READ_SECTORS] * SECTOR * min(used / 100, 1)
     hits = facts.values[L1_HITS]
     if memory_unit(facts) != "L2" or not read or served / read < threshold:
         return None
@@ -731,13 +755,13 @@ def _rules() -> Iterator[KernelRule]:
         launch=True,
     )
     yield KernelRule(
-        name="uneven work",
+        name="achieved occupancy",
         metrics=(*_LIMITS, WARPS),
         formula=f"theoretical occupancy - {WARPS}, if latency-bound with at least 1 wave",
         threshold=10.0,
         unit="%",
         source=_GUIDE,
-        remedy="Give all blocks and warps the same work, in more and smaller blocks.",
+        remedy="Give all warps the same work; let each block do more if blocks are short.",
         says=_imbalance,
         launch=True,
     )
@@ -814,7 +838,8 @@ def _rules() -> Iterator[KernelRule]:
     yield KernelRule(
         name="repeated reads",
         metrics=(MEMORY, DRAM, L2, L1, DRAM_READ, L2_READ_SECTORS, L1_HITS),
-        formula=f"{SECTOR} x {L2_READ_SECTORS} / {DRAM_READ}, if L2 is closest to memory and the caches were flushed",
+        formula=f"{SECTOR} x {L2_READ_SECTORS} x used share of the sectors / {DRAM_READ}, "
+        "if L2 is closest to memory and the caches were flushed",
         threshold=4.0,
         unit="",
         source=_BEST + "#shared-memory-in-matrix-multiplication-c-ab",
