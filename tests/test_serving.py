@@ -185,22 +185,31 @@ def test_endless_headers_are_cut_off(running):
     assert get(running.server)[0] == 200
 
 
-def test_a_client_that_says_nothing_is_let_go_and_holds_up_nobody(running):
+def test_clients_that_say_nothing_hold_up_nobody(tmp_path):
+    (tmp_path / "a.pftrace").write_bytes(CONTENT)
+    with Server(tmp_path / "a.pftrace", port=0, patience=60) as server:
+        running = Running(server, timeout=60)
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
+        # Not after the minute that they have.
+        assert get(server, method="HEAD")[0] == 200
+        assert select.select(silent, [], [], 0)[0] == []
+        for client in silent:
+            client.close()
+        assert running.serving
+
+
+def test_clients_that_say_nothing_or_too_little_are_let_go(running):
     port = running.server.port
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(10)]
-    dripping = socket.create_connection(("127.0.0.1", port))
-    began = time.monotonic()
-    for byte in b"GET /":
-        dripping.send(bytes([byte]))
-        time.sleep(0.05)
-    assert get(running.server, method="HEAD")[0] == 200
-    assert time.monotonic() - began < 1.0
-    # A byte now and then does not buy more time than the second that a request may take.
-    dripping.settimeout(10)
-    assert dripping.recv(100).startswith(b"HTTP/1.1 408 ")
-    assert time.monotonic() - began < 3
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(10)]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as dripping:
+        dripping.sendall(b"GET /")
+        # A byte now and then does not buy more time than the second that a request may take. With more time, its
+        # length would be refused in the end.
+        with contextlib.suppress(ConnectionError):
+            while not select.select([dripping], [], [], 0.02)[0]:
+                dripping.sendall(b"a")
+        assert dripping.recv(100).startswith(b"HTTP/1.1 408 ")
     for client in silent:
-        client.settimeout(10)
         assert client.recv(100).startswith(b"HTTP/1.1 408 ")
         client.close()
     assert running.serving
@@ -255,7 +264,7 @@ def test_it_gives_up_when_nobody_comes(tmp_path):
     with Server(tmp_path / "a.pftrace", port=0) as server:
         began = time.monotonic()
         assert server.serve(0.3) is False
-        assert 0.3 <= time.monotonic() - began < 3
+        assert time.monotonic() - began >= 0.3
 
 
 def test_a_port_that_is_taken_is_said(tmp_path):
