@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import captures
 import cutrace
 from captures import Capture
 
@@ -63,6 +64,18 @@ def test_nccl_tells_the_rank_where_no_launcher_does(tmp_path):
     result = batch(paths, tmp_path / "out")
     assert ranks_on_disk(tmp_path / "out") == ["rank=0", "rank=1", "rank=3"]
     assert result.missing == ["rank 2 of 4 is absent"]
+
+
+def test_processes_of_one_file_are_ranks_of_one_world_or_are_numbered(tmp_path):
+    several = [nccl_file(tmp_path / f"{name}.bin", rank) for name, rank in (("a", 3), ("b", 1))]
+    captures.join(tmp_path / "world.bin", several)
+    batch([tmp_path / "world.bin"], tmp_path / "out")
+    assert ranks_on_disk(tmp_path / "out") == ["rank=1", "rank=3"]
+    # The same rank of two jobs.
+    several[1] = nccl_file(tmp_path / "c.bin", 3)
+    captures.join(tmp_path / "worlds.bin", several)
+    batch([tmp_path / "worlds.bin"], tmp_path / "out")
+    assert ranks_on_disk(tmp_path / "out") == ["rank=0", "rank=1"]
 
 
 def test_nccl_has_less_authority_than_the_environment_and_the_name_of_the_file(tmp_path):

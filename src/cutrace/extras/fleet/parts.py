@@ -269,18 +269,30 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[About, tuple[int, ...]]]:
 
 def _told_ranks(trace: Trace, task: Task) -> dict[int, tuple[int, int]]:
     """The rank and the number of ranks (0 if unknown) of processes that tell it, by process: in their environment, else
-    in their calls of NCCL, unless the name of the file has another rank."""
+    in their calls of NCCL."""
     told = {}
-    named = _RANK.search(Path(task.source).name)
+    of_nccl = {}
     for process in trace.processes:
         rank = process.rank
         if rank is not None:
             told[process.index] = (rank, process.world_size or 0)
             continue
-        of_nccl = trace.nccl.world(process.index)
-        if of_nccl and (named is None or int(named[1]) == of_nccl[0]):
-            told[process.index] = of_nccl
+        world = trace.nccl.world(process.index)
+        if world:
+            of_nccl[process.index] = world
+    if _is_one_world(list(of_nccl.values()), task) and not told:
+        return of_nccl
     return told
+
+
+def _is_one_world(worlds: Sequence[tuple[int, int]], task: Task) -> bool:
+    """Whether ranks of NCCL are those of one job, and the name of the file has no other rank."""
+    ranks = [rank for rank, _ in worlds]
+    sizes = {size for _, size in worlds}
+    named = _RANK.search(Path(task.source).name)
+    if named and ranks != [int(named[1])]:
+        return False
+    return len(sizes) == 1 and len(set(ranks)) == len(ranks)
 
 
 def _numbers(trace: Trace, task: Task, told: Collection[int]) -> dict[int, int]:
