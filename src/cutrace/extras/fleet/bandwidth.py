@@ -86,14 +86,16 @@ def slow_times(
 ) -> list[SlowTime]:
     """The times in which the transfers of a group took long. ``start`` and ``end`` are theirs (ns, ascending), ``slow``
     is from :func:`slowness`, ``span`` (ns) the length of the recording."""
-    deviation = 1.4826 * np.median(np.abs(slow - np.median(slow)))
+    away = np.abs(slow - np.median(slow))
+    deviation = 1.4826 * np.median(away)
     is_slow = slow > max(np.log(_SLOW), _DEVIATIONS * deviation)
     found = []
     for first, behind in _runs(is_slow):
         here = np.arange(first, behind)[is_slow[first:behind]]
         lasted = int(end[behind - 1]) - int(start[first])
         outside = len(slow) - (behind - first)
-        chance = (is_slow.sum() - len(here) + 1) / (outside + 2)
+        slow_outside = is_slow.sum() - len(here)
+        chance = (slow_outside + 1) / (outside + 2)
         if len(here) < _FEWEST_SLOW or lasted < min(_LONG_NS, span * _LONG):
             continue
         if len(slow) * chance ** len(here) > _CHANCE:
@@ -137,7 +139,8 @@ def merged(times: Sequence[SlowTime]) -> list[SlowTime]:
             continue
         last = together[-1]
         calls = last.calls + time.calls
-        ratio = (last.ratio * last.calls + time.ratio * time.calls) / calls
+        ratios = last.ratio * last.calls + time.ratio * time.calls
+        ratio = ratios / calls
         groups = tuple(sorted({*last.groups, *time.groups}))
         end = max(last.end, time.end)
         together[-1] = replace(

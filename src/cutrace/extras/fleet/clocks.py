@@ -75,7 +75,8 @@ class Sample:
 
     def on_one_clock(self, ahead: np.ndarray) -> np.ndarray:
         """Starts and ends without the errors of clocks, which are by part."""
-        times: np.ndarray = self.times[:2] - ahead[self.members][:, None]
+        errors = ahead[self.members]
+        times: np.ndarray = self.times[:2] - errors[:, None]
         return times
 
     def misfits(self, ahead: np.ndarray) -> np.ndarray:
@@ -107,7 +108,8 @@ class Sample:
         own = self.times[2] - median(self.times[2], 0)
         # Nothing is known of the time before the first call.
         known = (late > 0) & ~np.isnan(own)
-        by_itself = np.where(known, np.clip(own, 0, np.maximum(late, 0)), late)
+        own_part = np.clip(own, 0, np.maximum(late, 0))
+        by_itself = np.where(known, own_part, late)
         return late, by_itself
 
 
@@ -215,14 +217,16 @@ class _Ends(NamedTuple):
         away = []
         for shift in shifts:
             own, others = self.common(shift)
-            away.append(abs(int(own[0]) - guess - int(others[0])))
+            apart = int(own[0]) - int(others[0])
+            away.append(abs(apart - guess))
         return shifts[int(np.argmin(away))]
 
     def difference(self, shift: int, most: int = _COMPARED) -> float:
         """The median difference (ns) of at most so many intervals between ends."""
         own, others = self.common(shift)
-        apart = np.diff(own[:most]) - np.diff(others[:most])
-        return float(np.median(np.abs(apart)))
+        mine = np.diff(own[:most])
+        theirs = np.diff(others[:most])
+        return float(np.median(np.abs(mine - theirs)))
 
     def fit(self, shift: int) -> bool:
         own, _ = self.common(shift)
@@ -235,7 +239,8 @@ def offset_of(own: np.ndarray, others: np.ndarray) -> int:
     occurs most often."""
     mine = own[: _LONGEST // 2]
     theirs = others[: _LONGEST * 2]
-    differences = np.sort((mine[:, None] - theirs[None, :]).reshape(-1))
+    every = mine[:, None] - theirs[None, :]
+    differences = np.sort(every.reshape(-1))
     behind = np.searchsorted(differences, differences + TOLERANCE_NS // 4)
     at = int((behind - np.arange(len(differences))).argmax())
     return int(np.median(differences[at : behind[at]]))

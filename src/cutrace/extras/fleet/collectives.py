@@ -452,8 +452,9 @@ def _longest(groups: Sequence[_GroupCalls], first: int) -> Iterator[Row]:
         call = one[0]
         *_, size, bandwidth = _sums(one)
         last = list(group.members.values())[call.last].part.label
-        times = (int(call.earliest) - first, int(call.number) + 1, int(call.transfer))
         spread = int(call.latest - call.earliest)
+        after = int(call.earliest) - first
+        times = (after, int(call.number) + 1, int(call.transfer))
         yield (
             int(call.waits),
             spread,
@@ -486,7 +487,8 @@ def _late_sentences(groups: Sequence[_GroupCalls]) -> Iterator[str]:
         scores = iter(robust_scores(np.nan_to_num(late)))
         findings = []
         for group in some:
-            span = int(group.calls.end.max()) - int(group.calls.earliest.min())
+            start = int(group.calls.earliest.min())
+            span = int(group.calls.end.max()) - start
             least = span / len(group.calls) * _LATE
             of_label = {}
             outstanding = []

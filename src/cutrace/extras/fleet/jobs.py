@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,12 +22,10 @@ def joined(parts: Sequence[Part]) -> list[Part]:
     for part in parts:
         path = Path(part.source).parent
         by_path.setdefault(path, _Folder(path)).add(part)
-    around: dict[tuple[Path, int], _Folders] = {}
+    around: defaultdict[tuple[Path, int], _Folders] = defaultdict(list)
     for path, folder in by_path.items():
-        if len(folder.worlds) > 1 or 0 in folder.worlds:
-            continue
-        (world,) = folder.worlds
-        around.setdefault((path.parent, world), []).append(folder)
+        if len(folder.worlds) == 1 and 0 not in folder.worlds:
+            around[path.parent, max(folder.worlds)].append(folder)
     names: dict[Path, str] = {}
     for (parent, world), folders in around.items():
         for together in _at_one_time(folders):
@@ -81,40 +80,30 @@ def _at_one_time(folders: Sequence[_Folder]) -> Iterator[_Folders]:
     yield together
 
 
-def _is_one_job(
-    folders: Sequence[_Folder],
-    world: int,
-) -> bool:
-    if len(folders) < 2:
-        return False
+def _is_one_job(folders: Sequence[_Folder], world: int) -> bool:
     ranks: set[int] = set()
-    count = 0
     timed = True
     for folder in folders:
+        if not ranks.isdisjoint(folder.ranks):
+            return False
         ranks |= folder.ranks
-        count += len(folder.ranks)
         timed &= bool(folder.last)
-    if count > len(ranks):
-        return False
-    return timed or len(ranks) == world
+    return len(folders) > 1 and (timed or len(ranks) == world)
 
 
 def labeled(parts: Sequence[Part]) -> list[Part]:
     """The parts with names: with their job if there are several, and their file if the rank is in several files. What
     accuses a rank names it, so the name says if its records are missing."""
-    jobs = set()
-    files: dict[str, str] = {}
-    of_ranks: dict[tuple[str, int], list[Part]] = {}
+    jobs = {part.job for part in parts}
+    sources = list(dict.fromkeys(part.source for part in parts))
+    files = dict(zip(sources, short(sources), strict=True))
+    of_ranks: defaultdict[tuple[str, int], list[Part]] = defaultdict(list)
     for part in parts:
-        jobs.add(part.job)
-        files[part.source] = ""
-        of_ranks.setdefault((part.job, part.rank), []).append(part)
-    several_jobs = len(jobs) > 1
-    files = dict(zip(files, short(list(files)), strict=True))
+        of_ranks[part.job, part.rank].append(part)
     named = []
     for part in parts:
         label = f"rank {part.rank}"
-        if several_jobs:
+        if len(jobs) > 1:
             label = f"{part.job} {label}"
         same = of_ranks[part.job, part.rank]
         if len(same) > 1:

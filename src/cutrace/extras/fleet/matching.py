@@ -451,7 +451,8 @@ class _EndingTogether:
             ends = []
             for part in one:
                 chosen = np.isin(cluster_of[part], here)
-                ends.append(self._calls(part).end_ns[chosen] - self._ahead[part])
+                own = self._calls(part).end_ns[chosen]
+                ends.append(own - self._ahead[part])
             middle = np.median(ends, axis=0)
             middles.append(middle)
             away.append(np.abs(ends - middle).max(axis=0))
@@ -501,7 +502,8 @@ class _EndingTogether:
         for row, part in enumerate(group.members):
             calls = self._calls(part)
             own = np.flatnonzero(np.isin(group.numbers(part, len(calls)), sample))
-            times[:, row] = self._ranks[part].times(self._key, base)[:, own]
+            known = self._ranks[part].times(self._key, base)
+            times[:, row] = known[:, own]
             together |= _end_together(calls[own])
         return Sample(list(group.members), times, together)
 

@@ -421,7 +421,8 @@ class PartFolder:
         return replace(part, path=path)
 
     def _folder_of(self, job: str, rank: int) -> Path:
-        return self._folder / f"job={quote(job, safe='')}" / f"rank={rank}"
+        of_job = self._folder / f"job={quote(job, safe='')}"
+        return of_job / f"rank={rank}"
 
     def _known(self, path: Path, about: About) -> None:
         of_source = self._sources.setdefault(about["source"], {})

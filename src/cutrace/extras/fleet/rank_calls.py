@@ -65,8 +65,9 @@ class Union:
     def until(self, times: np.ndarray) -> np.ndarray:
         """The time in the union before each time."""
         at = np.searchsorted(self.start, times, "right") - 1
-        inside = np.minimum(times, self.end[at]) - self.start[at]
-        amount: np.ndarray = np.where(at >= 0, self.before[at] + inside, 0)
+        reached = np.minimum(times, self.end[at])
+        inside = self.before[at] + reached - self.start[at]
+        amount: np.ndarray = np.where(at >= 0, inside, 0)
         return amount
 
 
@@ -118,7 +119,8 @@ class RankCalls:
         before = calls.end_ns[:-1]
         start = calls.start_ns[1:]
         until = self.communication.until
-        times[2, 1:] = start - before - (until(start) - until(before))
+        in_others = until(start) - until(before)
+        times[2, 1:] = start - before - in_others
         return times
 
 

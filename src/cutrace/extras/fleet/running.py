@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from .kernels import KERNELS
 from .memory import MEMORY
 from .model import BatchOptions, BatchReport, Part, PartIdentity, Result
 from .pace import PACE
-from .parts import FileQuality, Mapped, PartFolder, Task
+from .parts import FileQuality, Mapped, MappedPart, PartFolder, Task
 from .remote import identity, stamp
 from .runs import OUTLIERS, REGRESSIONS
 
@@ -120,9 +120,8 @@ def run(
     first: dict[str, str] = {}
     for named in map(str, sources):
         first.setdefault(identity(named), named)
-    paths = list(first.values())
     tasks = []
-    for number, source in enumerate(paths):
+    for number, source in enumerate(first.values()):
         task = Task(
             reports=_reports_of(source, reports, options),
             source=source,
@@ -133,79 +132,11 @@ def run(
             clock=clock,
         )
         tasks.append(task)
-    folders: dict[str, PartFolder] = {}
-    sources_of: dict[str, list[str]] = {}
-    for report in reports:
-        folders[report.name] = PartFolder(folder / report.name)
-        own = [task.source for task in tasks if report in task.reports]
-        sources_of[report.name] = own
-        folders[report.name].keep(set(own))
-
-    outcomes: dict[str, FileOutcome] = {}
-    for task in tasks:
-        quality = _quality_of_parts(task, folders)
-        if quality is not None:
-            outcomes[task.source] = _outcome(task, quality, 1, skipped=True)
-    left = [task for task in tasks if task.source not in outcomes]
-    manifest = _Manifest(
-        folder,
-        name,
-        list(folders),
-        paths,
-    )
-    with manifest.kept(outcomes):
-        for task, mapped, tries in engine.mapped(left):
-            _add(task, mapped or Mapped(), folders)
-            if mapped is None:
-                outcomes[task.source] = FileOutcome(
-                    task.source,
-                    "failed",
-                    (_DIED,),
-                    retried=True,
-                    bad=True,
-                )
-            else:
-                outcomes[task.source] = _outcome(task, mapped.quality, tries)
-            if progress:
-                progress(len(outcomes), len(tasks))
-
-    # All sources are those of one of the reports.
-    widest = max(folders.values(), key=len)
-    repeated = widest.duplicates(paths)
-    for source, other in repeated.items():
-        note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave one of them out"
-        outcomes[source] = FileOutcome(
-            source,
-            "duplicate",
-            (note,),
-            bad=True,
-        )
-    done = [outcomes[path] for path in paths]
-    manifest.write(outcomes)
-
-    results: dict[str, Result] = {}
-    ahead: dict[PartIdentity, int] = {}
-    # What collectives tell of clocks corrects the other reports.
-    for report in sorted(reports, key=lambda one: one is not COLLECTIVES):
-        own_sources = sources_of[report.name]
-        own_files = [outcomes[source] for source in own_sources]
-        parts = folders[report.name]
-        parts.keep(set(own_sources) - set(repeated))
-        usable = parts.parts()
-        _check_usable(usable, own_files)
-        result = report.reduce(_on_time(usable, ahead), options)
-        ahead |= result.ahead
-        lacking = [*missing(own_files), *absences(_on_time(usable, ahead))]
-        results[report.name] = replace(result, missing=lacking)
-    results = {report.name: results[report.name] for report in reports}
-    lacking = [*missing(done), *absences(_on_time(widest.parts(), ahead))]
-    counts = {report: len(own) for report, own in sources_of.items()}
-    return BatchRun(
-        results,
-        counts,
-        done,
-        lacking,
-    )
+    files = _Files(name, folder, reports, tasks)
+    files.map(engine, progress)
+    files.leave_duplicates()
+    files.write_manifest()
+    return files.reduce(options)
 
 
 def _on_time(parts: Sequence[Part], ahead: Mapping[PartIdentity, int]) -> list[Part]:
@@ -213,46 +144,122 @@ def _on_time(parts: Sequence[Part], ahead: Mapping[PartIdentity, int]) -> list[P
     return [replace(part, ahead=ahead.get(part.identity, 0)) for part in parts]
 
 
-@dataclass(frozen=True)
-class _Manifest:
-    """What became of the ``sources`` of a batch, in its folder."""
+class _Files:
+    """The files of a batch of this name, one for each of ``tasks``: what became of them, and their parts by report."""
 
-    folder: Path
-    report: str
-    reports: list[str]
-    sources: list[str]
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        reports: Sequence[BatchReport],
+        tasks: Sequence[Task],
+    ) -> None:
+        self._name = name
+        self._folder = folder
+        self._reports = reports
+        self._tasks = tasks
+        self._outcomes: dict[str, FileOutcome] = {}
+        self._parts: dict[str, PartFolder] = {}
+        for report in reports:
+            parts = PartFolder(folder / report.name)
+            parts.keep(set(self._sources(report)))
+            self._parts[report.name] = parts
 
-    @contextmanager
-    def kept(self, outcomes: dict[str, FileOutcome]) -> Iterator[None]:
-        """Write the manifest also if the batch ends early."""
+    def _sources(self, report: BatchReport) -> list[str]:
+        return [task.source for task in self._tasks if report in task.reports]
+
+    def map(self, engine: Engine, progress: Callable[[int, int], None] | None) -> None:
+        """Map the files that have no parts. The manifest is written also if this ends early."""
+        left = []
+        for task in self._tasks:
+            quality = self._mapped_before(task)
+            if quality is None:
+                left.append(task)
+            else:
+                self._outcomes[task.source] = _outcome(task, quality, "skipped")
         try:
-            yield
+            for task, mapped, tries in engine.mapped(left):
+                self._add(task, mapped, tries > 1)
+                if progress:
+                    progress(len(self._outcomes), len(self._tasks))
         except (CutraceError, KeyboardInterrupt):
             with suppress(CutraceError):
-                self.write(outcomes)
+                self.write_manifest()
             raise
 
-    def write(self, outcomes: dict[str, FileOutcome]) -> None:
+    def _mapped_before(self, task: Task) -> FileQuality | None:
+        """The quality of a file that was mapped before for all of its reports; else None."""
+        quality = None
+        for report in task.reports:
+            quality = self._parts[report.name].done(task.identity(report))
+            if quality is None:
+                break
+        return quality
+
+    def _add(self, task: Task, mapped: Mapped | None, retried: bool) -> None:
+        """Replace the parts of a file; ``mapped`` is None if its workers died."""
+        outcome = _bad(task.source, "failed", _DIED)
+        parts: Sequence[MappedPart] = ()
+        if mapped:
+            outcome = _outcome(task, mapped.quality)
+            parts = mapped.parts
+        self._outcomes[task.source] = replace(outcome, retried=retried)
+        for report in task.reports:
+            own = [part for part in parts if part.report == report.name]
+            self._parts[report.name].add(task.source, own)
+
+    def leave_duplicates(self) -> None:
+        """Remove the parts of files whose recording an earlier file has."""
+        # All sources are those of one of the reports.
+        widest = max(self._parts.values(), key=len)
+        repeated = widest.duplicates([task.source for task in self._tasks])
+        for source, other in repeated.items():
+            note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave one of them out"
+            self._outcomes[source] = _bad(source, "duplicate", note)
+        for report in self._reports:
+            own = set(self._sources(report))
+            self._parts[report.name].keep(own - repeated.keys())
+
+    def write_manifest(self) -> None:
         files = []
-        for source in self.sources:
-            outcome = outcomes.get(source)
-            if outcome is None:
-                outcome = FileOutcome(
-                    source,
-                    "unread",
-                    (_UNREAD,),
-                    bad=True,
-                )
+        for task in self._tasks:
+            unread = _bad(task.source, "unread", _UNREAD)
+            outcome = self._outcomes.get(task.source, unread)
             files.append(asdict(outcome))
         manifest = {
             "kind": "cutrace batch manifest",
             "format": 1,
-            "report": self.report,
-            "reports": self.reports,
+            "report": self._name,
+            "reports": list(self._parts),
             "files": files,
         }
-        path = self.folder / f"{self.report}.manifest.json"
+        path = self._folder / f"{self._name}.manifest.json"
         write_text(path, json.dumps(manifest, indent=1) + "\n")
+
+    def reduce(self, options: BatchOptions) -> BatchRun:
+        results: dict[str, Result] = {}
+        counts = {}
+        ahead: dict[PartIdentity, int] = {}
+        every: list[Part] = []
+        # What collectives tell of clocks corrects the other reports.
+        for report in sorted(self._reports, key=lambda one: one is not COLLECTIVES):
+            files = [self._outcomes[source] for source in self._sources(report)]
+            counts[report.name] = len(files)
+            parts = self._parts[report.name].parts()
+            _check_usable(parts, files)
+            result = report.reduce(_on_time(parts, ahead), options)
+            ahead |= result.ahead
+            lacking = [*missing(files), *absences(_on_time(parts, ahead))]
+            results[report.name] = replace(result, missing=lacking)
+            every = max(every, parts, key=len)
+        in_order = {report.name: results[report.name] for report in self._reports}
+        done = [self._outcomes[task.source] for task in self._tasks]
+        lacking = [*missing(done), *absences(_on_time(every, ahead))]
+        return BatchRun(in_order, counts, done, lacking)
+
+
+def _bad(source: str, state: str, note: str) -> FileOutcome:
+    return FileOutcome(source, state, (note,), bad=True)
 
 
 def _chosen(name: str, options: BatchOptions) -> list[BatchReport]:
@@ -279,27 +286,6 @@ def _reports_of(
     if source not in options.baseline:
         return tuple(reports)
     return tuple(report for report in reports if "baseline" in report.needs)
-
-
-def _quality_of_parts(
-    task: Task,
-    folders: Mapping[str, PartFolder],
-) -> FileQuality | None:
-    """The quality of a file that was mapped before for all of its reports; else None."""
-    quality = None
-    for report in task.reports:
-        parts = folders[report.name]
-        quality = parts.done(task.identity(report))
-        if quality is None:
-            break
-    return quality
-
-
-def _add(task: Task, mapped: Mapped, folders: Mapping[str, PartFolder]) -> None:
-    """Replace the parts of a file in the folders of its reports."""
-    for report in task.reports:
-        own = [part for part in mapped.parts if part.report == report.name]
-        folders[report.name].add(task.source, own)
 
 
 def _check_usable(parts: Sequence[Part], files: Sequence[FileOutcome]) -> None:
@@ -333,47 +319,41 @@ def _check_options(
             )
 
 
-def _outcome(
-    task: Task,
-    quality: FileQuality,
-    tries: int,
-    *,
-    skipped: bool = False,
-) -> FileOutcome:
-    """What became of a file that was read, in this run or, if ``skipped``, in the one that made its parts."""
-    state = "done"
-    if skipped:
-        state = "skipped"
-    elif quality.damage:
-        state = "damaged"
-    elif quality.incomplete:
-        state = "incomplete"
+def _outcome(task: Task, quality: FileQuality, state: str = "done") -> FileOutcome:
+    """What became of a file that was read, in this run or in the one that made its parts."""
     bad = quality.incomplete or bool(quality.damage)
+    if state == "done":
+        if quality.damage:
+            state = "damaged"
+        elif quality.incomplete:
+            state = "incomplete"
     return FileOutcome(
         task.source,
         state,
         quality.notes,
-        tries > 1,
-        bad,
-        quality.lost,
+        bad=bad,
+        lost=quality.lost,
     )
 
 
 def missing(files: Sequence[FileOutcome]) -> list[str]:
     """Sentences about what is missing in all files together; none if nothing is known to be missing."""
-    bad = [file for file in files if file.bad and file.state != "duplicate"]
-    repeated = sum(file.state == "duplicate" for file in files)
+    bad = 0
+    repeated = 0
     counts = Counter[str]()
     holders = Counter[str]()
-    for file in bad:
-        for meaning, count in file.lost:
-            counts[meaning] += count
-            holders[meaning] += 1
+    for file in files:
+        if file.state == "duplicate":
+            repeated += 1
+        elif file.bad:
+            bad += 1
+            counts.update(dict(file.lost))
+            holders.update(meaning for meaning, _ in file.lost)
     whole = count_of(len(files), "file")
     sentences = []
     if bad:
         sentences.append(
-            f"{len(bad):,} of {whole}: damaged, not read, or records are missing"
+            f"{bad:,} of {whole}: damaged, not read, or records are missing"
         )
     if repeated:
         sentences.append(

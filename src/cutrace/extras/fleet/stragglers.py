@@ -263,7 +263,9 @@ def _parting(ordered: np.ndarray) -> int:
     high = float(np.median(upper))
     distance = high - low
     spread = max(_deviation(lower), _deviation(upper))
-    gap = upper[len(upper) // _STRAY] - lower[-1 - len(lower) // _STRAY]
+    highest = lower[-1 - len(lower) // _STRAY]
+    lowest = upper[len(upper) // _STRAY]
+    gap = lowest - highest
     size = max(abs(low), abs(high))
     least = max(
         _SHARE * size,

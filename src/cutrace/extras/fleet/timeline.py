@@ -36,7 +36,8 @@ class Steps:
         while (last // width) - (first // width) >= most:
             width *= 2
         before = first // width
-        return cls(before * width, width, last // width - before + 1)
+        count = last // width - before + 1
+        return cls(before * width, width, count)
 
     @classmethod
     def of(cls, rank: RankTrace) -> Steps:
