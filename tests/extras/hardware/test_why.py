@@ -135,6 +135,8 @@ def test_the_stalls_add_up_to_the_time_between_two_instructions(tmp_path):
 def test_rates_and_sectors_are_in_the_table_of_memory(tmp_path):
     metrics = COPY | {
         "dram__bytes_read.sum": 600.0, "dram__bytes_write.sum": 400.0, "gpu__time_duration.sum": 10.0,
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 8.0,
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 6.0,
         "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 64.0, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 4.0,
     }  # fmt: skip
     (answer,) = answers_of(tmp_path, ("a", 99_000, metrics, MANY))
@@ -142,6 +144,7 @@ def test_rates_and_sectors_are_in_the_table_of_memory(tmp_path):
     rows = {row[0]: row[1:] for row in memory.rows}
     assert rows["DRAM"] == (1_000, 1e11, 0.94, None, None)
     assert rows["global loads"] == (2048, 2048e8, None, None, 16)
+    assert rows["shared stores"] == (None, None, None, None, 4)
     assert "shared loads" not in rows
 
 

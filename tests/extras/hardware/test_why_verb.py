@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import cutrace as package
 from captures import Capture
+from cutrace.extras.hardware import why_text
 from cutrace.extras.hardware.facts import Facts, Shape
 from cutrace.extras.hardware.rules import COMPUTE, DRAM, L1, L2, MEMORY, RULES, WARPS, Finding
 from cutrace.extras.hardware.why import Answer, KernelChange, Why, compared
@@ -167,6 +169,15 @@ def test_kernels_are_paired_by_configuration_before_their_order():
     before = [answer("a", 1), answer("a", 2), answer("a", 3), answer("b", 7)]
     after = [answer("a", 2), answer("a", 9), answer("b", 8), answer("a", 1)]
     assert pairs(before, after) == [(1, 1), (2, 2), (3, 9), (7, 8)]
+
+
+def test_different_states_of_the_caches_are_said():
+    flushed = replace(answer("a", 1), facts=replace(answer("a", 1).facts, caches="flushed"))
+    for other, said in ((flushed, False), (answer("a", 1), True)):
+        (change,) = compared(Why((flushed,)), Why((other,))).changes
+        text = " ".join("".join(why_text.change_block(change, 80)).split())
+        assert ("the caches were in different states" in text) == said
+        assert ("the caches were in different states" in html(Why(changes=(change,)), "a")) == said
 
 
 def test_a_change_from_nothing_has_no_share():

@@ -118,8 +118,6 @@ SETS = {
                 "smsp__sass_average_data_bytes_per_sector_mem_global_op_ldgsts.pct",
                 "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ld.sum",
                 "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
-                "smsp__inst_executed_op_shared_ld.sum",
-                "smsp__inst_executed_op_shared_st.sum",
                 "smsp__inst_executed_op_local_ld.sum",
                 "smsp__inst_executed_op_local_st.sum",
                 "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",

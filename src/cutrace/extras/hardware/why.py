@@ -26,7 +26,7 @@ _NAMED = 5
 _BYTES = "dram__bytes_{}.sum"
 _REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
-_SHARED = "smsp__inst_executed_op_shared_{}.sum"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 
@@ -292,9 +292,9 @@ def _memory(facts: Facts) -> Table:
             moved = sectors * rules.SECTOR
         rows.append((f"global {name}", moved, rate(moved), None, None, each))
     for op, name in names.items():
-        each = _ratio(
-            values.get(_WAVEFRONTS.format(op)), values.get(_SHARED.format(op))
-        )
+        accesses = values.get(_WAVEFRONTS.format(op), 0)
+        conflicts = values.get(_CONFLICTS.format(op), 0)
+        each = _ratio(accesses, accesses - conflicts)
         rows.append((f"shared {name}", None, None, None, None, each))
     nothing = (None,) * 5
     known = [row for row in rows if row[1:] != nothing]

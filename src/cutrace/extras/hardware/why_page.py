@@ -14,7 +14,15 @@ from .facts import Facts
 from .roofline_page import roofline_section
 from .rules import Finding
 from .why import Answer, KernelChange, Why
-from .why_text import about, limiters, missing, notable, said, time_change
+from .why_text import (
+    about,
+    configurations,
+    limiters,
+    missing,
+    notable,
+    said,
+    time_change,
+)
 
 _FOLDER = Path(__file__).parent
 #: Width of the bars, which scale with the page, and height of a line of them.
@@ -203,11 +211,8 @@ def _change(number: int, change: KernelChange) -> str:
     lines = f"<dt>before<dd>{escaped(before)}<dt>after<dd><b>{escaped(after)}</b>"
     lines += _findings("gone", change.gone)
     lines += _findings("new", change.new)
-    shapes = dict.fromkeys(
-        "; ".join(about(one.facts)[1:]) for one in (change.before, change.after)
-    )
     content = f"<p><b>{escaped(time_change(change))}</b></p>"
-    content += _paragraphs([" -> ".join(shapes)])
+    content += _paragraphs(list(configurations(change)))
     content += f"<dl class=change>{lines}</dl>"
     figures = notable(change)
     if figures.rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import zip_longest
 from typing import Any
 
 from ...analysis.tables import Table
@@ -120,6 +121,21 @@ def time_change(change: KernelChange) -> str:
     return line
 
 
+def configurations(change: KernelChange) -> Iterator[str]:
+    """The full name, the launch configuration, and GPU and caches; each before and after where they differ."""
+    before = about(change.before.facts)[1:]
+    after = about(change.after.facts)[1:]
+    for old, new in zip_longest(before, after, fillvalue=""):
+        if old == new:
+            yield old
+        else:
+            yield f"{old} -> {new}"
+    if change.before.facts.caches != change.after.facts.caches:
+        yield (
+            "the caches were in different states: bytes and throughputs of DRAM and L2 do not compare"
+        )
+
+
 def notable(change: KernelChange) -> Table:
     """The values that changed by a percent or more."""
     rows = []
@@ -158,8 +174,8 @@ def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
         if change.time < 0:
             style = "good"
     yield from wrapped(time_change(change), wide, "  ", style)
-    shapes = list(dict.fromkeys(map(_launch_of, (change.before, change.after))))
-    yield from wrapped(" -> ".join(shapes), wide, "  ", "dim")
+    for line in configurations(change):
+        yield from wrapped(line, wide, "  ", "dim")
     before, after = limiters(change)
     yield from wrapped(f"before: {before}", wide, "  * ")
     yield from wrapped(f"after: {after}", wide, "  * ", "bold")
@@ -170,11 +186,6 @@ def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
         yield from wrapped(finding.remedy, wide, "    ", "dim")
     yield "\n"
     yield from _indented(notable(change), wide)
-
-
-def _launch_of(answer: Answer) -> str:
-    """The configuration and the state of the caches."""
-    return "; ".join(about(answer.facts)[1:])
 
 
 def block(answer: Answer, width: int | None) -> Iterator[str]:
@@ -240,7 +251,7 @@ def _changed(change: KernelChange) -> Iterator[str]:
     yield f"## {md.code(change.before.facts.kernel, _NAME)}\n\n"
     yield f"**{md.text(time_change(change))}**\n\n"
     before, after = limiters(change)
-    lines = [f"before: {before}", f"after: {after}"]
+    lines = [*configurations(change), f"before: {before}", f"after: {after}"]
     lines += [f"gone: {finding.sentence}" for finding in change.gone]
     lines += [f"new: {finding.sentence} {finding.remedy}" for finding in change.new]
     for line in lines:
