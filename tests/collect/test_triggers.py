@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,13 @@ def record(
     return done
 
 
+def milliseconds(reason: str, beginning: str) -> float:
+    """The time that a reason tells after its beginning. A busy machine makes it longer than the program asked for."""
+    found = re.match(rf"{beginning}([\d.]+) (ms|s) ", reason)
+    assert found is not None, reason
+    return float(found[1]) * {"ms": 1, "s": 1000}[found[2]]
+
+
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -65,7 +73,7 @@ def test_one_slow_step_of_many_is_dumped_with_its_neighbours(fake_driver: FakeDr
     assert set(range(590, 620)) < set(dumped)
     assert dumped[-1] < 1999, "it was written while the program ran"
     (reason,) = reasons(dump)
-    assert reason.startswith("step took 5")
+    assert milliseconds(reason, "step took ") >= 500
     assert reason.endswith("(nvtx:step > 400ms)")
     with cutrace.load(dump) as trace:
         (mark,) = trace.nvtx_marks
@@ -102,7 +110,7 @@ fakegpu.malloc(1 << 30, call="cudaMallocAsync")
     assert files(tmp_path) == ["run-1.bin", "run.bin"]
     memory, idle = sorted(reasons(tmp_path / "run-1.bin"))
     assert memory == "GPU 0 had 3.0 GiB in use (memory > 2GiB)"
-    assert idle.startswith("GPU 0 was idle for 3")
+    assert milliseconds(idle, "GPU 0 was idle for ") >= 300
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -140,7 +148,7 @@ fakegpu.launch("b")
 """
     done = record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "gpu idle > 200ms")
     (reason,) = reasons(tmp_path / "run-1.bin")
-    assert reason.startswith("GPU 0 was idle for 3")
+    assert milliseconds(reason, "GPU 0 was idle for ") >= 300
     assert "was not reported" not in done.stderr
 
 
