@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,14 @@ from captures import Capture
 
 pytest.importorskip("pyarrow")
 
+from cutrace.extras.fleet import rank_calls
 from cutrace.extras.fleet.bandwidth import slow_times, slowness
+from cutrace.extras.fleet.clocks import shift_of
 from cutrace.extras.fleet.engines import Engine
 from cutrace.extras.fleet.matching import named_ranks
 from cutrace.extras.fleet.merging import merge
 from cutrace.extras.fleet.model import Lines
+from cutrace.extras.fleet.rank_calls import CallReader, RankCalls
 from cutrace.extras.fleet.running import ALL, run
 
 #: Kernels by kind of call, and the functions of NCCL.
@@ -409,3 +413,24 @@ def test_kernels_of_groups_of_calls_have_their_communicators(tmp_path):
     result = collectives(sorted(tmp_path.glob("rank*.bin")), tmp_path / "out")
     groups = {row["communicator"]: (row["calls"], row["bytes"]) for row in rows(result, "collective_groups")}
     assert groups == {"10": (2, 1_000), "20": (2, None)}
+
+
+@pytest.mark.parametrize(("longer", "index"), [(1.01, 0), (1.05, None)])
+def test_intervals_that_differ_by_more_than_a_fiftieth_are_no_match(longer, index):
+    ends = np.cumsum(np.full(40, 100_000_000))
+    assert shift_of((ends * longer).astype(np.int64), ends, None) == index
+
+
+def test_calls_stay_in_memory_while_there_is_room(monkeypatch):
+    read = []
+
+    def of_part(part: str) -> SimpleNamespace:
+        read.append(part)
+        return SimpleNamespace(by_key={"a": [1, 2], "b": [3]})
+
+    monkeypatch.setattr(RankCalls, "read", of_part)
+    monkeypatch.setattr(rank_calls, "_KEPT", 5)
+    reader = CallReader(["first", "second"])
+    for part in (0, 0, 1, 1):
+        reader.read(part)
+    assert read == ["first", "second", "second"]

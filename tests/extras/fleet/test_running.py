@@ -21,7 +21,7 @@ from cutrace.extras.fleet import engines, parts
 from cutrace.extras.fleet.parts import PartFolder
 from cutrace.extras.fleet.time_sums import binned, histogram
 
-pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 DATA = Path(__file__).parents[2] / "data"
 CAPTURES = sorted(DATA.glob("*.bin"))
 
@@ -178,6 +178,17 @@ def test_parts_that_another_batch_removed_are_explained(tmp_path):
         first.table()
     folder.keep(set())
     assert not second.path.exists()
+
+
+@pytest.mark.parametrize("about", ["[1]", '"quality"', '["quality"]', "{}", "no JSON"])
+def test_files_that_say_nothing_of_their_origin_are_no_parts(tmp_path, about):
+    out = tmp_path / "out"
+    (capture,) = ranks(tmp_path, 1)
+    cutrace.batch("kernels", [capture], out, mode="sequential")
+    (part,) = out.rglob("*.parquet")
+    table = parquet.read_table(part).replace_schema_metadata({parts._METADATA: about})
+    parquet.write_table(table, part.with_name("other.parquet"))
+    assert [found.path for found in PartFolder(out / "kernels").parts()] == [part]
 
 
 def test_nothing_that_can_be_read_is_an_error(tmp_path):
