@@ -434,3 +434,19 @@ def test_calls_stay_in_memory_while_there_is_room(monkeypatch):
     for part in (0, 0, 1, 1):
         reader.read(part)
     assert read == ["first", "second", "second"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([3], "rank 3"),
+        ([1, 4], "ranks 1 and 4"),
+        (range(2, 90), "ranks 2 to 89"),
+        ([1, 2, 5], "ranks 1, 2 and 5"),
+        ([1, 2, 5, 9, 10], "ranks 1, 2, 5, 9 and 10"),
+        ([1, 2, 5, 9, 10, 12], "ranks 1, 2, 5, 9 and 2 more"),
+        (range(0, 22, 2), "ranks 0, 2, 4, 6, ... 20"),
+    ],
+)
+def test_ranks_have_short_names(numbers, words):
+    assert named_ranks(numbers) == words
