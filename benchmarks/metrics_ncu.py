@@ -2,11 +2,11 @@
 
     python benchmarks/metrics_ncu.py --out metrics.json [--metrics SET,...] [--launches 10000]
 
-Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (without control of caches and clocks,
-as in cutrace). Compares every metric of every set on each kernel's second launch. Metrics that are not counts differ
-from launch to launch, so the spread of ncu's own two launches is given beside. It also reports whether all runs
-computed the same, the copy's DRAM bytes over its copied bytes, the cost of one profiled launch for ``--launches``
-others, and the time of each run. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
+Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (without control of caches and clocks),
+with the caches kept by both. Compares every metric of every set on each kernel's second launch. Metrics that are not
+counts differ from launch to launch, so the spread of ncu's own two launches is given beside. It also reports whether
+all runs computed the same, the copy's DRAM bytes over its copied bytes, the cost of one profiled launch for
+``--launches`` others, and the time of each run. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def printed(output: str) -> dict[str, Any]:
 def by_cutrace(names: list[str], capture: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]], float]:
     output, took = run(
         ["cutrace", "profile", "-o", str(capture), "--metrics", ",".join(names), "--kernel", f"/{PATTERN}/",
-         "--format", "csv", "--", *PROGRAM]
+         "--caches", "keep", "--format", "csv", "--", *PROGRAM]
     )  # fmt: skip
     by_kernel: dict[str, list[dict[str, float]]] = {}
     with cutrace.load(capture) as trace:
