@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,86 @@ def test_launches_inside_graphs_are_left_out_and_said(
     profiled: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
     assert "left out: 1 launch inside CUDA graphs" in profiled[0].stderr
+
+
+#: Kernels that change all kinds of memory, while three threads launch without pause; then two kernels of which one waits
+#: for the other, by which the launch of the first one is in the way of the second.
+CHANGES = r"""
+import cupy, json, threading, time
+
+module = cupy.RawModule(code='''
+extern "C" __global__ void changes(float* device, int* pinned, int* managed) {
+  if (threadIdx.x + blockIdx.x == 0) { device[0] += 1; pinned[0] += 1; managed[0] += 1; }
+}
+extern "C" __global__ void noise(float* x) { x[threadIdx.x + blockIdx.x * blockDim.x] += 1; }
+extern "C" __global__ void waits(volatile int* flag, int* out) { while (*flag == 0) {} out[0] += 1; }
+extern "C" __global__ void sets(int* flag) { *flag = 1; }
+''')
+changes, noise, waits, sets = map(module.get_function, ("changes", "noise", "waits", "sets"))
+device = cupy.zeros(1, cupy.float32)
+pinned = cupy.cuda.alloc_pinned_memory(64)
+managed = cupy.cuda.malloc_managed(64)
+managed.memset(0, 64)
+import ctypes
+host = ctypes.cast(pinned.ptr, ctypes.POINTER(ctypes.c_int))
+host[0] = 0
+over = False
+noises = []
+
+def launch():
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        buffer = cupy.zeros(1 << 16, cupy.float32)
+        launches = 0
+        while not over:
+            noise((256,), (256,), (buffer,))
+            launches += 1
+            if launches % 64 == 0:
+                stream.synchronize()
+        stream.synchronize()
+        noises.append(bool((buffer == launches).all()))
+
+threads = [threading.Thread(target=launch) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(3):
+    changes((256,), (256,), (device, pinned.ptr, managed.ptr))
+    time.sleep(0.1)
+over = True
+for thread in threads:
+    thread.join()
+cupy.cuda.Device().synchronize()
+
+flag, out = cupy.zeros(1, cupy.int32), cupy.zeros(1, cupy.int32)
+cupy.cuda.Device().synchronize()
+
+def wait():
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        waits((1,), (1,), (flag, out))
+        stream.synchronize()
+
+waiting = threading.Thread(target=wait)
+waiting.start()
+time.sleep(1)
+with cupy.cuda.Stream(non_blocking=True) as stream:
+    sets((1,), (1,), (flag,))
+    stream.synchronize()
+waiting.join()
+there = ctypes.cast(managed.ptr, ctypes.POINTER(ctypes.c_int))
+print("computed", json.dumps([float(device[0]), host[0], there[0], noises, int(out[0])]))
+"""
+
+
+@pytest.mark.parametrize("caches", ["flush", "keep"])
+def test_what_a_program_computes_is_the_same_beside_other_threads(tmp_path: Path, caches: str) -> None:
+    pytest.importorskip("cupy")
+    command = [sys.executable, "-m", "cutrace", "profile", "--metrics", "speed-of-light,memory", "--caches", caches,
+               "--kernel", "/^(changes|waits)$/", "--format", "csv", "--", sys.executable, "-c", CHANGES]  # fmt: skip
+    environment = os.environ | {"CUTRACE_PROFILE_PATIENCE_MS": "2000"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    computed = [line for line in done.stdout.splitlines() if line.startswith("computed")]
+    assert computed == ["computed [3.0, 3, 3, [true, true, true], 1]"] * 2
+    assert "launch 0 of waits and later ones were not counted: another thread had to wait" in done.stderr
+    states = {(row["correlation"], row["caches"]) for row in rows(tmp_path / "run.bin")}
+    assert sorted(state for _, state in states) == [{"flush": 1, "keep": 2}[caches]] * 3

@@ -22,6 +22,7 @@ int fake_failure(const char* function);  // its current result: from fake_fail()
 std::uint32_t fake_version();
 // The fake GPU is given work, for hardware metrics (fake_profiler.cpp). False when a range replays it: no record is delivered.
 void fake_sweep();
+bool fake_counts();
 bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy);
 void fake_executed(const char* function, std::uint64_t warps, void* context);  // the same, for metrics of instructions
 void fake_module(const char* function, const char* cubin);       // the module that the function runs from

@@ -63,6 +63,7 @@ struct Cupti {
   decltype(&fake_stream_call) stream_call = nullptr;
   decltype(&fake_ran) ran = nullptr;
   decltype(&fake_sweep) sweep = nullptr;
+  decltype(&fake_counts) counts = nullptr;
   decltype(&fake_executed) executed = nullptr;
   decltype(&fake_module) module = nullptr;
   decltype(&fake_load_cubin) load_cubin = nullptr;
@@ -208,7 +209,7 @@ void look_for_cupti() {
     if (!find(library, found.record, "fake_record") || !find(library, found.next_correlation, "fake_next_correlation") ||
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
         !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
-        !find(library, found.sweep, "fake_sweep") ||
+        !find(library, found.sweep, "fake_sweep") || !find(library, found.counts, "fake_counts") ||
         !find(library, found.driver_call, "fake_driver_call") || !find(library, found.context, "fake_context") ||
         !find(library, found.tell_call, "fake_tell_call") ||
         !find(library, found.set_correlation, "fake_set_correlation") ||
@@ -587,9 +588,9 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     }
     const std::uint64_t enough = launching.awaited_launches;
     told.begin();
-    launching = {};
     if (flags & kFakeFails) {
       told.end(CUDA_ERROR_INVALID_VALUE);
+      launching = {};
       return CUDA_ERROR_INVALID_VALUE;
     }
     std::unique_lock lock(gpu().mutex);
@@ -607,9 +608,8 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     kernel.end = flags & kFakeNoEnd ? 0 : kernel.start + duration;
     ++gpu().launched[name];
     ++gpu().memory;
-    if (count(1, 0, 0, duration)) {
-      submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
-    } else {
+    if (count(1, 0, 0, duration)) submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
+    if (gpu().cupti != nullptr && gpu().cupti->counts()) {  // it is waited for
       lock.unlock();
       wait_for_awaited(enough);
       lock.lock();
@@ -619,6 +619,7 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     lock.unlock();
     while (!file.empty() && access(file.c_str(), F_OK) != 0) sleep_until(now() + 1'000'000);
     told.end(0);
+    launching = {};
     return 0;
   });
 }

@@ -377,6 +377,12 @@ extern "C" EXPORT void fake_sweep() {
   swept = true;
 }
 
+// Whether kernels are counted now.
+extern "C" EXPORT bool fake_counts() {
+  const std::lock_guard lock(mutex);
+  return ranges.started;
+}
+
 extern "C" EXPORT bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy) {
   const std::lock_guard lock(mutex);
   if (kernels != 0 && (std::exchange(swept, false) || ranges.flushes)) read += 4096;

@@ -122,3 +122,29 @@ TEST(a_launch_that_does_not_end_is_overdue) {
 }
 
 int main(int argc, char** argv) { return check::main(argc, argv); }
+
+TEST(launches_wait_beyond_their_deadline_for_one_that_is_replayed) {
+  Gate gate;
+  CHECK(gate.enter_alone(0, never()));
+  CHECK(gate.start_replaying());
+  std::atomic<bool> entered{false};
+  std::thread other([&] {
+    CHECK(!gate.enter(Gate::Clock::now()));
+    entered = true;
+    gate.leave();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(!entered);
+  CHECK(gate.undisturbed());
+  gate.leave_alone();
+  other.join();
+}
+
+TEST(a_launch_that_others_no_longer_wait_for_is_not_replayed) {
+  Gate gate;
+  CHECK(gate.enter_alone(0, never()));
+  CHECK(gate.enter(Gate::Clock::now()) == 0);
+  CHECK(!gate.start_replaying());
+  gate.leave();
+  gate.leave_alone();
+}

@@ -135,6 +135,7 @@ def test_launches_without_known_times_are_numbered(runs: Runs) -> None:
 INTERLOCKED = """
 import fakegpu, threading
 fakegpu.init()
+launched = 0
 
 def launch():
     for _ in range(2):
@@ -147,13 +148,15 @@ while launching.is_alive():
     {meanwhile}
 fakegpu.launch('axpy')
 fakegpu.synchronize()
+print('computed', fakegpu.memory() - launched)
 """
 
 
 def test_a_kernel_that_waits_for_one_of_another_thread_ends_in_a_sentence(runs: Runs) -> None:
-    program = INTERLOCKED.format(other="other", meanwhile="fakegpu.launch('other')")
+    program = INTERLOCKED.format(other="other", meanwhile="fakegpu.launch('other'); launched += 1")
     done = runs("--kernel", "/waits|axpy/", program=program, CUTRACE_PROFILE_PATIENCE_MS="100")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("computed 3") == 2, "the other kernels keep what they computed"
     sentence = (
         "launch 0 of waits and later ones were not counted: another thread had to wait for 0.1 s to launch a kernel"
     )

@@ -99,7 +99,7 @@ CUresult CacheSweep::prepare() {
     result = call_driver<CUresult(CUfunction*, CUmodule, const char*)>("cuModuleGetFunction", &kernel_, module_, "cutrace_sweep");
   if (result == CUDA_SUCCESS) result = call_driver<CUresult(CUdeviceptr*, std::size_t)>("cuMemAlloc_v2", &buffer_, bytes_);
   if (result == CUDA_SUCCESS)
-    result = call_driver<CUresult(CUdeviceptr, unsigned char, std::size_t)>("cuMemsetD8_v2", buffer_, 0, bytes_);
+    result = call_driver<CUresult(CUdeviceptr, unsigned char, std::size_t)>("cuMemsetD8_v2", buffer_, static_cast<unsigned char>(0), bytes_);
   return result;
 }
 

@@ -21,9 +21,9 @@ class ContextCounter {
 
   // On failure, each returns false with a message in error().
   virtual bool open() = 0;
-  virtual bool begin(const Relaunch& again) = 0;
+  virtual bool begin() = 0;
   // After the work: the values of all work, if the counter has any.
-  virtual bool end(std::vector<double>& values) = 0;
+  virtual bool end(const Replay& replay, std::vector<double>& values) = 0;
   const std::string& error() const { return error_; }
   std::uint32_t device() const { return device_; }
   // The state of the caches when the work started.
@@ -65,7 +65,7 @@ Params sized(std::size_t size) {
 // context between two times, in one pass.
 //
 // From 13.4 on, CUPTI can flush the caches before each pass of a kernel that it replays. Before that, the kernel is replayed
-// here: a launch again for each pass but the last one, which is the program's own launch.
+// here: the launch of the program is the first pass, and is made again for each further one.
 class RangeProfiler final : public ContextCounter {
  public:
   enum class Of { kernel, range };
@@ -73,8 +73,8 @@ class RangeProfiler final : public ContextCounter {
   ~RangeProfiler() override;
 
   bool open() override;
-  bool begin(const Relaunch& again) override;
-  bool end(std::vector<double>& values) override;
+  bool begin() override;
+  bool end(const Replay& replay, std::vector<double>& values) override;
   Caches caches() const override { return caches_; }
 
  private:
@@ -83,8 +83,9 @@ class RangeProfiler final : public ContextCounter {
   bool start();
   bool stop(bool& all_passes);
   bool start_flushed();
-  bool replay(const Relaunch& again);
-  bool replay_again(const Relaunch& again);
+  bool start_first_pass();
+  bool further_pass(const Replay& replay, bool& all_passes);
+  bool finish_passes(const Replay& replay);
 
   const Of of_;
   Caches caches_ = Caches::kept;
@@ -122,8 +123,8 @@ class InstructionCounter final : public ContextCounter {
   ~InstructionCounter() override;
 
   bool open() override;
-  bool begin(const Relaunch& again) override;
-  bool end(std::vector<double>& values) override;
+  bool begin() override;
+  bool end(const Replay& replay, std::vector<double>& values) override;
 
  private:
   bool synchronize();

@@ -88,13 +88,13 @@ class Profiler {
   void on_module(const CUpti_ModuleResourceData& module);
   ContextCounter* counter_of(CUcontext context);
   void enter(const LaunchCall& call, const CUpti_CallbackData& data);
-  void leave(const CUpti_CallbackData& data);
-  void leave_alone(const Current& done, const CUpti_CallbackData& data, bool failed);
+  void leave(const LaunchCall& call, const CUpti_CallbackData& data);
+  void leave_alone(const Current& done, const LaunchCall& call, const CUpti_CallbackData& data, bool failed);
   bool enter_alone(const PlannedLaunch& launch, Gate::Clock::time_point deadline);
   void give_up(const PlannedLaunch& launch);
   void end_if_overdue();
   void watch(bool on);
-  ContextCounter* begin(CUcontext context, const Relaunch& again);
+  ContextCounter* begin(CUcontext context);
   void end_stretch();
   void drop_stretch();
   void write_instructions(std::size_t launches);
@@ -153,7 +153,7 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
     for (const LaunchCall& call : launch_calls) {
       const auto& about = *static_cast<const CUpti_CallbackData*>(data);
-      if (call.id == id) return about.callbackSite == CUPTI_API_EXIT ? leave(about) : enter(call, about);
+      if (call.id == id) return about.callbackSite == CUPTI_API_EXIT ? leave(call, about) : enter(call, about);
     }
   session.captures.on_callback(domain, id, data);
 }
@@ -182,7 +182,7 @@ void Profiler::end_stretch() {
   if (counter == nullptr) return;
   stretch_over_ = true;
   std::vector<double> none;
-  if (!counter->end(none)) return session.fail(counter->error());
+  if (!counter->end({}, none)) return session.fail(counter->error());
   for (const std::string& line : stretch_lines_) session.write(line);
   write_instructions(stretch_lines_.size());
 }
@@ -218,7 +218,7 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
   const auto deadline = Gate::Clock::now() + session.patience;
   if (current.planned && enter_alone({found->first.c_str(), current.kernel, current.ordinal}, deadline)) {
     current.inside = Current::Inside::alone;
-    current.counter = begin(data.context, [&] { return call.again(data.functionParams); });
+    current.counter = begin(data.context);
     return;
   }
   if (const auto disturbed = gate_.enter(deadline)) give_up(*disturbed);
@@ -259,19 +259,20 @@ void Profiler::end_if_overdue() {
   }
 }
 
-void Profiler::leave(const CUpti_CallbackData& data) {
+void Profiler::leave(const LaunchCall& call, const CUpti_CallbackData& data) {
   const Current done = std::exchange(current, {});
   // A failed launch does not count: the first run has no kernel of it either.
   const bool failed = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
   if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
-  if (done.inside == Current::Inside::alone) leave_alone(done, data, failed);
+  if (done.inside == Current::Inside::alone) leave_alone(done, call, data, failed);
   if (done.inside == Current::Inside::with_others) gate_.leave();
   if (done.inside == Current::Inside::with_others && done.planned && !failed) left_.fetch_sub(1);
 }
 
-void Profiler::leave_alone(const Current& done, const CUpti_CallbackData& data, bool failed) {
+void Profiler::leave_alone(const Current& done, const LaunchCall& call, const CUpti_CallbackData& data, bool failed) {
   std::vector<double> values;
-  const bool ended = done.counter != nullptr && (of_instructions_ || done.counter->end(values));
+  const Replay replay{[&] { return !failed && gate_.start_replaying(); }, [&] { return call.again(data.functionParams); }};
+  const bool ended = done.counter != nullptr && (of_instructions_ || done.counter->end(replay, values));
   const bool alone = gate_.undisturbed();
   if (!failed) {
     if (!ended && done.counter != nullptr && alone) session.fail(done.counter->error());
@@ -290,7 +291,7 @@ void Profiler::leave_alone(const Current& done, const CUpti_CallbackData& data, 
 }
 
 // The counter that has begun for a launch, null when there is none.
-ContextCounter* Profiler::begin(CUcontext context, const Relaunch& again) {
+ContextCounter* Profiler::begin(CUcontext context) {
   if (stretch_over_) return nullptr;
   ContextCounter* const counter = counter_of(context);
   if (counter == nullptr || counter == stretch_) return counter;
@@ -298,7 +299,7 @@ ContextCounter* Profiler::begin(CUcontext context, const Relaunch& again) {
     session.fail("instructions are counted in one CUDA context of a process, that of the first launch; others were left out");
     return nullptr;
   }
-  if (!counter->begin(again)) {
+  if (!counter->begin()) {
     session.fail(counter->error());
     return nullptr;
   }

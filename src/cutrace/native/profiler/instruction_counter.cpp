@@ -31,7 +31,7 @@ bool InstructionCounter::synchronize() {
   return false;
 }
 
-bool InstructionCounter::begin(const Relaunch&) {
+bool InstructionCounter::begin() {
   if (!synchronize()) return false;  // CUPTI patches no kernel while another one runs
   auto config = CUTRACE_PARAMS(SassMetricsSetConfig);
   config.numOfMetricConfig = configuration_.size();
@@ -45,7 +45,7 @@ bool InstructionCounter::begin(const Relaunch&) {
   return CUTRACE_CALL(SassMetricsEnable, enable);
 }
 
-bool InstructionCounter::end(std::vector<double>&) {
+bool InstructionCounter::end(const Replay&, std::vector<double>&) {
   const bool done = synchronize() && read();
   const std::string why = error_;
   auto disable = CUTRACE_PARAMS(SassMetricsDisable);

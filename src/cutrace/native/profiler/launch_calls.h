@@ -25,8 +25,11 @@ struct LaunchCall {
 inline constexpr std::size_t kLaunchCalls = 6;
 extern const LaunchCall launch_calls[kLaunchCalls];
 
-// Makes a launch again. Valid until its callback returns.
-using Relaunch = std::function<CUresult()>;
+// How a counted launch is made again. Valid until its callback returns.
+struct Replay {
+  std::function<bool()> start;  // false when other work may run, which a restored memory would undo
+  std::function<CUresult()> again;
+};
 
 // While it lives, CUPTI's callbacks on this thread are about calls of the profiler.
 class OwnCalls {

@@ -18,13 +18,14 @@ class LaunchGate {
   using Clock = std::chrono::steady_clock;
   using Duration = std::chrono::milliseconds;
 
-  // Waits while another launch is alone or waits to be. At the deadline it enters all the same. Returns the launch that is no
-  // longer alone because of that, the first time.
+  // Waits while another launch is alone or waits to be. At the deadline it enters all the same, unless that launch is replayed.
+  // Returns the launch that is no longer alone because of that, the first time.
   std::optional<Launch> enter(Clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     const std::uint64_t arrived = turn_;
     ++waiting_;
-    changed_.wait_until(lock, deadline, [&] { return !alone_ && (wanting_alone_ == 0 || arrived < turn_); });
+    const auto may_enter = [&] { return !alone_ && (wanting_alone_ == 0 || arrived < turn_); };
+    if (!changed_.wait_until(lock, deadline, may_enter)) changed_.wait(lock, [&] { return may_enter() || !replays_; });
     --waiting_;
     if (arrived < turn_) --first_;
     ++inside_;
@@ -54,6 +55,13 @@ class LaunchGate {
     return free;
   }
 
+  // Keeps others out until the launch that entered alone leaves, since what they write would be undone with the memory that is
+  // restored. False when one of them is there already.
+  bool start_replaying() {
+    const std::lock_guard lock(mutex_);
+    return replays_ = !disturbed_;
+  }
+
   // Whether the launch that entered alone still is.
   bool undisturbed() {
     const std::lock_guard lock(mutex_);
@@ -63,6 +71,7 @@ class LaunchGate {
   void leave_alone() {
     const std::lock_guard lock(mutex_);
     alone_.reset();
+    replays_ = false;
     ++turn_;
     first_ = waiting_;
     changed_.notify_all();
@@ -88,6 +97,7 @@ class LaunchGate {
   unsigned first_ = 0;  // of those who wait or just did: they enter before the next launch is alone
   unsigned wanting_alone_ = 0;
   std::optional<Launch> alone_;
+  bool replays_ = false;
   Clock::time_point since_;
   std::optional<Clock::time_point> disturbed_;  // when another launch entered
 };

@@ -114,7 +114,7 @@ std::string RangeCounting::open(std::size_t range) {
   auto& profiler = profilers_[context];
   const bool fresh = profiler == nullptr;
   if (fresh) profiler = std::make_unique<RangeProfiler>(context, RangeProfiler::Of::range);
-  if ((fresh && !profiler->open()) || !profiler->begin({})) {
+  if ((fresh && !profiler->open()) || !profiler->begin()) {
     const std::string why = profiler->error();
     profilers_.erase(context);  // the next range has a new one, which has not begun
     return why;
@@ -130,7 +130,7 @@ void RangeCounting::end() {
   const PushedContext current(done.context);
   std::vector<double> values;
   const bool captured = !session.synchronize(done.context);
-  if (!captured && done.profiler->end(values)) {
+  if (!captured && done.profiler->end({}, values)) {
     const unsigned caches = static_cast<unsigned>(done.profiler->caches());
     session.write(std::to_string(done.range) + "\t" + std::to_string(done.profiler->device()) + "\t" + std::to_string(caches), values);
   } else {

@@ -132,13 +132,13 @@ bool RangeProfiler::stop(bool& all_passes) {
   return stopped;
 }
 
-bool RangeProfiler::begin(const Relaunch& again) {
+bool RangeProfiler::begin() {
   auto clear = CUTRACE_PARAMS(RangeProfiler_CounterDataImage_Initialize);
   clear.pRangeProfilerObject = profiler_;
   clear.counterDataSize = image_.size();
   clear.pCounterData = image_.data();
   if (!CUTRACE_CALL(RangeProfilerCounterDataImageInitialize, clear) || !configure()) return false;
-  if (of_ == Of::kernel) return replays_itself_ ? replay(again) : start();
+  if (of_ == Of::kernel) return replays_itself_ ? start_first_pass() : start();
   if (caches_ == Caches::flushed ? !start_flushed() : !start()) return false;
   auto push = CUTRACE_PARAMS(RangeProfiler_PushRange);
   push.pRangeProfilerObject = profiler_;
@@ -146,8 +146,7 @@ bool RangeProfiler::begin(const Relaunch& again) {
   return CUTRACE_CALL(RangeProfilerPushRange, push);
 }
 
-// Counts all passes of a launch but the last, and starts that one.
-bool RangeProfiler::replay(const Relaunch& again) {
+bool RangeProfiler::start_first_pass() {
   if (!session.synchronize(context_)) {
     error_ = "a kernel is not replayed while a CUDA graph is captured, when the GPU cannot be waited for";
     return false;
@@ -156,38 +155,47 @@ bool RangeProfiler::replay(const Relaunch& again) {
     error_ = memory_.error();
     return false;
   }
-  bool counts = true;
-  for (std::size_t pass = 1; counts && pass < passes_; ++pass) {
-    counts = replay_again(again);
-    if (!memory_.restore()) {
-      error_ = memory_.error() + ". What the program computes from here on may be wrong";
-      return false;
-    }
-  }
-  return counts && start_flushed();
+  return start_flushed();
 }
 
-bool RangeProfiler::replay_again(const Relaunch& again) {
+// The program goes on with the memory that the last pass leaves, so each pass starts with the memory of the first one, and
+// the launch is made again also where it cannot be counted.
+bool RangeProfiler::further_pass(const Replay& replay, bool& all_passes) {
   const OwnCalls own;
-  if (!start_flushed()) return false;
-  const CUresult launched = again();
-  const bool waited = session.synchronize(context_);
+  if (!memory_.restore()) {
+    error_ = memory_.error() + ". What the program computes from here on may be wrong";
+    return false;
+  }
+  const bool counts = start_flushed();
+  const CUresult launched = replay.again();
+  session.synchronize(context_);
+  if (!counts) return false;
+  if (!stop(all_passes)) return false;
+  if (launched != CUDA_SUCCESS) error_ = "the launch could not be made again: CUDA error " + std::to_string(launched);
+  return launched == CUDA_SUCCESS;
+}
+
+bool RangeProfiler::finish_passes(const Replay& replay) {
+  if (replays_itself_) session.synchronize(context_);
   bool all_passes = false;
   if (!stop(all_passes)) return false;
-  if (launched == CUDA_SUCCESS && waited) return true;
-  error_ = "the launch could not be made again: CUDA error " + std::to_string(launched);
-  return false;
+  const bool replays = replays_itself_ && !all_passes && replay.start();
+  while (replays && !all_passes)
+    if (!further_pass(replay, all_passes)) return false;
+  if (!all_passes)
+    error_ = of_ == Of::kernel ? "the launch did not become one range of all passes" : "the range needs more than one pass";
+  return all_passes;
 }
 
-bool RangeProfiler::end(std::vector<double>& values) {
+bool RangeProfiler::end(const Replay& replay, std::vector<double>& values) {
   if (of_ == Of::range) {
     auto pop = CUTRACE_PARAMS(RangeProfiler_PopRange);
     pop.pRangeProfilerObject = profiler_;
     if (!CUTRACE_CALL(RangeProfilerPopRange, pop)) return false;
   }
-  bool all_passes = false;
-  if (!stop(all_passes)) return false;
+  const bool finished = finish_passes(replay);
   memory_.release();
+  if (!finished) return false;
   auto decode = CUTRACE_PARAMS(RangeProfiler_DecodeData);
   decode.pRangeProfilerObject = profiler_;
   if (!CUTRACE_CALL(RangeProfilerDecodeData, decode)) return false;
@@ -195,8 +203,8 @@ bool RangeProfiler::end(std::vector<double>& values) {
   info.pCounterDataImage = image_.data();
   info.counterDataImageSize = image_.size();
   if (!CUTRACE_CALL(RangeProfilerGetCounterDataInfo, info)) return false;
-  if (!all_passes || info.numTotalRanges != 1 || decode.numOfRangeDropped != 0) {
-    error_ = of_ == Of::kernel ? "the launch did not become one range of all passes" : "the range needs more than one pass, or was lost";
+  if (info.numTotalRanges != 1 || decode.numOfRangeDropped != 0) {
+    error_ = of_ == Of::kernel ? "the launch did not become one range" : "the range was lost";
     return false;
   }
   values.resize(names_.size());
