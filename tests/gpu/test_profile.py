@@ -84,25 +84,21 @@ def test_launches_inside_graphs_are_left_out_and_said(
     assert "left out: 1 launch inside CUDA graphs" in profiled[0].stderr
 
 
-#: Kernels that change all kinds of memory, while three threads launch without pause; then two kernels of which one waits
-#: for the other, by which the launch of the first one is in the way of the second.
+#: Kernels that change all kinds of memory, while three threads launch without pause.
 CHANGES = r"""
-import cupy, json, threading, time
+import ctypes, cupy, json, threading, time
 
 module = cupy.RawModule(code='''
 extern "C" __global__ void changes(float* device, int* pinned, int* managed) {
   if (threadIdx.x + blockIdx.x == 0) { device[0] += 1; pinned[0] += 1; managed[0] += 1; }
 }
 extern "C" __global__ void noise(float* x) { x[threadIdx.x + blockIdx.x * blockDim.x] += 1; }
-extern "C" __global__ void waits(volatile int* flag, int* out) { while (*flag == 0) {} out[0] += 1; }
-extern "C" __global__ void sets(int* flag) { *flag = 1; }
 ''')
-changes, noise, waits, sets = map(module.get_function, ("changes", "noise", "waits", "sets"))
+changes, noise = map(module.get_function, ("changes", "noise"))
 device = cupy.zeros(1, cupy.float32)
 pinned = cupy.cuda.alloc_pinned_memory(64)
 managed = cupy.cuda.malloc_managed(64)
 managed.memset(0, 64)
-import ctypes
 host = ctypes.cast(pinned.ptr, ctypes.POINTER(ctypes.c_int))
 host[0] = 0
 over = False
@@ -131,13 +127,24 @@ over = True
 for thread in threads:
     thread.join()
 cupy.cuda.Device().synchronize()
+there = ctypes.cast(managed.ptr, ctypes.POINTER(ctypes.c_int))
+print("computed", json.dumps([float(device[0]), host[0], there[0], noises]))
+"""
+#: A kernel that waits for one that another thread launches.
+INTERLOCKED = r"""
+import cupy, threading, time
 
-flag, out = cupy.zeros(1, cupy.int32), cupy.zeros(1, cupy.int32)
+module = cupy.RawModule(code='''
+extern "C" __global__ void waits(volatile int* flag) { while (*flag == 0) {} }
+extern "C" __global__ void sets(int* flag) { *flag = 1; }
+''')
+waits, sets = map(module.get_function, ("waits", "sets"))
+flag = cupy.zeros(1, cupy.int32)
 cupy.cuda.Device().synchronize()
 
 def wait():
     with cupy.cuda.Stream(non_blocking=True) as stream:
-        waits((1,), (1,), (flag, out))
+        waits((1,), (1,), (flag,))
         stream.synchronize()
 
 waiting = threading.Thread(target=wait)
@@ -147,21 +154,29 @@ with cupy.cuda.Stream(non_blocking=True) as stream:
     sets((1,), (1,), (flag,))
     stream.synchronize()
 waiting.join()
-there = ctypes.cast(managed.ptr, ctypes.POINTER(ctypes.c_int))
-print("computed", json.dumps([float(device[0]), host[0], there[0], noises, int(out[0])]))
 """
 
 
-@pytest.mark.parametrize("caches", ["flush", "keep"])
-def test_what_a_program_computes_is_the_same_beside_other_threads(tmp_path: Path, caches: str) -> None:
+def profile_with_caches(folder: Path, caches: str, kernel: str, program: str) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("cupy")
     command = [sys.executable, "-m", "cutrace", "profile", "--metrics", "speed-of-light,memory", "--caches", caches,
-               "--kernel", "/^(changes|waits)$/", "--format", "csv", "--", sys.executable, "-c", CHANGES]  # fmt: skip
+               "--kernel", kernel, "--format", "csv", "--", sys.executable, "-c", program]  # fmt: skip
     environment = os.environ | {"CUTRACE_PROFILE_PATIENCE_MS": "2000"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.parametrize(("caches", "state"), [("flush", 1), ("keep", 2)])
+def test_what_a_program_computes_is_the_same_beside_other_threads(tmp_path: Path, caches: str, state: int) -> None:
+    done = profile_with_caches(tmp_path, caches, "changes", CHANGES)
     assert done.returncode == 0, done.stderr
     computed = [line for line in done.stdout.splitlines() if line.startswith("computed")]
-    assert computed == ["computed [3.0, 3, 3, [true, true, true], 1]"] * 2
-    assert "launch 0 of waits and later ones were not counted: another thread had to wait" in done.stderr
-    states = {(row["correlation"], row["caches"]) for row in rows(tmp_path / "run.bin")}
-    assert sorted(state for _, state in states) == [{"flush": 1, "keep": 2}[caches]] * 3
+    assert computed == ["computed [3.0, 3, 3, [true, true, true]]"] * 2
+    counted = {(row["correlation"], row["caches"]) for row in rows(tmp_path / "run.bin")}
+    assert [each for _, each in counted] == [state] * 3
+
+
+@pytest.mark.parametrize("caches", ["flush", "keep"])
+def test_a_kernel_that_waits_for_another_one_ends_in_a_sentence(tmp_path: Path, caches: str) -> None:
+    done = profile_with_caches(tmp_path, caches, "waits", INTERLOCKED)
+    assert "launch 0 of waits" in done.stderr
+    assert "such as those of NCCL, cannot be counted: choose others (--kernel)" in done.stderr
