@@ -25,3 +25,10 @@ def always(task: Task, version: str = "") -> Mapped:
     if Path(task.source).name.startswith("killer"):
         os.kill(os.getpid(), signal.SIGKILL)
     return map_file(task)
+
+
+def by_name(task: Task, version: str = "") -> Mapped:
+    """Die at the first file named ``killer-once*``, and at each named ``killer-always*``."""
+    if Path(task.source).name.startswith("killer-always"):
+        return always(task)
+    return once(task)

@@ -134,7 +134,8 @@ def test_a_file_of_several_names_counts_once(tmp_path):
     (path,) = ranks(tmp_path, 1)
     link = tmp_path / "rank9.bin"
     link.symlink_to(path)
-    result = cutrace.batch("kernels", [path, tmp_path / "." / "x" / ".." / path.name, link], tmp_path / "out")
+    names = [path, tmp_path / "." / "x" / ".." / path.name, link]
+    result = cutrace.batch("kernels", names, tmp_path / "out", mode="sequential")
     assert [file.source for file in result.files] == [str(path)]
     assert result.reports[0].arrow()["count"].to_pylist() == [20]
 
@@ -200,23 +201,21 @@ def test_nothing_that_can_be_read_is_an_error(tmp_path):
         cutrace.batch("kernel", [bad], tmp_path / "out")
 
 
-@pytest.mark.parametrize("killer", [dying.once, dying.always])
-def test_a_worker_that_dies_costs_its_file_one_more_try(tmp_path, monkeypatch, killer):
+def test_a_worker_that_dies_costs_its_file_one_more_try(tmp_path, monkeypatch):
     paths = ranks(tmp_path, 5)
-    paths.append(paths[2].rename(tmp_path / "killer-rank2.bin"))
-    del paths[2]
-    monkeypatch.setattr(engines, "map_file", killer)
-    result = cutrace.batch("kernels", paths, tmp_path / "out", workers=2)
+    paths.append(paths.pop(2).rename(tmp_path / "killer-once-rank2.bin"))
+    killer = paths.pop(3).rename(tmp_path / "killer-always-rank4.bin")
+    monkeypatch.setattr(engines, "map_file", dying.by_name)
+    result = cutrace.batch("kernels", [*paths, killer], tmp_path / "out", workers=2)
     monkeypatch.undo()
-    if killer is dying.always:
-        assert states(result) == ["done"] * 4 + ["failed"]
-        paths.pop()
-    else:
-        assert states(result) == ["done"] * 5
-    assert result.files[4].retried
+    assert states(result) == ["done"] * 4 + ["failed"]
+    assert all(file.retried for file in result.files[3:])
+    assert [file.bad for file in result.files] == [False] * 4 + [True]
     expected = cutrace.batch("kernels", paths, tmp_path / "calm", mode="sequential")
     assert str(result.reports[0]) == str(expected.reports[0])
-    assert bool(result.missing) == result.failed == (killer is dying.always)
+    assert result.missing
+    assert result.failed
+    assert (expected.missing, expected.failed) == ([], False)
     assert not any(file.retried for file in expected.files)
     assert contents(tmp_path / "out") == contents(tmp_path / "calm")
 
