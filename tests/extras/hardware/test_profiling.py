@@ -230,6 +230,16 @@ def test_without_the_library_for_checkpoints_caches_are_kept_and_that_is_said(ru
     assert states(runs) == {(2, 0.0)}
 
 
+@pytest.mark.parametrize("call", ["cuMemAllocAsync", "cudaMallocAsync"])
+def test_caches_are_kept_where_memory_may_not_be_restored(runs: Runs, call: str) -> None:
+    program = COMPUTES.replace("print", f"fakegpu.malloc(4096, call={call!r})\nfakegpu.launch('axpy')\nprint", 1)
+    done = runs(*READ, program=program)
+    assert "computed 4" in done.stdout
+    assert done.stderr.count("the caches were kept: the program uses memory of pools") == 1
+    rows = [row for row in runs.rows() if row["name"] == "dram__bytes_read.sum"]
+    assert [(row["caches"], row["value"]) for row in rows] == [(1, 4096.0)] * 3 + [(2, 0.0)]
+
+
 def test_memory_that_cannot_be_saved_is_not_touched(runs: Runs) -> None:
     done = runs(*READ, program=COMPUTES, FAKE_CHECKPOINT="save")
     assert "the memory could not be saved: cuptiCheckpointSave failed with CUPTI_ERROR_" in done.stderr

@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <memory>
 
 #include "driver_calls.h"
@@ -78,6 +81,26 @@ struct Library {
   bool complete() const { return save != nullptr && restore != nullptr && free != nullptr; }
 };
 
+// Calls by which a program gets memory of pools, mappings, other processes and other interfaces, and arrays.
+constexpr CUpti_CallbackId kUnsaved[] = {
+    CUPTI_DRIVER_TRACE_CBID_cuMemCreate,
+    CUPTI_DRIVER_TRACE_CBID_cuMemImportFromShareableHandle,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync_ptsz,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync,
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync_ptsz,
+    CUPTI_DRIVER_TRACE_CBID_cuMemPoolImportPointer,
+    CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle,
+    CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuExternalMemoryGetMappedBuffer,
+    CUPTI_DRIVER_TRACE_CBID_cuExternalMemoryGetMappedMipmappedArray,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphicsResourceGetMappedPointer_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuArrayCreate_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuArray3DCreate_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuMipmappedArrayCreate,
+};
+std::atomic<bool> has_unsaved_memory{false};
+
 const Library& library() {
   static const Library& loaded = *new Library;
   return loaded;
@@ -122,7 +145,20 @@ CacheSweep::~CacheSweep() {
   if (module_ != nullptr) call_driver<CUresult(CUmodule)>("cuModuleUnload", module_);
 }
 
-bool Checkpoint::available() { return library().complete(); }
+std::string Checkpoint::unavailable() {
+  if (!library().complete()) return "libcheckpoint.so is not in the folder of " + session.cupti.path;
+  if (has_unsaved_memory.load()) return "the program uses memory of pools, mappings, arrays or other processes, which may not be restored";
+  return "";
+}
+
+void Checkpoint::watch_calls() {
+  for (const CUpti_CallbackId id : kUnsaved)
+    session.cupti.EnableCallback(1, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
+}
+
+void Checkpoint::on_call(CUpti_CallbackId id) {
+  if (std::find(std::begin(kUnsaved), std::end(kUnsaved), id) != std::end(kUnsaved)) has_unsaved_memory.store(true);
+}
 
 bool Checkpoint::save() {
   const OwnCalls own;
@@ -131,7 +167,7 @@ bool Checkpoint::save() {
   handle->context = context_;
   const CUptiResult result = library().save(handle.get());
   if (result != CUPTI_SUCCESS) {
-    error_ = "the memory could not be saved: cuptiCheckpointSave failed with " + session.cupti.error_name(result);
+    error_ = "the memory could not be saved: cuptiCheckpointSave failed with " + session.cupti.error_name(result) + ". Try --caches keep";
     return false;
   }
   saved_ = handle.release();

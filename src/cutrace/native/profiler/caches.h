@@ -1,6 +1,8 @@
 // The state of the GPU's caches when a counted kernel starts, and the memory that it starts with.
 #pragma once
 
+#include "../cuda/cupti_library.h"
+
 #include <cuda.h>
 
 #include <cstddef>
@@ -34,14 +36,20 @@ class CacheSweep {
 };
 
 // The contents of a context's memory at one time, by CUPTI's library for checkpoints, which lies beside libcupti.
+//
+// The library skips memory of kinds that it does not know, without an error. It is known to save that of cuMemAlloc(). So it is
+// not used once the program has made memory of other kinds.
 class Checkpoint {
  public:
   explicit Checkpoint(CUcontext context) : context_(context) {}
   ~Checkpoint() { release(); }
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
-  // Whether there is such a library.
-  static bool available();
+  // Why it cannot be used, empty if it can.
+  static std::string unavailable();
+  // Follows the calls that make such memory. The subscriber's callback must then call on_call().
+  static void watch_calls();
+  static void on_call(CUpti_CallbackId id);
   // False, with a message in error(), when it failed.
   bool save();
   bool restore();

@@ -79,6 +79,7 @@ class RangeProfiler final : public ContextCounter {
 
  private:
   bool enable();
+  void choose_replay();
   bool configure();
   bool start();
   bool stop(bool& all_passes);
@@ -88,7 +89,8 @@ class RangeProfiler final : public ContextCounter {
   bool finish_passes(const Replay& replay);
 
   const Of of_;
-  Caches caches_ = Caches::kept;
+  Caches caches_ = Caches::unknown;  // of the last launch or range
+  bool cupti_flushes_ = false;
   bool replays_itself_ = false;  // else CUPTI replays
   std::size_t passes_ = 1;
   CacheSweep sweep_;

@@ -139,6 +139,7 @@ void Profiler::watch(bool on) {
   for (const LaunchCall& call : launch_calls)
     session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
   if (on) session.watch_captures();
+  if (on && session.flushes_caches) Checkpoint::watch_calls();
   if (of_instructions_)
     session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
 }
@@ -155,6 +156,7 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
       const auto& about = *static_cast<const CUpti_CallbackData*>(data);
       if (call.id == id) return about.callbackSite == CUPTI_API_EXIT ? leave(call, about) : enter(call, about);
     }
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API) Checkpoint::on_call(id);
   session.captures.on_callback(domain, id, data);
 }
 

@@ -73,19 +73,12 @@ struct EnableWithCaches {
 };
 
 bool RangeProfiler::enable() {
-  if (of_ == Of::range && session.flushes_caches) caches_ = Caches::flushed;
-  if (of_ == Of::kernel && session.flushes_caches) {
-    EnableWithCaches flushing{.context = context_};
-    if (session.RangeProfilerEnable(reinterpret_cast<CUpti_RangeProfiler_Enable_Params*>(&flushing)) == CUPTI_SUCCESS) {
-      profiler_ = flushing.profiler;
-      caches_ = Caches::flushed;
-      return true;
-    }
-    replays_itself_ = passes_ == 1 || Checkpoint::available();
-    if (replays_itself_)
-      caches_ = Caches::flushed;
-    else
-      session.fail("the caches were kept: libcheckpoint.so is not in the folder of " + session.cupti.path);
+  EnableWithCaches flushing{.context = context_};
+  if (of_ == Of::kernel && session.flushes_caches &&
+      session.RangeProfilerEnable(reinterpret_cast<CUpti_RangeProfiler_Enable_Params*>(&flushing)) == CUPTI_SUCCESS) {
+    profiler_ = flushing.profiler;
+    cupti_flushes_ = true;
+    return true;
   }
   auto enable = CUTRACE_PARAMS(RangeProfiler_Enable);
   constexpr std::size_t kEnable13_0 = 32;
@@ -93,6 +86,16 @@ bool RangeProfiler::enable() {
   if (!CUTRACE_CALL(RangeProfilerEnable, enable, kEnable13_0)) return false;
   profiler_ = enable.pRangeProfilerObject;
   return true;
+}
+
+// Before each launch or range: the program may have got memory since that cannot be restored.
+void RangeProfiler::choose_replay() {
+  std::string why_kept;
+  if (of_ == Of::kernel && passes_ > 1 && !cupti_flushes_ && session.flushes_caches) why_kept = Checkpoint::unavailable();
+  const bool flushes = session.flushes_caches && why_kept.empty();
+  if (!why_kept.empty() && caches_ != Caches::kept) session.fail("the caches were kept: " + why_kept);
+  caches_ = flushes ? Caches::flushed : Caches::kept;
+  replays_itself_ = of_ == Of::kernel && flushes && !cupti_flushes_;
 }
 
 bool RangeProfiler::configure() {
@@ -133,6 +136,7 @@ bool RangeProfiler::stop(bool& all_passes) {
 }
 
 bool RangeProfiler::begin() {
+  choose_replay();
   auto clear = CUTRACE_PARAMS(RangeProfiler_CounterDataImage_Initialize);
   clear.pRangeProfilerObject = profiler_;
   clear.counterDataSize = image_.size();
