@@ -230,7 +230,7 @@ def test_without_the_library_for_checkpoints_caches_are_kept_and_that_is_said(ru
     assert states(runs) == {(2, 0.0)}
 
 
-@pytest.mark.parametrize("call", ["cuMemAllocAsync", "cudaMallocAsync"])
+@pytest.mark.parametrize("call", ["cuMemAllocAsync", "cudaMallocAsync", "cuMemAllocManaged"])
 def test_caches_are_kept_where_memory_may_not_be_restored(runs: Runs, call: str) -> None:
     program = COMPUTES.replace("print", f"fakegpu.malloc(4096, call={call!r})\nfakegpu.launch('axpy')\nprint", 1)
     done = runs(*READ, program=program)

@@ -81,8 +81,14 @@ struct Library {
   bool complete() const { return save != nullptr && restore != nullptr && free != nullptr; }
 };
 
-// Calls by which a program gets memory of pools, mappings, other processes and other interfaces, and arrays.
+// Calls by which a program gets memory of pools, mappings, other GPUs, processes and interfaces, managed or registered memory,
+// and arrays.
 constexpr CUpti_CallbackId kUnsaved[] = {
+    CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged,
+    CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister,
+    CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuCtxEnablePeerAccess,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphAddMemAllocNode,
     CUPTI_DRIVER_TRACE_CBID_cuMemCreate,
     CUPTI_DRIVER_TRACE_CBID_cuMemImportFromShareableHandle,
     CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync,
@@ -147,7 +153,9 @@ CacheSweep::~CacheSweep() {
 
 std::string Checkpoint::unavailable() {
   if (!library().complete()) return "libcheckpoint.so is not in the folder of " + session.cupti.path;
-  if (has_unsaved_memory.load()) return "the program uses memory of pools, mappings, arrays or other processes, which may not be restored";
+  if (has_unsaved_memory.load())
+    return "the program uses memory of pools, mappings, arrays, other GPUs or processes, or managed or registered memory, which may "
+           "not be restored";
   return "";
 }
 

@@ -4,6 +4,8 @@
 
 namespace cutrace {
 
+constexpr char kWrongFromHere[] = ". What the program computes from here on may be wrong";
+
 const char* ContextCounter::initialize() {
   auto initialize = CUTRACE_PARAMS(Profiler_Initialize);
   if (!CUTRACE_CALL(ProfilerInitialize, initialize)) return nullptr;
@@ -167,16 +169,16 @@ bool RangeProfiler::start_first_pass() {
 bool RangeProfiler::further_pass(const Replay& replay, bool& all_passes) {
   const OwnCalls own;
   if (!memory_.restore()) {
-    error_ = memory_.error() + ". What the program computes from here on may be wrong";
+    error_ = memory_.error() + kWrongFromHere;
     return false;
   }
   const bool counts = start_flushed();
   const CUresult launched = replay.again();
   session.synchronize(context_);
-  if (!counts) return false;
-  if (!stop(all_passes)) return false;
-  if (launched != CUDA_SUCCESS) error_ = "the launch could not be made again: CUDA error " + std::to_string(launched);
-  return launched == CUDA_SUCCESS;
+  const bool counted = counts && stop(all_passes);
+  if (launched == CUDA_SUCCESS) return counted;
+  error_ = "the launch could not be made again: CUDA error " + std::to_string(launched) + kWrongFromHere;
+  return false;
 }
 
 bool RangeProfiler::finish_passes(const Replay& replay) {
