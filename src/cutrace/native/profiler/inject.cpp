@@ -86,7 +86,9 @@ class Profiler {
   using Gate = LaunchGate<PlannedLaunch>;
 
   void on_module(const CUpti_ModuleResourceData& module);
+  void on_destroyed(CUcontext context);
   ContextCounter* counter_of(CUcontext context);
+  void abandon_destroyed();
   void enter(const LaunchCall& call, const CUpti_CallbackData& data);
   void leave(const LaunchCall& call, const CUpti_CallbackData& data);
   void leave_alone(const Current& done, const LaunchCall& call, const CUpti_CallbackData& data, bool failed);
@@ -112,6 +114,9 @@ class Profiler {
   std::vector<std::string> stretch_lines_;  // of its launches
   bool stretch_over_ = false;
   std::map<CUcontext, std::unique_ptr<ContextCounter>> counters_;
+
+  std::mutex destroyed_mutex_;
+  std::vector<CUcontext> destroyed_;  // under destroyed_mutex_: contexts that may still be in counters_
 };
 
 std::string line_of(const Current& done, const char* kernel) {
@@ -140,6 +145,7 @@ void Profiler::watch(bool on) {
     session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
   if (on) session.watch_captures();
   if (on && session.flushes_caches) Checkpoint::watch_calls();
+  session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
   if (of_instructions_)
     session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
 }
@@ -151,6 +157,8 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
     if (module != nullptr && module->pCubin != nullptr) on_module(*module);
     return;
   }
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING)
+    on_destroyed(static_cast<const CUpti_ResourceData*>(data)->context);
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
     for (const LaunchCall& call : launch_calls) {
       const auto& about = *static_cast<const CUpti_CallbackData*>(data);
@@ -168,6 +176,25 @@ void Profiler::on_module(const CUpti_ModuleResourceData& module) {
       lines_.add(module.pCubin, module.cubinSize);  // without room its lines stay unknown
       return;
     }
+}
+
+// On any thread, also while another launch is counted.
+void Profiler::on_destroyed(CUcontext context) {
+  const std::lock_guard lock(destroyed_mutex_);
+  destroyed_.push_back(context);
+}
+
+// The memory of the counter of a destroyed context is gone. Its destructor would free what the program has at these addresses
+// now, and a new context may have the handle of the old one. So it is never destroyed.
+void Profiler::abandon_destroyed() {
+  const std::lock_guard lock(destroyed_mutex_);
+  for (const CUcontext context : destroyed_) {
+    const auto found = counters_.find(context);
+    if (found == counters_.end() || found->second.get() == stretch_) continue;
+    static_cast<void>(found->second.release());
+    counters_.erase(found);
+  }
+  destroyed_.clear();
 }
 
 void Profiler::finish() {
@@ -285,6 +312,7 @@ void Profiler::leave_alone(const Current& done, const LaunchCall& call, const CU
     const std::vector<bool>& planned = done.kernel->planned;
     if (last || done.ordinal + 1 >= planned.size() || !planned[done.ordinal + 1]) end_stretch();
     if (last) {
+      abandon_destroyed();
       counters_.clear();
       watch(false);
     }
@@ -310,6 +338,7 @@ ContextCounter* Profiler::begin(CUcontext context) {
 }
 
 ContextCounter* Profiler::counter_of(CUcontext context) {
+  abandon_destroyed();
   auto& counter = counters_[context];
   if (counter == nullptr) {
     if (of_instructions_)
