@@ -171,6 +171,18 @@ def test_kernels_are_paired_by_configuration_before_their_order():
     assert pairs(before, after) == [(1, 1), (2, 2), (3, 9), (7, 8)]
 
 
+def test_a_cause_that_the_other_capture_cannot_show_is_neither_gone_nor_new():
+    rule = RULES[-1]
+    shown = replace(answer("a", 1), findings=(Finding(rule.name, "Slow.", 0.5, "Act."),))
+    unasked = replace(answer("a", 1), not_asked=(rule,))
+    (change,) = compared(Why((shown,)), Why((unasked,))).changes
+    assert change.gone == ()
+    (change,) = compared(Why((unasked,)), Why((shown,))).changes
+    assert change.new == ()
+    (change,) = compared(Why((shown,)), Why((answer("a", 1),))).changes
+    assert change.gone == shown.findings
+
+
 def test_different_states_of_the_caches_are_said():
     flushed = replace(answer("a", 1), facts=replace(answer("a", 1).facts, caches="flushed"))
     for other, said in ((flushed, False), (answer("a", 1), True)):

@@ -162,8 +162,10 @@ def _changed(before: Answer, after: Answer) -> KernelChange:
 
 
 def _causes_of(answer: Answer, without: Answer) -> tuple[Finding, ...]:
-    """The causes that the other answer does not have."""
+    """The causes that the other answer could have and does not have."""
     known = rules.LIMITERS | {finding.rule for finding in without.findings}
+    # What was not asked may be there.
+    known |= {rule.name for rule in without.not_asked}
     return tuple(finding for finding in answer.findings if finding.rule not in known)
 
 
