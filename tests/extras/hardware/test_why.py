@@ -72,6 +72,32 @@ def test_launches_without_metrics_count_for_time_and_share(tmp_path):
     assert (facts.counted, facts.launches, facts.time, facts.total, facts.share) == (1, 2, 1_000, 3_000, 0.3)
 
 
+def test_each_model_of_gpu_has_its_own_launches_and_time(tmp_path):
+    """One process with two GPUs, of which each ran the same kernel."""
+    path = tmp_path / "a.bin"
+    models = ("NVIDIA H200", "NVIDIA L40")
+    with Capture(path, started=5) as c:
+        launch = c.launch("k", **MANY)
+        for device, name in enumerate(models):
+            c.device(device, name=name)
+            c.context(device + 1, device)
+            c.kernel(launch, device * 10_000, device * 10_000 + 1_000 + 2_000 * device, correlation=device + 1,
+                     device=device, context=device + 1)  # fmt: skip
+    part = tmp_path / "part.bin"
+    with Capture(part, started=5, instance=1) as c:
+        for device, name in enumerate(models):
+            start = ORIGIN + device * 10_000
+            c.device(device, name=name)
+            c.add("kernel_metrics", start=start, end=start + 1_000 + 2_000 * device, correlation=device + 1,
+                  device=device, name=MEMORY, value=9.0)  # fmt: skip
+    path.write_bytes(path.read_bytes() + part.read_bytes())
+    with cutrace.load(path) as trace:
+        found = kernel_facts(trace)
+    assert [(facts.gpu.name, facts.launches, facts.total, facts.share) for facts in found] == [
+        ("NVIDIA L40", 1, 3_000, 0.75), ("NVIDIA H200", 1, 1_000, 0.25),
+    ]  # fmt: skip
+
+
 def test_what_fits_follows_from_launch_and_gpu(tmp_path):
     (facts,) = facts_of(tmp_path, ("a", 1_000, LATE, MANY | {"registers": 255}))
     assert facts.room is not None

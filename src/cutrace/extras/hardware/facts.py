@@ -111,6 +111,7 @@ class Facts:
 
 
 _Key = tuple[str, tuple[int, ...]]
+_Group = tuple[_Key, GpuLimits]
 
 
 def kernel_facts(trace: Trace) -> list[Facts]:
@@ -118,18 +119,18 @@ def kernel_facts(trace: Trace) -> list[Facts]:
     first."""
     keys = _Keys(trace)
     limits = gpus(trace)
-    groups: dict[tuple[_Key, GpuLimits], list[Profiled]] = {}
+    groups: dict[_Group, list[Profiled]] = {}
     for launch in profiled(trace, str):
         gpu = limits.get((launch.process, launch.device), GpuLimits())
         key = keys.of(launch.launch, launch.kernel)
         groups.setdefault((key, gpu), []).append(launch)
     if not groups:
         return []
-    times = _times(trace, keys)
+    times = _times(trace, keys, limits)
     whole = sum(time for _, time in times.values())
     made = []
     for (key, gpu), launches in groups.items():
-        count, total = times.get(key, (0, 0))
+        count, total = times.get((key, gpu), (0, 0))
         facts = Facts(
             kernel=normalize_kernel(key[0]),
             symbol=key[0],
@@ -163,20 +164,30 @@ class _Keys:
         return known, self._configurations[launch]
 
 
-def _times(trace: Trace, keys: _Keys) -> dict[_Key, tuple[int, int]]:
-    """The number of launches of each kernel in the capture, and their time (ns)."""
+def _times(
+    trace: Trace, keys: _Keys, limits: Mapping[tuple[int, int], GpuLimits]
+) -> dict[_Group, tuple[int, int]]:
+    """The number of launches of each kernel in the capture on each model of GPU, and their time (ns)."""
+    models = list(dict.fromkeys([GpuLimits(), *limits.values()]))
     rows = len(trace.launches)
-    counts = np.zeros(rows, np.int64)
-    totals = np.zeros(rows, np.int64)
+    counts = np.zeros((len(models), rows), np.int64)
+    totals = np.zeros((len(models), rows), np.int64)
     for kernels in trace.blocks("kernels"):
         lengths = (kernels["end"] - kernels["start"]).astype(np.int64)
-        np.add.at(counts, kernels["launch"], 1)
-        np.add.at(totals, kernels["launch"], lengths)
-    times: dict[_Key, tuple[int, int]] = {}
-    for launch in np.flatnonzero(counts).tolist():
-        key = keys.of(launch)
-        count, total = times.get(key, (0, 0))
-        times[key] = (count + int(counts[launch]), total + int(totals[launch]))
+        of_model = np.zeros(len(kernels), np.int64)
+        for (process, device), gpu in limits.items():
+            here = (kernels["process"] == process) & (kernels["device"] == device)
+            of_model[here] = models.index(gpu)
+        np.add.at(counts, (of_model, kernels["launch"]), 1)
+        np.add.at(totals, (of_model, kernels["launch"]), lengths)
+    times: dict[_Group, tuple[int, int]] = {}
+    for model, launch in np.argwhere(counts).tolist():
+        group = keys.of(launch), models[model]
+        count, total = times.get(group, (0, 0))
+        times[group] = (
+            count + int(counts[model, launch]),
+            total + int(totals[model, launch]),
+        )
     return times
 
 
