@@ -411,6 +411,11 @@ def test_causes_of_almost_no_time_are_left_out():
     assert [found.rule for found in findings(few)] == ["balanced"]
 
 
+def test_no_more_than_all_accesses_are_repetitions():
+    more = sentence("bank conflicts of loads", facts({CONFLICTS.format("ld"): 1.2e6}))
+    assert "32-way bank conflicts of loads, 97 % of the accesses are repetitions" in more
+
+
 def test_without_metrics_only_the_launch_speaks():
     found = findings(replace(grid(20), values={}))
     assert [one.rule for one in found] == ["idle multiprocessors"]

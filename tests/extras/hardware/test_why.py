@@ -188,6 +188,31 @@ def test_rules_that_could_not_be_asked_are_named_with_their_set(tmp_path):
     )
 
 
+def test_without_a_limiter_the_first_cause_has_its_share_too(tmp_path):
+    (answer,) = answers_of(tmp_path, ("a", 1_000, {WARPS: 9.0}, MANY | {"grid": (66, 1, 1)}))
+    assert answer.limiter == ""
+    assert "so 50 % of them have no work (up to 50 % of the time)" in " ".join(text_of(answer).split())
+
+
+def test_rules_that_could_not_be_asked_leave_open_whether_something_stands_out(tmp_path):
+    (answer,) = answers_of(tmp_path, ("a", 1_000, {WARPS: 99.0}, MANY))
+    assert answer.not_asked
+    assert "nothing stands out in these metrics" in text_of(answer)
+
+
+def test_counts_of_different_passes_give_no_negative_rows(tmp_path):
+    """Conflicts and stalls can be a little more than all accesses and all of the time."""
+    metrics = COPY | {
+        LATENCY: 10.0, stall_metric("wait"): 10.1,
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 8.0,
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 9.0,
+    }  # fmt: skip
+    (answer,) = answers_of(tmp_path, ("a", 1_000, metrics, MANY))
+    for table in answer.tables:
+        for row in table.rows:
+            assert all(value >= 0 for value in row if isinstance(value, (int, float)))
+
+
 def test_causes_have_their_share_and_a_remedy_is_said_once(tmp_path):
     values = {
         "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct": 25.0,

@@ -475,8 +475,9 @@ def _conflicts(op: str, facts: Facts, threshold: float) -> Said | None:
     wavefronts = facts.values[_WAVEFRONTS.format(op)]
     if not wavefronts or 100 * conflicts / wavefronts < threshold:
         return None
-    repeated = conflicts / wavefronts
-    ways = 1 / max(1 - repeated, 1 / _WARP)
+    # An access of a warp takes 32 wavefronts at most; counts of different passes may say more.
+    repeated = min(conflicts / wavefronts, 1 - 1 / _WARP)
+    ways = 1 / (1 - repeated)
     what = {"ld": "loads", "st": "stores"}[op]
     sentence = (
         f"shared memory: {ways:.3g}-way bank conflicts of {what}, "

@@ -307,7 +307,7 @@ def _memory(facts: Facts) -> Table:
 
 
 def _ratio(count: float | None, of: float | None) -> float | None:
-    if count is None or not of:
+    if count is None or of is None or of <= 0:
         return None
     return count / of
 
@@ -341,7 +341,9 @@ def _stalls(facts: Facts) -> Table:
                 waits_for = rules.STALLS[reason].waits_for
                 rows.append((share, share * cycles, reason, waits_for))
         if rows:
-            # What is left is the issue itself, in one cycle, and reasons that are rare or were not counted.
+            # What is left is the issue itself, in one cycle, and reasons that are rare or were not counted. Counts of
+            # different passes may add up to more than all.
+            left = max(left, 0.0)
             rows.append((left, left * cycles, "", "issue, and all other reasons"))
     return Table("stalls", "Stalls", columns, rows)
 

@@ -80,9 +80,9 @@ def missing(answer: Answer) -> str:
 def said(answer: Answer) -> Iterator[tuple[str, str]]:
     """The sentence and the remedy of each finding. Causes have their share of the time. A remedy is given once."""
     given = set()
-    for number, finding in enumerate(answer.findings):
+    for finding in answer.findings:
         sentence = finding.sentence
-        if number:
+        if finding is not answer.limiting:
             sentence += f" (up to {100 * finding.share:.0f} % of the time)"
         remedy = ""
         if finding.remedy not in given:
@@ -90,7 +90,7 @@ def said(answer: Answer) -> Iterator[tuple[str, str]]:
         given.add(remedy)
         yield sentence, remedy
     if not answer.findings:
-        yield "nothing stands out", ""
+        yield "nothing stands out in these metrics", ""
 
 
 def render(why: Why, form: str, width: int | None) -> Iterator[str]:
