@@ -248,6 +248,9 @@ def test_one_limiter_comes_first(compute, memory, units, number, known):
 
 def test_sentences_have_their_figures():
     assert sentence("DRAM-bound", memory_bound(DRAM, 94)) == "memory-bound: 94 % of the DRAM bandwidth"
+    # The issue slots are counted while there are warps.
+    late = sentence("latency-bound", latency_bound({rules.ISSUE: 0.11}))
+    assert late.endswith("a scheduler with warps issues an instruction in 11 % of the cycles")
     assert "the tensor cores are 85 % busy" in sentence("tensor-bound", compute_bound(85, "tensor"))
     assert "12 % of the warp slots hold a warp" in sentence("occupancy", few_fit(12.5))
     assert "limited by 255 registers a thread" in sentence("occupancy", few_fit(12.5))

@@ -144,7 +144,7 @@ def test_a_block_has_the_limiter_first_and_fits_eighty_columns(tmp_path):
     assert max(map(len, lines)) <= 80
     assert lines[1] == "  1.0us a launch, 100.0 % of the time of all kernels; 1 launch"
     assert "  * memory-bound: 94 % of the DRAM bandwidth" in lines
-    assert "  NVIDIA H200; caches not controlled" in lines
+    assert "  NVIDIA H200; caches unknown or different by launch" in lines
     assert any(line.startswith("    DRAM ") and line.split()[-4:] == ["-", "94.0%", "-", "-"] for line in lines)
     assert any(line.split()[:3] == ["90.0%", "9", "long_scoreboard"] for line in lines)
 

@@ -302,7 +302,7 @@ def _latency(facts: Facts, _: float) -> Said | None:
     sentence = f"latency-bound: {_peaks(facts)}"
     issue = facts.values.get(ISSUE)
     if issue is not None:
-        sentence += f"; the schedulers issue an instruction in {100 * issue:.0f} % of the cycles"
+        sentence += f"; a scheduler with warps issues an instruction in {100 * issue:.0f} % of the cycles"
     return sentence, _headroom(facts)
 
 

@@ -23,7 +23,7 @@ from .why import Answer, KernelChange, Why
 _WIDTH = 100
 _NAME = 160
 _CACHES = {
-    "unknown": "caches not controlled",
+    "unknown": "caches unknown or different by launch",
     "flushed": "caches flushed before each pass",
     "kept": "caches kept",
 }
