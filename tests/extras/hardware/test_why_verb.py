@@ -14,6 +14,7 @@ from captures import Capture
 from cutrace.extras.hardware import why_text
 from cutrace.extras.hardware.facts import Facts, Shape
 from cutrace.extras.hardware.rules import COMPUTE, DRAM, L1, L2, MEMORY, RULES, WARPS, Finding
+from cutrace.extras.hardware.verbs import profile
 from cutrace.extras.hardware.why import Answer, KernelChange, Why, compared
 from cutrace.extras.hardware.why_page import html
 from profiled import BYTES, FP32, Launch, profiled_capture
@@ -140,6 +141,19 @@ def test_losses_are_told_everywhere(before, tmp_path):
     assert sentence in cutrace("why", before).stderr
     assert cutrace("why", before, "-o", tmp_path / "a.html").returncode == 0
     assert "<p class=note>5 " in (tmp_path / "a.html").read_text()
+
+
+def test_blocks_of_a_profile_tell_losses(before, tmp_path, capsys):
+    part = tmp_path / "part.bin"
+    with Capture(part, pid=7, instance=3) as c:
+        c.loss(1, 5)
+    before.write_bytes(before.read_bytes() + part.read_bytes())
+    profile._put_answers(before, "table")
+    printed = capsys.readouterr()
+    assert "latency-bound" in printed.out
+    with package.load(before) as trace:
+        (sentence,) = trace.quality.sentences()
+    assert sentence in printed.err
 
 
 def test_only_the_first_kernels_are_printed_and_the_rest_counted(tmp_path):

@@ -127,11 +127,13 @@ def _put_answers(output: Path, form: str) -> None:
 
     with load(output) as trace:
         answers = why.answers(trace)
+        losses = trace.quality.sentences()
     first = why.Why(tuple(answers[:_MAX_KERNELS]))
     put(why_text.render(first, form, terminal_width()))
     left = len(answers) - _MAX_KERNELS
     if left > 0:
         say(f"{_MAX_KERNELS} kernels at most; `cutrace why {output}` has {left} more")
+    say(*losses)
 
 
 def _hottest(table: Table) -> Table:
