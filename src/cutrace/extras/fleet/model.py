@@ -228,7 +228,7 @@ class Bars:
 @dataclass(frozen=True)
 class Lines:
     """A picture: a line for each label over wall time. ``start`` (ns since 1970) is that of the first column, ``step``
-    (ns) the width of one. ``values`` has a row for each label; NaN where there is none."""
+    (ns) the width of one. ``values`` has a row for each label; NaN stands for a missing value."""
 
     title: str
     unit: Unit
@@ -248,7 +248,7 @@ class HeatMap(Lines):
 @dataclass(frozen=True)
 class Matrix:
     """A picture: a row for each label, a column for each of ``columns``. ``values`` are differences from what is usual;
-    NaN where there is none."""
+    NaN stands for a missing value."""
 
     title: str
     unit: Unit

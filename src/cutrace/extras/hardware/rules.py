@@ -1,8 +1,8 @@
 """Rules that say in sentences why a kernel is slow.
 
-The first rules name the limiter: the unit that is closest to its peak, or that there is none. They decide as the rule
-"Speed Of Light" of Nsight Compute does, so that both begin with the same statement. The others name causes, ordered by
-the share of the kernel's time that they can explain. docs/why.md lists all rules.
+The first rules name the limiter: the unit that is closest to its peak, or latency. They decide as the rule "Speed Of
+Light" of Nsight Compute does, so that both start with the same statement. The others name causes, ordered by the share
+of the kernel's time that they can explain. docs/why.md lists all rules.
 """
 
 from __future__ import annotations
