@@ -1,4 +1,4 @@
-"""Fuzzing: see docs/fuzzing.md. ``python -m fuzz`` (from ``tests``) runs the Python targets."""
+"""Fuzzing: see docs/internals/fuzzing.md. ``python -m fuzz`` (from ``tests``) runs the Python targets."""
 
 from __future__ import annotations
 

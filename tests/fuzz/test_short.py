@@ -1,5 +1,5 @@
-"""A short run of each Python fuzz target, and all inputs that failed once. docs/fuzzing.md describes the long runs and
-the native targets."""
+"""A short run of each Python fuzz target, and all inputs that failed once. docs/internals/fuzzing.md describes the long
+runs and the native targets."""
 
 from __future__ import annotations
 

@@ -44,5 +44,5 @@ def test_the_schema_written_into_captures_is_json_that_names_every_field():
 
 
 def test_the_documentation_is_the_definition():
-    text = (Path(__file__).parents[2] / "docs" / "run-bin.md").read_text()
-    assert text.endswith(describe.markdown()), "run `python -m cutrace.runbin.describe` and put it into docs/run-bin.md"
+    text = (Path(__file__).parents[2] / "docs" / "internals" / "run-bin.md").read_text()
+    assert text.endswith(describe.markdown()), "put the output of `python -m cutrace.runbin.describe` into run-bin.md"

@@ -1,4 +1,4 @@
-"""The run.bin format: row layouts, reader with recovery, writer. docs/run-bin.md specifies the bytes."""
+"""The run.bin format: row layouts, reader with recovery, writer. docs/internals/run-bin.md specifies the bytes."""
 
 from .blocks import BlockInfo, Damage
 from .layout import FORMAT_VERSION, LOSS_REASONS, TABLES, Field, TableLayout

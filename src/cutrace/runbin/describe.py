@@ -1,4 +1,4 @@
-"""Print the tables of run.bin as Markdown: ``python -m cutrace.runbin.describe``; docs/run-bin.md holds the output."""
+"""Print the tables of run.bin as Markdown: ``python -m cutrace.runbin.describe``; run-bin.md holds the output."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ jit 30: Compilations at run time.
 
 environment 31: Clocks, temperature, power and fan of a device.
     time
-    u64 values: four 16-bit or two 32-bit readings, depending on kind (docs/run-bin.md)
+    u64 values: four 16-bit or two 32-bit readings, depending on kind (docs/internals/run-bin.md)
     u32 flags: clock-limit reasons of a speed row
     u8 kind: 1 speed (SM MHz, memory MHz), 2 temperature (C), 3 power (mW, limit mW), 4 fan (%)
     u8 unused

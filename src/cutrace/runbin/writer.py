@@ -34,7 +34,7 @@ class Writer:
 
     The file has a temporary name until :meth:`close` renames it. An exception in a ``with`` block removes it. With
     ``file``, an open file of the caller, blocks are appended to that file. ``info`` is the process description
-    (docs/run-bin.md lists the keys). Raises :class:`CutraceError` when the file cannot be written.
+    (docs/internals/run-bin.md lists the keys). Raises :class:`CutraceError` when the file cannot be written.
     """
 
     def __init__(

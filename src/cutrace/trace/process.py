@@ -58,8 +58,9 @@ class Process:
     """One recorded process.
 
     ``index`` is the value of the ``process`` field of its rows. ``info`` is the whole process description of the file
-    (docs/run-bin.md lists its keys). ``alignment`` is already applied to the times of its rows, so that all processes
-    share one clock; ``info["clock_of"]`` then names that clock. It is the identity where the processes share a boot.
+    (docs/internals/run-bin.md lists its keys). ``alignment`` is already applied to the times of its rows, so that all
+    processes share one clock; ``info["clock_of"]`` then names that clock. It is the identity where the processes
+    share a boot.
     """
 
     index: int

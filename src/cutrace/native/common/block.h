@@ -1,4 +1,4 @@
-// The header of a run.bin block; docs/run-bin.md has its bytes, src/cutrace/runbin/blocks.py reads it.
+// The header of a run.bin block; docs/internals/run-bin.md has its bytes, src/cutrace/runbin/blocks.py reads it.
 #pragma once
 
 #include <cstddef>
