@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import platform
 import stat
 import subprocess
 import sys
@@ -10,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import cutrace
+from cutrace import cli
 from cutrace.collect import join as joining
-from cutrace.collect.join import finished_parts, free_output, join
+from cutrace.collect.join import finished_parts, free_output, join, output_name
 from cutrace.errors import CutraceError
 from cutrace.outputs import mode_of_new_files
 from cutrace.runbin import Reader, Writer
@@ -167,3 +171,46 @@ def test_a_free_output_is_before_the_ending_and_has_a_free_capture(tmp_path, out
     for name in there:
         (tmp_path / name).touch()
     assert free_output(tmp_path / output) == tmp_path / free
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("run.bin", "run.bin"),
+        ("50%.bin", "50%.bin"),
+        ("%q{JOB}/run-%q{SLURM_PROCID}-%i.bin", "77/run-3-%i.bin"),
+        ("%h-%p.bin", "HOST-PID.bin"),
+    ],
+)
+def test_an_output_is_named_by_the_environment(monkeypatch, given, name):
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("JOB", "77")
+    expected = Path(name.replace("HOST", platform.node()).replace("PID", str(os.getpid())))
+    assert output_name(given) == expected
+    assert cutrace.record(given).path == expected
+
+
+def test_an_attached_process_names_the_output():
+    assert cutrace.attach(4711, "run-%p.bin").path == Path("run-4711.bin")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("run-%q{ABSENT}.bin", "needs the environment variable ABSENT, which is not set: set it, or choose another"),
+        ("run-%q.bin", "names no environment variable: write %q{NAME}"),
+        ("run-%q{}.bin", "names no environment variable: write %q{NAME}"),
+    ],
+)
+def test_a_variable_that_is_not_set_is_a_sentence(tmp_path, monkeypatch, capsys, given, sentence):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["record", "-o", given, "--", "touch", "ran"], ["attach", "1", "-o", given]):
+        with pytest.raises(SystemExit) as end:
+            cli.main(arguments)
+        assert end.value.code == 2
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert said.count("\n") == 1
+    with pytest.raises(CutraceError, match="environment variable"):
+        cutrace.arm(given)
+    assert list(tmp_path.iterdir()) == []

@@ -271,6 +271,88 @@ for thread in threads: thread.join()
         assert "outside" not in kernels(trace)
 
 
+#: A server, and a client that gets the file of each window while the server runs.
+SERVED = """
+import time
+from pathlib import Path
+from profiled_server import Server
+def work(name):
+    fakegpu.launch(name)
+    fakegpu.synchronize()
+server = Server(
+    lambda: fakegpu.profiler("cudaProfilerStart"), lambda: fakegpu.profiler("cudaProfilerStop"), work
+)
+def serve(windows, names="run-{}.bin"):
+    for number in range(1, windows + 1):
+        server.profile(f"r{number}")
+        deadline = time.monotonic() + 20
+        while names and not Path(names.format(number)).exists() and time.monotonic() < deadline: time.sleep(0.01)
+        if names: assert Path(names.format(number)).exists(), number
+"""
+
+
+def holds_one_window(path: Path, kernel: str) -> None:
+    with cutrace.load(path) as trace:
+        assert of_windows(trace) == [[kernel]]
+        assert kernels(trace) == [kernel]
+        assert trace.quality.lossless
+        assert trace.unrecorded() == []
+        assert trace.processes[0].complete
+
+
+def test_each_window_of_a_server_is_a_file_while_it_runs(record: Record, tmp_path: Path) -> None:
+    done = record(SERVED + "serve(3)", "--capture-range", "profiler", "-o", "run-%i.bin")
+    for number in (1, 2, 3):
+        holds_one_window(tmp_path / f"run-{number}.bin", f"r{number}")
+        assert f"cutrace: run-{number}.bin: 1 process, 1 kernel, " in done.stderr
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_armed_server_has_a_file_for_each_window(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    (tmp_path / "run-2.bin").touch()
+    program = (
+        SERVED
+        + """
+with cutrace.arm("run-%i.bin", capture_range="profiler"):
+    serve(2, names="")
+with cutrace.record("own-%i.bin", capture_range="profiler"):
+    serve(2, names="")
+"""
+    )
+    alone(fake_driver, tmp_path, program)
+    for name, kernel in {"run-1": "r1", "run-3": "r2", "own-1": "r1", "own-2": "r2"}.items():
+        holds_one_window(tmp_path / f"{name}.bin", kernel)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_killed_server_leaves_a_file_for_each_window(record: Record, tmp_path: Path) -> None:
+    program = (
+        SERVED
+        + """
+serve(1)
+server.post("/start_profile")
+server.post("/generate/r2")
+def written():
+    (path,) = (path for path in Path().glob(".run-%i.bin.*/*.bin") if "-w" not in path.name)
+    with cutrace.load(path) as trace: return trace.count("kernels")
+while not written(): time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+    )
+    record(program, "--capture-range", "profiler", "-o", "run-%i.bin", status=137)
+    holds_one_window(tmp_path / "run-1.bin", "r1")
+    with cutrace.load(tmp_path / "run-2.bin") as trace:
+        assert kernels(trace) == ["r2"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_windows_are_converted_each(record: Record, tmp_path: Path) -> None:
+    program = SERVED + "serve(2, names='run-{}.json')"
+    record(program, "--capture-range", "profiler", "-o", "run-%i.json")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["run-1.bin", "run-1.json", "run-2.bin", "run-2.json"]
+
+
 def test_a_program_records_its_own_windows(fake_driver: FakeDriver, tmp_path: Path) -> None:
     alone(
         fake_driver,

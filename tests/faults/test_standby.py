@@ -161,6 +161,22 @@ def test_several_attachments_in_a_row_are_complete(arm: Arm, tmp_path: Path) -> 
     assert not cutrace.processes()
 
 
+def test_each_window_of_an_armed_server_is_a_file_while_it_is_recorded(arm: Arm, tmp_path: Path) -> None:
+    program = arm("--capture-range", "profiler")
+    program.do("from profiled_server import Server")
+    profiler = "lambda: fakegpu.profiler('cudaProfiler{}')"
+    program.do(f"server = Server({profiler.format('Start')}, {profiler.format('Stop')}, lambda name: launch(1, name))")
+    with cutrace.attach(program.pid, tmp_path / "%p-%i.bin") as attachment:
+        for number in (1, 2):
+            program.do(f"server.profile('r{number}')")
+            assert not attachment.wait(0.001)
+            path = tmp_path / f"{program.pid}-{number}.bin"
+            assert kernels(path) == {f"r{number}": 1}
+            assert is_complete(path)
+        program.do("server.profile('r3')")
+    assert kernels(tmp_path / f"{program.pid}-3.bin") == {"r3": 1}
+
+
 def test_an_armed_program_opens_windows_while_it_is_recorded(arm: Arm, tmp_path: Path) -> None:
     program = arm("--capture-range", "profiler")
     window = "fakegpu.profiler('cudaProfilerStart'); launch({}, 'k'); fakegpu.profiler('cudaProfilerStop')"

@@ -43,3 +43,24 @@ def test_each_window_has_what_was_launched_in_it(
             assert int((inside & spinning).sum()) == 1
             (last,) = trace.kernels[inside & spinning]
             assert window.end < last["end"] <= window.read
+
+
+def test_each_window_of_a_server_is_a_file(tmp_path: Path, needs: Callable[..., None]) -> None:
+    """Threads that handle requests open and close the windows."""
+    needs("torch")
+    program = [sys.executable, str(PROGRAMS / "served.py"), str(WINDOWS), str(KERNELS)]
+    done = subprocess.run(
+        [*CUTRACE, "record", "--capture-range", "profiler", "-o", "run-%i.bin", "--", *program],
+        cwd=tmp_path, text=True, capture_output=True, timeout=LIMIT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == sorted(f"run-{number}.bin" for number in range(1, WINDOWS + 1))
+    for name in files:
+        with cutrace.load(tmp_path / name) as trace:
+            assert trace.quality.lossless, [*trace.quality.sentences()]
+            (process,) = trace.processes
+            assert len(process.windows) == 1
+            names = trace.strings.take(trace.launches["name"][trace.kernels["launch"]]).astype(str)
+            adding = ["CUDAFunctorOnSelf_add" in name or "CUDAFunctor_add" in name for name in names]
+            assert sum(adding) == KERNELS

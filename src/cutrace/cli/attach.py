@@ -12,7 +12,7 @@ import click
 
 from ..collect import Attachment, Options
 from ..collect.command import signals_blocked
-from ..collect.join import free_output
+from ..collect.join import free_output, output_name
 from ..collect.standby import length_of, wait_for_end
 from ..errors import CutraceError
 from ..units import parse_duration
@@ -23,7 +23,7 @@ from .record import KINDS_OF_ACTIVITY, check_name, summarize
 
 @click.command(epilog=KINDS_OF_ACTIVITY)
 @options.output(
-    "Capture to write (.bin), or a trace in any format of `cutrace convert`, as for `cutrace record`.",
+    "Capture to write (.bin), or a trace in any format of `cutrace convert`, named as for `cutrace record`.",
     default="run.bin",
 )
 @click.option(
@@ -62,6 +62,7 @@ def attach(
             f"--every {every} leaves no time between recordings of {duration}: give a longer --every"
         )
     recorder = _Recorder(pid, Options.of(**given), duration)
+    output = output_name(output, pid)
     check_name(output)
     begin = f"recording process {pid}:"
     if seconds is None:
@@ -153,7 +154,7 @@ class _Recorder:
                 sentence += ": run `cutrace ps`"
             raise CutraceError(sentence)
         self._files += 1
-        summarize(recording, recording.output)
+        summarize(recording)
 
     def _pause(self, seconds: float) -> None:
         """Wait for the next recording, or for the end of the process."""

@@ -13,6 +13,7 @@ import click
 
 from ..collect import Recording, annotate, environment
 from ..collect.command import record_command
+from ..collect.join import output_name
 from ..collect.options import KINDS, Options, completed
 from ..outputs import size_of
 from ..units import count_of, format_size
@@ -34,7 +35,8 @@ KINDS_OF_ACTIVITY = f"Kinds: {', '.join(KINDS)}."
 )
 @options.output(
     "Capture to write (.bin), or a trace in any format of `cutrace convert`. A .pftrace or .pftrace.gz carries the "
-    "capture; others have it beside them.",
+    "capture; others have it beside them. In the name, %q{NAME} stands for an environment variable, %h for the host, "
+    "%p for the process id, %i for the first free number.",
     default="run.bin",
 )
 @options.recording("record")
@@ -45,6 +47,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
     chosen = completed(Options.of(**given))
+    output = output_name(output)
     check_name(output)
     warn_of_others()
     recording = record_command(command, output, chosen)
@@ -57,7 +60,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
             say(
                 "the command made no CUDA or NVTX call that could be seen: there are only samples"
             )
-        summarize(recording, recording.output)
+        summarize(recording)
         return recording.status
     left = ""
     if output.exists():
@@ -93,8 +96,14 @@ def warn_of_others() -> None:
         )
 
 
-def summarize(recording: Recording, output: Path) -> None:
-    """Print a line on the recording, a line for each loss and note, and on a terminal the next commands."""
+def summarize(recording: Recording) -> None:
+    """Print a line on each file of the recording, a line for each loss and note, and on a terminal the next
+    commands."""
+    for part in recording.windows or (recording,):
+        _summarize_file(part)
+
+
+def _summarize_file(recording: Recording) -> None:
     from ..loading import load
     from ..trace.quality import summed
 
@@ -111,8 +120,8 @@ def summarize(recording: Recording, output: Path) -> None:
             say(f"not recorded: {count:,} {text}")
         say(*trace.notes)
         say(*not_annotated(trace))
-    if output != recording.capture:
-        say_written(output)
+    if recording.output not in (None, recording.capture):
+        say_written(recording.output)
     if sys.stderr.isatty():
         name = shlex.quote(str(recording.capture))
         say(f"next: `cutrace open {name}` or `cutrace stats {name}`")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CutraceError
 from . import annotate, cuda, environment
-from .join import Destination, free_output
+from .join import Destination, free_output, output_name
 from .library import collector, collector_path
 from .options import Options, completed
 
@@ -88,7 +88,7 @@ class Capture(Recorder):
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options) -> None:
-        self.path = Path(path)
+        self.path = output_name(path)
         self._options = options
         self._to: Destination | None = None
         self._pid = 0

@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -68,6 +68,7 @@ def record_command(
                 command,
                 environ,
                 to.directory if options.keeps_newest else None,
+                to.publish_windows,
             )
         except BaseException:
             to.discard()
@@ -78,7 +79,7 @@ def record_command(
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a command to its end and forward signals to it. Returns the status as a shell gives it. Raises
     :class:`CutraceError` when it cannot be run."""
-    return _run(find_command(command[0]), command, environ, None)
+    return _run(find_command(command[0]), command, environ)
 
 
 def find_command(name: str) -> str:
@@ -132,11 +133,13 @@ def _run(
     executable: str,
     command: Sequence[str],
     environ: Mapping[str, str],
-    dumping: Path | None,
+    dumping: Path | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> int:
     """Run a command to its end and forward signals to it. Returns the status as a shell gives it.
 
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
+    :param meanwhile: called several times a second. When it raises :class:`CutraceError`, the command runs on.
     """
     # Threads of libraries, such as those of NumPy, do not block signals and take some of them.
     with signals_blocked(_SIGNALS) as before, _collected(_FORWARDED) as taken:
@@ -169,6 +172,8 @@ def _run(
                 taken.append(received.si_signo)
             while taken:
                 _pass_on(taken.pop(0), pid, dumping)
+            with suppress(CutraceError):  # the end of the recording tries again
+                meanwhile()
 
 
 def _pass_on(number: int, pid: int, dumping: Path | None) -> None:

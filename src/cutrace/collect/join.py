@@ -8,14 +8,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import platform
 import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import CutraceError
@@ -29,6 +30,12 @@ _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
 # The number of a window at the end of a file's name: see the collector's features/windows.
 _WINDOW = re.compile("-w([0-9]{1,18})$")
+# What the name of an output may contain: an environment variable, the host, the process.
+_PLACEHOLDERS = re.compile(
+    r"%(?:q(?P<braces>\{(?P<variable>[^{}]+)\})?|(?P<letter>[hp]))"
+)
+# Stands for the first number that gives a name without a file.
+_NUMBER = "%i"
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class Recording:
     :param processes: number of processes that wrote a file.
     :param running: pids of processes that were still recording; the capture holds what they wrote so far.
     :param trouble: a sentence about an error of sampling, or about the loss of the process, "" for none.
+    :param windows: the files of the windows, if each has one. ``output`` and ``capture`` are then those of the last.
     """
 
     status: int
@@ -49,6 +57,7 @@ class Recording:
     processes: int
     running: tuple[int, ...]
     trouble: str = ""
+    windows: tuple[Recording, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class Destination:
     :param dump: the path that names dumps: ``run.bin`` for ``run.pftrace`` and ``run.json``.
     :param directory: a new folder for the files of the processes, next to ``dump``; only this user can enter it.
     :param redact: whether the capture is redacted.
+    :param published: the files of windows that are written, by the name of the file in ``directory``.
     """
 
     output: Path
@@ -68,14 +78,17 @@ class Destination:
     directory: Path
     redact: bool
     sampling: Sampling | None
+    published: dict[Path, Recording] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, output: str | os.PathLike[str], options: Options) -> Destination:
-        """Make the folder, and start to sample if the options ask for it. Raises :class:`CutraceError` when ``output``
-        cannot be written or counters cannot be sampled."""
-        output = capture = dump = Path(output)
-        if output.suffix != _CAPTURE:
-            capture, dump = _captures(output)
+    def at(cls, given: str | os.PathLike[str], options: Options) -> Destination:
+        """Make the folder, and start to sample if the options ask for it. Raises :class:`CutraceError` when the output
+        cannot be written or counters cannot be sampled. ``given`` is a name for :func:`output_name`."""
+        output = output_name(given)
+        # The collector names dumps after the output.
+        if _NUMBER in output.name and options.keeps_newest:
+            output = free_output(output)
+        capture, dump = _captures(output)
         check_output(dump, ())
         try:
             directory = Path(tempfile.mkdtemp(prefix=f".{dump.name}.", dir=dump.parent))
@@ -94,38 +107,84 @@ class Destination:
             shutil.rmtree(directory, ignore_errors=True)
             raise
 
+    def publish_windows(self) -> None:
+        """Write each complete window to a file of its own, if the name of the output has a number (``%i``).
+
+        Raises :class:`CutraceError` when some cannot be written. These stay in the folder.
+        """
+        if _NUMBER not in self.output.name:
+            return
+        complete = sorted(self.directory.glob(f"*-w*{_CAPTURE}"), key=_order)
+        failures = list(filter(None, map(self._publish, complete)))
+        if failures:
+            raise failures[0]
+
+    def _publish(self, part: Path) -> CutraceError | None:
+        try:
+            self.published[part] = self._write([part], ())
+        except CutraceError as error:
+            return error
+        return None
+
     def finish(self, status: int = 0) -> Recording:
         """End sampling, join the files of the processes, convert the capture if the output has another format, and
         remove the folder. Raises :class:`CutraceError` on failure, with the path of the capture or files."""
         trouble = "" if self.sampling is None else self.sampling.stop()
         parts, running = finished_parts(self.directory)
-        kept = self.directory
-        if parts:
-            inside = self.capture == self.output != self.dump
-            whole = self.directory / f"whole{_CAPTURE}" if inside else self.dump
-            try:
-                # A file that a process still writes is copied: a renamed file would go on growing.
-                join(parts, whole, moving=not running, redacted=self.redact)
-                kept = whole
-                if self.output != whole:
-                    from ..conversion import convert
-
-                    convert(whole, self.output, capture=True if inside else None)
-            except CutraceError as error:
-                if not inside and kept == whole:
-                    self.discard()
-                raise CutraceError(f"{error} The recording is in {kept}.") from None
+        nothing = None if self.sampling is None else self.output
+        last = Recording(status, nothing, self.capture, 0, running)
+        left: list[Path] = []
+        try:
+            self.publish_windows()
+            windows = list(self.published.values())
+            left += filter(Path.exists, parts)
+            if left:
+                last = self._write(left, running)
+        except CutraceError:
+            if not list(self.directory.glob(f"*{_CAPTURE}")):
+                self.discard()
+            raise
         self.discard()
-        processes = len(recorded(parts))
-        wrote = processes or self.sampling is not None
-        return Recording(
-            status,
-            self.output if wrote else None,
-            self.capture,
-            processes,
-            running,
-            trouble,
+        if windows and left:
+            windows.append(last)
+        elif windows:
+            last = windows[-1]
+        return replace(
+            last,
+            status=status,
+            processes=len(recorded([*self.published, *left])),
+            trouble=trouble,
+            windows=tuple(windows),
         )
+
+    def _write(self, parts: Sequence[Path], running: tuple[int, ...]) -> Recording:
+        """Join files into the capture, and convert it if the output has another format. Raises :class:`CutraceError`
+        on failure, with the path of the capture or files."""
+        to = self._numbered()
+        inside = to.capture == to.output != to.dump
+        whole = self.directory / f"whole{_CAPTURE}" if inside else to.dump
+        kept = self.directory
+        try:
+            # A file that a process still writes is copied: a renamed file would go on growing.
+            join(parts, whole, moving=not running, redacted=self.redact)
+            kept = whole
+            if to.output != whole:
+                from ..conversion import convert
+
+                convert(whole, to.output, capture=True if inside else None)
+        except CutraceError as error:
+            if not inside and kept == whole:
+                _remove(parts)
+            raise CutraceError(f"{error} The recording is in {kept}.") from None
+        return Recording(0, to.output, to.capture, len(recorded(parts)), running)
+
+    def _numbered(self) -> Destination:
+        """The same with the first free number in its names."""
+        if _NUMBER not in self.output.name:
+            return self
+        output = free_output(self.output)
+        capture, dump = _captures(output)
+        return replace(self, output=output, capture=capture, dump=dump)
 
     def discard(self) -> None:
         """End sampling at once, and remove the folder and its files."""
@@ -134,17 +193,46 @@ class Destination:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def output_name(given: str | os.PathLike[str], pid: int | None = None) -> Path:
+    """The path of an output: in ``given``, ``%q{NAME}`` stands for an environment variable, ``%h`` for the name of the
+    host, ``%p`` for the id of the recorded process, by default this one. ``%i`` and other text stays.
+
+    Raises :class:`CutraceError` when a variable is not set.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        variable = found["variable"]
+        if found["letter"] == "h":
+            return platform.node()
+        if found["letter"] == "p":
+            return str(pid or os.getpid())
+        if variable is None:
+            raise CutraceError(
+                f"the output {os.fspath(given)!r} names no environment variable: write %q{{NAME}}"
+            )
+        if variable not in os.environ:
+            raise CutraceError(
+                f"the output {os.fspath(given)!r} needs the environment variable {variable}, which is not set: "
+                "set it, or choose another name"
+            )
+        return os.environ[variable]
+
+    return Path(_PLACEHOLDERS.sub(value, os.fspath(given)))
+
+
 def free_output(output: Path) -> Path:
-    """The first of ``run-1.bin``, ``run-2.bin``, ... that does not exist, nor a capture beside it."""
+    """The first of ``run-1.bin``, ``run-2.bin``, ... that does not exist, nor a capture beside it. If the name has
+    ``%i``, that is the number."""
     suffix, _ = _format_of(output)
     suffix = suffix or output.suffix
     stem = output.name.removesuffix(suffix)
+    if _NUMBER not in stem:
+        stem += f"-{_NUMBER}"
     for number in itertools.count(1):
-        name = output.with_name(f"{stem}-{number}{suffix}")
-        if (
-            not name.exists()
-            and not name.with_name(f"{stem}-{number}{_CAPTURE}").exists()
-        ):
+        numbered = stem.replace(_NUMBER, str(number))
+        name = output.with_name(numbered + suffix)
+        beside = output.with_name(numbered + _CAPTURE)
+        if not name.exists() and not beside.exists():
             return name
     raise AssertionError("there is always a next number")
 
@@ -164,8 +252,9 @@ def _format_of(output: Path) -> tuple[str, str]:
 
 
 def _captures(output: Path) -> tuple[Path, Path]:
-    """``capture`` and ``dump`` of :class:`Destination` for an output that does not end with ``.bin``. An output with an
-    unknown ending is a capture."""
+    """``capture`` and ``dump`` of :class:`Destination` for an output. One with an unknown ending is a capture."""
+    if output.suffix == _CAPTURE:
+        return output, output
     from ..conversion import check_destination
 
     suffix, name = _format_of(output)
@@ -261,8 +350,8 @@ def join(
         join(parts, whole, moving=False)
         redact(whole, output)
         whole.unlink()
-        for part in parts if moving else ():
-            part.unlink(missing_ok=True)
+        if moving:
+            _remove(parts)
         return
     if moving and len(parts) == 1 and not output.is_symlink():
         publish(parts[0], output)
@@ -270,5 +359,9 @@ def join(
     with replacing(output) as temporary, temporary.open("wb") as file:
         concatenate(sorted(parts, key=_order), file)
     if moving:
-        for part in parts:
-            part.unlink(missing_ok=True)
+        _remove(parts)
+
+
+def _remove(parts: Iterable[Path]) -> None:
+    for part in parts:
+        part.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from ..errors import CutraceError
 from ..units import parse_duration
 from . import environment
 from .capture import Recorder
-from .join import Destination, Recording
+from .join import Destination, Recording, output_name
 from .options import Options, completed
 from .private_folder import existing_folders
 
@@ -83,7 +83,7 @@ class Attachment(Recorder):
         self, pid: int, path: str | os.PathLike[str], options: Options
     ) -> None:
         self.pid = pid
-        self.path = Path(path)
+        self.path = output_name(path, pid)
         self._options = options
         self._to: Destination | None = None
         self._connection: _Connection | None = None
@@ -118,8 +118,18 @@ class Attachment(Recorder):
         self._connection = connection
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end of the process, at most this long. Returns whether it has ended."""
-        return self._connection is not None and self._connection.wait(seconds)
+        """Wait for the end of the process, at most so many seconds. Returns whether it has ended."""
+        if self._to is None or self._connection is None:
+            return False
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            left = max(0, deadline - time.monotonic())
+            if self._connection.wait(min(_LONGEST_WAIT, left)):
+                return True
+            with suppress(CutraceError):  # stop() tries again
+                self._to.publish_windows()
+            if left <= _LONGEST_WAIT:
+                return False
 
     def record_for(self, duration: int | str) -> bool:
         """Record so much of the program's work: an int of nanoseconds, or a string such as ``"10s"``. Returns whether
@@ -353,17 +363,11 @@ class _Connection:
             raise CutraceError(f"process {self.pid}: {answer['error']}")
         return answer
 
-    def wait(self, seconds: float | None) -> bool:
+    def wait(self, seconds: float) -> bool:
         """Wait for the end of the process, at most this long. Returns whether it has ended."""
-        deadline = math.inf if seconds is None else time.monotonic() + seconds
-        while not self.ended:
-            left = max(0, deadline - time.monotonic())
-            if select.select([self._socket], [], [], min(_LONGEST_WAIT, left))[0]:
-                with suppress(CutraceError):
-                    self._read(_GREETING)
-                break
-            if left <= _LONGEST_WAIT:
-                break
+        if not self.ended and select.select([self._socket], [], [], seconds)[0]:
+            with suppress(CutraceError):
+                self._read(_GREETING)
         return self.ended != ""
 
     def close(self) -> None:
