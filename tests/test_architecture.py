@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "cutrace"
 #: What every room may use.
-COMMON = {"errors", "units", "patterns", "outputs"}
+COMMON = {"arguments", "errors", "units", "patterns", "outputs"}
 
 
 def rooms() -> dict[str, set[str]]:

@@ -22,6 +22,7 @@ from .analysis.context import StatsOptions
 from .analysis.names import normalize_kernel
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
+from .arguments import checked
 from .errors import CutraceError, did_you_mean
 from .golden.captures import (
     COMPARED,
@@ -33,14 +34,15 @@ from .golden.captures import (
     parse_tolerances,
     verdict,
 )
-from .loading import Clock, StrPath, as_capture, opened
+from .loading import Clock, Source, StrPath, as_capture, opened
 from .outputs import scratch
+from .patterns import several
 from .queries import answered, tables_of
 from .reports.tables import cell, key, render
 from .serving import PORT, Server
 from .trace import Trace, arrow
 from .trace.ranges import RangesBy
-from .units import format_duration, html_table, parse_duration
+from .units import Time, format_duration, html_table, parse_duration
 
 if TYPE_CHECKING:
     import pandas
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from perfetto.trace_processor import TraceProcessor
 
 
-Source = StrPath | Sequence[StrPath] | Trace
 Names = Literal["stable", "full"]
 
 _SHOWN = 20
@@ -67,6 +68,7 @@ class Report(Table):
     """A report of :func:`stats` or :func:`diff`: ``columns`` with names and units, and ``rows`` of cells in the same
     order. It prints as a table of its first 20 rows, also in a notebook."""
 
+    @checked
     def head(self, count: int) -> Report:
         """Return a report of the first rows only."""
         return replace(self, rows=list(islice(self.rows, count)))
@@ -114,8 +116,8 @@ def stats(  # type: ignore[overload-overlap]  # a str is a sequence of str too
     *,
     sort: str | None = ...,
     names: Names = ...,
-    short: int | str = ...,
-    kernel_wait: int | str = ...,
+    short: Time = ...,
+    kernel_wait: Time = ...,
     ranges: RangesBy = ...,
     name: str = ...,
 ) -> Report: ...
@@ -126,19 +128,20 @@ def stats(
     *,
     sort: str | None = ...,
     names: Names = ...,
-    short: int | str = ...,
-    kernel_wait: int | str = ...,
+    short: Time = ...,
+    kernel_wait: Time = ...,
     ranges: RangesBy = ...,
     name: str = ...,
 ) -> list[Report]: ...
+@checked
 def stats(
     source: Source,
     report: str | Sequence[str] | None = None,
     *,
     sort: str | None = None,
     names: Names = "stable",
-    short: int | str = "10us",
-    kernel_wait: int | str = "30ns",
+    short: Time = "10us",
+    kernel_wait: Time = "30ns",
     ranges: RangesBy = "adopted",
     name: str = "",
 ) -> Report | list[Report]:
@@ -195,12 +198,14 @@ def stats(
     return results
 
 
+@checked
 def info(source: Source) -> Summary:
     """Return the figures of a trace: its processes, GPUs, rows by table, and losses."""
     with opened(source) as trace:
         return summarize(trace)
 
 
+@checked
 def sql(source: Source, query: str) -> pyarrow.Table:
     """Return the result of a query in the SQL of DuckDB over the tables of a trace, or of a folder of cutrace batch.
 
@@ -248,22 +253,24 @@ class Diff:
         return f"{page}<p>{self.verdict}</p>"
 
 
+@checked
 def diff(
     a: Source,
     b: Source,
     *,
-    fail_on: str = "exact",
-    tolerance: Iterable[str] = (),
+    fail_on: str | Sequence[str] = "exact",
+    tolerance: str | Sequence[str] = (),
     clock: Clock = "align",
 ) -> Diff:
     """Compare two traces: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
 
-    :param fail_on: the aspects that fail, with commas between: ``counts``, ``bytes``, ``launches``, ``memory``,
-        ``time``, ``code``; ``exact`` is the first three, ``all``, ``none``.
-    :param tolerance: the largest accepted differences, such as ``["time=10%"]``.
+    :param fail_on: the aspects that fail, as a list or with commas between: ``counts``, ``bytes``, ``launches``,
+        ``memory``, ``time``, ``code``; ``exact`` is the first three, ``all``, ``none``.
+    :param tolerance: the largest accepted differences, one or several, such as ``"time=10%"``.
     :param clock: what happens to several files of a side, as in :func:`cutrace.load`.
     """
-    rules = CaptureRules(parse_aspects(fail_on), parse_tolerances(tolerance))
+    aspects = parse_aspects(",".join(several(fail_on)))
+    rules = CaptureRules(aspects, parse_tolerances(several(tolerance)))
 
     def collected(source: Source) -> tuple[Collected, tuple[str, ...]]:
         with opened(source, clock=clock) as trace:
@@ -275,6 +282,7 @@ def diff(
     return Diff(compare_captures(before, after, rules), (notes_a, notes_b))
 
 
+@checked
 def redact(source: StrPath, destination: StrPath) -> None:
     """Write a trace without command lines, host names and paths: as a capture (``.bin``), or in any format that
     :func:`cutrace.convert` writes. docs/privacy.md lists what stays."""
@@ -287,6 +295,7 @@ def redact(source: StrPath, destination: StrPath) -> None:
         redaction.redact(as_capture(Path(source), files), destination)
 
 
+@checked
 def demangle(name: str) -> str:
     """Return the name of a kernel as in its source: ``"saxpy(int, float)"`` of ``"_Z5saxpyif"``. A name that is not
     mangled is returned unchanged."""
@@ -295,12 +304,13 @@ def demangle(name: str) -> str:
     return name
 
 
+@checked
 def open(
     source: Source,
     *,
     browser: bool = True,
     port: int = PORT,
-    timeout: int | str = "5m",
+    timeout: Time = "5m",
     clock: Clock = "align",
     say: Callable[[str], None] = print,
 ) -> None:
@@ -339,6 +349,7 @@ def open(
             )
 
 
+@checked
 def trace_processor(source: Source, *, shell: StrPath | None = None) -> TraceProcessor:
     """Return a ``perfetto.trace_processor.TraceProcessor`` with a trace, for queries in the SQL of Perfetto.
 

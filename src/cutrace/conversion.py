@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import plugins
+from .arguments import checked
 from .embedding import CARRIERS
 from .errors import CutraceError
 from .exporters.base import Compression, Exporter, Progress, Request
-from .loading import Clock, StrPath, listed, opened
+from .loading import Clock, Source, StrPath, listed, opened
 from .outputs import check_output, replacing
 from .trace import Trace
 from .trace.ranges import RangesBy
 from .trace.selection import window
+from .units import Time
 
 if TYPE_CHECKING:
     from .analysis.flame import FramesBy
@@ -23,14 +25,15 @@ if TYPE_CHECKING:
 _WITH_FRAMES = ("folded", "speedscope", "pprof")
 
 
+@checked
 def convert(
-    source: StrPath | Sequence[StrPath],
+    source: Source,
     destination: StrPath,
     *,
     format: str | None = None,
     compress: Compression = None,
-    start: int | str | None = None,
-    end: int | str | None = None,
+    start: Time | None = None,
+    end: Time | None = None,
     derived: bool = True,
     table: str | None = None,
     redact: bool = False,
@@ -43,7 +46,7 @@ def convert(
     """Convert one trace, or several into one, to the format of the ending of ``destination``, or to ``format``
     (``"perfetto"``, ``"chrome"``, ...).
 
-    The sources are captures or files that :func:`cutrace.load` reads. docs/cli.md lists the formats.
+    The source is an open trace, or captures and files that :func:`cutrace.load` reads. docs/cli.md lists the formats.
 
     :param compress: compress groups of packets; the ending ``.gz`` compresses the whole file.
     :param start: keep the rows that overlap the time from ``start`` to ``end``: an int is nanoseconds as in the tables

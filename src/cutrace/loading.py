@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from .arguments import checked
 from .errors import BadCapture, CutraceError
 from .outputs import concatenate, scratch, unwritable
 from .runbin.blocks import MAGIC
@@ -25,12 +26,14 @@ from .trace.selection import Selection
 from .trace.writing import write as write_capture
 
 StrPath = str | os.PathLike[str]
-
+#: A trace: a path, several paths that are opened as one trace, or an open trace, which stays open.
+Source = StrPath | Sequence[StrPath] | Trace
 
 #: What happens to the times of files on different clocks: they are aligned by :mod:`.trace.alignment`, or kept.
 Clock = Literal["align", "keep"]
 
 
+@checked
 def load(source: StrPath | Sequence[StrPath], *, clock: Clock = "align") -> Trace:
     """Open a capture, or a file of another tool that cutrace can read (docs/importers.md), as a :class:`Trace`.
 
@@ -46,7 +49,7 @@ def load(source: StrPath | Sequence[StrPath], *, clock: Clock = "align") -> Trac
 
 @contextmanager
 def opened(
-    source: StrPath | Sequence[StrPath] | Trace,
+    source: Source,
     *,
     redacted: bool = False,
     clock: Clock = "align",
@@ -82,7 +85,7 @@ def selected(trace: Trace, selection: Selection, notes: tuple[str, ...] = ()) ->
         return load_capture(part, files.pop_all(), trace.sources)
 
 
-def listed(source: StrPath | Sequence[StrPath] | Trace) -> list[StrPath]:
+def listed(source: Source) -> list[StrPath]:
     """Return one path or several, or the files of a trace, as a list."""
     if isinstance(source, Trace):
         return list(source.sources)
@@ -134,8 +137,6 @@ def _is_capture(path: Path) -> bool:
 
 def _whole(sources: Sequence[StrPath], redacted: bool, clock: Clock) -> Trace:
     paths = [Path(source) for source in sources]
-    if clock not in get_args(Clock):
-        raise CutraceError(f"there is no clock {clock!r}: write align or keep")
     if not paths:
         raise CutraceError("there is no capture to open: name one or more")
     with ExitStack() as files:

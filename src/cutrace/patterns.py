@@ -6,11 +6,14 @@ A pattern is an exact name, a name with ``*``, ``?`` or ``[...]`` as in a shell,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from .errors import CutraceError
+
+#: One pattern or several.
+Patterns = str | Sequence[str]
 
 Matches = Callable[[str], bool]
 
@@ -35,6 +38,13 @@ def matcher(pattern: str) -> Matches:
         return lambda name: name == pattern
     # Names in C++ contain these characters, too.
     return lambda name: name == pattern or fnmatchcase(name, pattern)
+
+
+def several(given: Patterns) -> tuple[str, ...]:
+    """Return one string or several as a tuple."""
+    if isinstance(given, str):
+        return (given,)
+    return tuple(given)
 
 
 def any_matcher(patterns: Iterable[str]) -> Matches:

@@ -58,6 +58,8 @@ class Server:
         patience: float = 10.0,
         shown: Mapping[str, str] = {},
     ) -> None:
+        if not 0 <= port < 1 << 16:
+            raise CutraceError(f"there is no port {port}: choose one from 0 to 65535")
         self._shown = shown
         self._patience = patience
         self._fetched = threading.Event()

@@ -21,19 +21,20 @@ from .analysis.names import normalize_kernel
 from .analysis.statistics.nvtx import RANGE_SHARES
 from .analysis.summary import uuid_text
 from .analysis.windows import owners, windows
+from .arguments import check, checked, types_of
 from .conversion import check_destination
 from .conversion import write as convert
 from .errors import CutraceError, did_you_mean
 from .exporters.base import Request
-from .loading import Clock, StrPath, listed, opened, selected
-from .patterns import any_matcher, matcher
+from .loading import Clock, Source, StrPath, listed, opened, selected
+from .patterns import Patterns, any_matcher, matcher, several
 from .runbin.layout import TABLES
 from .trace import Trace
 from .trace.ranges import RangesBy, are_ranges, domains_of
 from .trace.rows import LATEST
 from .trace.selection import FACTS, INTERNED, Selection, Stretch, united, window
 from .trace.writing import write as write_capture
-from .units import format_duration
+from .units import Time, format_duration
 
 _EVENTS = TABLES.keys() - FACTS - INTERNED
 _STREAM_NAME = 1
@@ -42,11 +43,12 @@ _MAX_LISTED = 5
 
 @dataclass(frozen=True)
 class Conditions:
-    """What to cut out. A row must meet all conditions; of several values of one condition, one is enough.
+    """What to cut out. A row must meet all conditions. A condition takes one string or a list of strings, of which a
+    row must meet one. Raises :class:`CutraceError` for anything else.
 
     * ``start``, ``end``: times from the start of the trace, such as ``"1.5s"``; an int or ``"@N"`` is nanoseconds as in
       tables
-    * ``nvtx``: names of ranges; ``index`` selects some of them in each process: ``"all"``, ``"N"`` from 0 (from the
+    * ``nvtx``: names of ranges; ``index`` selects some of them in each process: ``"all"``, ``N`` from 0 (from the
       end: from -1), or ``"N:M"``, without M; ``ranges="own"`` leaves out adopted work
     * ``test``: ids of tests
     * ``process``: pids, indices or names
@@ -57,18 +59,25 @@ class Conditions:
     A name is exact, a pattern with ``*``, ``?`` or ``[...]``, or ``/a regular expression/``.
     """
 
-    start: int | str | None = None
-    end: int | str | None = None
-    nvtx: Sequence[str] = ()
-    index: str = "all"
+    start: Time | None = None
+    end: Time | None = None
+    nvtx: Patterns = ()
+    index: int | str = "all"
     ranges: RangesBy = "adopted"
-    test: Sequence[str] = ()
-    process: Sequence[str] = ()
-    gpu: Sequence[str] = ()
-    stream: Sequence[str] = ()
-    kernel: Sequence[str] = ()
-    tables: Sequence[str] = ()
-    without: Sequence[str] = ()
+    test: Patterns = ()
+    process: Patterns = ()
+    gpu: Patterns = ()
+    stream: Patterns = ()
+    kernel: Patterns = ()
+    tables: Patterns = ()
+    without: Patterns = ()
+
+    def __post_init__(self) -> None:
+        types = types_of(Conditions)
+        check(types, vars(self))
+        for name, of_field in types.items():
+            if of_field == Patterns:
+                object.__setattr__(self, name, several(getattr(self, name)))
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,9 @@ class Cut:
     coverage: str | None = None
 
 
+@checked
 def cut(
-    source: StrPath | Sequence[StrPath],
+    source: Source,
     destination: StrPath,
     conditions: Conditions,
     *,
@@ -283,7 +293,7 @@ def _ranges(
         raise CutraceError(
             f"index {c.index} selects none of the NVTX ranges {_listing(c.nvtx)}: a process has {most} at most, from 0"
         )
-    index = c.index
+    index = str(c.index)
     if index == "all":
         index = f"{len(chosen)} of {len(matching)}"
     sentence = f"NVTX range {_listing(c.nvtx)} [{index}]"
@@ -310,7 +320,8 @@ def _stretches(trace: Trace, rows: np.ndarray, domains: np.ndarray) -> list[Stre
     return list(map(Stretch, *columns))
 
 
-def _index(text: str) -> slice:
+def _index(given: int | str) -> slice:
+    text = str(given)
     if text == "all":
         return slice(None)
     first, colon, after = text.partition(":")

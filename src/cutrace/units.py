@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
 
 from .errors import CutraceError
+
+#: A time: an integer of nanoseconds, also one of NumPy, or a string with a unit, such as ``"1.5s"`` or ``"200ms"``.
+#: As a moment, a string counts from the start of the trace, and an integer or ``"@N"`` is a time of its tables.
+Time = SupportsIndex | str
+#: A size: an integer of bytes, or a string such as ``"512MiB"``.
+Size = SupportsIndex | str
 
 _SIZES = {
     "": 1,
@@ -53,31 +60,41 @@ def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
     return size
 
 
-def parse_size(size: int | str) -> int:
+def _count(given: object) -> int | None:
+    """A number that is no fraction and not negative; None for anything else."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+        return None
+    number = given.__index__()
+    return number if number >= 0 else None
+
+
+def parse_size(size: Size) -> int:
     """Parse ``512MiB``, ``2G``, ``1.5 GB`` or a plain number into bytes. K, M, G and KiB, MiB, GiB are powers of 1024,
-    KB, MB and GB powers of 1000."""
-    if isinstance(size, int):
-        if size < 0:
-            raise CutraceError(
-                f"{size} is not a size: write a number of bytes, or a text such as '512MiB'"
-            )
-        return size
-    return _scaled(size, _SIZES, "size", "a number of bytes, 512MiB or 2GB")
+    KB, MB and GB powers of 1000. Raises :class:`CutraceError` for anything else."""
+    if isinstance(size, str):
+        return _scaled(size, _SIZES, "size", "a number of bytes, 512MiB or 2GB")
+    number = _count(size)
+    if number is None:
+        raise CutraceError(
+            f"{size!r} is not a size: give an int of bytes, or a string such as '512MiB'"
+        )
+    return number
 
 
-def parse_duration(time: int | str) -> int:
+def parse_duration(time: Time) -> int:
     """Return a duration in nanoseconds: an int of nanoseconds, or a string such as ``1.5s``, ``200ms``, ``30us``,
     ``7ns``, ``2m`` (minutes) or a plain number of seconds. Raises :class:`CutraceError` for anything else."""
     if isinstance(time, str):
         return _scaled(time, _TIMES, "time", "1.5s, 200ms, 30us or 7ns")
-    if not isinstance(time, int) or isinstance(time, bool) or time < 0:
+    number = _count(time)
+    if number is None:
         raise CutraceError(
             f"{time!r} is not a time: give an int of nanoseconds, or a string such as '1.5s' or '200ms'"
         )
-    return time
+    return number
 
 
-def parse_moment(time: int | str, start: int) -> int:
+def parse_moment(time: Time, start: int) -> int:
     """Return a moment in nanoseconds, as in the tables of a trace: an int of these, ``@`` and such a number as a
     string, or the duration from ``start`` on. Raises :class:`CutraceError` for anything else."""
     if not isinstance(time, str):

@@ -169,7 +169,7 @@ def test_each_window_of_an_armed_server_is_a_file_while_it_is_recorded(arm: Arm,
     with cutrace.attach(program.pid, tmp_path / "%p-%i.bin") as attachment:
         for number in (1, 2):
             program.do(f"server.profile('r{number}')")
-            assert not attachment.wait(0.001)
+            assert not attachment.wait("1ms")
             path = tmp_path / f"{program.pid}-{number}.bin"
             assert kernels(path) == {f"r{number}": 1}
             assert is_complete(path)
@@ -856,7 +856,7 @@ def test_forked_children_do_not_answer_for_their_parent(arm: Arm, tmp_path: Path
     assert the_only_process().pid == program.pid
     program.kill()
     # The child has no copy of the connection: the attacher sees the end of the parent.
-    assert attachment.wait(LIMIT)
+    assert attachment.wait(f"{LIMIT}s")
     attachment.stop()
     os.kill(int(str(child)), signal.SIGKILL)
     assert kernels(tmp_path / "run.bin") == {"k": 40}
@@ -921,7 +921,7 @@ def test_a_child_of_multiprocessing_ends_its_recording(arm: Arm, tmp_path: Path)
     eventually(lambda: [p.pid for p in cutrace.processes()] == [child])
     with cutrace.attach(child, tmp_path / "child.bin") as attachment:
         (tmp_path / "go").touch()
-        assert attachment.wait(LIMIT)
+        assert attachment.wait(f"{LIMIT}s")
     assert kernels(tmp_path / "child.bin") == {"child": 100}
     assert is_complete(tmp_path / "child.bin")
     assert program.do("child.join(); answer = child.exitcode") == 0
@@ -936,7 +936,7 @@ def test_a_program_that_replaces_itself(arm: Arm, tmp_path: Path) -> None:
         eventually(lambda: the_only_process().rows >= 10)
         # The answer to this line comes from the new program.
         program.do("print(0, flush=True); os.execv(sys.executable, [sys.executable, '-c', program])")
-        assert attachment.wait(LIMIT)
+        assert attachment.wait(f"{LIMIT}s")
     assert kernels(tmp_path / "run.bin") == {"k": 5}
     program.do("fakegpu.init()")
     assert the_only_process().pid == program.pid

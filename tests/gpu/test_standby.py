@@ -117,7 +117,7 @@ def test_the_end_of_the_program_ends_an_attachment(armed: subprocess.Popen[str],
     attachment = cutrace.attach(armed.pid, tmp_path / "run.bin")
     attachment.start()
     armed.communicate("\n", timeout=LIMIT)
-    assert attachment.wait(LIMIT)
+    assert attachment.wait(f"{LIMIT}s")
     assert not attachment.stop().trouble
     with cutrace.load(tmp_path / "run.bin") as trace:
         assert is_complete(trace)

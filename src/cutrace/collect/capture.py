@@ -14,6 +14,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ..arguments import checked
 from ..errors import CutraceError
 from . import annotate, cuda, environment
 from .join import Destination, free_output, output_name
@@ -257,6 +258,7 @@ class Armed(Recorder):
         return None
 
 
+@checked
 def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Capture:
     """Record this process to ``path``, as a context manager or a decorator::
 
@@ -275,6 +277,7 @@ def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> 
     return Capture(path, Options.of(**options))
 
 
+@checked
 def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Armed:
     """Record this process and those it starts, from the first CUDA or NVTX call on, until ``stop()`` or the end.
 
@@ -377,6 +380,7 @@ def _require_cupti(options: Options) -> None:
     )
 
 
+@checked
 def dump(path: str | os.PathLike[str]) -> bool:
     """Write the rows that the recording of this process holds to ``path``, as a capture, and go on recording.
 
@@ -392,6 +396,7 @@ def dump(path: str | os.PathLike[str]) -> bool:
     return collector().dump(path)
 
 
+@checked
 def mark(text: str) -> None:
     """Put a mark into the recording of this process. Does nothing when the process is not recorded."""
     if _recording():

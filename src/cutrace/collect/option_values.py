@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ..errors import CutraceError
-from ..units import format_size, parse_duration, parse_size
+from ..units import Size, Time, format_size, parse_duration, parse_size
 from . import annotate
 
 #: Kinds of activity that ``kinds`` may name, with what each records.
@@ -127,7 +127,7 @@ def _one_in(kind: str, share: str) -> int:
     return count
 
 
-def stacks_min(time: int | str) -> int:
+def stacks_min(time: Time) -> int:
     """The least time (ns) of calls with stacks."""
     ns = parse_duration(time)
     if not 1 <= ns <= _LONGEST:
@@ -137,7 +137,7 @@ def stacks_min(time: int | str) -> int:
     return ns
 
 
-def interval(time: int | str) -> int:
+def interval(time: Time) -> int:
     """The time (ns) between two samples."""
     ns = parse_duration(time)
     if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
@@ -147,17 +147,17 @@ def interval(time: int | str) -> int:
     return ns
 
 
-def time_to_keep(time: int | str) -> int:
+def time_to_keep(time: Time) -> int:
     """The time (ms) whose rows a recording keeps."""
     return _milliseconds("time to keep", time)
 
 
-def dump_pause(time: int | str) -> int:
+def dump_pause(time: Time) -> int:
     """The least time (ms) between two dumps."""
     return _milliseconds("pause between dumps", time)
 
 
-def _milliseconds(what: str, time: int | str) -> int:
+def _milliseconds(what: str, time: Time) -> int:
     ns = parse_duration(time)
     if not _MS <= ns <= _LONGEST:
         raise CutraceError(
@@ -173,17 +173,17 @@ def dump_limit(count: int) -> int:
     return count
 
 
-def max_memory(given: int | str) -> int:
+def max_memory(given: Size) -> int:
     """The limit (bytes) of the collector's memory."""
     return _size("memory", given, _LEAST_MEMORY)
 
 
-def max_size(given: int | str) -> int:
+def max_size(given: Size) -> int:
     """The limit (bytes) of a file."""
     return _size("size", given, _LEAST_SIZE)
 
 
-def _size(name: str, given: int | str, least: int) -> int:
+def _size(name: str, given: Size, least: int) -> int:
     size = parse_size(given)
     if not least <= size < _TOO_MUCH:
         raise CutraceError(

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ..arguments import check, types_of
 from ..errors import CutraceError
 from ..outputs import mode_of_new_files
-from ..units import format_size
+from ..units import Size, Time, format_size
 from . import annotate, option_values
 from .option_values import CAPTURE_RANGES, KINDS, OF_NVTX
 
@@ -125,28 +126,28 @@ def option(
 class OptionArguments(TypedDict, total=False):
     """The keyword arguments of :func:`cutrace.record` and :func:`cutrace.arm`; see :class:`Options`."""
 
-    kinds: str | tuple[str, ...] | list[str] | None
+    kinds: str | Sequence[str] | None
     api: Literal["launch", "all", "none"]
     cuda_graph: Literal["node", "graph"]
     nvtx: bool
     annotate: str | Sequence[str]
     stacks: str | Sequence[str] | None
-    stacks_min: int | str | None
+    stacks_min: Time | None
     code: bool
     capture_range: str | None
     capture_range_end: str | None
-    max_memory: int | str | None
-    max_size: int | str | None
-    last: int | str | None
+    max_memory: Size | None
+    max_size: Size | None
+    last: Time | None
     rotate: bool
-    dump_when: str | tuple[str, ...] | list[str]
+    dump_when: str | Sequence[str]
     dump_limit: int | None
-    dump_pause: int | str | None
+    dump_pause: Time | None
     flush_ms: int | None
     share: bool
-    cupti: str | None
-    sample: str | None
-    interval: int | str
+    cupti: str | os.PathLike[str] | None
+    sample: str | Sequence[str] | None
+    interval: Time
     redact: bool
 
 
@@ -346,12 +347,12 @@ class Options:
 
         Raises :class:`CutraceError` for an invalid value, and for options that do not go together.
         """
-        left: dict[str, Any] = {**given}
+        left = {name: value for name, value in given.items() if value is not None}
+        check(types_of(OptionArguments), left)
         values: dict[str, Any] = {}
         for name, row in cls.declared().items():
-            value = left.pop(row.keyword, None)
-            if value is not None:
-                values[name] = row.parsed(value)
+            if row.keyword in left:
+                values[name] = row.parsed(left.pop(row.keyword))
         if left:
             raise TypeError(f"a recording has no option {', '.join(left)}")
         options = cls(**values)

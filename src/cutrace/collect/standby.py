@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..arguments import checked
 from ..errors import CutraceError
-from ..units import parse_duration
+from ..units import Time, parse_duration
 from . import environment
 from .capture import Recorder
 from .join import Destination, Recording, output_name
@@ -117,11 +118,17 @@ class Attachment(Recorder):
         self._to = to
         self._connection = connection
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end of the process, at most so many seconds. Returns whether it has ended."""
+    @checked
+    def wait(self, timeout: Time | None = None) -> bool:
+        """Wait for the end of the process, at most this long. Returns whether it has ended."""
+        if timeout is None:
+            return self._wait(math.inf)
+        return self._wait(parse_duration(timeout) / 1e9)
+
+    def _wait(self, seconds: float) -> bool:
         if self._to is None or self._connection is None:
             return False
-        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             left = max(0, deadline - time.monotonic())
             if self._connection.wait(min(_LONGEST_WAIT, left)):
@@ -131,7 +138,8 @@ class Attachment(Recorder):
             if left <= _LONGEST_WAIT:
                 return False
 
-    def record_for(self, duration: int | str) -> bool:
+    @checked
+    def record_for(self, duration: Time) -> bool:
         """Record so much of the program's work: an int of nanoseconds, or a string such as ``"10s"``. Returns whether
         the process has ended before. Raises :class:`CutraceError` for less than a millisecond.
 
@@ -153,9 +161,10 @@ class Attachment(Recorder):
                 if now >= deadline and not waits_for_call:
                     return False
                 pause = _LONGEST_WAIT if worked else _POLL
-                if self.wait(min(pause, deadline - now) if now < deadline else pause):
+                if self._wait(min(pause, deadline - now) if now < deadline else pause):
                     return True
 
+    @checked
     def dump(self, path: str | os.PathLike[str]) -> bool:
         """Write the rows that a recording of the newest rows (``last``, ``rotate``) holds to ``path``, as a capture.
 
@@ -202,6 +211,7 @@ class Attachment(Recorder):
         )
 
 
+@checked
 def attach(
     pid: int, path: str | os.PathLike[str], **options: Unpack[OptionArguments]
 ) -> Attachment:
@@ -430,7 +440,7 @@ def _reached(pid: int) -> _Connection | None:
     return None
 
 
-def length_of(duration: int | str) -> float:
+def length_of(duration: Time) -> float:
     """Return the length of a recording in seconds. Raises :class:`CutraceError` for less than a millisecond."""
     ns = parse_duration(duration)
     if ns < _SHORTEST:

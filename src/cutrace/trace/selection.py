@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import REFERRED, TABLES
-from ..units import format_duration, parse_moment
+from ..units import Time, format_duration, parse_moment
 from .launches import Launches, LaunchTimes, OwnedCalls, ProcessIds
 from .origins import NODE_FIELDS
 from .quality import GPU_WORK
@@ -131,7 +131,7 @@ def refuse_empty(trace: Trace) -> NoReturn:
 
 
 def window(
-    trace: Trace, start: int | str | None = None, end: int | str | None = None
+    trace: Trace, start: Time | None = None, end: Time | None = None
 ) -> Selection | None:
     """The selection of rows that touch the time from ``start`` to ``end``; None for the whole trace. Times are those of
     :func:`cutrace.units.parse_moment`.

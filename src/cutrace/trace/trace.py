@@ -31,7 +31,7 @@ from ..runbin.layout import (
 )
 from ..runbin.reader import Reader
 from ..runbin.writer import as_words
-from ..units import count_of, html_table, printable
+from ..units import Time, count_of, html_table, parse_moment, printable
 from . import arrow, capture_ranges, stacks
 from .alignment import Alignment, alignments
 from .codes import KernelCodes
@@ -229,11 +229,16 @@ class Trace:
     # Tables in pieces
 
     def blocks(
-        self, name: str, start: int | None = None, end: int | None = None
+        self, name: str, start: Time | None = None, end: Time | None = None
     ) -> Iterator[np.ndarray]:
         """The rows of a table with known times, one array a block of the file (about 1 MiB), for captures that do
-        not fit in memory. With ``start`` or ``end`` (ns), blocks entirely outside are skipped; other blocks are whole.
+        not fit in memory. With ``start`` or ``end``, as in :func:`cutrace.convert`, blocks entirely outside are
+        skipped; other blocks are whole.
         """
+        if start is not None:
+            start = parse_moment(start, self.start)
+        if end is not None:
+            end = parse_moment(end, self.start)
         for index in self._within(name, start, end).tolist():
             yield self._split(index)[0]
 
@@ -463,7 +468,7 @@ class Trace:
     # How it is made
 
     def _check(self, name: str) -> None:
-        if name not in TABLES:
+        if not isinstance(name, str) or name not in TABLES:
             raise CutraceError(
                 f"there is no table {name!r}; the tables are {', '.join(TABLES)}"
             )

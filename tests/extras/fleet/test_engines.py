@@ -192,14 +192,14 @@ def test_a_cluster_without_workers_is_explained_in_time(tmp_path):
             match=r"no worker of the Dask scheduler tcp://\S+ took work within 0.5 s: start workers",
         ),
     ):
-        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler=client, wait=0.5)
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler=client, wait="500ms")
     assert states(tmp_path / "out") == ["unread"] * len(CAPTURES)
 
 
 def test_a_dead_scheduler_is_explained_in_time(tmp_path):
     with pytest.raises(cutrace.CutraceError, match=r"cannot reach the Dask scheduler tcp://127.0.0.1:1 within 0.5 s: .*"
                        "Start it with `dask scheduler`, or leave --scheduler out"):  # fmt: skip
-        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler="tcp://127.0.0.1:1", wait=0.5)
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler="tcp://127.0.0.1:1", wait="500ms")
     assert states(tmp_path / "out") == ["unread"] * len(CAPTURES)
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...api import Report
-from ...loading import Clock, StrPath
+from ...arguments import checked
+from ...loading import Clock, StrPath, listed
 from ...outputs import keep_sources, write_text
-from ...units import count_of
+from ...units import Time, count_of, parse_duration
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -50,19 +51,20 @@ class Batch:
         return "".join(pieces)
 
 
+@checked
 def batch(
     report: str,
-    sources: Sequence[StrPath],
+    sources: StrPath | Sequence[StrPath],
     destination: StrPath,
     *,
     mode: str = "processes",
     workers: int | None = None,
     scheduler: StrPath | Client | None = None,
     executor: Executor | None = None,
-    wait: float | None = None,
+    wait: Time = "30s",
     job: str = "",
     name: str = "",
-    baseline: Sequence[StrPath] = (),
+    baseline: StrPath | Sequence[StrPath] = (),
     clock: Clock = "align",
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None] | None = None,
@@ -76,7 +78,7 @@ def batch(
     :param workers: the number of processes; by default that of the cores.
     :param scheduler: the address or the scheduler file of a Dask cluster, or a ``distributed.Client``.
     :param executor: any :class:`concurrent.futures.Executor`, instead of a mode.
-    :param wait: seconds to wait for a worker of ``scheduler`` or ``executor``; 30 by default.
+    :param wait: how long to wait for a worker of ``scheduler`` or ``executor``.
     :param job: the name of the job of all files; else the one in a file, or the name of its folder.
     :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
     :param baseline: further traces, with which ``regressions`` compares the others.
@@ -87,14 +89,14 @@ def batch(
     Raises :class:`CutraceError` if there is no such report, no file can be read, there are no workers or the folder
     cannot be written.
     """
-    from .engines import WAIT, Engine
+    from .engines import Engine
     from .model import BatchOptions
     from .page import html, index_html
     from .remote import is_url, named
     from .running import ALL, batch_reports, run
 
-    before = named(baseline)
-    every = [*before, *named(sources)]
+    before = named(listed(baseline))
+    every = [*before, *named(listed(sources))]
     folder = Path(destination)
     index = folder / "index.html"
     outputs = [folder / f"{report}.html", folder / f"{report}.manifest.json"]
@@ -108,7 +110,7 @@ def batch(
         workers,
         scheduler,
         executor,
-        wait or WAIT,
+        parse_duration(wait) / 1e9,
         say,
     )
     done = run(

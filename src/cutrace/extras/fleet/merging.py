@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arguments import checked
 from ...conversion import check_destination
 from ...conversion import write as convert
 from ...errors import CutraceError
 from ...exporters.base import Request
-from ...loading import Clock, StrPath, join
+from ...loading import Clock, StrPath, join, listed
 from ...outputs import check_output, replacing, scratch, unwritable
 from ...runbin.copying import Changes, copy
 from ...runbin.layout import TableLayout
@@ -77,8 +78,9 @@ class Rank:
         return sentence
 
 
+@checked
 def merge(
-    sources: Sequence[StrPath],
+    sources: StrPath | Sequence[StrPath],
     destination: StrPath,
     *,
     names: Sequence[str] = (),
@@ -94,7 +96,7 @@ def merge(
     Returns how each was aligned. Raises :class:`CutraceError` when a source cannot be used, two are one recording, or
     the destination cannot be written.
     """
-    paths = [Path(source) for source in sources]
+    paths = list(map(Path, listed(sources)))
     destination = Path(destination)
     if not paths:
         raise CutraceError("there is nothing to merge: name two files or more")

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...api import Source
-from ...loading import Clock, StrPath, listed, opened
+from ...arguments import checked
+from ...loading import Clock, Source, StrPath, listed, opened
 from ...outputs import check_output, write_pieces
+from ...patterns import Patterns
 from .roofline import Roofline, rooflines
 from .why import Why, compared, explained
 from .why_page import html
 
 
+@checked
 def why(
     source: Source,
     other: Source | None = None,
     *,
     destination: StrPath | None = None,
-    kernel: str | None = None,
+    kernel: Patterns | None = None,
     clock: Clock = "align",
 ) -> Why:
     """Say why the kernels of a capture are slow, and write the page of that to ``destination`` (``.html``).
@@ -25,8 +27,8 @@ def why(
     Returns a :class:`Why`: ``answers`` with ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
     :func:`cutrace.profile` counted, longest time first, ``rooflines``, and ``notes`` on what is missing. With
     ``other``, the capture after a change, it has the ``changes`` of the kernels that both captures have instead.
-    ``kernel`` is a pattern of names. ``clock`` is as in :func:`cutrace.load`. docs/why.md lists the rules. Raises
-    :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
+    ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/why.md lists the rules.
+    Raises :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
     """
     inputs = [*listed(source)]
     if other is not None:
@@ -44,6 +46,7 @@ def why(
     return result
 
 
+@checked
 def roofline(source: Source, *, clock: Clock = "align") -> list[Roofline]:
     """Return a :class:`Roofline` for each kind of GPU. It has ``points`` and ``ceilings`` in operations and bytes a
     second, and ``notes``.

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from ...arguments import checked
 from ...collect import mark
 from ...collect.library import collector
 from ...collect.private_folder import usable_folders
 from ...errors import CutraceError
+from ...patterns import several
 from .ranges import Context, RangeCounters
 from .sets import COUNTERS
 
@@ -23,7 +25,8 @@ _POLL = 0.01
 
 
 @contextlib.contextmanager
-def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
+@checked
+def region(name: str, counters: str | Sequence[str]) -> Iterator[dict[str, float]]:
     """Count the GPU work of a part of this program: its current CUDA context, all streams and graphs. Waits for the GPU
     at the begin and the end. Counts in one pass, so nothing runs twice.
 
@@ -31,11 +34,9 @@ def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
     that has their values after the region. A running recording gets a mark with the values. Raises
     :class:`CutraceError` if they cannot be read, for example inside another region or test with counters.
     """
-    if isinstance(counters, str):
-        counters = [counters]
     values: dict[str, float] = {}
     shared = counting()
-    shared.start(counters)
+    shared.start(several(counters))
     try:
         yield values
         values.update(shared.stop())

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...analysis.tables import Cell, Table, columns_of
+from ...arguments import checked
 from ...collect.checks import counters_refused
 from ...collect.command import record_command, run_command, signals_blocked
 from ...collect.environment import CUDA, NVTX
@@ -29,6 +30,7 @@ from ...collect.options import Options, completed
 from ...errors import CutraceError
 from ...loading import load
 from ...outputs import check_output, replacing, scratch
+from ...patterns import Patterns
 from ...runbin.layout import CACHES, TABLES
 from ...runbin.writer import Writer
 from ...trace import Trace
@@ -140,14 +142,15 @@ class Profile:
         return Table("metrics", title, columns, rows)
 
 
+@checked
 def profile(
     command: Sequence[str],
     output: str | os.PathLike[str],
     *,
     lines: bool = False,
     metrics: str | None = None,
-    kernel: str | None = None,
-    nvtx: str | None = None,
+    kernel: Patterns | None = None,
+    nvtx: Patterns | None = None,
     ranges: str | None = None,
     skip: int = 0,
     count: int | None = None,
@@ -161,7 +164,7 @@ def profile(
     counted for each instruction and summed over the launches. ``metrics`` are then names as ``NAME,...``; the default
     is :data:`.instructions.DEFAULT`. The command runs again for each kernel, for at most :data:`KERNELS`.
 
-    ``kernel`` is a pattern of kernel names and ``nvtx`` one of ranges around the launch, as in :class:`.Conditions`. In
+    ``kernel`` are patterns of kernel names and ``nvtx`` of ranges around the launch, as in :class:`.Conditions`. In
     each process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the
     name of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is
     then :data:`DEFAULT_OF_RANGES`. ``caches`` is ``flush`` or ``keep``: whether the caches of the GPU are flushed

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from ...analysis.tables import Cell, Table, columns_of
 from ...errors import CutraceError
-from ...patterns import matcher
+from ...patterns import Patterns, any_matcher, several
 from ...reports.values import listed
 from ...trace import Trace
 from . import rules
@@ -83,8 +83,8 @@ class Why:
     notes: tuple[str, ...] = ()
 
 
-def explained(trace: Trace, kernel: str | None = None) -> Why:
-    """What can be said of a trace. ``kernel`` is a pattern of names. Raises :class:`CutraceError` as
+def explained(trace: Trace, kernel: Patterns | None = None) -> Why:
+    """What can be said of a trace. ``kernel`` are patterns of names. Raises :class:`CutraceError` as
     :func:`answers`."""
     found = answers(trace, kernel)
     names = {answer.facts.kernel for answer in found}
@@ -175,8 +175,8 @@ def _change(before: float, after: float) -> float | None:
     return after / before - 1
 
 
-def answers(trace: Trace, kernel: str | None = None) -> list[Answer]:
-    """An answer for each kernel with metrics whose name matches the pattern, longest time first. Raises
+def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
+    """An answer for each kernel with metrics whose name matches a pattern, longest time first. Raises
     :class:`CutraceError` if there is none."""
     every = kernel_facts(trace)
     if not every:
@@ -184,7 +184,8 @@ def answers(trace: Trace, kernel: str | None = None) -> list[Answer]:
             "there are no hardware metrics of kernels: record them with `cutrace profile -- COMMAND`"
         )
     if kernel is not None:
-        matches = matcher(kernel)
+        patterns = several(kernel)
+        matches = any_matcher(patterns)
         chosen = []
         for facts in every:
             names = (facts.kernel, facts.symbol, facts.full_name)
@@ -195,7 +196,7 @@ def answers(trace: Trace, kernel: str | None = None) -> list[Answer]:
     if not chosen:
         known = sorted({facts.kernel for facts in every})
         raise CutraceError(
-            f"no kernel with metrics matches {kernel}: there are {listed(known, _NAMED)}"
+            f"no kernel with metrics matches {listed(patterns, _NAMED)}: there are {listed(known, _NAMED)}"
         )
     lines = _lines_by_function(trace)
     return [_answer(facts, lines.get(facts.symbol, [])) for facts in chosen]

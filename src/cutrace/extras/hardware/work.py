@@ -18,7 +18,7 @@ from ..._native import demangle
 from ...analysis.names import normalize_kernel
 from ...errors import CutraceError
 from ...loading import selected
-from ...patterns import matcher
+from ...patterns import Patterns, matcher
 from ...runbin.writer import Writer
 from ...slicing import Conditions, resolve
 from ...trace import Trace
@@ -93,8 +93,8 @@ _Counted = TypeVar("_Counted", bound=CountedWork)
 
 def choose_launches(
     trace: Trace,
-    kernel: str | None,
-    nvtx: str | None,
+    kernel: Patterns | None,
+    nvtx: Patterns | None,
     skip: int,
     count: int | None,
 ) -> tuple[list[Launch], int]:
@@ -104,9 +104,7 @@ def choose_launches(
 
     Raises :class:`CutraceError` if no launch is selected.
     """
-    conditions = Conditions(
-        kernel=(kernel,) if kernel else (), nvtx=(nvtx,) if nvtx else ()
-    )
+    conditions = Conditions(kernel=kernel or (), nvtx=nvtx or ())
     wanted = set()
     with selected(trace, resolve(trace, conditions)[0]) as part:
         kernels = part.kernels

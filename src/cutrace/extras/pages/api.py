@@ -11,8 +11,9 @@ from ...analysis.context import StatsOptions
 from ...analysis.flame import Frame, FramesBy, flame_with_coverage
 from ...analysis.flame import flame as flame_graph
 from ...analysis.names import normalize_kernel
-from ...api import Names, Source, demangle
-from ...loading import Clock, StrPath, listed, opened
+from ...api import Names, demangle
+from ...arguments import checked
+from ...loading import Clock, Source, StrPath, listed, opened
 from ...outputs import check_output, write_pieces
 from ...trace.ranges import RangesBy
 from ...units import count_of, format_duration
@@ -39,6 +40,7 @@ class FlameGraph:
         return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
 
 
+@checked
 def flame(
     source: Source,
     *,
@@ -64,6 +66,7 @@ def flame(
         return FlameGraph(root, by, covered)
 
 
+@checked
 def view(
     source: Source,
     destination: StrPath,

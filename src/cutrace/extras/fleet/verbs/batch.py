@@ -50,9 +50,9 @@ def _reports() -> list[str]:
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="How long to wait for a worker of Dask; 30 s by default.",
+    default="30s",
+    metavar="TIME",
+    help="How long to wait for a worker of Dask; 30s by default.",
 )
 @click.option(
     "--job",
