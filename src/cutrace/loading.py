@@ -35,7 +35,7 @@ Clock = Literal["align", "keep"]
 
 @checked
 def load(source: StrPath | Sequence[StrPath], *, clock: Clock = "align") -> Trace:
-    """Open a capture, or a file of another tool that cutrace can read (docs/importers.md), as a :class:`Trace`.
+    """Open a capture, or a file of another tool (docs/howto/nsight-systems.md), as a :class:`Trace`.
 
     Several paths are opened as one trace. Files of different machines are aligned with the first one, by their clock
     snapshots or by their starts; with ``clock="keep"`` all times stay as they are in the files. Only block headers of a

@@ -1,4 +1,4 @@
-"""Parquet files as other programs read them, compared with docs/parquet.md."""
+"""Parquet files as other programs read them, compared with docs/formats.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutrace.trace.selection import INTERNED
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-DOCS = Path(__file__).parents[2] / "docs" / "parquet.md"
+DOCS = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
 @pytest.fixture
@@ -77,7 +77,8 @@ def test_it_replaces_a_folder_that_was_there(folder):
 
 def test_duckdb_reads_it_as_it_is(folder):
     duckdb = pytest.importorskip("duckdb")
-    query = re.search(r"```sql\n(.*?)```", DOCS.read_text(), re.DOTALL)[1].replace("run.parquet", str(folder))
+    section = DOCS.read_text().partition("\n## Parquet\n")[2]
+    query = re.search(r"```sql\n(.*?)```", section, re.DOTALL)[1].replace("run.parquet", str(folder))
     rows = duckdb.sql(query).fetchall()
     assert ("node()", 15, 750) in rows
 

@@ -1,4 +1,4 @@
-"""Parquet: a folder with one file for each table with rows. docs/parquet.md describes the schema.
+"""Parquet: a folder with one file for each table with rows. docs/internals/exporters.md describes the schema.
 
 A column is a field of the table. String ids are replaced by their texts, quantities become signed integers, other
 fields keep their type. Columns computed from others are marked ``derived``. The folder is for other programs: cutrace

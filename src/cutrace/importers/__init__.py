@@ -1,1 +1,1 @@
-"""Importers of other tools' traces, one module a source format. docs/importers.md has the mapping of events."""
+"""Importers of other tools' traces, one module a source format. docs/internals/importers.md has the mapping."""

@@ -1,7 +1,7 @@
 """torch.profiler's JSON, written by Kineto: trace events whose categories name kinds of CUPTI records.
 
 Kernels, copies, fills, API calls, waits and overheads go into the tables of a recording; operators, annotations and
-Python functions go into ``host_slices``. docs/importers.md has the whole mapping.
+Python functions go into ``host_slices``. docs/internals/importers.md has the whole mapping.
 """
 
 from __future__ import annotations

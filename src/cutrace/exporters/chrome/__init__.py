@@ -1,5 +1,5 @@
 """Trace-event JSON for chrome://tracing, ui.perfetto.dev, and tools that read files of torch.profiler, such as Holistic
-Trace Analysis. docs/chrome.md describes the events of each record.
+Trace Analysis. docs/internals/exporters.md describes the events of each record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SQLite: a database with the tables and columns of Nsight Systems' exports.
 
 Queries for exports of nsys work on it. Rows without a table in nsys are in tables of cutrace, and fields without a
-column in nsys are in additional columns; docs/sqlite.md lists them. :mod:`cutrace.extras.nsys.schema` declares the
-tables. The database carries the capture, and opens as that capture.
+column in nsys are in additional columns; docs/internals/exporters.md lists them. :mod:`cutrace.extras.nsys.schema`
+declares the tables. The database carries the capture, and opens as that capture.
 """
 
 from __future__ import annotations
