@@ -120,12 +120,19 @@ class Statistic:
             return (self.rows,)
         return self.needs
 
+    @property
+    def shown_columns(self) -> tuple[Column, ...]:
+        """The columns of the table, those of the spread first."""
+        columns = tuple(one.column for one in self.columns)
+        if self.spread:
+            return (*_spread_columns(self.unit), *columns)
+        return columns
+
     def table(self, view: View) -> Table:
         """The table of the statistic. Its :attr:`collections` must have been collected."""
-        columns = tuple(one.column for one in self.columns)
+        columns = self.shown_columns
         rows: Iterable[tuple[Cell, ...]]
         if self.spread:
-            columns = (*_spread_columns(self.unit), *columns)
             rows = self._rows_with_spreads(view)
         else:
             rows = (self._cells(view, use) for use in self.uses(view))

@@ -1,0 +1,483 @@
+"""The pages of docs/reference, made from the code: ``python docs/reference.py --write``.
+
+Each page starts with sentences written by hand. What follows the line :data:`MADE` comes from the declarations of the
+code, so it cannot differ from them: from the commands of click, ``cutrace.__all__``, the layouts of the tables, the
+statistics and the options of the pytest plugin. A word that is wrong or missing belongs into the declaration.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+import cutrace
+from cutrace import cli, plugins
+from cutrace.analysis.definitions import METRICS, Metric
+from cutrace.analysis.statistics import STATISTICS
+from cutrace.analysis.tables import Column
+from cutrace.collect.options import KINDS, Options
+from cutrace.extras.fleet.running import batch_reports
+from cutrace.reports.tables import key
+from cutrace.runbin.layout import LOSS_REASONS, TABLES
+from cutrace.sql_views import VIEWS
+from cutrace.trace.arrow import pyarrow, schema
+from pytest_cutrace import hookspecs, options, plugin
+
+#: What so many verbs or tables have is told once.
+MANY = 4
+COMMON_OPTIONS = "Options of many verbs"
+FOLDER = Path(__file__).parent / "reference"
+COMMAND = "python docs/reference.py --write"
+#: Parts a page's own sentences from what the code says.
+MADE = f"<!-- Made from the code by `{COMMAND}`. Change the code, not the lines below. -->\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown; without rows nothing."""
+    lines = [_row(head), "|".join(["", *("---" for _ in head), ""])]
+    lines += map(_row, rows)
+    if len(lines) == 2:
+        return ""
+    return "\n".join(lines) + "\n\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    written = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(written)} |"
+
+
+def code(text: str) -> str:
+    """Text as code, nothing for nothing."""
+    if not text:
+        return ""
+    return f"`{text}`"
+
+
+def sentence(text: str) -> str:
+    """A text with a capital letter and a full stop."""
+    text = text.strip()
+    if text and not text.endswith((".", ":", "!")):
+        text += "."
+    return text[:1].upper() + text[1:]
+
+
+def linked(text: str) -> str:
+    """A text in which the names of pages are links, from a page of :data:`FOLDER`."""
+    text = re.sub(r"\]\((?=[\w-]+\.md)", "](../", text)
+    return re.sub(r"\bdocs/([\w/-]+\.md)", r"[\1](../\1)", text)
+
+
+def prose(docstring: str) -> str:
+    """A docstring as Markdown: its roles and literals become code, its parameters a list."""
+    text = inspect.cleandoc(docstring)
+    text = re.sub(r":\w+:`~?\.*([^`<]+)`", r"`\1`", text)
+    text = re.sub(r"``([^`]+)``", r"`\1`", text)
+    text = linked(re.sub(r"::$", ":", text, flags=re.MULTILINE))
+    parts = re.split(r"^:param (\w+): (.*(?:\n .*)*)\n?", text, flags=re.MULTILINE)
+    written = parts[0].strip() + "\n\n"
+    for name, meaning, after in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        written += f"* `{name}`: {' '.join(meaning.split())}\n"
+        if after.strip():
+            written += f"\n{after.strip()}\n\n"
+    return written.rstrip() + "\n\n"
+
+
+# The command line
+
+
+def _of_click(text: str) -> str:
+    """A text of click as Markdown. Options and literals become code, lines that click keeps a block of code."""
+    paragraphs = []
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if paragraph.startswith("\b"):
+            paragraphs.append(textwrap.indent(paragraph.strip("\b\n"), "    "))
+        else:
+            paragraphs.append(linked(_literals(" ".join(paragraph.split()))))
+    return "\n\n".join(paragraphs)
+
+
+def _literals(text: str) -> str:
+    """A sentence in which options are code, outside of code."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"(?<![\w'-])(--?[a-z][a-z-]*)", r"`\1`", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def command_line() -> Iterator[str]:
+    """The verbs, each with its usage, its help and its options."""
+    verbs = cli._own_verbs()
+    yield "## Verbs\n\n"
+    yield table(["verb", ""], ([f"[`{verb.name}`](#{verb.name})", verb.help] for verb in verbs))
+    commands: dict[str, click.Command] = {}
+    for verb in verbs:
+        module, _, name = verb.command.partition(":")
+        commands |= _with_inner(verb.name, getattr(import_module(module), name))
+    count = Counter(_key(row) for command in commands.values() for row in _rows(command))
+    common = {}
+    for command in commands.values():
+        common |= {_key(row): row for row in _rows(command) if count[_key(row)] >= MANY}
+    recording = {row.flag for row in Options.declared().values()}
+    common = {key: row for key, row in common.items() if _flag(row) not in recording - {"--redact"}}
+    yield f"## {COMMON_OPTIONS}\n\n"
+    yield table(["option", "default", "meaning"], common.values())
+    for name, command in commands.items():
+        yield from _verb(name, command, common, recording)
+
+
+def _with_inner(name: str, command: click.Command) -> dict[str, click.Command]:
+    """A command and those inside it, by name."""
+    commands = {name: command}
+    if isinstance(command, click.Group):
+        for inner, one in command.commands.items():
+            commands |= _with_inner(f"{name} {inner}", one)
+    return commands
+
+
+def _verb(
+    name: str, command: click.Command, common: Mapping[Any, Sequence[str]], recording: Container[str]
+) -> Iterator[str]:
+    context = click.Context(command, info_name=f"cutrace {name}")
+    usage = " ".join(command.collect_usage_pieces(context))
+    level = "#" * (2 + name.count(" "))
+    yield f"{level} {name}\n\n    cutrace {name} {usage}\n\n{_of_click(command.help or '')}\n\n"
+    own = []
+    also = []
+    of_record = []
+    for row in _rows(command):
+        if _key(row) in common:
+            also.append(code(_flag(row)))
+        elif _flag(row) in recording and name != "record":
+            of_record.append(code(_flag(row)))
+        else:
+            own.append(row)
+    yield table(["option", "default", "meaning"], own)
+    if of_record:
+        yield f"As for [`record`](#record): {', '.join(of_record)}.\n\n"
+    if also:
+        yield f"[As for many verbs](#{COMMON_OPTIONS.lower().replace(' ', '-')}): {', '.join(also)}.\n\n"
+    if name == "record":
+        yield table(["kind", "what is recorded"], ([code(kind), sentence(text)] for kind, text in KINDS.items()))
+
+
+def _rows(command: click.Command) -> Iterator[list[str]]:
+    declared = {row.flag: row for row in Options.declared().values()}
+    for one in command.params:
+        if not isinstance(one, click.Option) or one.hidden:
+            continue
+        names, default, meaning = _option(one)
+        if command.name == "record" and one.opts[0] in declared:
+            row = declared[one.opts[0]]
+            meaning = linked(_literals(f"{row.help} {row.more}"))
+        yield [names, default, meaning]
+
+
+def _key(row: Sequence[str]) -> tuple[str, ...]:
+    return tuple(row)
+
+
+def _flag(row: Sequence[str]) -> str:
+    """The long name of an option."""
+    found = re.search(r"--[a-z-]+", row[0])
+    assert found, row
+    return found[0]
+
+
+def _option(option: click.Option) -> list[str]:
+    context = click.Context(click.Command(""))
+    names = ", ".join((*option.opts, *option.secondary_opts))
+    if not option.is_flag:
+        names += " " + re.sub(r"^\[(.*)\]$", r"\1", option.make_metavar(context))
+    help, default = _help_and_default(option)
+    if option.required:
+        default = "required"
+    meaning = sentence(_literals(help))
+    if option.multiple and "repeated" not in help:
+        meaning += " May be repeated."
+    return [code(names), default, meaning]
+
+
+def _help_and_default(option: click.Option) -> tuple[str, str]:
+    """The help of an option, and its default as code. Some defaults are written in the help."""
+    help = option.help or ""
+    written = re.search(r"\s*\[default: ([^]]*)\]", help)
+    if written:
+        return help.replace(written[0], "").rstrip(), code(written[1])
+    if isinstance(option.show_default, str):
+        return help, option.show_default
+    if option.show_default and not option.is_flag and not callable(option.default):
+        return help, code(str(option.default))
+    return help, ""
+
+
+# Python
+
+
+def python() -> Iterator[str]:
+    """The names of ``cutrace.__all__``, functions first."""
+    functions = []
+    classes = []
+    for name in cutrace.__all__:
+        value = getattr(cutrace, name)
+        (classes if inspect.isclass(value) else functions).append((name, value))
+    yield "## Functions\n\n"
+    rows = [[f"[`{name}`](#{name.lower()})", first(value)] for name, value in functions]
+    yield table(["function", ""], rows)
+    for name, value in functions:
+        yield f"### {name}\n\n{_signature(name, value)}{prose(value.__doc__ or '')}"
+    yield "## Options of a recording\n\n"
+    yield "Arguments of `record`, `arm` and `attach`. [`record`](cli.md#record) says what each does.\n\n"
+    yield table(["argument, for example", "option"], _arguments())
+    yield "## Classes\n\n"
+    rows = [[f"[`{name}`](#{name.lower()})", first(value)] for name, value in classes]
+    yield table(["class", ""], rows)
+    for name, value in classes:
+        yield from _class(name, value)
+
+
+def first(value: Any) -> str:
+    """The first sentence of a docstring."""
+    text = prose(inspect.getdoc(value) or "").partition("\n\n")[0]
+    return re.split(r"(?<=[.:])\s", " ".join(text.split()))[0].removesuffix(":")
+
+
+def _arguments() -> Iterator[list[str]]:
+    for row in Options.declared().values():
+        value = f'"{row.example}"'
+        if row.switch is not None:
+            value = str(row.switch)
+        elif row.number:
+            value = row.example
+        meaning = code(row.flag)
+        if not row.verbs:
+            meaning = sentence(row.help)
+        yield [code(f"{row.keyword}={value}"), meaning]
+
+
+def _signature(name: str, value: Any) -> str:
+    signature = inspect.signature(value)
+    parameters = list(_parameters(signature.parameters.values()))
+    result = ""
+    if signature.return_annotation is not signature.empty:
+        result = f" -> {signature.return_annotation}"
+    line = f"{name}({', '.join(parameters)}){result}"
+    if len(line) > 100:
+        line = "\n    ".join([f"{name}(", *(f"{one}," for one in parameters)]) + f"\n){result}"
+    return f"```python\n{line}\n```\n\n"
+
+
+def _parameters(parameters: Iterable[inspect.Parameter]) -> Iterator[str]:
+    only_keywords = False
+    for one in parameters:
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and not only_keywords:
+            only_keywords = True
+            yield "*"
+        text = {one.VAR_KEYWORD: "**", one.VAR_POSITIONAL: "*"}.get(one.kind, "") + one.name
+        if one.annotation is not one.empty:
+            text += f": {one.annotation}"
+        if one.default is not one.empty:
+            text += f" = {_default(one.default)}"
+        yield text
+
+
+def _default(value: Any) -> str:
+    """A default as in the source; a function is its name."""
+    if not callable(value):
+        return repr(value)
+    name: str = value.__name__
+    if name == "<lambda>":
+        return "..."
+    return name
+
+
+def _class(name: str, value: type) -> Iterator[str]:
+    yield f"### {name}\n\n{prose(value.__doc__ or '')}"
+    if not issubclass(value, Exception) and "__init__" in vars(value):
+        yield _signature(name, value)
+    methods = []
+    attributes = []
+    for member, object in _members(value):
+        if inspect.isfunction(object):
+            methods.append((member, object))
+        else:
+            attributes.append([code(member), " ".join(prose(inspect.getdoc(object) or "").split())])
+    yield table(["attribute", "meaning"], attributes)
+    for member, object in methods:
+        yield f"#### {name}.{member}\n\n{_signature(f'{name}.{member}', object)}{prose(object.__doc__ or '')}"
+
+
+def _members(value: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that cutrace defines, by name."""
+    for base in value.__mro__:
+        if not base.__module__.startswith("cutrace"):
+            continue
+        for member, object in vars(base).items():
+            is_property = isinstance(object, property | cached_property)
+            if isinstance(object, classmethod | staticmethod):
+                object = object.__func__
+            if not member.startswith("_") and (is_property or inspect.isfunction(object)):
+                yield member, object
+
+
+# Tables
+
+
+def tables() -> Iterator[str]:
+    """The tables of a trace, with their columns in Arrow, pandas, Polars, Parquet and SQL."""
+    yield "## Tables\n\n"
+    yield table(["table", "rows"], ([f"[`{one.name}`](#{one.name})", one.doc] for one in TABLES.values()))
+    yield "## Columns of many tables\n\n"
+    count = Counter(
+        (field.name, field.type, field.metadata[b"doc"])
+        for one in TABLES
+        for field in schema(one)
+        if field.metadata and b"doc" in field.metadata
+    )
+    shared: dict[str, Any] = {}
+    for layout in TABLES.values():
+        for field in schema(layout.name):
+            if field.metadata and count[field.name, field.type, field.metadata.get(b"doc")] >= MANY:
+                shared.setdefault(field.name, field)
+    yield table(["column", "type", "unit", "meaning"], map(_column_of_arrow, shared.values()))
+    for layout in TABLES.values():
+        yield f"## {layout.name}\n\n{sentence(layout.doc)}\n\n"
+        taken: set[str] = set()
+        notes = []
+        for field in layout.fields:
+            referred = layout.referred(field)
+            if referred:
+                inner = schema(referred)
+                taken.update(inner.names)
+                notes.append(f"In place of the id `{field.name}`, there are the columns of [{referred}](#{referred}).")
+        own = []
+        common = []
+        for field in schema(layout.name):
+            if shared.get(field.name) is not None and shared[field.name].equals(field, check_metadata=True):
+                common.append(code(field.name))
+            elif field.name not in taken or field.name in layout.offsets:
+                own.append(field)
+        if common:
+            yield f"Also {', '.join(common)}: see [above](#columns-of-many-tables).\n\n"
+        for note in notes:
+            yield f"{note}\n\n"
+        yield table(["column", "type", "unit", "meaning"], map(_column_of_arrow, own))
+    yield "## Reasons of losses\n\n"
+    yield table(
+        ["number", "name", "what is counted"],
+        ([str(number), code(name), text] for number, (name, text) in LOSS_REASONS.items()),
+    )
+    yield "## Views for SQL\n\n"
+    yield table(["view", "select"], ([code(name), ""] for name in VIEWS))
+
+
+def _column_of_arrow(field: Any) -> list[str]:
+    metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+    pa = pyarrow()
+    kind = str(field.type)
+    if pa.types.is_dictionary(field.type):
+        kind = "text"
+    return [code(field.name), kind, metadata.get("unit", ""), metadata.get("doc", "")]
+
+
+# Statistics
+
+
+def statistics() -> Iterator[str]:
+    every = (*STATISTICS, *plugins.of_extras("cutrace_statistics"))
+    yield "## Statistics\n\n"
+    rows = []
+    for one in every:
+        star = " *" if one.usual else ""
+        rows.append([f"[`{one.name}`](#{one.name}){star}", one.title])
+    yield table(["statistic", "rows"], rows)
+    for one in every:
+        yield f"### {one.name}\n\n{sentence(one.title)}\n\n"
+        yield table(["column", "key", "unit"], map(_column, one.shown_columns))
+    yield "## Reports of batch\n\n"
+    yield table(["report", "shows"], ([code(one.name), one.title] for one in batch_reports().values()))
+
+
+def _column(column: Column) -> list[str]:
+    return [column.name, code(key(column)), column.unit]
+
+
+# The pytest plugin
+
+
+class _Declared:
+    """Takes the place of pytest's parser, and keeps what the plugin declares."""
+
+    def __init__(self) -> None:
+        self.options: list[list[str]] = []
+        self.ini: list[list[str]] = []
+
+    def getgroup(self, *_: str) -> _Declared:
+        return self
+
+    def addoption(self, name: str, *, help: str, metavar: str = "", **_: Any) -> None:
+        self.options.append([code(f"{name}={metavar}".removesuffix("=")), sentence(_literals(help))])
+
+    def addini(self, name: str, help: str, kind: str, default: Any) -> None:
+        shown = code(str(default)) if default else ""
+        self.ini.append([code(name), shown, sentence(_literals(help))])
+
+
+def plugin_of_pytest() -> Iterator[str]:
+    declared = _Declared()
+    options.add(declared)  # type: ignore[arg-type]
+    yield "## Options\n\n"
+    yield table(["option", "meaning"], declared.options)
+    yield "## Ini settings\n\n"
+    yield table(["setting", "default", "meaning"], declared.ini)
+    yield "## Fixtures\n\n"
+    for name, fixture in vars(plugin).items():
+        if isinstance(fixture, type(plugin.gpu_trace)):
+            yield f"### {name}\n\n{prose(fixture.__doc__ or '')}"
+    yield "## Hooks\n\n"
+    for name, hook in vars(hookspecs).items():
+        if name.startswith("pytest_cutrace_"):
+            yield f"### {name}\n\n{prose(hook.__doc__ or '')}"
+    yield "## Metrics\n\n"
+    yield table(["metric", "class", "unit", "meaning"], map(_metric, METRICS.values()))
+
+
+def _metric(metric: Metric) -> list[str]:
+    return [code(metric.name), metric.kind.value, metric.unit, sentence(metric.doc)]
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "cli": command_line,
+    "python": python,
+    "tables": tables,
+    "statistics": statistics,
+    "pytest": plugin_of_pytest,
+}
+
+
+def page(name: str) -> str:
+    """The text of a page: its own sentences and what the code says."""
+    path = FOLDER / f"{name}.md"
+    own = path.read_text().partition(MADE)[0]
+    return f"{own}{MADE}\n{''.join(PAGES[name]()).rstrip()}\n"
+
+
+def main() -> None:
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(f"usage: {COMMAND}")
+    for name in PAGES:
+        (FOLDER / f"{name}.md").write_text(page(name))
+
+
+if __name__ == "__main__":
+    main()
