@@ -148,9 +148,9 @@ def test_reading_a_trace_of_64_ranks(reader: Reader) -> None:
 
 
 def test_the_recipes_of_a_page_are_the_files_that_run_on_a_gpu() -> None:
-    page = (ROOT / "docs" / "instead-of-a-benchmark.md").read_text()
+    page = (ROOT / "docs" / "howto" / "ci.md").read_text()
     shown = {title: text for _, title, text in BLOCK.findall(page)}
     files = {path.name: path.read_text() for path in (ROOT / "tests" / "gpu" / "recipes").glob("*.py")}
-    assert shown == files
+    assert shown.items() <= files.items()
     for name, text in files.items():
         compile(text, name, "exec")

@@ -46,7 +46,7 @@ def pytest_cutrace_golden_path(item: pytest.Item, root: Path) -> Path | None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_normalize_kernel(name: str) -> str | None:
-    """The stable name of a kernel for golden files; None for the rule of docs/metrics.md.
+    """The stable name of a kernel for golden files; None for the rule of docs/internals/metrics.md.
 
     ``name`` is the one from CUPTI, mangled or not::
 

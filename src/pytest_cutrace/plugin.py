@@ -1,6 +1,6 @@
 """The entry point of cutrace's pytest plugin, which pytest loads in every run.
 
-It imports only pytest; everything else is imported with ``--cutrace``. See docs/pytest.md.
+It imports only pytest; everything else is imported with ``--cutrace``. See docs/internals/gate.md.
 """
 
 from __future__ import annotations

@@ -529,7 +529,7 @@ def test_without_a_recording_of_code_there_are_none(measured):
 
 
 def documented() -> list[tuple[str, str, str]]:
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "internals" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w/]*) \| .+ \|$", text, re.MULTILINE)
     return [(name, kind, unit) for name, kind, unit in rows]
 
@@ -551,7 +551,7 @@ def test_every_metric_that_a_window_has_is_listed(measured):
 
 
 def test_the_documentation_explains_every_class():
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "internals" / "metrics.md").read_text()
     assert re.findall(r"^\* `(\w+)` (?:depends|is)", text, re.MULTILINE) == [kind.value for kind in MetricClass]
 
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/instead-of-a-benchmark.md on a GPU: they pass, and fail with what their page says they find."""
+"""The recipes of docs/howto/ci.md on a GPU: they pass, and fail with what their page says they find."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ def test_one_version() -> None:
 @pytest.mark.parametrize(
     ("page", "file", "schema"),
     [
-        ("ci.md", ".github", "vendor.github-workflows"),
-        ("ci.md", ".gitlab-ci", "vendor.gitlab-ci"),
+        ("howto/ci.md", ".github", "vendor.github-workflows"),
+        ("howto/ci.md", ".gitlab-ci", "vendor.gitlab-ci"),
         ("tutorials/ci.md", ".github", "vendor.github-workflows"),
     ],
 )

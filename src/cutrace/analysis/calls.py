@@ -1,7 +1,7 @@
 """What CUDA runtime and driver API functions do, by name.
 
-The rules use names only (docs/metrics.md), so a function of a later CUDA release counts like its family. Names are
-compared without the suffixes of versions and of per-thread default streams.
+The rules use names only (docs/internals/metrics.md), so a function of a later CUDA release counts like its family.
+Names are compared without the suffixes of versions and of per-thread default streams.
 """
 
 from __future__ import annotations

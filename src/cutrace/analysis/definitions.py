@@ -1,6 +1,6 @@
 """The definitions of metrics, and their values in a window. This module does not need NumPy.
 
-docs/metrics.md defines each metric. :data:`METRICS` is the same list for programs; a test compares the two.
+docs/internals/metrics.md defines each metric. :data:`METRICS` is the same list for programs; a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stable kernel names for golden files and tables: the same in every build and on every GPU.
 
-docs/metrics.md explains the rule that this module implements. It removes what compilers and code generators add
-(mangling, template arguments, parameters, hashes, sequence numbers) and keeps the name in the source and its
+docs/internals/metrics.md explains the rule that this module implements. It removes what compilers and code generators
+add (mangling, template arguments, parameters, hashes, sequence numbers) and keeps the name in the source and its
 namespaces. Folding a folded name changes nothing.
 """
 
@@ -65,7 +65,7 @@ _TRITON_ARGUMENTS = re.compile(r"_((?:\d+[cde]*)+)$")
 
 @lru_cache(maxsize=1 << 16)
 def normalize_kernel(name: str) -> str:
-    """The stable name of a kernel (docs/metrics.md).
+    """The stable name of a kernel (docs/internals/metrics.md).
 
     ``name`` may be mangled, demangled or plain. Two kernels have the same stable name only if their qualified names
     differ in nothing but additions of compilers and code generators. Names that cannot be parsed are returned

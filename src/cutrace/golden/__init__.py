@@ -1,6 +1,6 @@
 """Golden files: the reviewed GPU work of tests, and its comparison with new runs.
 
-This package needs neither pytest nor a GPU. docs/golden.md describes the files and the rules.
+This package needs neither pytest nor a GPU. docs/internals/golden.md describes the files and the rules.
 """
 
 from .changes import Accepted, Change, accept, digest, propose, write_changes

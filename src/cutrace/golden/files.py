@@ -415,7 +415,9 @@ def _values(table: _Place, special: Sequence[str] = ()) -> Values:
         metric = find_metric(name)
         if metric is None:
             known = (*METRICS, *_OF_TEST)
-            hint = did_you_mean(name, known, "docs/metrics.md lists them.", most=1)
+            hint = did_you_mean(
+                name, known, "docs/reference/pytest.md lists them.", most=1
+            )
             place.fail(
                 f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that"
             )

@@ -1,5 +1,5 @@
 """Reports on traced tests: failure texts, the terminal's footer, JSON, Markdown, JUnit and an HTML page.
 
 All of them show a :class:`~cutrace.reports.model.SessionReport`. They need neither pytest nor a GPU. See
-docs/reports.md.
+docs/internals/gate.md.
 """
