@@ -119,7 +119,8 @@ class CollectorContext:
     def configurations(self) -> tuple[np.ndarray, list[Configuration]]:
         """The number of each launch configuration of the trace, and the distinct ones by number."""
         groups = Groups(self._configuration)
-        fields = [self.trace.launches[field] for field in _CONFIGURATION_FIELDS]
+        launches = self.trace.table("launches")
+        fields = [launches[field] for field in _CONFIGURATION_FIELDS]
         numbers = groups.of(self.kernels.numbers, *fields)
         return numbers, groups.values
 

@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import REFERRED, TABLES
-from ..units import Time, format_duration, parse_moment
+from ..units import Time, format_duration
 from .launches import Launches, LaunchTimes, OwnedCalls, ProcessIds
 from .origins import NODE_FIELDS
 from .quality import GPU_WORK
@@ -140,15 +140,13 @@ def window(
     """
     if start is None and end is None:
         return None
-    if start is not None:
-        start = parse_moment(start, trace.start)
-    if end is not None:
-        end = parse_moment(end, trace.start)
-    if start is not None and end is not None and end <= start:
+    first = trace.moment(start)
+    after = trace.moment(end)
+    if first is not None and after is not None and after <= first:
         raise CutraceError(
-            f"the window from {start} to {end} ns is empty: give an end after the start"
+            f"the window from {first} to {after} ns is empty: give an end after the start"
         )
-    return Selection(start, end)
+    return Selection(first, after)
 
 
 class SelectedRows:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -56,24 +56,12 @@ from .rows import (
 )
 from .stacks import PythonStacks
 from .strings import StringTable
+from .tables import TraceTables
 
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-
-
-class _TableAttribute:
-    """A table of the trace as an attribute: a structured array, read at first use and kept."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-        self.__doc__ = TABLES[name].doc
-
-    def __get__(self, trace: Trace | None, owner: type) -> Any:
-        if trace is None:
-            return self
-        return trace.table(self.name)
 
 
 @dataclass(frozen=True)
@@ -84,7 +72,7 @@ class _Interned:
     maps: list[IdMap]
 
 
-class Trace:
+class Trace(TraceTables):
     """A capture, opened by :func:`cutrace.load`.
 
     Every table is an attribute: ``trace.kernels`` is a structured array with one row a kernel and the fields of
@@ -95,48 +83,6 @@ class Trace:
 
     Rows are in the order of the file, not of time. Read a table that does not fit in memory with :meth:`blocks`.
     """
-
-    kernels = _TableAttribute()
-    memcpys = _TableAttribute()
-    memsets = _TableAttribute()
-    api_calls = _TableAttribute()
-    nvtx_ranges = _TableAttribute()
-    nvtx_marks = _TableAttribute()
-    synchronizations = _TableAttribute()
-    cuda_events = _TableAttribute()
-    allocations = _TableAttribute()
-    memory_pools = _TableAttribute()
-    overheads = _TableAttribute()
-    graph_launches = _TableAttribute()
-    external_correlations = _TableAttribute()
-    unified_memory = _TableAttribute()
-    jit = _TableAttribute()
-    environment = _TableAttribute()
-    host_slices = _TableAttribute()
-    instants = _TableAttribute()
-    counters = _TableAttribute()
-    kernel_metrics = _TableAttribute()
-    pc_samples = _TableAttribute()
-    instruction_metrics = _TableAttribute()
-    call_stacks = _TableAttribute()
-    kernel_codes = _TableAttribute()
-    gpu_slices = _TableAttribute()
-    flows = _TableAttribute()
-    launches = _TableAttribute()
-    functions = _TableAttribute()
-    devices = _TableAttribute()
-    contexts = _TableAttribute()
-    streams = _TableAttribute()
-    threads = _TableAttribute()
-    resource_names = _TableAttribute()
-    nvtx_categories = _TableAttribute()
-    modules = _TableAttribute()
-    device_functions = _TableAttribute()
-    graph_nodes = _TableAttribute()
-    frames = _TableAttribute()
-    stacks = _TableAttribute()
-    clocks = _TableAttribute()
-    losses = _TableAttribute()
 
     def __init__(
         self,
@@ -235,11 +181,9 @@ class Trace:
         not fit in memory. With ``start`` or ``end``, as in :func:`cutrace.convert`, blocks entirely outside are
         skipped; other blocks are whole.
         """
-        if start is not None:
-            start = parse_moment(start, self.start)
-        if end is not None:
-            end = parse_moment(end, self.start)
-        for index in self._within(name, start, end).tolist():
+        first = self.moment(start)
+        after = self.moment(end)
+        for index in self._within(name, first, after).tolist():
             yield self._split(index)[0]
 
     def block_infos(
@@ -359,14 +303,22 @@ class Trace:
         """The last time (ns) of all records; 0 in a capture without records."""
         return self._span[1]
 
+    def moment(self, time: Time | None) -> int | None:
+        """The time (ns) of the tables for a moment as in :func:`cutrace.convert`; None for None."""
+        if time is None:
+            return None
+        return parse_moment(time, self.start)
+
     @property
     def quality(self) -> Quality:
         """What is missing or uncertain. Counting rows without known times reads each block of a timed table once."""
         unknown = {}
         for name, table in TABLES.items():
+            rows = 0
             if table.start_field:
-                unknown[name] = self._count_unknown(name)
-        unknown = {name: rows for name, rows in unknown.items() if rows}
+                rows = self._count_unknown(name)
+            if rows:
+                unknown[name] = rows
         lasting = {}
         for name in OPEN_TABLES:
             if unknown.get(name):

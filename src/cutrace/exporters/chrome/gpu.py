@@ -213,7 +213,7 @@ class GpuJson:
     def _launch(self, launch: int, process: int, device: int) -> bytes:
         """The arguments of a launch configuration on a device, each preceded by a comma."""
         row = self._trace.launches[launch]
-        values = {name: int(row[name]) for name in row.dtype.names}
+        values = {name: int(row[name]) for name in row.dtype.names or ()}
         grid = [values[f"grid_{axis}"] for axis in "xyz"]
         block = [values[f"block_{axis}"] for axis in "xyz"]
         shared = values["static_shared"] + values["dynamic_shared"]

@@ -190,7 +190,7 @@ def kernel_numbers(
     descriptors: Descriptors, process: int, rows: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The launch configuration and the theoretical occupancy of kernels, as columns."""
-    launches = descriptors.trace.launches[rows["launch"]]
+    launches = descriptors.trace.table("launches")[rows["launch"]]
     known = rows["launch"] != 0
     blocks = volume(launches, "grid")
     threads = volume(launches, "block")
