@@ -13,7 +13,7 @@ import pytest
 import cutrace
 from support import small_capture
 
-EXTRAS = ("fleet", "hardware", "nsys", "pages")
+EXTRAS = ("agents", "fleet", "hardware", "nsys", "pages")
 #: What the core does, without a test framework: the package under test is a copy.
 CORE = """
 import sys
@@ -47,6 +47,7 @@ for arguments in (["--help"], ["info", str(folder / "a.bin")]):
         assert not end.code, end.code
 """
 VERBS = {
+    "agents": (),
     "fleet": ("batch", "merge"),
     "hardware": ("metrics", "profile", "source", "why"),
     "nsys": (),

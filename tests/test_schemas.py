@@ -1,4 +1,4 @@
-"""The JSON of every command fits its schema; docs/agents.md, whose commands run here."""
+"""The JSON of every command fits its schema; the skill file, whose commands run here."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 DOCS = (ROOT / "docs" / "agents.md").read_text()
+SKILL = (ROOT / "src" / "cutrace" / "extras" / "agents" / "SKILL.md").read_text()
 PROFILED = "import fakegpu; fakegpu.launch('_Z4axpyPfi'); fakegpu.synchronize()"
 
 
@@ -339,13 +340,13 @@ def test_schemas_are_valid_and_the_page_lists_them_with_their_kinds_and_versions
         jsonschema.Draft202012Validator.check_schema(schemas.FILES[name])
         assert schemas.FILES[name]["$id"] == f"urn:cutrace:{name.removesuffix('.json')}:{version}"
         assert set(re.findall("`(.*?)`", kinds)) == {kind for kind, file in schemas.KINDS.items() if file == name}
-    (example,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    _, example = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
     names: dict[str, str] = {}
     exec(example, names)
     assert json.loads(names["schema"]) == schemas.FILES["tables.json"]
 
 
-def test_the_commands_of_the_page_give_the_keys_that_it_names(tmp_path, monkeypatch):
+def test_the_commands_of_the_skill_give_the_keys_that_it_names(tmp_path, monkeypatch):
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -355,9 +356,8 @@ def test_the_commands_of_the_page_give_the_keys_that_it_names(tmp_path, monkeypa
         small_capture(Path(f"rank{rank}.bin"), pid=rank + 1, instance=rank + 1)
     reports(tmp_path)
     Path("train.py").touch()
-    page = DOCS.partition("## JSON")[0]
-    rows = re.findall(r"^\| .* \| `(cutrace .*?)` \| (.*) \|$", page, re.MULTILINE)
-    assert len(rows) == page.count("\n| ") - 1  # the head of the table
+    rows = re.findall(r"^\| .* \| `(cutrace .*?)` \| (.*) \|$", SKILL, re.MULTILINE)
+    assert len(rows) == SKILL.count("\n| ") - 1  # the head of the table
     for command, answer in rows:
         done = cutrace(*shlex.split(command)[1:])
         if not {"--json", "json"} & set(command.split()):

@@ -117,14 +117,15 @@ def main(arguments: list[str] | None = None) -> None:
         # An exception lets half-written files be removed. A signal that the caller ignores (nohup) stays ignored.
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
-    sys.exit(_status(arguments))
+    sys.exit(status_of(arguments))
 
 
 def _end(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _status(arguments: list[str] | None) -> int:
+def status_of(arguments: list[str] | None) -> int:
+    """Run the command line. Returns the status that a verb returns, or 2 after one sentence on stderr."""
     # click.echo() removes colours unless the output is a terminal; these remove them on a terminal too.
     color = None
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
