@@ -73,7 +73,7 @@ def sentence(text: str) -> str:
 
 def linked(text: str) -> str:
     """A text in which the names of pages are links, from a page of :data:`FOLDER`."""
-    text = re.sub(r"\]\((?=[\w-]+\.md)", "](../", text)
+    text = re.sub(r"\]\((?=[\w/-]+\.md)", "](../", text)
     return re.sub(r"\bdocs/([\w/-]+\.md)", r"[\1](../\1)", text)
 
 

@@ -302,7 +302,7 @@ class Options:
         "Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named. `pc`: "
         "sample at which instructions warps are, and why they wait there.",
         option_values.sample,
-        more="See [sampling.md](sampling.md) and [pc-sampling.md](pc-sampling.md).",
+        more="See [howto/slow-kernel.md](howto/slow-kernel.md).",
         repeated=True,
         metavar="metrics[=SET|NAME,...]|pc[=CYCLES]",
         example="metrics",

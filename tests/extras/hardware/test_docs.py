@@ -1,4 +1,4 @@
-"""docs/hardware-metrics.md has each metric of each set, with CUPTI's unit, and the passes."""
+"""docs/internals/hardware-metrics.md has each metric of each set, with CUPTI's unit, and the passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from cutrace.extras.hardware.sets import SETS
 from support import cutrace
 
-PAGE = (Path(__file__).parents[3] / "docs" / "hardware-metrics.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "internals" / "hardware-metrics.md").read_text()
 
 
 def section(name: str) -> str:

@@ -226,7 +226,7 @@ def test_no_name_becomes_markup_and_the_page_needs_nothing_else():
 
 
 def test_the_page_of_the_rules_has_each_with_its_threshold_and_source():
-    text = (ROOT / "docs" / "why.md").read_text()
+    text = (ROOT / "docs" / "internals" / "why.md").read_text()
     for rule in RULES:
         (row,) = [line for line in text.splitlines() if line.startswith(f"| {rule.name} |")]
         assert f" {rule.threshold:g}" in row

@@ -27,8 +27,8 @@ def why(
     Returns a :class:`Why`: ``answers`` with ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
     :func:`cutrace.profile` counted, longest time first, ``rooflines``, and ``notes`` on what is missing. With
     ``other``, the capture after a change, it has the ``changes`` of the kernels that both captures have instead.
-    ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/why.md lists the rules.
-    Raises :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
+    ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/internals/why.md lists
+    the rules. Raises :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
     """
     inputs = [*listed(source)]
     if other is not None:
@@ -52,8 +52,8 @@ def roofline(source: Source, *, clock: Clock = "align") -> list[Roofline]:
     second, and ``notes``.
 
     Its kernels are those whose operations and bytes :func:`cutrace.profile` counted, with ``metrics="flops"`` also the
-    operations of tensor cores. docs/why.md defines each number. ``clock`` is as in :func:`cutrace.load`. Raises
-    :class:`CutraceError` when there is no point.
+    operations of tensor cores. docs/internals/why.md defines each number. ``clock`` is as in :func:`cutrace.load`.
+    Raises :class:`CutraceError` when there is no point.
     """
     with opened(source, clock=clock) as trace:
         return rooflines(trace)

@@ -1,6 +1,6 @@
 """Rooflines: the operations of kernels per second and per byte of DRAM, and the ceilings of the GPU.
 
-docs/why.md defines each number and names the sources of the documented rates.
+docs/internals/why.md defines each number and names the sources of the documented rates.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]
             source = f"{operations:,} a cycle x {processors} x {clock}"
             yield Ceiling(kind, operations * cycles, False, source)
     for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
-        # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/why.md.
+        # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/internals/why.md.
         if kind.startswith("tensor"):
             continue
         # The last metric of a kind is that of multiply-adds, which have the highest rate.

@@ -2,7 +2,7 @@
 
 The first rules name the limiter: the unit that is closest to its peak, or latency. They decide as the rule "Speed Of
 Light" of Nsight Compute does, so that both start with the same statement. The others name causes, ordered by the share
-of the kernel's time that they can explain. docs/why.md lists all rules.
+of the kernel's time that they can explain. docs/internals/why.md lists all rules.
 """
 
 from __future__ import annotations
