@@ -23,6 +23,8 @@ import click
 import cutrace
 from cutrace import cli, plugins
 from cutrace.analysis.definitions import METRICS, Metric
+from cutrace.analysis.reports import OPTIONS_OF_USERS
+from cutrace.analysis.statistic import Statistic
 from cutrace.analysis.statistics import STATISTICS
 from cutrace.analysis.tables import Column
 from cutrace.collect.options import KINDS, Options
@@ -36,6 +38,7 @@ from pytest_cutrace import hookspecs, options, plugin
 #: What so many verbs or tables have is told once.
 MANY = 4
 COMMON_OPTIONS = "Options of many verbs"
+COMMON_COLUMNS = "Columns of many statistics"
 FOLDER = Path(__file__).parent / "reference"
 COMMAND = "python docs/reference.py --write"
 #: Parts a page's own sentences from what the code says.
@@ -61,6 +64,11 @@ def code(text: str) -> str:
     if not text:
         return ""
     return f"`{text}`"
+
+
+def slug(title: str) -> str:
+    """The anchor of a title."""
+    return title.lower().replace(" ", "-")
 
 
 def sentence(text: str) -> str:
@@ -164,7 +172,7 @@ def _verb(
     if of_record:
         yield f"As for [`record`](#record): {', '.join(of_record)}.\n\n"
     if also:
-        yield f"[As for many verbs](#{COMMON_OPTIONS.lower().replace(' ', '-')}): {', '.join(also)}.\n\n"
+        yield f"[As for many verbs](#{slug(COMMON_OPTIONS)}): {', '.join(also)}.\n\n"
     if name == "record":
         yield table(["kind", "what is recorded"], ([code(kind), sentence(text)] for kind, text in KINDS.items()))
 
@@ -392,24 +400,42 @@ def _column_of_arrow(field: Any) -> list[str]:
 
 # Statistics
 
+_COLUMN_HEAD = ("column", "in CSV and JSON", "unit", "meaning")
+
 
 def statistics() -> Iterator[str]:
+    """The statistics with their columns, and the reports of batch."""
     every = (*STATISTICS, *plugins.of_extras("cutrace_statistics"))
     yield "## Statistics\n\n"
-    rows = []
+    yield table(["statistic", "answers"], map(_in_list, every))
+    yield f"## {COMMON_COLUMNS}\n\n"
+    count = Counter(tuple(_column(column)) for one in every for column in one.shown_columns)
+    common = [row for row in count if count[row] >= MANY]
+    yield table(_COLUMN_HEAD, common)
     for one in every:
-        star = " *" if one.usual else ""
-        rows.append([f"[`{one.name}`](#{one.name}){star}", one.title])
-    yield table(["statistic", "rows"], rows)
-    for one in every:
-        yield f"### {one.name}\n\n{sentence(one.title)}\n\n"
-        yield table(["column", "key", "unit"], map(_column, one.shown_columns))
+        yield f"## {one.name}\n\n{_literals(one.doc)}\n\n"
+        used = [f"`--{OPTIONS_OF_USERS[name]}`" for name in one.options]
+        if used:
+            yield f"Options: {', '.join(used)}.\n\n"
+        rows = [tuple(_column(column)) for column in one.shown_columns]
+        also = [row[0] for row in rows if row in common]
+        yield table(_COLUMN_HEAD, [row for row in rows if row not in common])
+        if also:
+            yield f"[Columns of many statistics](#{slug(COMMON_COLUMNS)}): {', '.join(also)}.\n\n"
     yield "## Reports of batch\n\n"
     yield table(["report", "shows"], ([code(one.name), one.title] for one in batch_reports().values()))
 
 
+def _in_list(one: Statistic) -> list[str]:
+    """The row of a statistic in the list. The usual ones have a star."""
+    star = " *" if one.usual else ""
+    question = re.split(r"(?<=\.) |:", one.doc)[0].removesuffix(".")
+    return [f"[`{one.name}`](#{one.name}){star}", _literals(question)]
+
+
 def _column(column: Column) -> list[str]:
-    return [column.name, code(key(column)), column.unit]
+    unit = {"1": "0 to 1", "text": "", "number": "", "moment": "ns", "change": "ns"}.get(column.unit, column.unit)
+    return [column.name, code(key(column)), unit, _literals(column.doc)]
 
 
 # The pytest plugin

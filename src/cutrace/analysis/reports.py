@@ -18,8 +18,8 @@ from .statistic import Statistic, View
 from .statistics import STATISTICS
 from .tables import Table
 
-# The options of users by field of StatsOptions.
-_OPTIONS = {
+#: The options of users by field of StatsOptions.
+OPTIONS_OF_USERS = {
     "names": "names",
     "short_ns": "short",
     "consecutive_ns": "kernel-wait",
@@ -82,7 +82,7 @@ def check_options(names: Sequence[str], options: StatsOptions) -> None:
                 f"{name} needs --name, the name of the ranges that are steps, such as --name 'step *': "
                 "`cutrace stats --report nvtx_sum` lists the ranges"
             )
-    for field, option in _OPTIONS.items():
+    for field, option in OPTIONS_OF_USERS.items():
         is_default = getattr(options, field) == getattr(DEFAULTS, field)
         if not is_default and field not in used:
             users = [one.name for one in statistics().values() if field in one.options]

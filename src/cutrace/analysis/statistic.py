@@ -96,7 +96,8 @@ class Statistic:
     (default: the total of the spread), largest first; their share is that of the weight.
 
     ``usual`` statistics are shown by default. A ``listing`` has a row for each event. ``options`` are the fields of
-    :class:`.context.StatsOptions` that change the rows.
+    :class:`.context.StatsOptions` that change the rows. ``doc`` has the sentences of the reference: which question the
+    statistic answers.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Statistic:
     usual: bool = True
     listing: bool = False
     options: tuple[str, ...] = ()
+    doc: str = ""
 
     @property
     def collections(self) -> tuple[StatsCollection[Any], ...]:
@@ -181,14 +183,19 @@ def _weighed_key(row: tuple[int, Spread, tuple[Cell, ...]]) -> tuple[object, ...
 
 def _spread_columns(unit: Unit) -> tuple[Column, ...]:
     return (
-        Column("share", "1"),
-        Column("total", unit),
-        Column("count"),
-        Column("mean", unit),
-        Column("median", unit, spare=True),
-        Column("min", unit, spare=True),
-        Column("max", unit, spare=True),
-        Column("stddev", unit, spare=True),
+        Column("share", "1", doc="fraction of the sum over all rows"),
+        Column("total", unit, doc="sum"),
+        Column("count", doc="number of values"),
+        Column("mean", unit, doc="total / count"),
+        Column("median", unit, spare=True, doc="median"),
+        Column("min", unit, spare=True, doc="minimum"),
+        Column("max", unit, spare=True, doc="maximum"),
+        Column(
+            "stddev",
+            unit,
+            spare=True,
+            doc="standard deviation of a sample; 0 of one value",
+        ),
     )
 
 
@@ -220,10 +227,11 @@ def column_of(
     spare: bool = False,
     *,
     unit: Unit = "text",
+    doc: str = "",
 ) -> StatisticColumn:
     """A column whose cell is an attribute of the row's object (default: the one named like the column), or the result
     of a function of it. A ``spare`` column may be omitted on a narrow terminal."""
-    column = Column(name, unit, spare)
+    column = Column(name, unit, spare, doc)
     if not isinstance(cell, str):
         return StatisticColumn(column, cell)
     value = attrgetter(cell or name)
@@ -243,6 +251,8 @@ def share_column(
     part: str,
     whole: str | Callable[[View, Any], float],
     spare: bool = False,
+    *,
+    doc: str = "",
 ) -> StatisticColumn:
     """The share of an attribute in another one, or in the result of a function."""
     part_of = attrgetter(part)
@@ -251,7 +261,7 @@ def share_column(
     def cell(view: View, use: Any) -> float:
         return share(part_of(use), whole_of(view, use))  # type: ignore[arg-type]
 
-    return column_of(name, cell, spare, unit="1")
+    return column_of(name, cell, spare, unit="1", doc=doc)
 
 
 def _process(view: View, use: Any) -> str:
@@ -270,11 +280,14 @@ def _stream(view: View, use: Any) -> str:
     return view.stream(use.process, use.stream)
 
 
+_PROCESS_DOC = "name and id of the process"
+GPU_DOC = "number of the GPU in the process, and its name"
+_STREAM_DOC = "id and name of the stream, behind its context if there are several"
 #: Columns of rows that have a ``process``, and a ``device`` or a ``stream``.
-PROCESS = text_column("process", _process)
-SPARE_PROCESS = text_column("process", _process, spare=True)
-GPU = text_column("GPU", _gpu)
-SPARE_GPU = text_column("GPU", _gpu, spare=True)
-SPARE_GPU_OF_STREAM = text_column("GPU", _gpu_of_stream, spare=True)
-STREAM = text_column("stream", _stream)
-SPARE_STREAM = text_column("stream", _stream, spare=True)
+PROCESS = text_column("process", _process, doc=_PROCESS_DOC)
+SPARE_PROCESS = text_column("process", _process, spare=True, doc=_PROCESS_DOC)
+GPU = text_column("GPU", _gpu, doc=GPU_DOC)
+SPARE_GPU = text_column("GPU", _gpu, spare=True, doc=GPU_DOC)
+SPARE_GPU_OF_STREAM = text_column("GPU", _gpu_of_stream, spare=True, doc=GPU_DOC)
+STREAM = text_column("stream", _stream, doc=_STREAM_DOC)
+SPARE_STREAM = text_column("stream", _stream, spare=True, doc=_STREAM_DOC)

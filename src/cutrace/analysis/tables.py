@@ -17,11 +17,13 @@ Unit = Literal["text", "", "ns", "moment", "change", "bytes", "bytes/s", "1", "n
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, the unit of its cells, and whether it may be omitted on a narrow terminal (``spare``)."""
+    """A column: its name, the unit of its cells, whether it may be omitted on a narrow terminal (``spare``), and its
+    meaning for the reference (``doc``)."""
 
     name: str
     unit: Unit = ""
     spare: bool = False
+    doc: str = ""
 
     @property
     def is_text(self) -> bool:

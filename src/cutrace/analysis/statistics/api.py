@@ -44,8 +44,12 @@ CUDA_API_SUM = Statistic(
     "cuda_api_sum",
     "API calls",
     CALLS,
-    (count_column("failed", spare=True), text_column("name")),
+    (
+        count_column("failed", spare=True, doc="calls that returned an error"),
+        text_column("name", doc="function, without version suffix"),
+    ),
     spread="time",
+    doc="Which CUDA calls take the host's time.",
 )
 
 
@@ -56,8 +60,9 @@ SYNC_SUM = Statistic(
     "sync_sum",
     "Synchronisations",
     SYNCHRONIZATIONS,
-    (text_column("kind", "name"),),
+    (text_column("kind", "name", doc="kind of wait"),),
     spread="time",
+    doc="How long the host and streams wait for the GPU. Needs a recording with --kinds default,sync.",
 )
 
 
@@ -68,7 +73,8 @@ OVERHEAD_SUM = Statistic(
     "overhead_sum",
     "Overheads of the driver and of tracing",
     OVERHEADS,
-    (text_column("kind", "name"),),
+    (text_column("kind", "name", doc="kind of overhead"),),
     spread="time",
     usual=False,
+    doc="How much time the driver's compiler and CUPTI take.",
 )

@@ -39,7 +39,7 @@ def _bandwidth(view: View, use: Any) -> float | None:
     return None
 
 
-_BANDWIDTH = column_of("bandwidth", _bandwidth, unit="bytes/s")
+_BANDWIDTH = column_of("bandwidth", _bandwidth, unit="bytes/s", doc="bytes / time")
 
 
 # By direction
@@ -86,17 +86,19 @@ CUDA_GPU_MEM_TIME_SUM = Statistic(
     "cuda_gpu_mem_time_sum",
     "Copies and fills by time",
     MEMORY_OPERATIONS,
-    (_BANDWIDTH, text_column("name")),
+    (_BANDWIDTH, text_column("name", doc="direction of the copies, or [CUDA memset]")),
     spread="time",
+    doc="Which copies and fills take the GPU's time.",
 )
 
 CUDA_GPU_MEM_SIZE_SUM = Statistic(
     "cuda_gpu_mem_size_sum",
     "Copies and fills by size",
     MEMORY_OPERATIONS,
-    (text_column("name"),),
+    (text_column("name", doc="direction of the copies, or [CUDA memset]"),),
     spread="bytes",
     unit="bytes",
+    doc="Which copies and fills move the most bytes.",
 )
 
 
@@ -147,18 +149,23 @@ COPY_SIZE_SUM = Statistic(
     "Copies by kinds of memory and size",
     COPIES,
     (
-        text_column("direction"),
-        text_column("from", "source"),
-        text_column("to", "destination"),
-        size_column("at least", "at_least"),
-        count_column("count", "time.count"),
-        size_column("bytes", "bytes.total"),
-        time_column("time", "time.total"),
-        time_column("mean time", "time.mean", spare=True),
+        text_column("direction", doc="direction of the copies"),
+        text_column("from", "source", doc="kind of memory of the source"),
+        text_column("to", "destination", doc="kind of memory of the destination"),
+        size_column(
+            "at least",
+            "at_least",
+            doc="smallest size of the row, a power of two; sizes reach to below twice that",
+        ),
+        count_column("count", "time.count", doc="copies"),
+        size_column("bytes", "bytes.total", doc="sum of their bytes"),
+        time_column("time", "time.total", doc="sum of their times"),
+        time_column("mean time", "time.mean", spare=True, doc="time / count"),
         _BANDWIDTH,
     ),
     order=attrgetter("direction", "source", "destination", "at_least"),
     usual=False,
+    doc="How large copies are and how fast, by direction and kinds of memory.",
 )
 
 
@@ -208,11 +215,12 @@ UM_SUM = Statistic(
     "Unified memory",
     UNIFIED_MEMORY,
     (
-        text_column("kind", "name"),
-        count_column("count", "time.count"),
-        size_column("bytes", _bytes),
-        count_column("value", _value),
-        time_column("time", "time.total"),
+        text_column("kind", "name", doc="kind of event"),
+        count_column("count", "time.count", doc="number of events"),
+        size_column("bytes", _bytes, doc="bytes moved"),
+        count_column("value", _value, doc="other values, such as numbers of faults"),
+        time_column("time", "time.total", doc="sum of the times"),
     ),
     order=lambda use: (-use.time.total, use.name),
+    doc="What unified memory migrates and which faults it has.",
 )

@@ -13,6 +13,7 @@ from ..collection import CollectedBy, StatsCollector
 from ..context import CollectorContext
 from ..distribution import grown
 from ..statistic import (
+    GPU_DOC,
     SPARE_PROCESS,
     Statistic,
     View,
@@ -147,14 +148,18 @@ COUNTER_SUM = Statistic(
     COUNTERS,
     (
         SPARE_PROCESS,
-        text_column("GPU", _gpu, spare=True),
-        text_column("counter", _counter),
-        text_column("unit"),
-        count_column("samples"),
-        number_column("min"),
-        number_column("mean"),
-        number_column("max"),
-        number_column("total"),
+        text_column("GPU", _gpu, spare=True, doc=GPU_DOC),
+        text_column("counter", _counter, doc="name of the counter"),
+        text_column("unit", doc="unit of min, mean and max"),
+        count_column("samples", doc="number of samples"),
+        number_column("min", doc="smallest sample"),
+        number_column("mean", doc="mean of the samples, however far apart they are"),
+        number_column("max", doc="largest sample"),
+        number_column(
+            "total",
+            doc="a rate (bytes/s) summed over the time for which each value holds",
+        ),
     ),
     order=attrgetter("process", "name", "series", "device"),
+    doc="What counters measured: sampled hardware counters, counters of NVTX and of imported traces.",
 )

@@ -128,16 +128,32 @@ GPU_SUM = Statistic(
     (
         PROCESS,
         GPU,
-        count_column("kernels", _kernels_and_graphs),
-        time_column("kernel time", "kernel_ns"),
-        time_column("compute", spare=True),
-        time_column("busy"),
-        share_column("busy share", "busy", recorded_span),
-        count_column("copies", work_of("memcpys"), spare=True),
-        count_column("fills", work_of("memsets"), spare=True),
-        time_column("idle", _idle, spare=True),
-        time_column("span", recorded_span, spare=True),
+        count_column(
+            "kernels",
+            _kernels_and_graphs,
+            doc="kernels, and CUDA graphs that were traced as a whole",
+        ),
+        time_column("kernel time", "kernel_ns", doc="sum of the times of kernels"),
+        time_column(
+            "compute",
+            spare=True,
+            doc="time in which a kernel that does not communicate ran, or a whole graph",
+        ),
+        time_column(
+            "busy", doc="time in which a kernel, copy, fill or whole graph ran"
+        ),
+        share_column("busy share", "busy", recorded_span, doc="busy / span"),
+        count_column("copies", work_of("memcpys"), spare=True, doc="copies"),
+        count_column("fills", work_of("memsets"), spare=True, doc="memory fills"),
+        time_column("idle", _idle, spare=True, doc="span - busy"),
+        time_column(
+            "span",
+            recorded_span,
+            spare=True,
+            doc="time from the first start of GPU work to the last end, without the time outside a capture range",
+        ),
     ),
+    doc="How busy each GPU was: one row per process and GPU. Times are unions, in which each moment counts once.",
 )
 
 
@@ -176,13 +192,17 @@ OVERLAP_SUM = Statistic(
     (
         SPARE_PROCESS,
         SPARE_GPU,
-        text_column("communication"),
-        time_column("time"),
-        time_column("hidden"),
-        time_column("exposed"),
-        share_column("hidden share", "hidden", "time"),
+        text_column(
+            "communication",
+            doc="kernels (NCCL, RCCL, NVSHMEM, all-reduce), copies, or both",
+        ),
+        time_column("time", doc="time in which it ran; each moment counts once"),
+        time_column("hidden", doc="time in which computation ran too"),
+        time_column("exposed", doc="time - hidden"),
+        share_column("hidden share", "hidden", "time", doc="hidden / time"),
     ),
     needs=(GPUS,),
+    doc="How much communication ran while computation ran.",
 )
 
 
@@ -210,11 +230,15 @@ CUDA_GPU_SUM = Statistic(
     "cuda_gpu_sum",
     "GPU work",
     _all_work,
-    (text_column("category"), text_column("name")),
+    (
+        text_column("category", doc="kernel, memory or graph"),
+        text_column("name", doc="name as in the statistic of the category"),
+    ),
     needs=(KERNELS, MEMORY_OPERATIONS, GRAPHS),
     spread="time",
     usual=False,
     options=("names",),
+    doc="What takes the GPU's time: kernels, copies, fills and whole graphs together.",
 )
 
 

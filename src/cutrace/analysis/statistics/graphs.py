@@ -33,8 +33,9 @@ GRAPH_SUM = Statistic(
     "graph_sum",
     "CUDA graphs, traced as a whole",
     GRAPHS,
-    (text_column("graph", "name"),),
+    (text_column("graph", "name", doc="id of the executable graph"),),
     spread="time",
+    doc="How long CUDA graphs run that were traced as a whole.",
 )
 
 
@@ -99,9 +100,15 @@ GRAPH_RANGE_SUM = Statistic(
     "Work of CUDA graphs by the NVTX ranges in which it was created",
     GRAPH_RANGES,
     (
-        text_column("created in", "name"),
-        count_column("nodes"),
-        count_column("replays"),
+        text_column(
+            "created in",
+            "name",
+            doc="NVTX ranges around the creation of the node, outermost first; (no range) or (not recorded)",
+        ),
+        count_column("nodes", doc="different nodes that ran"),
+        count_column("replays", doc="how often the node ran that ran most"),
     ),
     spread="time",
+    doc="Where the work of CUDA graphs was created. [Ranges of graph "
+    "nodes](../stats.md#ranges-of-graph-nodes) has the rules.",
 )

@@ -116,23 +116,33 @@ HOST_SUM = Statistic(
     "Operators and other slices of the host",
     HOST_SLICES,
     (
-        time_column("self", "self_ns"),
-        time_column("GPU time", "projected.gpu_ns"),
-        text_column("kind"),
-        text_column("name"),
+        time_column(
+            "self",
+            "self_ns",
+            doc="their time without that of the slices directly inside, on the same thread",
+        ),
+        time_column(
+            "GPU time",
+            "projected.gpu_ns",
+            doc="sum of the times of the GPU work in them",
+        ),
+        text_column("kind", doc="kind of the slice, such as operator or annotation"),
+        text_column("name", doc="name of the slice"),
     ),
     where=_is_no_system_call,
     spread="time",
     weight="self_ns",
+    doc="Which operators and annotations of imported traces take the host's time.",
 )
 
 OSRT_SUM = Statistic(
     "osrt_sum",
     "Calls of the operating system",
     HOST_SLICES,
-    (text_column("name"),),
+    (text_column("name", doc="function"),),
     where=_is_system_call,
     spread="time",
+    doc="Which calls of the operating system take time, in imported traces.",
 )
 
 
@@ -164,6 +174,10 @@ GPU_SLICE_SUM = Statistic(
     "gpu_slice_sum",
     "Annotations on the GPU",
     GPU_SLICES,
-    (text_column("kind"), text_column("name")),
+    (
+        text_column("kind", doc="kind of the annotation"),
+        text_column("name", doc="name of the annotation"),
+    ),
     spread="time",
+    doc="How long annotations on the GPU take, in imported traces.",
 )

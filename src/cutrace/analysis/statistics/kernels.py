@@ -63,9 +63,14 @@ CUDA_GPU_KERN_SUM = Statistic(
     "cuda_gpu_kern_sum",
     "Kernels",
     KERNELS,
-    (text_column("name"),),
+    (
+        text_column(
+            "name", doc="stable name of the kernel, or its full name with --names full"
+        ),
+    ),
     spread="time",
     options=("names",),
+    doc="Which kernels take the GPU's time.",
 )
 
 SHORT_KERN_SUM = Statistic(
@@ -73,18 +78,23 @@ SHORT_KERN_SUM = Statistic(
     "Short kernels",
     KERNELS,
     (
-        count_column("short"),
-        count_column("count", "time.count"),
-        share_column("short share", "short", "time.count"),
-        time_column("total", "time.total"),
-        time_column("mean", "time.mean"),
-        time_column("median", "time.median", spare=True),
-        text_column("name"),
+        count_column("short", doc="kernels that took less than --short"),
+        count_column("count", "time.count", doc="kernels of this name"),
+        share_column("short share", "short", "time.count", doc="short / count"),
+        time_column(
+            "total", "time.total", doc="sum of the times of all kernels of this name"
+        ),
+        time_column("mean", "time.mean", doc="total / count"),
+        time_column("median", "time.median", spare=True, doc="median time"),
+        text_column(
+            "name", doc="stable name of the kernel, or its full name with --names full"
+        ),
     ),
     where=attrgetter("short"),
     order=lambda use: (-use.short, use.name),
     usual=False,
     options=("names", "short_ns"),
+    doc="Which kernels are short, so that launching them costs much of their time.",
 )
 
 
@@ -145,16 +155,31 @@ CUDA_GPU_KERN_GB_SUM = Statistic(
     "Kernels by launch configuration",
     CONFIGURATIONS,
     (
-        text_column("grid", _grid),
-        text_column("block", _block),
-        text_column("cluster", _cluster, spare=True),
-        count_column("registers", "configuration.registers", spare=True),
-        size_column("shared", _shared, spare=True),
-        text_column("name", "configuration.name"),
+        text_column("grid", _grid, doc="blocks of the grid: x y z"),
+        text_column("block", _block, doc="threads of a block: x y z"),
+        text_column("cluster", _cluster, spare=True, doc="blocks of a cluster: x y z"),
+        count_column(
+            "registers",
+            "configuration.registers",
+            spare=True,
+            doc="registers per thread",
+        ),
+        size_column(
+            "shared",
+            _shared,
+            spare=True,
+            doc="static and dynamic shared memory of a block",
+        ),
+        text_column(
+            "name",
+            "configuration.name",
+            doc="stable name of the kernel, or its full name with --names full",
+        ),
     ),
     spread="time",
     usual=False,
     options=("names",),
+    doc="Which launch configurations of kernels take the GPU's time.",
 )
 
 

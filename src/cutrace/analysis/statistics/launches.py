@@ -122,19 +122,47 @@ LAUNCH_SUM = Statistic(
     LAUNCHES,
     (
         PROCESS,
-        count_column("launches", "call.count"),
-        time_column("call", "call.median"),
-        time_column("latency", "latency.median"),
-        time_column("queue", "queue.median"),
-        time_column("max call", "call.max", spare=True),
-        time_column("max latency", "latency.max", spare=True),
-        time_column("max queue", "queue.max", spare=True),
-        share_column("short", "short", "call.count"),
-        share_column("bound", "bound", "call.count"),
-        count_column("kernels", spare=True),
-        count_column("early", spare=True),
+        count_column("launches", "call.count", doc="launching calls"),
+        time_column("call", "call.median", doc="median time of the call"),
+        time_column(
+            "latency",
+            "latency.median",
+            doc="median time from the start of the call to the start of the kernel",
+        ),
+        time_column(
+            "queue",
+            "queue.median",
+            doc="median time from the end of the call to the start of the kernel; 0 if the kernel started earlier",
+        ),
+        time_column("max call", "call.max", spare=True, doc="maximum time of the call"),
+        time_column("max latency", "latency.max", spare=True, doc="maximum latency"),
+        time_column("max queue", "queue.max", spare=True, doc="maximum queue time"),
+        share_column(
+            "short",
+            "short",
+            "call.count",
+            doc="fraction of the kernels that took less than --short",
+        ),
+        share_column(
+            "bound",
+            "bound",
+            "call.count",
+            doc="fraction of the kernels that are launch-bound: shorter than the launching call",
+        ),
+        count_column(
+            "kernels",
+            spare=True,
+            doc="kernels that ran; nodes of a graph share one launch",
+        ),
+        count_column(
+            "early",
+            spare=True,
+            doc="kernels that seem to start before their call, because clocks are converted",
+        ),
     ),
     options=("short_ns",),
+    doc="How long launches take and how long kernels wait: one row per process. Covers kernels whose "
+    "launching call was recorded.",
 )
 
 
@@ -193,20 +221,30 @@ EXECUTIONS = CollectedBy(_ExecutionCollector)
 def _execution_times() -> list[StatisticColumn]:
     """The spread of each time of a launch. A narrow terminal shows the means but that of the total."""
     columns = []
-    for kind, time in (
-        ("total", "total"),
-        ("call", "call"),
-        ("queue", "queue"),
-        ("kernel", "time"),
+    for kind, time, doc in (
+        ("total", "total", "time from the start of the call to the end of the kernel"),
+        ("call", "call", "time in the call"),
+        (
+            "queue",
+            "queue",
+            "time from the end of the call to the start of the kernel",
+        ),
+        ("kernel", "time", "time of the kernel"),
     ):
-        of_total = kind == "total"
-        columns += [
-            time_column(f"{kind} mean", f"{time}.mean", spare=of_total),
-            time_column(f"{kind} median", f"{time}.median", spare=True),
-            time_column(f"{kind} min", f"{time}.min", spare=True),
-            time_column(f"{kind} max", f"{time}.max", spare=True),
-            time_column(f"{kind} stddev", f"{time}.std", spare=True),
-        ]
+        for figure, attribute in (
+            ("mean", "mean"),
+            ("median", "median"),
+            ("min", "min"),
+            ("max", "max"),
+            ("stddev", "std"),
+        ):
+            column = time_column(
+                f"{kind} {figure}",
+                f"{time}.{attribute}",
+                spare=figure != "mean" or kind == "total",
+                doc=f"{figure} of the {doc}",
+            )
+            columns.append(column)
     return columns
 
 
@@ -215,12 +253,18 @@ CUDA_KERN_EXEC_SUM = Statistic(
     "Launch, queue and run of kernels",
     EXECUTIONS,
     (
-        count_column("count", "time.count"),
+        count_column(
+            "count", "time.count", doc="kernels whose launching call was recorded"
+        ),
         *_execution_times(),
-        text_column("api"),
-        text_column("kernel"),
+        text_column("api", doc="function that launched them"),
+        text_column(
+            "kernel",
+            doc="stable name of the kernel, or its full name with --names full",
+        ),
     ),
     order=lambda use: (-use.total.total, use.api, use.kernel),
     usual=False,
     options=("names",),
+    doc="Where the time between a launching call and the end of its kernel goes, by function and kernel.",
 )

@@ -226,23 +226,37 @@ CUDA_GPU_TRACE = Statistic(
     "GPU work, one row each",
     _gpu_events,
     (
-        moment_column("start"),
-        time_column("duration", _duration),
-        count_column("correlation"),
-        text_column("grid", _grid, spare=True),
-        text_column("block", _block, spare=True),
-        count_column("registers", _registers, spare=True),
-        size_column("shared", _shared, spare=True),
-        size_column("bytes"),
+        moment_column(
+            "start",
+            doc="start, on the clock of the trace, as --start of slice and convert takes it",
+        ),
+        time_column("duration", _duration, doc="time on the GPU"),
+        count_column("correlation", doc="correlation id of the launching call"),
+        text_column("grid", _grid, spare=True, doc="blocks of the grid: x y z"),
+        text_column("block", _block, spare=True, doc="threads of a block: x y z"),
+        count_column("registers", _registers, spare=True, doc="registers per thread"),
+        size_column(
+            "shared",
+            _shared,
+            spare=True,
+            doc="static and dynamic shared memory of a block",
+        ),
+        size_column("bytes", doc="bytes of a copy or fill"),
         SPARE_PROCESS,
         SPARE_GPU_OF_STREAM,
         SPARE_STREAM,
-        text_column("created in", "created_in", spare=True),
-        text_column("name"),
+        text_column(
+            "created in",
+            "created_in",
+            spare=True,
+            doc="NVTX ranges around the creation of the graph node",
+        ),
+        text_column("name", doc="name of the kernel, direction of the copy, or graph"),
     ),
     usual=False,
     listing=True,
     options=("names",),
+    doc="Each kernel, copy, fill and whole graph, by its start.",
 )
 
 
@@ -258,16 +272,20 @@ CUDA_API_TRACE = Statistic(
     "API calls, one row each",
     _api_calls,
     (
-        moment_column("start"),
-        time_column("duration", _duration),
-        count_column("correlation"),
-        count_column("status", spare=True),
+        moment_column(
+            "start",
+            doc="start, on the clock of the trace, as --start of slice and convert takes it",
+        ),
+        time_column("duration", _duration, doc="time in the call"),
+        count_column("correlation", doc="correlation id of the call"),
+        count_column("status", spare=True, doc="value returned; 0 is success"),
         SPARE_PROCESS,
-        count_column("thread"),
-        text_column("name"),
+        count_column("thread", doc="thread id of the operating system"),
+        text_column("name", doc="function, without version suffix"),
     ),
     usual=False,
     listing=True,
+    doc="Each call of the CUDA API, by its start.",
 )
 
 
@@ -300,20 +318,38 @@ CUDA_KERN_EXEC_TRACE = Statistic(
     "Launch, queue and run of each kernel",
     _launched_kernels,
     (
-        moment_column("call start", "call.start"),
-        time_column("call", _call_time),
-        moment_column("start", spare=True),
-        time_column("queue", _queue_time),
-        time_column("kernel", _duration),
-        time_column("total", _total_time, spare=True),
+        moment_column(
+            "call start",
+            "call.start",
+            doc="start of the call, on the clock of the trace, as --start of slice and convert takes it",
+        ),
+        time_column("call", _call_time, doc="time in the call"),
+        moment_column(
+            "start", spare=True, doc="start of the kernel, on the same clock"
+        ),
+        time_column(
+            "queue",
+            _queue_time,
+            doc="time from the end of the call to the start of the kernel; 0 if the kernel started earlier",
+        ),
+        time_column("kernel", _duration, doc="time of the kernel"),
+        time_column(
+            "total",
+            _total_time,
+            spare=True,
+            doc="time from the start of the call to the end of the kernel",
+        ),
         SPARE_PROCESS,
-        count_column("thread", "call.thread", spare=True),
+        count_column("thread", "call.thread", spare=True, doc="thread of the call"),
         SPARE_GPU_OF_STREAM,
         SPARE_STREAM,
-        text_column("api", "call.name"),
-        text_column("name"),
+        text_column("api", "call.name", doc="function that launched it"),
+        text_column(
+            "name", doc="stable name of the kernel, or its full name with --names full"
+        ),
     ),
     usual=False,
     listing=True,
     options=("names",),
+    doc="Each kernel with its launching call, by the start of the kernel.",
 )

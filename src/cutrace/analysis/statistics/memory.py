@@ -78,14 +78,15 @@ MEMORY_SUM = Statistic(
     (
         SPARE_PROCESS,
         SPARE_GPU,
-        text_column("memory"),
-        size_column("peak"),
-        size_column("net"),
-        count_column("allocations", spare=True),
-        size_column("allocated", spare=True),
-        count_column("frees", spare=True),
-        size_column("freed", spare=True),
+        text_column("memory", doc="kind of memory"),
+        size_column("peak", doc="largest use above that at the start of the capture"),
+        size_column("net", doc="use at the end minus that at the start"),
+        count_column("allocations", spare=True, doc="number of allocations"),
+        size_column("allocated", spare=True, doc="bytes allocated"),
+        count_column("frees", spare=True, doc="number of releases"),
+        size_column("freed", spare=True, doc="bytes released"),
     ),
+    doc="How much memory each process holds.",
 )
 
 

@@ -95,13 +95,16 @@ NCCL_SUM = Statistic(
     "Calls of NCCL by size",
     NCCL_CALLS,
     (
-        time_column("CPU time", "time.total", spare=True),
-        text_column("communicator", _communicator),
-        count_column("rank"),
-        count_column("root", spare=True),
-        text_column("reduction", spare=True),
-        text_column("name"),
+        time_column(
+            "CPU time", "time.total", spare=True, doc="sum of the times in the calls"
+        ),
+        text_column("communicator", _communicator, doc="communicator"),
+        count_column("rank", doc="rank of the caller in the communicator"),
+        count_column("root", spare=True, doc="root of the collective"),
+        text_column("reduction", spare=True, doc="reduction operation"),
+        text_column("name", doc="function"),
     ),
     spread="bytes",
     unit="bytes",
+    doc="How large the messages of NCCL are. The spread is that of their bytes.",
 )

@@ -71,9 +71,13 @@ NVTX_SUM = Statistic(
     "nvtx_sum",
     "NVTX ranges",
     RANGES,
-    (text_column("style", spare=True), text_column("range", _range)),
+    (
+        text_column("style", spare=True, doc="push/pop or start/end"),
+        text_column("range", _range, doc="domain and name of the range"),
+    ),
     where=attrgetter("time.count"),
     spread="time",
+    doc="How long NVTX ranges take on the host. Ranges that never ended do not count.",
 )
 
 NVTX_GPU_PROJ_SUM = Statistic(
@@ -81,15 +85,23 @@ NVTX_GPU_PROJ_SUM = Statistic(
     "NVTX ranges on the GPU",
     RANGES,
     (
-        count_column("operations", "projected.operations"),
-        time_column("GPU time", "projected.gpu_ns"),
-        time_column("CPU time", "time.total"),
-        text_column("style", spare=True),
-        text_column("range", _range),
+        count_column(
+            "operations",
+            "projected.operations",
+            doc="kernels, copies, fills and whole graphs in the ranges",
+        ),
+        time_column("GPU time", "projected.gpu_ns", doc="sum of their times"),
+        time_column(
+            "CPU time", "time.total", doc="sum of the times of the ranges on the host"
+        ),
+        text_column("style", spare=True, doc="push/pop or start/end"),
+        text_column("range", _range, doc="domain and name of the range"),
     ),
     where=attrgetter("projected.time.count"),
     spread="projected.time",
     options=("ranges",),
+    doc="How long the work of NVTX ranges takes on the GPU. A projected range is the time from the first "
+    "start of its work to the last end.",
 )
 
 
@@ -132,13 +144,17 @@ NVTX_KERN_SUM = Statistic(
     "Kernels by NVTX range",
     RANGE_KERNELS,
     (
-        text_column("style", spare=True),
-        text_column("range", _range),
-        text_column("kernel"),
+        text_column("style", spare=True, doc="push/pop or start/end"),
+        text_column("range", _range, doc="domain and name of the range"),
+        text_column(
+            "kernel",
+            doc="stable name of the kernel, or its full name with --names full",
+        ),
     ),
     spread="time",
     usual=False,
     options=("names", "ranges"),
+    doc="Which kernels were launched in which NVTX range.",
 )
 
 
@@ -189,10 +205,16 @@ NVTX_GPU_SHARE = Statistic(
     "GPU work in NVTX ranges and outside",
     RANGE_SHARES,
     (
-        text_column("range", "how"),
-        count_column("operations"),
-        time_column("GPU time", "gpu_ns"),
-        share_column("share", "gpu_ns", _all_gpu_time),
+        text_column(
+            "range",
+            "how",
+            doc="own: in a range of the launching thread; adopted: in a range of another thread; several: with "
+            "several candidates; none",
+        ),
+        count_column("operations", doc="kernels, copies, fills and whole graphs"),
+        time_column("GPU time", "gpu_ns", doc="sum of their times"),
+        share_column("share", "gpu_ns", _all_gpu_time, doc="fraction of all GPU time"),
     ),
     options=("ranges",),
+    doc="How much GPU work is in NVTX ranges. [Ranges](../ranges.md) has the rules.",
 )

@@ -242,15 +242,41 @@ STACK_SUM = Statistic(
     "API calls and their GPU work by Python stack",
     _stack_rows,
     (
-        column_of("share", unit="1"),
-        time_column("API time", "use.api_ns"),
-        time_column("GPU time", "use.gpu_ns"),
-        count_column("calls", "use.calls"),
-        count_column("operations", "use.operations", spare=True),
-        size_column("bytes", _bytes),
-        text_column("kind", "use.kind"),
-        text_column("stack", _all_frames, spare=True),
-        text_column("line", _innermost_frame),
+        column_of("share", unit="1", doc="fraction of the sum of API time + GPU time"),
+        time_column("API time", "use.api_ns", doc="sum of the times of the calls"),
+        time_column(
+            "GPU time",
+            "use.gpu_ns",
+            doc="sum of the times of the work that the calls launched",
+        ),
+        count_column(
+            "calls",
+            "use.calls",
+            doc="API calls; a driver call inside a runtime call is part of it",
+        ),
+        count_column(
+            "operations",
+            "use.operations",
+            spare=True,
+            doc="kernels, copies, fills and whole graphs that the calls launched",
+        ),
+        size_column(
+            "bytes",
+            _bytes,
+            doc="bytes of these copies and fills, or bytes that the calls allocated or released",
+        ),
+        text_column("kind", "use.kind", doc="launch, copy, sync, alloc, free or other"),
+        text_column(
+            "stack",
+            _all_frames,
+            spare=True,
+            doc="all frames, outermost first: function (file:line)",
+        ),
+        text_column(
+            "line", _innermost_frame, doc="innermost frame, or (no Python stack)"
+        ),
     ),
     needs=(STACKS,),
+    doc="Which lines of Python take time in CUDA calls and launch the GPU's work. Rows are sorted by API "
+    "time + GPU time.",
 )

@@ -27,6 +27,7 @@ from ..context import CollectorContext
 from ..gpu import COMMUNICATE, COMPUTE, COPY, FILL
 from ..statistic import (
     GPU,
+    GPU_DOC,
     SPARE_PROCESS,
     Statistic,
     StatisticColumn,
@@ -44,15 +45,16 @@ from ..windows import whole
 from .slices import FOREVER
 
 #: The parts of a step's wall clock. A moment belongs to the first part that applies.
-PARTS = (
-    "compute",
-    "communication",
-    "copies",
-    "launch",
-    "synchronisation",
-    "other",
-    "host",
-)
+_PART_DOCS = {
+    "compute": "a kernel that does not communicate ran, or a whole graph",
+    "communication": "a communication kernel ran and nothing computed",
+    "copies": "a copy or fill ran, and no kernel",
+    "launch": "the GPU was idle, and a launch for it was under way",
+    "synchronisation": "the GPU was idle, and a thread was in a call that waits for it",
+    "other": "the GPU was idle for a reason that is not known",
+    "host": "the GPU had no work and waited for the program",
+}
+PARTS = tuple(_PART_DOCS)
 # The kinds of GPU work behind the first parts.
 _KINDS = (COMPUTE, COMMUNICATE, COPY | FILL)
 # Flags of ranges that started before the window of their file, or went on after it.
@@ -448,28 +450,39 @@ def _part(part: str) -> StatisticColumn:
         spent: int = use.parts[place]
         return spent
 
-    return time_column(part, time, spare=part == "other")
+    return time_column(part, time, spare=part == "other", doc=_PART_DOCS[part])
 
 
-_WHICH_GPU = (SPARE_PROCESS, text_column("GPU", _gpu, spare=True))
+_WHICH_GPU = (SPARE_PROCESS, text_column("GPU", _gpu, spare=True, doc=GPU_DOC))
 
 STEP_TRACE = Statistic(
     "step_trace",
     "Steps one by one",
     _steps,
     (
-        moment_column("start"),
+        moment_column("start", doc="start of the step"),
         *_WHICH_GPU,
-        text_column("step", "name"),
-        time_column("wall clock", "wall"),
+        text_column("step", "name", doc="name of the range"),
+        time_column("wall clock", "wall", doc="time of the range on the host"),
         *map(_part, PARTS),
-        time_column("GPU behind", "behind", spare=True),
-        number_column("joules", spare=True),
+        time_column(
+            "GPU behind",
+            "behind",
+            spare=True,
+            doc="time from the end of the step until the GPU has finished the work launched before it",
+        ),
+        number_column(
+            "joules",
+            spare=True,
+            doc="energy of the GPU during the step, where power was sampled",
+        ),
     ),
     needs=(STEPS,),
     usual=False,
     listing=True,
     options=("name",),
+    doc="Where the wall clock of each step went: one row per step and GPU. [Steps](../stats.md#steps) "
+    "defines the parts.",
 )
 
 
@@ -542,17 +555,21 @@ STEP_SUM = Statistic(
     _part_uses,
     (
         *_WHICH_GPU,
-        text_column("part"),
-        column_of("share", unit="1"),
-        time_column("total", "time.total", spare=True),
-        count_column("steps", "time.count", spare=True),
-        time_column("mean", "time.mean"),
-        time_column("p50", "time.p50", spare=True),
-        time_column("p99", "time.p99"),
+        text_column(
+            "part",
+            doc="wall clock, or a part of it: compute, communication, copies, launch, synchronisation, other, host",
+        ),
+        column_of("share", unit="1", doc="fraction of the wall clock of all steps"),
+        time_column("total", "time.total", spare=True, doc="sum over the steps"),
+        count_column("steps", "time.count", spare=True, doc="number of steps"),
+        time_column("mean", "time.mean", doc="total / steps"),
+        time_column("p50", "time.p50", spare=True, doc="median"),
+        time_column("p99", "time.p99", doc="99th percentile"),
     ),
     needs=(STEPS,),
     usual=False,
     options=("name",),
+    doc="Where the wall clock of steps went. [Steps](../stats.md#steps) defines the parts.",
 )
 
 
@@ -590,15 +607,16 @@ STEP_ENERGY_SUM = Statistic(
     (
         SPARE_PROCESS,
         GPU,
-        count_column("steps"),
-        count_column("known", "energy.count"),
-        number_column("joules", "energy.total"),
-        number_column("mean", "energy.mean"),
-        number_column("p50", "energy.p50"),
-        number_column("p99", "energy.p99"),
-        number_column("watts"),
+        count_column("steps", doc="number of steps"),
+        count_column("known", "energy.count", doc="steps with known energy"),
+        number_column("joules", "energy.total", doc="sum over the known steps"),
+        number_column("mean", "energy.mean", doc="joules / known"),
+        number_column("p50", "energy.p50", doc="median, in J"),
+        number_column("p99", "energy.p99", doc="99th percentile, in J"),
+        number_column("watts", doc="joules / time of the known steps"),
     ),
     needs=(STEPS,),
     usual=False,
     options=("name",),
+    doc="How much energy steps take on each GPU, where power was sampled.",
 )

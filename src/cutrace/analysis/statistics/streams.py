@@ -168,14 +168,26 @@ STREAM_SUM = Statistic(
     STREAMS,
     (
         *_WHICH_STREAM,
-        count_column("kernels", work_of("kernels")),
-        count_column("copies", work_of("memcpys")),
-        count_column("fills", work_of("memsets")),
-        count_column("graphs", work_of("graph_launches"), spare=True),
-        time_column("busy"),
-        share_column("busy share", "busy", recorded_span),
-        time_column("span", recorded_span, spare=True),
+        count_column("kernels", work_of("kernels"), doc="kernels"),
+        count_column("copies", work_of("memcpys"), doc="copies"),
+        count_column("fills", work_of("memsets"), doc="memory fills"),
+        count_column(
+            "graphs",
+            work_of("graph_launches"),
+            spare=True,
+            doc="CUDA graphs that were traced as a whole",
+        ),
+        time_column("busy", doc="time in which work of the stream ran"),
+        share_column("busy share", "busy", recorded_span, doc="busy / span"),
+        time_column(
+            "span",
+            recorded_span,
+            spare=True,
+            doc="time from the first start of work on the stream to the last end, without the time outside a "
+            "capture range",
+        ),
     ),
+    doc="How busy each stream was.",
 )
 
 IDLE_SUM = Statistic(
@@ -184,15 +196,32 @@ IDLE_SUM = Statistic(
     STREAMS,
     (
         *_WHICH_STREAM,
-        count_column("gaps", "idle.gaps", spare=True),
-        time_column("idle", "idle.total"),
-        time_column("host", "idle.host"),
-        time_column("kernel", "idle.kernel"),
-        time_column("dependency", "idle.dependency"),
-        time_column("other", "idle.other"),
-        share_column("host share", "idle.host", "idle.total", spare=True),
+        count_column("gaps", "idle.gaps", spare=True, doc="number of gaps"),
+        time_column("idle", "idle.total", doc="sum of the gaps"),
+        time_column(
+            "host",
+            "idle.host",
+            doc="gaps in which the call that launched the next work had not started: the host was late",
+        ),
+        time_column(
+            "kernel",
+            "idle.kernel",
+            doc="gaps below --kernel-wait: the time to start one kernel after another",
+        ),
+        time_column(
+            "dependency",
+            "idle.dependency",
+            doc="gaps in which work of another stream of the process ended shortly before the next start",
+        ),
+        time_column("other", "idle.other", doc="all other gaps"),
+        share_column(
+            "host share", "idle.host", "idle.total", spare=True, doc="host / idle"
+        ),
     ),
     options=("consecutive_ns",),
+    doc="What each stream waited for. A gap is the time from the latest end of earlier work to the next "
+    "start; the first reason that applies gets the whole gap. [Streams](../stats.md#streams) has the "
+    "details.",
 )
 
 QUEUE_SUM = Statistic(
@@ -201,14 +230,47 @@ QUEUE_SUM = Statistic(
     STREAMS,
     (
         *_WHICH_STREAM,
-        count_column("launches", "queue.at_launch.count"),
-        number_column("mean", "queue.mean"),
-        number_column("mean at launch", "queue.at_launch.mean"),
-        number_column("median at launch", "queue.at_launch.median", spare=True),
-        count_column("min", "queue.at_launch.min", spare=True),
-        count_column("max", "queue.at_launch.max"),
-        time_column("full", "queue.full"),
-        share_column("full share", "queue.full", _trace_span, spare=True),
+        count_column(
+            "launches",
+            "queue.at_launch.count",
+            doc="launches whose calls were recorded",
+        ),
+        number_column(
+            "mean",
+            "queue.mean",
+            doc="average queue length, from the first launch to the last start",
+        ),
+        number_column(
+            "mean at launch",
+            "queue.at_launch.mean",
+            doc="mean queue length after a launch, including that launch",
+        ),
+        number_column(
+            "median at launch",
+            "queue.at_launch.median",
+            spare=True,
+            doc="median of the same",
+        ),
+        count_column(
+            "min", "queue.at_launch.min", spare=True, doc="minimum of the same"
+        ),
+        count_column(
+            "max", "queue.at_launch.max", doc="maximum of the same, up to 4,096"
+        ),
+        time_column(
+            "full",
+            "queue.full",
+            doc="time in which the queue held 1,024 launches or more",
+        ),
+        share_column(
+            "full share",
+            "queue.full",
+            _trace_span,
+            spare=True,
+            doc="full / length of the trace",
+        ),
     ),
     where=attrgetter("queue.at_launch.count"),
+    doc="How many launches waited in the queue of each stream. [Launch "
+    "queues](../stats.md#launch-queues) has the rules.",
 )

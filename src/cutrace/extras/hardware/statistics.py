@@ -32,14 +32,18 @@ def _range_metrics(view: View) -> Iterable[Any]:
 
 def _metric_columns(kind: str, counted: str) -> tuple[StatisticColumn, ...]:
     return (
-        text_column(kind, "name"),
-        text_column("metric"),
-        count_column(counted, "count"),
-        number_column("mean"),
-        number_column("min"),
-        number_column("max"),
-        text_column("unit"),
-        text_column("caches", spare=True),
+        text_column(kind, "name", doc=f"name of the {kind}"),
+        text_column("metric", doc="name of the metric"),
+        count_column(counted, "count", doc=f"counted {counted}"),
+        number_column("mean", doc="mean of their values"),
+        number_column("min", doc="minimum"),
+        number_column("max", doc="maximum"),
+        text_column("unit", doc="unit of mean, min and max"),
+        text_column(
+            "caches",
+            spare=True,
+            doc="whether the caches were flushed before each pass, or kept",
+        ),
     )
 
 
@@ -50,55 +54,87 @@ STATISTICS: tuple[Statistic, ...] = (
         _measured(metric_uses),
         _metric_columns("kernel", "launches"),
         options=("names",),
+        doc="What `cutrace profile` counted for each kernel. NaN and infinite values do not count.",
     ),
     Statistic(
         "range_metrics",
         "Hardware metrics of NVTX ranges",
         _range_metrics,
         _metric_columns("range", "ranges"),
+        doc="What `cutrace profile --ranges` counted for each NVTX range.",
     ),
     Statistic(
         "instruction_line_sum",
         "Hardware metrics of instructions, by line of source",
         _measured(line_metrics),
         (
-            column_of("share", unit="1"),
-            number_column("value"),
-            text_column("metric"),
-            text_column("unit", spare=True),
-            text_column("line", "place.text"),
-            text_column("file", "place.file", spare=True),
-            text_column("function", "place.function"),
-            count_column("instructions", spare=True),
-            count_column("launches", spare=True),
+            column_of(
+                "share", unit="1", doc="fraction of the metric's sum over all lines"
+            ),
+            number_column(
+                "value",
+                doc="sum over the instructions of the line and all counted launches",
+            ),
+            text_column("metric", doc="name of the metric"),
+            text_column("unit", spare=True, doc="unit of the values"),
+            text_column(
+                "line",
+                "place.text",
+                doc="file:line, or the offset in the function where the line is unknown",
+            ),
+            text_column(
+                "file", "place.file", spare=True, doc="path of the source file"
+            ),
+            text_column("function", "place.function", doc="device function"),
+            count_column("instructions", spare=True, doc="instructions of the line"),
+            count_column(
+                "launches", spare=True, doc="counted launches in which the function ran"
+            ),
         ),
         options=("names",),
+        doc="What `cutrace profile --lines` counted for each line of source.",
     ),
     Statistic(
         "pc_stall_sum",
         "PC samples by function and stall reason",
         _measured(stall_uses),
         (
-            column_of("share", unit="1"),
-            count_column("samples"),
-            count_column("not issued", "not_issued"),
-            text_column("stall"),
-            text_column("function"),
+            column_of("share", unit="1", doc="fraction of the samples of the function"),
+            count_column("samples", doc="samples of program counters"),
+            count_column(
+                "not issued",
+                "not_issued",
+                doc="samples taken when the scheduler issued no instruction",
+            ),
+            text_column("stall", doc="stall reason, as CUPTI names it"),
+            text_column("function", doc="device function"),
         ),
         options=("names",),
+        doc="Why warps wait, by function and stall reason.",
     ),
     Statistic(
         "pc_line_sum",
         "PC samples by line",
         _measured(sampled_lines),
         (
-            column_of("share", unit="1"),
-            count_column("samples"),
-            count_column("not issued", "not_issued"),
-            text_column("stall"),
-            text_column("line", "place.text"),
-            text_column("function", "place.function"),
+            column_of("share", unit="1", doc="fraction of all samples"),
+            count_column("samples", doc="samples of program counters"),
+            count_column(
+                "not issued",
+                "not_issued",
+                doc="samples taken when the scheduler issued no instruction",
+            ),
+            text_column(
+                "stall", doc="stall reason of most warps, selected not counted"
+            ),
+            text_column(
+                "line",
+                "place.text",
+                doc="file:line, or the offset in the function where the line is unknown",
+            ),
+            text_column("function", "place.function", doc="device function"),
         ),
         options=("names",),
+        doc="At which lines of source warps are, largest first.",
     ),
 )
