@@ -1,8 +1,9 @@
 """The pages of docs/reference, made from the code: ``python docs/reference.py --write``.
 
 Each page starts with sentences written by hand. What follows the line :data:`MADE` comes from the declarations of the
-code, so it cannot differ from them: from the commands of click, ``cutrace.__all__``, the layouts of the tables, the
-statistics and the options of the pytest plugin. A word that is wrong or missing belongs into the declaration.
+code, so it cannot differ from them: from the commands of click, the public names of ``cutrace``, the layouts of the
+tables, the statistics and the options of the pytest plugin. A word that is wrong or missing belongs into the
+declaration.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -231,12 +233,19 @@ def _help_and_default(option: click.Option) -> tuple[str, str]:
 
 
 def python() -> Iterator[str]:
-    """The names of ``cutrace.__all__``, functions first."""
+    """The public names of ``cutrace``, functions first."""
     functions = []
     classes = []
-    for name in cutrace.__all__:
+    aliases = []
+    for name in sorted([*cutrace.__all__, "open", "slice"]):
         value = getattr(cutrace, name)
-        (classes if inspect.isclass(value) else functions).append((name, value))
+        if inspect.isclass(value):
+            classes.append((name, value))
+        elif inspect.isfunction(value):
+            functions.append((name, value))
+        else:
+            without_modules = re.sub(r"[a-z_.]+\.(?=[A-Z])", "", str(value))
+            aliases.append([code(name), code(without_modules), _comment(name)])
     yield "## Functions\n\n"
     rows = [[f"[`{name}`](#{name.lower()})", first(value)] for name, value in functions]
     yield table(["function", ""], rows)
@@ -245,6 +254,8 @@ def python() -> Iterator[str]:
     yield "## Options of a recording\n\n"
     yield "Arguments of `record`, `arm` and `attach`. [`record`](cli.md#record) says what each does.\n\n"
     yield table(["argument, for example", "option"], _arguments())
+    yield "## Types of arguments\n\n"
+    yield table(["name", "type", "meaning"], aliases)
     yield "## Classes\n\n"
     rows = [[f"[`{name}`](#{name.lower()})", first(value)] for name, value in classes]
     yield table(["class", ""], rows)
@@ -256,6 +267,15 @@ def first(value: Any) -> str:
     """The first sentence of a docstring."""
     text = prose(inspect.getdoc(value) or "").partition("\n\n")[0]
     return re.split(r"(?<=[.:])\s", " ".join(text.split()))[0].removesuffix(":")
+
+
+def _comment(alias: str) -> str:
+    """What the comment before the definition of a type says."""
+    for file in Path(cutrace.__file__).parent.glob("*.py"):
+        found = re.search(rf"((?:^#: .*\n)+){alias} = ", file.read_text(), re.MULTILINE)
+        if found:
+            return " ".join(prose(found[1].replace("#: ", "")).split())
+    raise LookupError(f"no comment is before {alias}")
 
 
 def _arguments() -> Iterator[list[str]]:
@@ -311,7 +331,7 @@ def _default(value: Any) -> str:
 
 def _class(name: str, value: type) -> Iterator[str]:
     yield f"### {name}\n\n{prose(value.__doc__ or '')}"
-    if not issubclass(value, Exception) and "__init__" in vars(value):
+    if is_dataclass(value):  # users make no others themselves
         yield _signature(name, value)
     methods = []
     attributes = []
@@ -327,14 +347,19 @@ def _class(name: str, value: type) -> Iterator[str]:
 
 def _members(value: type) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that cutrace defines, by name."""
+    seen: set[str] = set()
     for base in value.__mro__:
         if not base.__module__.startswith("cutrace"):
             continue
         for member, object in vars(base).items():
+            if member in seen:
+                continue
+            seen.add(member)
             is_property = isinstance(object, property | cached_property)
             if isinstance(object, classmethod | staticmethod):
                 object = object.__func__
-            if not member.startswith("_") and (is_property or inspect.isfunction(object)):
+            is_method = inspect.isfunction(object) and object.__name__ == member
+            if not member.startswith("_") and (is_property or is_method):
                 yield member, object
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import inspect
 import json
 import re
 import shutil
@@ -20,6 +23,33 @@ from support import cutrace as command_line
 from support import rows, small_capture
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "docs" / "python.md").read_text(), re.DOTALL)
+
+
+#: The names that docs/reference/python.md describes.
+PUBLIC = (*cutrace.__all__, "open", "slice")
+
+
+def test_every_public_name_is_in_the_file_that_mypy_reads():
+    tree = ast.parse((Path(__file__).parent / "typing" / "right.py").read_text())
+    assert {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} >= set(PUBLIC)
+
+
+def test_the_classes_of_public_signatures_are_public():
+    known = {getattr(cutrace, name) for name in PUBLIC}
+    for name in PUBLIC:
+        function = getattr(cutrace, name)
+        if not inspect.isfunction(function):
+            continue
+        there = vars(sys.modules[function.__module__])
+        for word in re.findall(r"(?<![.\w])\w+", " ".join(function.__annotations__.values())):
+            value = there.get(word)
+            if inspect.isclass(value) and value.__module__.startswith("cutrace"):
+                assert value in known, (name, word)
+
+
+def test_all_names_leave_those_of_python_alone():
+    assert not set(cutrace.__all__) & vars(builtins).keys()
+    assert {*PUBLIC} <= set(dir(cutrace))
 
 
 @pytest.fixture

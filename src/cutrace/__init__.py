@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .analysis.summary import Summary
     from .api import (
         Diff,
         Report,
@@ -22,39 +23,66 @@ if TYPE_CHECKING:
         trace_processor,
     )
     from .collect import arm, attach, dump, mark, processes, record
+    from .collect.capture import Armed, Capture
+    from .collect.join import Recording
+    from .collect.options import OptionArguments
+    from .collect.standby import Attachment, StandbyProcess
     from .conversion import convert
     from .errors import BadCapture, CutraceError
+    from .exporters.base import Request
     from .extras.fleet.api import Batch, batch
-    from .extras.fleet.merging import merge
+    from .extras.fleet.merging import Rank, merge
     from .extras.hardware.api import roofline, why
     from .extras.hardware.counting import region
-    from .extras.hardware.profiling import profile
+    from .extras.hardware.profiling import Profile, profile
+    from .extras.hardware.roofline import Roofline
+    from .extras.hardware.why import Why
     from .extras.pages.api import FlameGraph, flame, view
-    from .loading import load
-    from .slicing import Conditions
+    from .loading import Source, load
+    from .patterns import Patterns
+    from .slicing import Conditions, Cut
     from .slicing import cut as slice
     from .trace import Trace
+    from .units import Size, Time
 
+#: The names of ``from cutrace import *``. ``open`` and ``slice`` are public too, but would hide Python's own.
 __all__ = [
-    "BadCapture", "Batch", "Conditions", "CutraceError", "Diff", "FlameGraph", "Report", "Trace", "arm", "attach",
-    "batch", "convert", "demangle", "diff", "dump", "flame", "info", "load", "mark", "merge", "open", "processes",
-    "profile", "record", "redact", "region", "roofline", "slice", "sql", "stats", "trace_processor", "view",
-    "why",
+    "Armed", "Attachment", "BadCapture", "Batch", "Capture", "Conditions", "Cut", "CutraceError", "Diff", "FlameGraph",
+    "OptionArguments", "Patterns", "Profile", "Rank", "Recording", "Report", "Request", "Roofline", "Size", "Source",
+    "StandbyProcess", "Summary", "Time", "Trace", "Why", "arm", "attach", "batch", "convert", "demangle", "diff",
+    "dump", "flame", "info", "load", "mark", "merge", "processes", "profile", "record", "redact", "region", "roofline",
+    "sql", "stats", "trace_processor", "view", "why",
 ]  # fmt: skip
+if TYPE_CHECKING:
+    __all__ += ["open", "slice"]
 
 _HOMES = {
-    "collect": ("arm", "attach", "dump", "mark", "processes", "record"),
+    "analysis.summary": ("Summary",),
+    "api": (
+        *("Diff", "Report", "demangle", "diff", "info", "open", "redact", "sql"),
+        *("stats", "trace_processor"),
+    ),
+    "collect": (
+        *("Armed", "Attachment", "Capture", "Recording", "StandbyProcess", "arm"),
+        *("attach", "dump", "mark", "processes", "record"),
+    ),
+    "collect.options": ("OptionArguments",),
     "conversion": ("convert",),
     "errors": ("BadCapture", "CutraceError"),
+    "exporters.base": ("Request",),
     "extras.fleet.api": ("Batch", "batch"),
-    "extras.fleet.merging": ("merge",),
+    "extras.fleet.merging": ("Rank", "merge"),
     "extras.hardware.api": ("roofline", "why"),
     "extras.hardware.counting": ("region",),
-    "extras.hardware.profiling": ("profile",),
+    "extras.hardware.profiling": ("Profile", "profile"),
+    "extras.hardware.roofline": ("Roofline",),
+    "extras.hardware.why": ("Why",),
     "extras.pages.api": ("FlameGraph", "flame", "view"),
-    "loading": ("load",),
-    "slicing": ("Conditions", "slice"),
+    "loading": ("Source", "load"),
+    "patterns": ("Patterns",),
+    "slicing": ("Conditions", "Cut", "slice"),
     "trace": ("Trace",),
+    "units": ("Size", "Time"),
 }
 
 
@@ -63,9 +91,9 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("cutrace")
-    if name not in __all__:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = next((module for module, names in _HOMES.items() if name in names), "api")
     value = getattr(
         import_module(f".{home}", __name__), "cut" if name == "slice" else name
     )
@@ -74,4 +102,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__, "open", "slice", "__version__"})

@@ -26,7 +26,7 @@ from .trace.selection import Selection
 from .trace.writing import write as write_capture
 
 StrPath = str | os.PathLike[str]
-#: A trace: a path, several paths that are opened as one trace, or an open trace, which stays open.
+#: What traces are made of: a path, several paths that are opened as one trace, or an open trace, which stays open.
 Source = StrPath | Sequence[StrPath] | Trace
 
 #: What happens to the times of files on different clocks: they are aligned by :mod:`.trace.alignment`, or kept.

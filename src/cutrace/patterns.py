@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from .errors import CutraceError
 
-#: One pattern or several.
+#: One pattern of names or several: an exact name, a name with ``*``, ``?`` or ``[...]``, or ``/a regular expression/``.
 Patterns = str | Sequence[str]
 
 Matches = Callable[[str], bool]

@@ -82,8 +82,9 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Cut:
-    """The result of :func:`cut`: ``rows`` of ``total`` events, and ``sentences`` that describe the conditions. With a
-    condition on ranges, ``coverage`` says how much of the GPU time of the whole trace has a range."""
+    """The result of :func:`cutrace.slice`: ``rows`` of ``total`` events, and ``sentences`` that describe the
+    conditions. With a condition on ranges, ``coverage`` says how much of the GPU time of the whole trace has a range.
+    """
 
     rows: int
     total: int

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from ..arguments import check, types_of
 from ..trace import Trace, writing
 from ..trace.ranges import RangesBy
 
@@ -41,6 +42,9 @@ class Request:
     ranges: RangesBy = "adopted"
     progress: Progress | None = None
     say: Callable[[str], None] = lambda sentence: None
+
+    def __post_init__(self) -> None:
+        check(types_of(Request), vars(self))
 
 
 Write = Callable[[Trace, Path, Request], None]
