@@ -1,7 +1,8 @@
 """The verbs of the command line as functions. :mod:`cutrace` exports them under the same names.
 
 ``source`` is a path, several paths that are opened as one trace, or an open :class:`cutrace.Trace`, which stays open.
-Every function raises :class:`cutrace.CutraceError` when a source cannot be used or a destination cannot be written.
+Every function raises :class:`cutrace.CutraceError` for a wrong argument, and when a source cannot be used or a
+destination cannot be written.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _MOST_READ = 256 << 20
 @dataclass(frozen=True, repr=False)
 class Report(Table):
     """A report of :func:`stats` or :func:`diff`: ``columns`` with names and units, and ``rows`` of cells in the same
-    order. It prints as a table of its first 20 rows, also in a notebook."""
+    order. Cells are strings, numbers and None. It prints as a table of its first 20 rows, also in a notebook."""
 
     @checked
     def head(self, count: int) -> Report:
@@ -148,7 +149,7 @@ def stats(
     """Return the report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the
     usual ones with rows when none is named. docs/stats.md lists them and defines their columns.
 
-    :param sort: sort by this column: numbers from the largest, texts from A.
+    :param sort: sort by this column: numbers from the largest, strings from A.
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
     :param short: kernels below this time are short.
     :param kernel_wait: idle times below this are a kernel wait.
@@ -200,7 +201,10 @@ def stats(
 
 @checked
 def info(source: Source) -> Summary:
-    """Return the figures of a trace: its processes, GPUs, rows by table, and losses."""
+    """Return the figures of a trace: its processes, GPUs, rows by table, and losses. Times are in ns.
+
+    Raises :class:`CutraceError` when the source cannot be used.
+    """
     with opened(source) as trace:
         return summarize(trace)
 
@@ -268,6 +272,8 @@ def diff(
         ``memory``, ``time``, ``code``; ``exact`` is the first three, ``all``, ``none``.
     :param tolerance: the largest accepted differences, one or several, such as ``"time=10%"``.
     :param clock: what happens to several files of a side, as in :func:`cutrace.load`.
+
+    Raises :class:`CutraceError` for an aspect or a tolerance that does not exist, and when a source cannot be used.
     """
     aspects = parse_aspects(",".join(several(fail_on)))
     rules = CaptureRules(aspects, parse_tolerances(several(tolerance)))
@@ -285,7 +291,11 @@ def diff(
 @checked
 def redact(source: StrPath, destination: StrPath) -> None:
     """Write a trace without command lines, host names and paths: as a capture (``.bin``), or in any format that
-    :func:`cutrace.convert` writes. docs/privacy.md lists what stays."""
+    :func:`cutrace.convert` writes. docs/privacy.md lists what stays.
+
+    Raises :class:`CutraceError` when the source cannot be used or the destination cannot be written; nothing is then
+    left at the destination.
+    """
     if conversion.check_destination(Path(destination), [source]).name != "capture":
         conversion.convert(source, destination, redact=True)
         return

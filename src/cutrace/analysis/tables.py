@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 from ..errors import CutraceError
 
-#: A text, a number in the unit of its column, or None for no value.
+#: A string, a number in the unit of its column, or None for no value.
 Cell = str | int | float | None
 #: The unit of a column: "" counts, "1" shares from 0 to 1, "number" other numbers, "moment" times (ns) on the clock
 #: of the trace, "change" differences of times (ns).

@@ -398,6 +398,7 @@ def dump(path: str | os.PathLike[str]) -> bool:
 
 @checked
 def mark(text: str) -> None:
-    """Put a mark into the recording of this process. Does nothing when the process is not recorded."""
+    """Put a mark with this string into the recording of this process. Does nothing when the process is not
+    recorded."""
     if _recording():
         collector().mark(text)

@@ -1,4 +1,4 @@
-"""The strings of a trace: one table for all processes, with each text once."""
+"""The strings of a trace: one table for all processes, with each string once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .rows import numbered
 
 
 class StringTable:
-    """Texts by id. Id 0 is the empty text. Ids are dense: ``len(table)`` is the largest id plus one."""
+    """Strings by id. Id 0 is the empty string. Ids are dense: ``len(table)`` is the largest id plus one."""
 
     def __init__(self) -> None:
         self._texts: list[bytes] = [b""]
         self._ids: dict[bytes, int] = {b"": 0}
 
     def add(self, text: bytes) -> int:
-        """The id of a text; adds the text if it is new."""
+        """The id of a string; adds the string if it is new."""
         known = self._ids.get(text)
         if known is None:
             known = len(self._texts)
@@ -27,11 +27,11 @@ class StringTable:
         return known
 
     def find(self, text: str) -> int | None:
-        """The id of a text; None when the trace does not have it."""
+        """The id of a string; None when the trace does not have it."""
         return self._ids.get(text.encode("utf-8", "surrogateescape"))
 
     def bytes(self, index: int) -> bytes:
-        """The text as it is in the file."""
+        """The bytes of a string in the file."""
         return self._texts[index]
 
     def __getitem__(self, index: int) -> str:
@@ -44,7 +44,7 @@ class StringTable:
         return (text.decode("utf-8", "replace") for text in self._texts)
 
     def take(self, ids: np.ndarray, change: Callable[[str], Any] = str) -> np.ndarray:
-        """The texts of many ids, converted by ``change``, as an object array of the same shape."""
+        """The strings of many ids, converted by ``change``, as an object array of the same shape as ``ids``."""
         numbers, places = numbered(ids.reshape(-1))
         texts = np.empty(len(numbers), object)
         texts[:] = [change(self[number]) for number in numbers]

@@ -75,13 +75,14 @@ class _Interned:
 class Trace(TraceTables):
     """A capture, opened by :func:`cutrace.load`.
 
-    Every table is an attribute: ``trace.kernels`` is a structured array with one row a kernel and the fields of
-    ``cutrace.runbin.TABLES["kernels"]``. Times are nanoseconds of BOOTTIME, ``process`` indexes
-    :attr:`processes`, and ``name``-like fields are ids of :attr:`strings`. ``trace.launches[kernels["launch"]]`` and
-    ``trace.functions[api_calls["function"]]`` resolve the other references, as do ``frames`` and ``stacks``; their row
-    0 means "unknown".
+    Every table is an attribute: ``trace.kernels`` is a structured NumPy array of one dimension with a row for each
+    kernel, and ``trace.kernels["start"]`` is a column. Times are nanoseconds of BOOTTIME (uint64), and sizes are bytes.
+    ``process`` is an index of :attr:`processes`. Columns such as ``name`` hold ids of :attr:`strings`.
+    ``trace.launches[kernels["launch"]]`` and ``trace.functions[api_calls["function"]]`` resolve the other references,
+    as do ``frames`` and ``stacks``; their row 0 means "unknown".
 
-    Rows are in the order of the file, not of time. Read a table that does not fit in memory with :meth:`blocks`.
+    Rows are in the order of the file, not of time. Tables are read on first use and kept. Read a table that does not
+    fit in memory with :meth:`blocks`. Reading a closed trace raises :class:`cutrace.CutraceError`.
     """
 
     def __init__(
@@ -114,7 +115,8 @@ class Trace(TraceTables):
     # Whole tables
 
     def table(self, name: str) -> np.ndarray:
-        """All rows of a table with known times. ``name`` is a key of ``cutrace.runbin.TABLES``."""
+        """All rows of a table with known times, as a structured array of one dimension. ``name`` is a key of
+        ``cutrace.runbin.TABLES``. Raises :class:`cutrace.CutraceError` when there is no such table."""
         self._check(name)
         if name in REFERRED.values():
             return self._referred(name).rows
@@ -123,7 +125,8 @@ class Trace(TraceTables):
         return self._tables[name]
 
     def unknown(self, name: str) -> np.ndarray:
-        """The rows of a table without known times: 0, beyond 2^63, or an end before the start."""
+        """The rows of a table without known times, as an array like that of :meth:`table`. Their time is 0 or beyond
+        2^63, or they end before they start."""
         self._check(name)
         if name not in self._unknown:
             indices = self._indices(name)
@@ -143,7 +146,7 @@ class Trace(TraceTables):
     def arrow(self, name: str) -> pyarrow.Table:
         """All rows of a table with known times as a ``pyarrow.Table``.
 
-        Texts replace ids, as dictionary columns; id 0 is null. The columns of ``launches`` and ``functions`` replace
+        Strings replace ids, as dictionary columns; id 0 is null. The columns of ``launches`` and ``functions`` replace
         the references of ``kernels`` and ``api_calls``; those of the innermost frame follow the id of a stack. Names of
         kernels are demangled. Times (ns) and sizes are int64. Tables with a ``start`` and an ``end`` have a
         ``duration``. Raises :class:`cutrace.CutraceError` when there is no such table, or pyarrow is not installed.
@@ -156,14 +159,14 @@ class Trace(TraceTables):
         the table, and one for each field of the payloads instead of ``arguments``.
 
         Fields of nested structs have names such as ``outer.inner``. A field has a number behind its name if there is
-        another column of this name, in any case. Lists and fields of mixed types are JSON texts. Raises
+        another column of this name, in any case. Lists and fields of mixed types are JSON strings. Raises
         :class:`cutrace.CutraceError` for another table, or when pyarrow is not installed.
         """
         self._check(name)
         return arrow.payloads(self, name)
 
     def df(self, name: str) -> pandas.DataFrame:
-        """The table of :meth:`arrow` as a ``pandas.DataFrame``, with texts as categories. Raises
+        """The table of :meth:`arrow` as a ``pandas.DataFrame``, with strings as categories. Raises
         :class:`cutrace.CutraceError` when pandas is not installed."""
         return arrow.pandas(self.arrow(name))
 
@@ -177,9 +180,9 @@ class Trace(TraceTables):
     def blocks(
         self, name: str, start: Time | None = None, end: Time | None = None
     ) -> Iterator[np.ndarray]:
-        """The rows of a table with known times, one array a block of the file (about 1 MiB), for captures that do
-        not fit in memory. With ``start`` or ``end``, as in :func:`cutrace.convert`, blocks entirely outside are
-        skipped; other blocks are whole.
+        """The rows of a table with known times, for captures that do not fit in memory: one array, as of :meth:`table`,
+        for each block of the file (about 1 MiB). With ``start`` or ``end``, as in :func:`cutrace.convert`, blocks
+        entirely outside are skipped; other blocks are whole.
         """
         first = self.moment(start)
         after = self.moment(end)
@@ -189,7 +192,8 @@ class Trace(TraceTables):
     def block_infos(
         self, name: str, start: int | None = None, end: int | None = None
     ) -> list[BlockInfo]:
-        """The headers of the blocks that :meth:`blocks` reads, in the same order, with times of the trace."""
+        """The headers of the blocks that :meth:`blocks` reads, in the same order. ``start``, ``end`` and the times of
+        the headers are ns of the trace."""
         indices = self._within(name, start, end)
         infos = [self._reader.block(i) for i in indices.tolist()]
         if not self._moves:
@@ -251,7 +255,7 @@ class Trace(TraceTables):
 
     @cached_property
     def strings(self) -> StringTable:
-        """All texts of the capture by id."""
+        """All strings of the capture by id."""
         return self._strings[0]
 
     @cached_property
