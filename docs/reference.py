@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 import cutrace
-from cutrace import cli, plugins
+from cutrace import cli, plugins, queries
 from cutrace.analysis.definitions import METRICS, Metric
 from cutrace.analysis.reports import OPTIONS_OF_USERS
 from cutrace.analysis.statistic import Statistic
@@ -32,15 +32,15 @@ from cutrace.analysis.tables import Column
 from cutrace.collect.options import KINDS, Options
 from cutrace.extras.fleet.running import batch_reports
 from cutrace.reports.tables import key
-from cutrace.runbin.layout import LOSS_REASONS, TABLES
-from cutrace.sql_views import VIEWS
-from cutrace.trace.arrow import pyarrow, schema
+from cutrace.runbin.layout import LOSS_REASONS, TABLES, TableLayout
+from cutrace.trace.arrow import pyarrow
 from pytest_cutrace import hookspecs, options, plugin
 
 #: What so many verbs or tables have is told once.
 MANY = 4
 COMMON_OPTIONS = "Options of many verbs"
 COMMON_COLUMNS = "Columns of many statistics"
+COMMON_TABLE_COLUMNS = "Columns of many tables"
 FOLDER = Path(__file__).parent / "reference"
 COMMAND = "python docs/reference.py --write"
 #: Parts a page's own sentences from what the code says.
@@ -48,9 +48,12 @@ MADE = f"<!-- Made from the code by `{COMMAND}`. Change the code, not the lines 
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown; without rows nothing."""
+    """A table of Markdown; without rows nothing. Raises ValueError for a row whose last cell, its meaning, is empty."""
     lines = [_row(head), "|".join(["", *("---" for _ in head), ""])]
-    lines += map(_row, rows)
+    for row in rows:
+        if not row[-1].strip():
+            raise ValueError(f"{row[0]} has no description: {' | '.join(row)}")
+        lines.append(_row(row))
     if len(lines) == 2:
         return ""
     return "\n".join(lines) + "\n\n"
@@ -365,62 +368,69 @@ def _members(value: type) -> Iterator[tuple[str, Any]]:
 
 # Tables
 
+_FIELD_HEAD = ("column", "type", "unit", "meaning")
+
 
 def tables() -> Iterator[str]:
     """The tables of a trace, with their columns in Arrow, pandas, Polars, Parquet and SQL."""
+    schemas = queries.schemas()
     yield "## Tables\n\n"
     yield table(["table", "rows"], ([f"[`{one.name}`](#{one.name})", one.doc] for one in TABLES.values()))
-    yield "## Columns of many tables\n\n"
-    count = Counter(
-        (field.name, field.type, field.metadata[b"doc"])
-        for one in TABLES
-        for field in schema(one)
-        if field.metadata and b"doc" in field.metadata
-    )
-    shared: dict[str, Any] = {}
-    for layout in TABLES.values():
-        for field in schema(layout.name):
-            if field.metadata and count[field.name, field.type, field.metadata.get(b"doc")] >= MANY:
-                shared.setdefault(field.name, field)
-    yield table(["column", "type", "unit", "meaning"], map(_column_of_arrow, shared.values()))
+    count = Counter(row for name in TABLES for row in _columns_of(schemas[name]))
+    common = [row for row in count if count[row] >= MANY]
+    yield f"## {COMMON_TABLE_COLUMNS}\n\n"
+    yield table(_FIELD_HEAD, common)
+    yield "## processes\n\nThe recorded processes. Only SQL has this table.\n\n"
+    yield table(_FIELD_HEAD, _columns_of(schemas["processes"]))
     for layout in TABLES.values():
         yield f"## {layout.name}\n\n{sentence(layout.doc)}\n\n"
         taken: set[str] = set()
-        notes = []
         for field in layout.fields:
             referred = layout.referred(field)
             if referred:
-                inner = schema(referred)
-                taken.update(inner.names)
-                notes.append(f"In place of the id `{field.name}`, there are the columns of [{referred}](#{referred}).")
-        own = []
-        common = []
-        for field in schema(layout.name):
-            if shared.get(field.name) is not None and shared[field.name].equals(field, check_metadata=True):
-                common.append(code(field.name))
-            elif field.name not in taken or field.name in layout.offsets:
-                own.append(field)
-        if common:
-            yield f"Also {', '.join(common)}: see [above](#columns-of-many-tables).\n\n"
-        for note in notes:
-            yield f"{note}\n\n"
-        yield table(["column", "type", "unit", "meaning"], map(_column_of_arrow, own))
+                taken.update(one.name for one in TABLES[referred].fields)
+                yield f"The columns of [{referred}](#{referred}) stand for the id `{field.name}`.\n\n"
+        rows = [row for row in _columns_of(schemas[layout.name]) if _own(row, layout, taken)]
+        yield table(_FIELD_HEAD, [row for row in rows if row not in common])
+        also = [row[0] for row in rows if row in common]
+        if also:
+            yield f"[{COMMON_TABLE_COLUMNS}](#{slug(COMMON_TABLE_COLUMNS)}): {', '.join(also)}.\n\n"
     yield "## Reasons of losses\n\n"
-    yield table(
-        ["number", "name", "what is counted"],
-        ([str(number), code(name), text] for number, (name, text) in LOSS_REASONS.items()),
-    )
+    losses = ([str(number), code(name), text] for number, (name, text) in LOSS_REASONS.items())
+    yield table(["number", "name", "what is counted"], losses)
     yield "## Views for SQL\n\n"
-    yield table(["view", "select"], ([code(name), ""] for name in VIEWS))
+    yield "They are named like the tables of Nsight Systems and Perfetto: see [sql.md](../sql.md#views).\n\n"
+    views = ([code(name), ", ".join(map(code, columns))] for name, columns in queries.view_columns().items())
+    yield table(["view", "columns"], views)
+
+
+def bytes_of_tables() -> Iterator[str]:
+    """The rows of each table byte by byte, for the page of the file format."""
+    for layout in TABLES.values():
+        yield f"### {layout.name} (kind {layout.number}, {layout.row_size} bytes)\n\n"
+        rows = [[str(layout.offsets[field.name]), field.name, field.unit, field.type] for field in layout.fields]
+        yield table(["offset", "field", "unit", "type"], rows)
+
+
+def _columns_of(schema: Any) -> list[tuple[str, ...]]:
+    return [tuple(_column_of_arrow(field)) for field in schema]
+
+
+def _own(row: tuple[str, ...], layout: TableLayout, taken: Container[str]) -> bool:
+    """Whether a column is not one of a table that the rows refer to."""
+    name = row[0].strip("`")
+    return name not in taken or name in layout.offsets
 
 
 def _column_of_arrow(field: Any) -> list[str]:
-    metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-    pa = pyarrow()
+    words = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+    types = pyarrow().types
     kind = str(field.type)
-    if pa.types.is_dictionary(field.type):
-        kind = "text"
-    return [code(field.name), kind, metadata.get("unit", ""), metadata.get("doc", "")]
+    if types.is_dictionary(field.type):
+        kind = "string"
+    elif types.is_list(field.type):
+        kind = "list of strings"
+    return [code(field.name), kind, words.get("unit", ""), words.get("doc", "")]
 
 
 # Statistics
@@ -511,6 +521,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "cli": command_line,
     "python": python,
     "tables": tables,
+    "../internals/run-bin": bytes_of_tables,
     "statistics": statistics,
     "pytest": plugin_of_pytest,
 }

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "reference.py"
 

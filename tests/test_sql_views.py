@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 import cutrace
 from captures import DATA, Capture
+from cutrace.queries import view_columns
 from cutrace.sql_views import VIEWS
 from support.traceprocessor import query as ask_perfetto
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
-DOCS = (Path(__file__).parents[1] / "docs" / "sql.md").read_text()
-#: Names and columns of views in the documentation.
-LISTED = dict(re.findall(r"^\| `(\w+)` \| (`[^|]*`) \|", DOCS.partition("## Views")[2], re.MULTILINE))
-NSYS = [name for name in LISTED if name[0].isupper() and not name.startswith(("ENUM", "StringIds"))]
+NSYS = [name for name in VIEWS if name[0].isupper() and not name.startswith(("ENUM", "StringIds"))]
 #: Columns with ids of strings.
 STRINGS = ("demangledName", "shortName", "nameId", "domainId")
-
-
-def test_the_documentation_lists_all_views():
-    assert set(LISTED) == set(VIEWS)
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_views_have_the_columns_that_the_documentation_lists(name):
-    columns = cutrace.sql(DATA / "torch_step.bin", f"describe {name}")["column_name"].to_pylist()
-    assert columns == re.findall(r"`(\w+)`", LISTED[name])
 
 
 def contents(view: str, columns: list[str]) -> str:
@@ -62,8 +48,9 @@ def test_views_have_the_rows_of_an_export_for_nsight_systems(tmp_path, capture):
     compared = 0
     with cutrace.load(DATA / f"{capture}.bin") as trace, closing(sqlite3.connect(tmp_path / "run.sqlite")) as exported:
         tables = {name for (name,) in exported.execute("select name from sqlite_master")}
+        columns_of_views = view_columns()
         for view in NSYS:
-            columns = re.findall(r"`(\w+)`", LISTED[view])
+            columns = columns_of_views[view]
             query = contents(view, columns)
             found = [tuple(row.values()) for row in cutrace.sql(trace, query).to_pylist()]
             expected = exported.execute(query).fetchall() if view in tables else []

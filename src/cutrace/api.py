@@ -235,6 +235,7 @@ class Diff:
 
     @property
     def failed(self) -> bool:
+        """Whether an aspect of ``fail_on`` differs."""
         return self.comparison.failed
 
     @property

@@ -54,20 +54,38 @@ class QueryTables:
     @classmethod
     def of(cls, trace: Trace) -> QueryTables:
         """The tables of a trace."""
-        processes = arrow.processes(trace)
-        schemas = {"processes": processes.schema}
-        for name in (*TABLES, *_PAYLOADS):
-            schema = arrow.schema(_PAYLOADS.get(name, name))
-            if name in _NAMING:
-                place = schema.get_field_index(_NAMING[name]) + 1
-                schema = schema.insert(place, _short_name())
-            schemas[name] = schema
         return cls(
-            schemas,
+            schemas(),
             read=partial(_table, trace),
             notes=lambda: trace.quality.sentences(),
             views=VIEWS,
         )
+
+
+def schemas() -> dict[str, Any]:
+    """The Arrow schema of each table of a trace. Tables of payloads have the columns of their fields instead of
+    ``arguments``, which only a trace knows."""
+    found = {"processes": arrow.processes_schema()}
+    for name in (*TABLES, *_PAYLOADS):
+        schema = arrow.schema(_PAYLOADS.get(name, name))
+        if name in _NAMING:
+            place = schema.get_field_index(_NAMING[name]) + 1
+            schema = schema.insert(place, _short_name())
+        found[name] = schema
+    return found
+
+
+def view_columns() -> dict[str, list[str]]:
+    """The columns of each view. Raises :class:`CutraceError` when DuckDB is not installed."""
+    duckdb, pa = _duckdb()
+    columns = {}
+    with duckdb.connect() as connection:
+        for name, schema in schemas().items():
+            connection.register(name, schema.empty_table())
+        connection.register(STRINGS, pa.table({"value": pa.array([], pa.string())}))
+        for name, select in VIEWS.items():
+            columns[name] = connection.sql(select).columns
+    return columns
 
 
 @contextmanager

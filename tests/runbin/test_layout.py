@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from cutrace.runbin import TABLES, describe, layout
+from cutrace.runbin import TABLES, layout
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda t: t.name)
@@ -41,8 +40,3 @@ def test_the_schema_written_into_captures_is_json_that_names_every_field():
     for table in TABLES.values():
         assert [f[0] for f in schema[table.name]["fields"]] == list(table.offsets)
         assert schema[table.name]["row_size"] == table.row_size
-
-
-def test_the_documentation_is_the_definition():
-    text = (Path(__file__).parents[2] / "docs" / "internals" / "run-bin.md").read_text()
-    assert text.endswith(describe.markdown()), "put the output of `python -m cutrace.runbin.describe` into run-bin.md"

@@ -138,11 +138,11 @@ STRINGS_BLOCK = 2
 
 # A line has one or several fields: type, names, unit in brackets, and meaning after a colon.
 _SHARED = """
-u64 start (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+u64 start (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
 u64 end (ns): end, on the BOOTTIME clock; 0 when it is unknown
 u64 time (ns): time, on the BOOTTIME clock
 u32 correlation: CUPTI correlation id: joins GPU work to the API call that launched it
-u16 process: 0 on disk; readers set it to the index of the process in the file
+u16 process: index of the process in the trace; 0 on disk, readers set it
 u32 stream: CUPTI stream id
 u16 context: CUPTI context id
 u16 device: CUDA device ordinal
@@ -153,6 +153,8 @@ string function: name of the device function as CUPTI gives it (mangled)
 u32 offset (bytes): offset of the instruction in the function
 string file: source file of the instruction, 0 when unknown
 u32 line: line in that file, from 1; 0 when unknown
+string name: name in the source
+string category: category in the source, 0 for none
 """
 # A table begins with its name, its number and its meaning. A line without a type names fields of _SHARED.
 _TABLES = """kernels 16: Kernels as the GPU ran them.
@@ -223,7 +225,7 @@ synchronizations 22: Waits of the host or of a stream for GPU work.
     u32 status: CUresult or cudaError_t, 0 when CUPTI does not report it
     process context
     u8 type: 1 event, 2 stream wait event, 3 stream, 4 context
-    u8 flags
+    u8 flags: 0
 
 cuda_events 23: CUDA events recorded into streams.
     u64 device_time (ns): GPU clock at the event, 0 when CUPTI does not report it
@@ -296,13 +298,13 @@ environment 31: Clocks, temperature, power and fan of a device.
     u64 values: four 16-bit or two 32-bit readings, depending on kind (docs/internals/run-bin.md)
     u32 flags: clock-limit reasons of a speed row
     u8 kind: 1 speed (SM MHz, memory MHz), 2 temperature (C), 3 power (mW, limit mW), 4 fan (%)
-    u8 unused
+    u8 unused: 0
     process device
 
 host_slices 32: Host slices from sources other than CUDA and NVTX: CPU operators, Python functions, system calls.
     start end
     u64 external: id that other records share (Kineto's External id), 0 for none
-    string name category
+    name category
     string arguments: text of a JSON object, 0 for none
     string track: name or id of the track, 0 for the track of the thread
     thread process
@@ -310,20 +312,19 @@ host_slices 32: Host slices from sources other than CUDA and NVTX: CPU operators
     u8 flags: 1: never ended (end is 0), 2: the source had separate begin and end events
 
 instants 33: Host instants from sources other than NVTX.
-    time
-    string name category
+    time name category
     string arguments: text of a JSON object, 0 for none
     string track: name or id of the track, 0 for the track of the thread
     thread process
     u8 scope: 0 thread, 1 process, 2 whole trace
-    u8 unused
+    u8 unused: 0
 
 counters 34: Values of counters. A value holds until the next one.
     time
     f64 value: in unit; NaN when unknown from this time on
     string name: name of the counter
     string series: name of the series, when several series share the counter's name; else 0
-    string category
+    category
     string unit: 0 when unknown
     u32 thread: thread of the counter, 0 for the whole process
     process
@@ -364,37 +365,35 @@ kernel_codes 43: Machine code of kernels, each once in a context (on request).
     u32 module: CUPTI id of the first module that had it
     u32 index: index of the function in that module
     u32 size (bytes): machine code, without that of called functions
-    u32 registers (per thread)
+    u32 registers (per thread): registers
     u32 static_shared (bytes): static shared memory of a block
     u32 local_per_thread (bytes): local memory of a thread, with that of called functions
     process context
     u16 architecture: 90 for sm_90
 
 gpu_slices 35: Slices of streams that are not GPU work, such as annotations on GPU streams.
-    start end
-    string name category
+    start end name category
     string arguments: text of a JSON object, 0 for none
     correlation stream process context device
     u8 kind: 0 other, 1 annotation of the host, 2 NVTX range
-    u8 flags
+    u8 flags: 0
 
 flows 36: Steps of flows between slices. Steps with equal id and category belong to one flow.
     time
     u64 id: id of the flow, if it is a number
     string text: id of the flow, if it is a text; else 0
-    string name category
-    thread process
+    name category thread process
     u8 phase: ASCII code: s begin, t step, f end
     u8 flags: 1: ends at the slice around it, not at the next slice
 
 launches 48: Launch configurations, each written before the first row that refers to it.
     u32 id: value of the launch field of kernels; from 1
     string name: kernel name as CUPTI gives it (mangled)
-    u32 grid_x grid_y grid_z (blocks)
-    u32 block_x block_y block_z (threads)
-    u32 cluster_x (blocks): 0 without clusters
-    u32 cluster_y cluster_z (blocks)
-    u32 registers (per thread)
+    u32 grid_x grid_y grid_z (blocks): size of the grid
+    u32 block_x block_y block_z (threads): size of a block
+    u32 cluster_x (blocks): size of a cluster; 0 without clusters
+    u32 cluster_y cluster_z (blocks): size of a cluster
+    u32 registers (per thread): registers
     u32 static_shared (bytes): static shared memory of a block
     u32 dynamic_shared (bytes): dynamic shared memory of a block
     u32 shared_executed (bytes): shared memory reserved for a block, including the driver's share
@@ -419,20 +418,22 @@ functions 49: API functions with a returned value, each written once per process
     string name: name of the function, without version suffix
 
 devices 50: The GPUs that are visible to the process.
-    bytes16 uuid
+    bytes16 uuid: UUID of the GPU, or of the MIG instance
     u64 memory (bytes): global memory
     u64 memory_bandwidth (KB/s): peak
-    string name
+    string name: name of the GPU
     string pci: PCI address, domain:bus:device.function
-    u32 compute_major compute_minor multiprocessors
-    u32 core_clock memory_clock (kHz)
-    u32 l2_cache (bytes)
-    u32 warp_size (threads)
-    u32 max_threads_per_block max_threads_per_multiprocessor max_warps_per_multiprocessor
-    u32 max_blocks_per_multiprocessor registers_per_multiprocessor registers_per_block
-    u32 shared_per_multiprocessor shared_per_block shared_per_block_optin (bytes)
+    u32 compute_major compute_minor: compute capability
+    u32 multiprocessors: number of multiprocessors
+    u32 core_clock memory_clock (kHz): clock rate, as CUPTI gives it
+    u32 l2_cache (bytes): size of the L2 cache
+    u32 warp_size (threads): size of a warp
+    u32 max_threads_per_block max_threads_per_multiprocessor max_warps_per_multiprocessor: limit
+    u32 max_blocks_per_multiprocessor registers_per_multiprocessor registers_per_block: limit
+    u32 shared_per_multiprocessor shared_per_block (bytes): shared memory
+    u32 shared_per_block_optin (bytes): shared memory of a block that asks for more
     u32 shared_reserved_per_block (bytes): the driver's share
-    u32 copy_engines
+    u32 copy_engines: number of copy engines
     u32 mig: 1 for a MIG instance
     process device
 
@@ -443,37 +444,38 @@ contexts 51: CUDA contexts.
 
 streams 52: CUDA streams.
     stream
-    i32 priority
+    i32 priority: priority; smaller numbers come first
     u16 type: CUpti_ActivityStreamFlag: 1 default, 2 non-blocking, 3 null
     process context
 
 threads 53: Names of threads. The last row of a thread wins; names from NVTX win over those of the operating system.
     thread
-    string name
+    string name: name of the thread
     process
     u16 source: 1 operating system, 2 NVTX
 
 resource_names 54: Names of CUDA objects from NVTX.
     u64 object: stream id, context id, device ordinal or event id, depending on kind
-    string name
+    string name: name of the object
     process context
     u16 kind: 1 stream, 2 context, 3 device, 4 event
 
 nvtx_categories 55: Names of NVTX categories.
     string domain: name of the domain, 0 for the default domain
-    u32 category
-    string name
+    u32 category: id of the category in the domain
+    string name: name of the category
     process
 
 modules 56: Loaded modules (on request).
-    u32 module
+    u32 module: CUPTI id of the module
     u32 size (bytes): size of the cubin
     process context
 
 device_functions 57: Functions of loaded modules (on request).
-    u32 device_function module
+    u32 device_function: CUPTI id of the function
+    u32 module: CUPTI id of the module
     u32 index: index in the module
-    string name
+    string name: name of the function (mangled)
     process context
 
 graph_nodes 58: Where nodes of CUDA graphs were created, each written before the first row of its work.
@@ -497,7 +499,7 @@ stacks 60: Python stacks as a tree, each written after its parent and before the
     process
 
 clocks 64: The clocks of the machine, read together.
-    u64 boottime monotonic monotonic_raw realtime (ns)
+    u64 boottime monotonic monotonic_raw realtime (ns): reading of this clock
     u64 spread (ns): time between the first and the last reading of this row
     process
 

@@ -345,9 +345,34 @@ def _values(column: Any) -> Any:
     return whole
 
 
+def processes_schema() -> Any:
+    """The Arrow schema of :func:`processes`."""
+    pa = pyarrow()
+    text = pa.string()
+    number = pa.int64()
+    return pa.schema(
+        [
+            _extra("process", pa.uint16(), "index of the process, as in other tables"),
+            _extra("pid", number, "process id"),
+            _extra("name", text, "name of the program, or of the imported process"),
+            _extra("rank", number, "number among the processes of the program"),
+            _extra("local_rank", number, "number among those of the machine"),
+            _extra("world_size", number, "number of processes of the program"),
+            _extra("job", text, "name of the job"),
+            _extra("host", text, "name of the host"),
+            _extra("boot_id", text, "id of the boot of the machine"),
+            _extra("command", pa.list_(text), "arguments of the command"),
+            _extra(
+                "description",
+                text,
+                "description of the process in the capture, as text of a JSON object",
+            ),
+        ]
+    )
+
+
 def processes(trace: Trace) -> Any:
     """The processes of a trace as a ``pyarrow.Table``; ``process`` is their number in the other tables."""
-    pa = pyarrow()
     rows = []
     for process in trace.processes:
         row = {
@@ -364,20 +389,7 @@ def processes(trace: Trace) -> Any:
             "description": json.dumps(process.info),
         }
         rows.append(row)
-    types = {
-        "process": pa.uint16(),
-        "pid": pa.int64(),
-        "name": pa.string(),
-        "rank": pa.int64(),
-        "local_rank": pa.int64(),
-        "world_size": pa.int64(),
-        "job": pa.string(),
-        "host": pa.string(),
-        "boot_id": pa.string(),
-        "command": pa.list_(pa.string()),
-        "description": pa.string(),
-    }
-    return pa.Table.from_pylist(rows, pa.schema(types))
+    return pyarrow().Table.from_pylist(rows, processes_schema())
 
 
 def _text(text: str) -> str:
