@@ -165,6 +165,7 @@ def test_a_link_stays_and_what_it_names_is_replaced(tmp_path, count):
         ("my.model.pftrace.gz", ["my.model-1.pftrace.gz"], "my.model-2.pftrace.gz"),
         ("run.data", ["run-1.data"], "run-2.data"),
         ("run", ["run-1"], "run-2"),
+        ("%i-run.pftrace.gz", ["1-run.bin"], "2-run.pftrace.gz"),
     ],
 )
 def test_a_free_output_is_before_the_ending_and_has_a_free_capture(tmp_path, output, there, free):

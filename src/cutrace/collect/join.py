@@ -138,6 +138,9 @@ class Destination:
             self.publish_windows()
             windows = list(self.published.values())
             left += filter(Path.exists, parts)
+            if windows:
+                # A process that was killed between two windows leaves a file without one.
+                left = list(filter(_has_window, left))
             if left:
                 last = self._write(left, running)
         except CutraceError:
@@ -319,6 +322,17 @@ def _order(part: Path) -> tuple[bool, int, str, int]:
         _WINDOW.sub("", part.stem) + part.suffix,
         number,
     )
+
+
+def _has_window(part: Path) -> bool:
+    """Whether a file of a process has a window. A file that cannot be read may have one."""
+    from ..runbin import Reader
+
+    try:
+        with Reader(part) as reader:
+            return any("windows" in process for process in reader.processes)
+    except CutraceError:
+        return True
 
 
 def started(path: Path) -> int:
