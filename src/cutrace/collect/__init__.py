@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .capture import Armed, Capture, arm, dump, mark, record
     from .command import record_command
+    from .environment import variables
     from .join import Recording
     from .options import KINDS, Options, completed
     from .standby import Attachment, StandbyProcess, attach, processes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS", "Armed", "Attachment", "Capture", "Options", "Recording", "StandbyProcess", "arm", "attach", "completed",
     "dump", "mark", "processes", "record", "record_command",
+    "variables",
 ]  # fmt: skip
 
 _HOMES = {
@@ -37,6 +39,7 @@ _HOMES = {
     "processes": "standby",
     "record": "capture",
     "record_command": "command",
+    "variables": "environment",
 }
 
 

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .library import collector_path
-from .options import Options
+from .options import Options, completed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .options import OptionArguments
 
 CUDA = "CUDA_INJECTION64_PATH"
 NVTX = "NVTX_INJECTION64_PATH"
 OPTIONS = "CUTRACE_OPTIONS"
+
+
+def variables(
+    directory: str | os.PathLike[str] | None = None, **options: Unpack[OptionArguments]
+) -> dict[str, str]:
+    """The environment variables that record the processes which another program starts, such as the workers of Ray::
+
+        ray.init(runtime_env={"env_vars": cutrace.collect.variables("/shared/captures")})
+
+    From its first CUDA or NVTX call on, each process writes captures ``<pid>-<number>.bin`` into ``directory``, which
+    must be there for all of them, and with a capture range ``<pid>-<number>-w1.bin``, ... for its windows. Without
+    ``directory`` the processes wait for :func:`attach`. The options are those of :class:`cutrace.collect.Options`.
+    cutrace must be installed at the same path for all processes.
+
+    Raises :class:`CutraceError` for an invalid option.
+    """
+    folder = None if directory is None else Path(directory).absolute()
+    return injection(completed(Options.of(**options)), folder)
 
 
 def injection(

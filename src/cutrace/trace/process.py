@@ -13,6 +13,7 @@ from .alignment import MOVED, Alignment
 #: Environment variables with the rank of a process, and with the job, set by launchers.
 RANK_VARIABLES = (
     "RANK",
+    "JAX_PROCESS_ID",
     "OMPI_COMM_WORLD_RANK",
     "PMI_RANK",
     "PMIX_RANK",
@@ -30,6 +31,7 @@ LOCAL_RANK_VARIABLES = (
 #: The variables with the number of ranks, by that with the rank. ``SLURM_NTASKS`` also counts tasks of other steps.
 SIZE_VARIABLES = {
     "RANK": "WORLD_SIZE",
+    "JAX_PROCESS_ID": "JAX_NUM_PROCESSES",
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
     "PMI_RANK": "PMI_SIZE",
     "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",

@@ -69,9 +69,9 @@ std::string host_name() {
 // By these variables launchers of jobs number processes; trace/process.py reads the rank, the local rank, the number of ranks
 // and the job.
 constexpr std::string_view kJobVariables[] = {
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS",
-    "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID",
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
 
 void add_variable(JsonObject& json, std::string_view variable) {
   const std::string_view name = next_word(variable, "=");

@@ -1,0 +1,46 @@
+"""The commands of pages that cannot run here are commands of cutrace: their verbs and options exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from cutrace.cli import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [f"docs/howto/{name}.md" for name in ("containers", "servers", "slurm")]
+_BEHIND = {"|", ">", "2>", "2>&1", "&", "&&"}
+
+
+def commands(text: str) -> list[list[str]]:
+    """The command lines of cutrace in blocks of code, also behind another command."""
+    blocks = re.findall(r"^```sh\n(.*?)^```|^((?:    [^\n]*\n)+)", text, re.MULTILINE | re.DOTALL)
+    lines = "".join(map("".join, blocks)).replace("\\\n", " ").splitlines()
+    found = []
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if "cutrace" in words:
+            own = words[words.index("cutrace") + 1 :]
+            end = next((place for place, word in enumerate(own) if word in _BEHIND), len(own))
+            found.append(own[:end])
+    listed = re.search(r"command: \[cutrace, (.*?)\]$", text, re.MULTILINE)
+    if listed:
+        found.append([word.strip().strip('"') for word in listed[1].split(",")])
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_parse(page: str) -> None:
+    text = (ROOT / page).read_text()
+    found = commands(text)
+    assert len(found) >= 5
+    context = click.Context(cli)
+    for verb, *arguments in found:
+        command = cli.get_command(context, verb)
+        assert command is not None, verb
+        command.make_context(verb, arguments)
+    assert len(text.split()) <= 500
