@@ -49,7 +49,7 @@ for arguments in (["--help"], ["info", str(folder / "a.bin")]):
 VERBS = {
     "agents": (),
     "fleet": ("batch", "merge"),
-    "hardware": ("metrics", "profile", "source", "why"),
+    "hardware": ("metrics", "profile", "why"),
     "nsys": (),
     "pages": ("view",),
 }

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cutrace.cli import demo
 from cutrace.collect import checks
 from cutrace.interpreter import module_command
 
@@ -51,11 +50,6 @@ def test_doctor_keeps_away_from_the_working_folder(imported):
     trial = checks.run_trial()
     assert not imported.exists()
     assert trial.marks == 1
-
-
-def test_the_demo_keeps_away_from_the_working_folder(imported):
-    subprocess.run(demo._COMMAND, capture_output=True)  # it needs a GPU and packages
-    assert not imported.exists()
 
 
 def test_sampling_keeps_away_from_the_working_folder(fake_driver, imported):

@@ -68,7 +68,7 @@ def json_options(command: click.Command, path: tuple[str, ...] = ()) -> Iterator
             assert verb is not None
             yield from json_options(verb, (*path, name))
     for option in command.params:
-        if "--json" in option.opts or (isinstance(option.type, click.Choice) and "json" in option.type.choices):
+        if isinstance(option.type, click.Choice) and "json" in option.type.choices:
             yield " ".join(path)
 
 
@@ -96,7 +96,7 @@ def of_profile(folder: Path, driver: FakeDriver) -> str:
 
 
 def of_doctor(folder: Path, driver: FakeDriver) -> str:
-    return cutrace("doctor", "--json").stdout
+    return cutrace("doctor", "--format", "json").stdout
 
 
 def of_ps(folder: Path, driver: FakeDriver) -> str:
@@ -147,18 +147,21 @@ def golden_files(folder: Path) -> tuple[Path, Path]:
     return files[0], files[1]
 
 
-def of_check(folder: Path, driver: FakeDriver) -> str:
-    golden, _ = golden_files(folder)
-    out = printed("check", "--format", "json", folder / "2.bin", "--golden", golden, status=1)
+def test_json_of_golden_files_fits_their_schema(tmp_path: Path) -> None:
+    golden, after = golden_files(tmp_path)
+    changes = json.loads(printed("diff", "--format", "json", golden, after, status=1))
+    schemas.check(changes)
+    assert len(changes["tests"]) == 1
+    out = printed("diff", "--format", "json", golden, tmp_path / "2.bin", status=1)
+    schemas.check(json.loads(out))
     (test,) = json.loads(out)["tests"]
     assert (test["nodeid"], test["verdict"]) == ("t.py::a", "failed")
     assert any(row["failed"] and row["metric"] == "kernel_launches" for row in test["rows"])
-    return out
 
 
 def of_golden(verb: str) -> Callable[..., str]:
     def run(folder: Path, driver: FakeDriver) -> str:
-        before, after = golden_files(folder)
+        before, _ = golden_files(folder)
         stale = ("--golden-dir", folder / "golden-1", "--rootdir", folder, "--format", "json")
         root = folder / "golden-1"
         known = digest(read(before).tests["a"], "sm_90")
@@ -166,14 +169,12 @@ def of_golden(verb: str) -> Callable[..., str]:
         propose([more], folder / "proposed", root)
         words = {
             "create": ["create", folder / "2.bin", "--test", "t.py::a", "-o", before, "--format", "json"],
-            "diff": ["diff", before, after, "--format", "json"],
             "accept": ["accept", folder / "proposed", "--golden-dir", folder / "golden-1", "--format", "json"],
             "check": ["check", *stale],
-            "prune": ["prune", "--yes", *stale],
         }[verb]
-        out = printed("golden", *words, status=int(verb in ("diff", "check")))
+        out = printed("golden", *words, status=int(verb == "check"))
         found = json.loads(out)
-        assert len(found["stale" if verb in ("check", "prune") else "tests"]) == 1
+        assert len(found["stale" if verb == "check" else "tests"]) == 1
         return out
 
     return run
@@ -214,15 +215,12 @@ def of_batch(folder: Path, driver: FakeDriver) -> str:
 #: How to get the JSON of each verb.
 OUTPUTS: dict[str, Callable[[Path, FakeDriver], str]] = {
     "batch": of_batch,
-    "check": of_check,
     "diff": of_diff,
     "doctor": of_doctor,
     "golden accept": of_golden("accept"),
     "golden check": of_golden("check"),
     "golden create": of_golden("create"),
-    "golden diff": of_golden("diff"),
-    "golden prune": of_golden("prune"),
-    "info": lambda folder, driver: printed("info", "--json", DATA / "ranks.bin"),
+    "info": lambda folder, driver: printed("info", "--format", "json", DATA / "ranks.bin"),
     "metrics describe": of_metrics("describe", "sm__inst_executed"),
     "metrics list": of_metrics("list"),
     "metrics sets": of_metrics("sets"),
@@ -255,7 +253,7 @@ def test_info_fits_for_imports_damage_and_sampling(source, tmp_path):
         path.write_bytes(path.read_bytes()[:-100])
     elif source == "sampled":
         path = small_capture(tmp_path / "a.bin", sampled={"dram": "bytes"}, sample_interval=1000)
-    found = json.loads(printed("info", "--json", path))
+    found = json.loads(printed("info", "--format", "json", path))
     schemas.check(found)
     assert found[{"damaged": "losses", "sampled": "gpus"}.get(source, "imports")]
 
@@ -316,7 +314,7 @@ def test_reports_with_machine_code_fit(tmp_path, fake_driver):
     keep = ("--cutrace", "--cutrace-keep=all")
     assert suite.run(*keep, CUBIN=str(DATA / "cubins" / "sm_80.cubin")).case("test_work").code == "other"
     (capture,) = tmp_path.rglob("run.bin")
-    check = ("check", capture, "--golden", tmp_path / "golden" / "test_a.toml", "--format", "json")
+    check = ("diff", tmp_path / "golden" / "test_a.toml", capture, "--format", "json")
     for found in ((tmp_path / "report.json").read_text(), printed(*check)):
         assert "codes" in found
         schemas.check(json.loads(found))
@@ -324,7 +322,7 @@ def test_reports_with_machine_code_fit(tmp_path, fake_driver):
 
 def test_what_does_not_fit_is_found(tmp_path):
     for change in ({"span_ns": "1"}, {"new": 1}, {"format": 2}):
-        found = json.loads(printed("info", "--json", small_capture(tmp_path / "a.bin")))
+        found = json.loads(printed("info", "--format", "json", small_capture(tmp_path / "a.bin")))
         schemas.check(found)
         with pytest.raises(jsonschema.ValidationError):
             schemas.check(found | change)
@@ -360,7 +358,7 @@ def test_the_commands_of_the_skill_give_the_keys_that_it_names(tmp_path, monkeyp
     assert len(rows) == SKILL.count("\n| ") - 1  # the head of the table
     for command, answer in rows:
         done = cutrace(*shlex.split(command)[1:])
-        if not {"--json", "json"} & set(command.split()):
+        if "json" not in command.split():
             assert done.returncode == 0, (command, done.stderr)
             continue
         found = json.loads(done.stdout)

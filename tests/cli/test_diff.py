@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from captures import Capture, training_steps
+from cutrace.golden import golden_path, write_changes
 from support import cutrace
+from support.measured import change
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -74,7 +76,7 @@ def test_each_side_may_be_several_files(tmp_path):
                 c.kernel(c.launch("k"), 100 * i, 100 * i + 50)
     a, b, c = (tmp_path / f"{name}.bin" for name in "abc")
     assert cutrace("diff", a, b).returncode == 1
-    assert cutrace("diff", a, b, "--with-b", c).returncode == 0
+    assert cutrace("diff", a, b, "--with-after", c).returncode == 0
 
 
 def test_losses_of_either_side_are_said(captures, tmp_path):
@@ -82,3 +84,23 @@ def test_losses_of_either_side_are_said(captures, tmp_path):
         c.loss(1, 42)
     done = cutrace("diff", captures[0], tmp_path / "c.bin")
     assert f"cutrace: {tmp_path / 'c.bin'}: 42 records that CUPTI dropped" in done.stderr
+
+
+def test_golden_files_are_compared_by_file_and_by_folder(tmp_path):
+    nodeid = "tests/test_a.py::test_it"
+    before, after = tmp_path / "before", tmp_path / "after"
+    write_changes([change(before, nodeid)])
+    write_changes([change(after, nodeid, memset_count=2)])
+    files = [golden_path(root, nodeid) for root in (before, after)]
+    for sides in (files, [before, after]):
+        done = cutrace("diff", *sides)
+        assert done.returncode == 1
+        assert [line.split() for line in done.stdout.splitlines()] == [
+            [nodeid],
+            ["sm_90", "old", "new"],
+            ["memset_count", "1", "2", "CHANGED"],
+        ]
+        assert json.loads(cutrace("diff", *sides, "--format", "json").stdout)["kind"] == "cutrace golden changes"
+    assert cutrace("diff", before, before).stdout == ""
+    (tmp_path / "empty").mkdir()
+    assert f"{nodeid} is gone" in cutrace("diff", before, tmp_path / "empty").stdout

@@ -39,7 +39,7 @@ def test_status_1_and_advice_when_it_cannot(monkeypatch, capsys):
 
 
 def test_json_has_every_check(monkeypatch, capsys):
-    status, out = doctor(monkeypatch, capsys, BAD, "--json")
+    status, out = doctor(monkeypatch, capsys, BAD, "--format", "json")
     assert status == 1
     assert json.loads(out) == {
         "format": 1,

@@ -42,12 +42,12 @@ def test_check_names_what_is_stale_and_imports_no_test(project):
         1,
         f"golden/tests/test_a.toml: tests/test_a.py has no test_gone: {GONE}\n"
         "2 tests in 1 golden file, 1 stale, 0 damaged\n",
-        "`cutrace golden prune` deletes the stale ones.\n",
+        "`cutrace golden check --prune` deletes the stale ones.\n",
     )
 
 
 def test_check_is_content_when_all_is_well(project):
-    assert golden(project, "prune", "--yes")[0] == 0
+    assert golden(project, "check", "--prune", "--yes")[0] == 0
     assert golden(project, "check") == (0, "1 test in 1 golden file, 0 stale, 0 damaged\n", "")
 
 
@@ -77,7 +77,7 @@ def test_check_names_damaged_files_with_their_line_and_the_rest_all_the_same(pro
 
 
 def test_prune_asks_first(project):
-    status, said, asked = golden(project, "prune", input="n\n")
+    status, said, asked = golden(project, "check", "--prune", input="n\n")
     assert status == 1
     assert "Delete the values of 1 test? [y/N]" in asked
     assert "Nothing was deleted." in said
@@ -86,15 +86,15 @@ def test_prune_asks_first(project):
 
 @pytest.mark.parametrize(("options", "answer"), [([], "y\n"), (["--yes"], "")])
 def test_prune_deletes_what_is_stale_and_nothing_else(project, options, answer):
-    status, said, _ = golden(project, "prune", *options, input=answer)
+    status, said, _ = golden(project, "check", "--prune", *options, input=answer)
     assert status == 0
     assert "values of 1 test deleted" in said
     assert values_in(project) == ["test_stays[1]"]
-    assert golden(project, "prune", "--yes") == (0, "no golden value is stale\n", "")
+    assert golden(project, "check", "--prune", "--yes") == (0, "no golden value is stale\n", "")
 
 
 def test_prune_deletes_nothing_when_nobody_answers(project):
-    status, _, complaint = golden(project, "prune", input="")
+    status, _, complaint = golden(project, "check", "--prune", input="")
     assert status == 2
     assert "Add --yes" in complaint
     assert len(values_in(project)) == 2
@@ -169,7 +169,7 @@ def test_create_makes_a_golden_file_of_a_capture_that_check_passes(tmp_path):
     path = golden_path(tmp_path / "golden", STAYS)
     assert golden(tmp_path, "create", "a.bin") == (0, f"{STAYS} is new\n1 test, 1 golden file written\n", "")
     assert path.read_text().endswith('["test_stays[1]"]\nkernels = { add = 1, softmax = 1 }\n')
-    assert cutrace("check", tmp_path / "a.bin", "--golden", path).returncode == 0
+    assert cutrace("diff", path, tmp_path / "a.bin").returncode == 0
     assert golden(tmp_path, "create", "a.bin")[1] == "1 test, 0 golden files written\n"
 
 
@@ -179,13 +179,13 @@ def test_create_of_two_captures_writes_what_they_do_not_agree_on_as_unstable(tmp
     assert status == 0
     assert "kernel_launches is unstable: runs did not agree" in said
     assert (tmp_path / "g.toml").read_text().endswith("unstable.kernels = { add = [0, 1], softmax = 1 }\n")
-    assert cutrace("check", *captures, "--golden", tmp_path / "g.toml").returncode == 0
+    assert cutrace("diff", tmp_path / "g.toml", *captures).returncode == 0
 
 
 def test_create_of_a_capture_without_tests_takes_a_name(tmp_path):
     capture(tmp_path / "a.bin", "softmax", test=None)
     assert golden(tmp_path, "create", "a.bin", "--test", "softmax", "-o", "g.toml")[0] == 0
-    assert cutrace("check", tmp_path / "a.bin", "--golden", tmp_path / "g.toml").returncode == 0
+    assert cutrace("diff", tmp_path / "g.toml", tmp_path / "a.bin").returncode == 0
 
 
 def test_create_adds_an_environment_and_updates_a_known_one(tmp_path):
@@ -195,23 +195,7 @@ def test_create_adds_an_environment_and_updates_a_known_one(tmp_path):
     assert "+ add (new)" in said
     golden_file = golden_path(tmp_path / "golden", STAYS)
     assert read(golden_file).tests["test_stays[1]"]["sm_80"].values[""] == {"kernel_launches": {"ampere": 1}}
-    assert cutrace("check", tmp_path / "a.bin", "--golden", golden_file).returncode == 0
-
-
-# diff
-
-
-def test_diff_shows_what_changed_and_says_so_by_its_status(project):
-    before = golden_path(project / "golden", STAYS)
-    write_changes([change(project / "after", STAYS, memset_count=2), change(project / "after", GONE)])
-    status, said, _ = golden(project, "diff", before, golden_path(project / "after", STAYS))
-    assert status == 1
-    assert [line.split() for line in said.splitlines()] == [
-        [STAYS],
-        ["sm_90", "old", "new"],
-        ["memset_count", "1", "2", "CHANGED"],
-    ]
-    assert golden(project, "diff", "golden", "golden") == (0, "", "")
+    assert cutrace("diff", golden_file, tmp_path / "a.bin").returncode == 0
 
 
 BAD = {
@@ -222,11 +206,9 @@ BAD = {
         "cannot read the list of tests absent: No such file or directory. Check",
     ),
     "an empty list": (["check", "--collected", "-"], "pytest --collect-only -q"),
-    "a list where the answer would come from": (["prune", "--collected", "-"], "add --yes"),
+    "a list where the answer would come from": (["check", "--prune", "--collected", "-"], "add --yes"),
+    "an answer to no question": (["check", "--yes"], "add --prune"),
     "no candidates": (["accept", "absent"], "there is no folder absent"),
-    "no such file": (["diff", "absent.toml", "absent.toml"], "absent.toml: No such file or directory. Check"),
-    "a file and a folder": (["diff", "golden", "tests/test_a.py"], "two golden files or two folders"),
-    "no golden file": (["diff", "tests/test_a.py", "tests/test_a.py"], "test_a.py:1: "),
     "no capture": (["create", "absent.bin"], "absent.bin"),
     "a capture that marks no test": (["create", "whole.bin"], "name it with --test"),
     "a capture without such a test": (["create", "test.bin", "--test", "x"], "they have tests/test_a.py::test_stays"),

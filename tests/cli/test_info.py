@@ -12,7 +12,7 @@ from support import cutrace, on_a_terminal, rows, small_capture
 
 
 def info(*arguments) -> dict:
-    done = cutrace("info", "--json", *arguments)
+    done = cutrace("info", "--format", "json", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 

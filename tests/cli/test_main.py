@@ -13,7 +13,7 @@ import click
 import numpy as np
 import pytest
 
-from cutrace.cli import VERBS, cli, main
+from cutrace.cli import MOVED, VERBS, cli, main
 from cutrace.runbin import Writer
 from support import cutrace, on_a_terminal, rows, small_capture
 
@@ -65,6 +65,7 @@ def test_help_of_a_verb_has_two_spellings():
 BAD = {
     "no such verb": (["fly"], "No such command 'fly'. See `cutrace --help`."),
     "a verb misspelt": (["recrod"], "No such command 'recrod': did you mean record? See `cutrace --help`."),
+    **{f"the verb {verb}, which moved": ([verb, "-o", "x"], sentence) for verb, sentence in MOVED.items()},
     "a verb of a verb misspelt": (["golden", "chekc"], "did you mean check?"),
     "a report misspelt": (
         ["stats", "--report", "cuda_gpu_kernsum", "{tmp}/good.bin"],
@@ -115,11 +116,31 @@ BAD = {
     "no aspect": (["diff", "{tmp}/good.bin", "{tmp}/good.bin", "--fail-on", "speed"], "'speed' is not an aspect"),
     "no tolerance": (["diff", "{tmp}/good.bin", "{tmp}/good.bin", "--tolerance", "time"], "'time' is not a tolerance"),
     "a difference into no folder": (["diff", "{tmp}/good.bin", "{tmp}/good.bin", "-o", "/no/a.txt"], "does not exist"),
+    "a golden file behind a capture": (
+        ["diff", "{tmp}/good.bin", "{tmp}/g.toml"], "a golden file comes before the captures",
+    ),
+    "three traces": (["diff", *["{tmp}/good.bin"] * 3], "add files of one trace by --with-before and --with-after"),
+    "a test of traces": (["diff", *["{tmp}/good.bin"] * 2, "--test", "x"], "--test is not for two traces"),
+    "a limit of runs": (
+        ["diff", "{tmp}/g.toml", "{tmp}/good.bin", "--limit", "3"], "--limit is not for a golden file and captures",
+    ),
+    "aspects of golden files": (
+        ["diff", "{tmp}/g.toml", "{tmp}/g.toml", "--fail-on", "none"], "--fail-on is not for two golden files",
+    ),
+    "goldens as a page": (
+        ["diff", "{tmp}/g.toml", "{tmp}/g.toml", "--format", "markdown"], "markdown is not for two golden files",
+    ),
+    "absent golden files": (["diff", "{tmp}/g.toml", "{tmp}/g.toml"], "g.toml: No such file or directory. Check"),
+    "a golden file and a folder": (["diff", "{tmp}/golden", "{tmp}/g.toml"], "two golden files or two folders of them"),
+    "golden diff, which moved": (["golden", "diff", "a", "b"], "golden diff is now: cutrace diff"),
+    "golden prune, which moved": (["golden", "prune"], "cutrace golden check --prune"),
     "no format of diff": (["diff", "{tmp}/good.bin", "{tmp}/good.bin", "--format", "csv"], "'csv' is not one of"),
     "names and ranks": (
         ["merge", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--name", "a", "--ranks"],
         "--name and --ranks exclude each other",
     ),
+    "a page of three files": (["view", "{tmp}/good.bin", "{tmp}/a", "{tmp}/b"], "Name one file, or two: before, after"),
+    "a folder of sources for no lines": (["view", "{tmp}/good.bin", "--root", "{tmp}"], "add --lines"),
     "more names than files": (
         ["merge", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--name", "a", "--name", "b"], "2 names for 1 file",
     ),
@@ -145,6 +166,8 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
     (tmp_path / "empty.bin").touch()
     (tmp_path / "text.bin").write_text("not a capture")
     (tmp_path / "folder.pftrace").mkdir()
+    (tmp_path / "golden").mkdir()
+    (tmp_path / "golden" / "a.toml").touch()
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.chdir(Path(__file__).parents[2])
     small_capture(tmp_path / "good.bin")
@@ -164,16 +187,19 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
 # Commands whose output {} is also an input: the capture run.html, a report, or a file in a folder.
 OVER_AN_INPUT = {
     "batch": ["batch kernels kernels.html -o .", "batch kernels kernels.manifest.json -o ."],
-    "convert": ["convert run.html -o run.html --format chrome", "convert run.html -o ../here --format parquet"],
+    "convert": [
+        "convert run.html -o run.html --format chrome",
+        "convert run.html -o ../here --format parquet",
+        "convert --redact other.bin -o other.bin",
+    ],
     "diff": [
         "diff run.html other.bin -o run.html",
         "diff other.bin run.html -o run.html",
-        "diff other.bin other.bin --with-a run.html -o run.html",
-        "diff other.bin other.bin --with-b run.html -o run.html",
+        "diff other.bin other.bin --with-before run.html -o run.html",
+        "diff other.bin other.bin --with-after run.html -o run.html",
     ],
     "golden create": ["golden create run.html -o run.html --test a.py::t"],
     "merge": ["merge run.html other.bin -o run.html --format chrome", "merge other.bin run.tar -o run.tar"],
-    "redact": ["redact run.json -o run.json", "redact other.bin -o other.bin"],
     "report merge": ["report merge run.json other.bin -o run.json"],
     "report trend": ["report trend other.bin run.html -o run.html"],
     "slice": [
@@ -181,17 +207,15 @@ OVER_AN_INPUT = {
         "slice other.bin -o other.bin",
         "slice parquet -o parquet/a.bin",
     ],
-    "source": ["source run.html -o link.html", "source parquet -o parquet/a.html"],
     "sql": ["sql run.html 'select 1' -o run.html"],
     "stats": ["stats run.html -o run.html", "stats other.bin run.html -o link.html"],
     "why": ["why run.html -o run.html", "why other.bin run.html -o run.html"],
-    "view": ["view run.html -o run.html", "view other.bin run.html -o run.html"],
+    "view": ["view run.html -o run.html", "view other.bin run.html -o run.html", "view --lines run.html -o link.html"],
 }
-NO_INPUT = {"attach", "demo", "profile", "record"}
+NO_INPUT = {"attach", "profile", "record"}
 # What these write without -o: a file with a default name, or text to stdout.
 NO_OUTPUT = {
     "attach",
-    "demo",
     "diff",
     "golden create",
     "profile",

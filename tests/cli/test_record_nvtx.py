@@ -86,7 +86,7 @@ def test_without_nvtx_nothing_is_recorded_here(tmp_path):
 
 def test_options_reach_the_collector_and_the_capture(tmp_path):
     record(tmp_path, "nvtx.mark('x')", "--kinds", "nvtx,kernel", "--api", "all", "--max-memory", "32MiB")
-    info = json.loads(cutrace("info", "--json", tmp_path / "run.bin").stdout)
+    info = json.loads(cutrace("info", "--format", "json", tmp_path / "run.bin").stdout)
     assert info["rows"]["nvtx_marks"] == 1
     with load(tmp_path / "run.bin") as trace:
         options = trace.processes[0].info["options"]

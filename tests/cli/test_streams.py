@@ -32,7 +32,7 @@ def test_closed_streams_are_empty(capture):
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["stats"], ["info", "--json"], ["convert", "-o", "-"]])
+@pytest.mark.parametrize("words", [["stats"], ["info", "--format", "json"], ["convert", "-o", "-"]])
 def test_a_stdout_that_is_full_is_named(capture, words):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "cutrace", *words, capture]
@@ -43,7 +43,13 @@ def test_a_stdout_that_is_full_is_named(capture, words):
 
 @pytest.mark.parametrize(
     "verb",
-    [("info",), ("stats",), ("convert", "-o", "out.pftrace"), ("slice", "-o", "out.bin"), ("redact", "-o", "out.bin")],
+    [
+        ("info",),
+        ("stats",),
+        ("convert", "-o", "out.pftrace"),
+        ("slice", "-o", "out.bin"),
+        ("convert", "--redact", "-o", "out.bin"),
+    ],
 )
 def test_a_dash_is_a_capture_on_stdin(tmp_path, capture, verb, monkeypatch):
     scratch = tmp_path / "scratch"
@@ -94,7 +100,7 @@ def test_parts_of_traces_go_through_pipes_as_captures(capture):
     assert json.loads(done.stdout)["reports"][0]["rows"][0]["count"] == 1
     merged = piped("merge", capture, "-o", "-", "-q")
     assert len(merged.stdout) > 1000
-    redacted = piped("redact", "-", "-o", "-", data=merged.stdout)
+    redacted = piped("convert", "--redact", "--format", "capture", "-", "-o", "-", data=merged.stdout)
     assert redacted.returncode == 0
     assert b"train" in merged.stdout
     assert b"train" not in redacted.stdout
@@ -137,7 +143,7 @@ def test_tables_go_to_stdout_by_name_too(capture):
     ("verb", "name"),
     [
         (("convert",), "x.pftrace"), (("convert",), "x.parquet"), (("slice",), "x.bin"), (("merge",), "x.bin"),
-        (("merge",), "x.tar"), (("redact",), "x.bin"), (("stats",), "x.txt"),
+        (("merge",), "x.tar"), (("convert", "--redact"), "x.bin"), (("stats",), "x.txt"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("existing", [False, True])

@@ -29,7 +29,7 @@ for module, names in {
         delattr(module, name)
 import cutrace
 for found in pkgutil.walk_packages(cutrace.__path__, "cutrace."):
-    if found.name not in ("cutrace.__main__", "cutrace.cli.demo_workload") and ".lib" not in found.name:
+    if found.name != "cutrace.__main__" and ".lib" not in found.name:
         importlib.import_module(found.name)
 cutrace.convert(*sys.argv[1:])
 """

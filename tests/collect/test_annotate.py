@@ -416,7 +416,7 @@ def test_names_without_a_range_are_noted(program: Program) -> None:
     shown = run_cutrace("info", "run.bin", cwd=program.folder).stdout
     assert "! no call of lib.wrok.step was annotated: check the name" in shown
     assert "Nothing is known to be missing" not in shown
-    notes = json.loads(run_cutrace("info", "--json", "run.bin", cwd=program.folder).stdout)["notes"]
+    notes = json.loads(run_cutrace("info", "--format", "json", "run.bin", cwd=program.folder).stdout)["notes"]
     assert [note.partition(" was ")[0] for note in notes if "no call" in note] == ["no call of lib.wrok.step"]
 
 

@@ -87,7 +87,7 @@ def test_info_and_traces_show_the_code(fake_driver, tmp_path):
     record(fake_driver, tmp_path, CUBINS / "sm_100.cubin", "--code")
     told = command("info", tmp_path / "run.bin").stdout
     assert "Machine code: 1 code of 2 kernel names, 1 with launches whose code is not known" in told
-    codes = json.loads(command("info", "--json", tmp_path / "run.bin").stdout)["codes"]
+    codes = json.loads(command("info", "--format", "json", tmp_path / "run.bin").stdout)["codes"]
     assert codes["scale"] == {
         "codes": [
             {

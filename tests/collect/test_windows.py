@@ -108,7 +108,7 @@ def test_what_reads_a_capture_says_that_time_is_not_in_it(record: Record, tmp_pa
     assert "Nothing is known to be missing" not in info.stdout
     assert sentence in run_cutrace("stats", path).stderr
     assert sentence in run_cutrace("convert", path, "-o", tmp_path / "run.pftrace").stderr
-    found = json.loads(run_cutrace("info", "--json", path).stdout)
+    found = json.loads(run_cutrace("info", "--format", "json", path).stdout)
     process = found["processes"][0]
     assert process["capture_range"] == "profiler"
     assert len(process["windows"]) == 2

@@ -141,7 +141,7 @@ class Captures(Target):
                 measure(trace, window)
 
     def _print(self, path: Path) -> None:
-        for arguments in (["info", str(path)], ["info", "--json", str(path)]):
+        for arguments in (["info", str(path)], ["info", "--format", "json", str(path)]):
             with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
                 status = _status(arguments)
             assert status in (0, 2), arguments

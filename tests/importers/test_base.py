@@ -165,6 +165,6 @@ def test_info_names_what_was_left_out(lines, tmp_path, capsys):
         main(["info", str(path)])
     assert "1 line (30 ns) left out: a comment" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        main(["info", "--json", str(path)])
+        main(["info", "--format", "json", str(path)])
     (file,) = json.loads(capsys.readouterr().out)["imports"]
     assert file["format"] == "lines"

@@ -201,15 +201,15 @@ def test_a_wrong_code_is_an_error_with_file_and_line(suite: Suite) -> None:
 def test_captures_are_checked_too(suite: Suite) -> None:
     suite.write("test_a.py", SUITE)
     updated(suite, "--cutrace-update=code")
-    check = ("check", "--golden", "golden/test_a.toml", "--test", "test_a.py::test_scale", "--gate", "work,code")
+    check = ("--test", "test_a.py::test_scale", "--gate", "work,code")
     artifact = ".cutrace/tests/test_a.py/test_scale/run.bin"
     run(suite, "--cutrace", "--cutrace-keep=all", cubins="sm_80")
-    other = command(*check, artifact, cwd=suite.folder)
+    other = command("diff", "golden/test_a.toml", artifact, *check, cwd=suite.folder)
     assert other.returncode == 1
     assert CHANGE in other.stdout
     for file in (suite.folder / "golden").rglob("*.toml"):
         file.rename(suite.folder / "kept.toml")
     run(suite, "--cutrace", "--cutrace-keep=all")
-    without = command(*check[:2], "kept.toml", *check[3:], artifact, cwd=suite.folder)
+    without = command("diff", "kept.toml", artifact, *check, cwd=suite.folder)
     assert without.returncode == 1
     assert "not verified: no machine code was recorded" in without.stdout

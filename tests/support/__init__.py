@@ -77,7 +77,7 @@ def on_a_terminal(*arguments: object, status: int = 0, cwd: Path | None = None, 
 
 
 _FILES = frozenset(
-    "check convert diff golden info merge redact report slice source sql stats why".split()  # noqa: SIM905
+    "convert diff golden info merge report slice sql stats view why".split()  # noqa: SIM905
 )
 
 

@@ -30,21 +30,29 @@ VERBS = {
     "info": "Show the contents of a capture.",
     "stats": "Show statistics of kernels, calls, copies, ranges and streams.",
     "sql": "Answer a question in SQL about the tables of a trace.",
-    "diff": "Compare two traces.",
+    "diff": "Compare two traces, or captures with a golden file.",
     "slice": "Cut a part out of a trace.",
     "open": "Show a trace in ui.perfetto.dev.",
-    "redact": "Write a capture without command lines, host names and paths.",
-    "check": "Compare captures with a golden file.",
     "report": "Merge and compare reports of several jobs or commits.",
-    "golden": "Create, check, accept, prune and compare golden files.",
+    "golden": "Create, check and accept golden files.",
     "doctor": "Check whether this machine can record, and what to do if not.",
-    "demo": "Record and convert a small GPU workload.",
+}
+
+#: Verbs of earlier versions, each with a sentence on what replaces it.
+MOVED = {
+    "check": "The verb check is now a part of diff: cutrace diff GOLDEN.toml CAPTURE...",
+    "demo": "The verb demo is gone: record a program of your own, or convert a capture of tests/data",
+    "redact": "The verb redact is now an option: cutrace convert --redact FILE -o OUT",
+    "roofline": "The verb roofline is now a part of a page: cutrace why FILE -o PAGE",
+    "source": "The verb source is now an option: cutrace view --lines FILE... -o PAGE",
 }
 
 
 def _own_verbs() -> list[Verb]:
     lines = VERBS.items()
-    core = [Verb(name, line, f"{__name__}.{name}:{name}") for name, line in lines]
+    core = []
+    for name, line in lines:
+        core.append(Verb(name, line, f"{__name__}.{name}:{name}"))
     return [*core, *plugins.of_extras("cutrace_verbs")]
 
 
@@ -57,6 +65,8 @@ def _all_verbs() -> list[Verb]:
 
 
 class _Verbs(Group):
+    moved = MOVED
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb.name for verb in _all_verbs()]
 

@@ -40,7 +40,11 @@ from .record import KINDS_OF_ACTIVITY, check_name, summarize
 @options.recording("attach")
 @click.argument("pid", type=click.IntRange(min=1))
 def attach(
-    pid: int, output: Path, duration: str | None, every: str | None, **given: Any
+    pid: int,
+    output: Path,
+    duration: str | None,
+    every: str | None,
+    **given: Any,
 ) -> None:
     """Record the CUDA and NVTX activity of process PID, which `cutrace arm` has started, until Ctrl-C or its end.
 

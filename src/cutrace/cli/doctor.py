@@ -17,15 +17,14 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 @click.command()
 @options.form(["text", "json"])
-@options.as_json
-def doctor(form: str, as_json: bool) -> int:
+def doctor(form: str) -> int:
     """Check driver, GPU, CUPTI, other tools, permissions and NVTX, and record a small program as a trial.
 
     The exit status is 0 when GPU work can be recorded here, else 1.
     """
     checks = run_checks()
     able = can_record(checks)
-    if as_json or form == "json":
+    if form == "json":
         put_json("cutrace doctor", can_record=able, checks=list(map(asdict, checks)))
     else:
         _print(checks, able)
@@ -37,17 +36,21 @@ def doctor(form: str, as_json: bool) -> int:
 def _print(checks: tuple[Check, ...], able: bool) -> None:
     column = max(len(check.name) for check in checks)
     # Wrapped here: a terminal gets an indented column, a file whole lines.
-    room = max((terminal_width() or sys.maxsize) - column - 11, 40)
+    width = terminal_width() or sys.maxsize
+    room = max(width - column - 11, 40)
     fold = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False)
     what = "Nothing can be recorded here"
     for check in checks:
         first, *others = fold.wrap(check.finding)
         if check.advice:
             others += fold.wrap(f"-> {check.advice}")
-        mark = click.style(f"{check.status:7}", fg=_COLOURS[check.status])
-        click.echo(f"{mark}  {check.name:{column}}  {first}")
+        colour = _COLOURS[check.status]
+        mark = click.style(f"{check.status:7}", fg=colour)
+        name = f"{check.name:{column}}"
+        click.echo(f"{mark}  {name}  {first}")
+        margin = " " * (column + 9)
         for text in others:
-            click.echo(f"{'':{column + 9}}  {text}")
+            click.echo(f"{margin}  {text}")
         if check.name == "NVTX" and check.status == "ok":
             what = "GPU work cannot be recorded here, NVTX can"
     if able:

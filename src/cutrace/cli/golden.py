@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -54,9 +54,16 @@ _collected = click.option(
 _form = options.form(["text", "json"])
 
 
-@click.group(cls=options.Group)
+class _Verbs(options.Group):
+    moved: ClassVar = {
+        "diff": "The verb golden diff is now: cutrace diff BEFORE.toml AFTER.toml",
+        "prune": "The verb golden prune is now an option: cutrace golden check --prune",
+    }
+
+
+@click.group(cls=_Verbs)
 def golden() -> None:
-    """Create, check, accept, prune and compare golden files, on any machine and without running a test."""
+    """Create, check and accept golden files, on any machine and without running a test."""
 
 
 @golden.command(short_help="Make a golden file from captures.")
@@ -105,7 +112,7 @@ def create(
     Each CAPTURE is one run. Values on which runs differ are written as unstable.
     """
     from .. import golden as gold
-    from .check import measured_runs
+    from .golden_runs import measured_runs
 
     if output is not None:
         keep_sources([output], sources)
@@ -114,7 +121,9 @@ def create(
     changes = []
     different = []
     for nodeid, runs in measured_runs(sources, test).items():
-        environment = gold.environment(runs[0], gold.variant(variant, runs[0].facts))
+        first = runs[0]
+        variant_name = gold.variant(variant, first.facts)
+        environment = gold.environment(first, variant_name)
         if not environment:
             raise CutraceError(
                 f"the capture of {nodeid} names no GPU on which work ran: a golden file needs one"
@@ -123,7 +132,8 @@ def create(
         file, name = gold.split(nodeid)
         old = gold.existing(path, file).tests.get(name)
         # A capture holds no hardware counters: their golden values are kept.
-        kept = replace(rules, ignore=(*rules.ignore, *gold.counters_in(old or {})))
+        counters = gold.counters_in(old or {})
+        kept = replace(rules, ignore=(*rules.ignore, *counters))
         entry, notes = gold.merged(
             old,
             gold.observed(runs, rules),
@@ -139,56 +149,70 @@ def create(
                 click.echo(f"  {printable(note)}")
         changes.append(gold.Change(nodeid, path, environment, entry[environment]))
     written = gold.write_changes(changes)
-    _told(
-        form,
-        different,
-        f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written",
-    )
+    tests = count_of(len(changes), "test")
+    files = count_of(len(written), "golden file")
+    _told(form, different, f"{tests}, {files} written")
 
 
 @golden.command(short_help="Find golden values whose test is gone, and damaged files.")
 @_golden_dir
 @_tests
 @_collected
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Delete the values whose test is gone, after a question.",
+)
+@click.option("--yes", is_flag=True, help="With --prune: do not ask.")
 @_form
-def check(root: Path, tests: Path, collected: str | None, form: str) -> int:
+def check(
+    root: Path,
+    tests: Path,
+    collected: str | None,
+    prune: bool,
+    yes: bool,
+    form: str,
+) -> int:
     """Find golden values whose test is gone, and damaged files.
 
     Tests are searched in the source of their files, which is not run. The exit status is 1 if values are stale, 2 if a
-    file is damaged.
+    file is damaged. Damaged files are never deleted.
     """
-    result = _checked(root, tests, collected, form)
-    if form == "json":
-        _put_stale(result)
-    else:
-        click.echo(
-            f"{count_of(result.tests, 'test')} in {count_of(result.files, 'golden file')}, "
-            f"{len(result.stale):,} stale, {len(result.damaged):,} damaged"
-        )
-    if result.stale and form == "text":
-        click.echo("`cutrace golden prune` deletes the stale ones.", err=True)
-    if result.damaged:
-        return 2
-    if result.stale:
-        return 1
-    return 0
-
-
-@golden.command(short_help="Delete golden values whose test is gone.")
-@_golden_dir
-@_tests
-@_collected
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@_form
-def prune(root: Path, tests: Path, collected: str | None, yes: bool, form: str) -> int:
-    """Delete golden values whose test is gone, after a question. Damaged files stay."""
-    from ..golden import prune as delete
-
-    if collected == "-" and not yes:
+    if yes and not prune:
+        raise click.UsageError("--yes answers the question of --prune: add --prune")
+    if collected == "-" and prune and not yes:
         raise click.UsageError(
             "--collected - takes stdin, where the answer would come from: add --yes"
         )
     result = _checked(root, tests, collected, form)
+    if not prune:
+        _put_found(result, form)
+    elif not _pruned(result, root, yes, form):
+        return 1
+    if result.damaged:
+        return 2
+    if result.stale and not prune:
+        return 1
+    return 0
+
+
+def _put_found(result: StaleCheck, form: str) -> None:
+    if form == "json":
+        _put_stale(result)
+        return
+    tests = count_of(result.tests, "test")
+    files = count_of(result.files, "golden file")
+    stale = len(result.stale)
+    damaged = len(result.damaged)
+    click.echo(f"{tests} in {files}, {stale:,} stale, {damaged:,} damaged")
+    if stale:
+        click.echo("`cutrace golden check --prune` deletes the stale ones.", err=True)
+
+
+def _pruned(result: StaleCheck, root: Path, yes: bool, form: str) -> bool:
+    """Delete the stale values, after a question. Returns whether the user agreed."""
+    from ..golden import prune
+
     many = f"values of {count_of(len(result.stale), 'test')}"
     if result.stale and not yes:
         try:
@@ -201,17 +225,15 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool, form: str) 
             ) from None
         if not confirmed:
             click.echo("Nothing was deleted.", err=form == "json")
-            return 1
-    delete(result.stale, root)
+            return False
+    prune(result.stale, root)
     if form == "json":
         _put_stale(result)
     elif result.stale:
         click.echo(f"{many} deleted")
     else:
         click.echo("no golden value is stale")
-    if result.damaged:
-        return 2
-    return 0
+    return True
 
 
 @golden.command(short_help="Apply the candidates that a run of the tests left.")
@@ -238,7 +260,13 @@ def accept(
     """
     from .. import golden as gold
 
-    accepted = gold.accept(folder, root, select=select, dry_run=dry_run, tests=tests)
+    accepted = gold.accept(
+        folder,
+        root,
+        select=select,
+        dry_run=dry_run,
+        tests=tests,
+    )
     different = [
         gold.difference(one.nodeid, one.old or None, one.new) for one in accepted
     ]
@@ -246,23 +274,20 @@ def accept(
         for one in different:
             _print(one)
     changed = sum(one.changed for one in accepted)
-    done = "would change" if dry_run else "changed"
-    _told(
-        form,
-        different,
-        f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}",
-    )
+    done = "changed"
+    if dry_run:
+        done = "would change"
+    candidates = count_of(len(accepted), "candidate")
+    changed_tests = count_of(changed, "test")
+    _told(form, different, f"{candidates}, {changed_tests} {done}")
 
 
-@golden.command(short_help="Show what changed between golden files.")
-@click.argument("a", type=options.FILE)
-@click.argument("b", type=options.FILE)
-@_form
-def diff(a: Path, b: Path, form: str) -> int:
-    """Show what changed from A to B, two golden files or two folders of them. The exit status is 1 if something did."""
+def put_differences(before: Path, after: Path, form: str) -> int:
+    """Print what changed between two golden files or two folders of them. Returns the exit status: 1 if something
+    did."""
     from ..golden import differences
 
-    changed = list(differences(a, b))
+    changed = list(differences(before, after))
     if form == "json":
         _told(form, changed, "")
     else:

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 @click.command()
 @options.sources("CAPTURE...")
 @options.form(["text", "json"])
-@options.as_json
 @options.clock
-def info(sources: tuple[Path, ...], form: str, as_json: bool, clock: Clock) -> None:
+def info(sources: tuple[Path, ...], form: str, clock: Clock) -> None:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
     from .. import api
     from ..loading import opened
@@ -37,7 +36,7 @@ def info(sources: tuple[Path, ...], form: str, as_json: bool, clock: Clock) -> N
     with opened(sources, clock=clock) as trace:
         summary = api.info(trace)
         size = sum(size_of(source) for source in sources)
-        if as_json or form == "json":
+        if form == "json":
             put_json("cutrace info", **_object(summary, trace, sources, size))
         else:
             _print(summary, trace, sources, size)
@@ -67,7 +66,8 @@ def _object(
     ]
     gpus = list(map(asdict, summary.gpus))
     for gpu in gpus:
-        gpu["utilization"] = round(gpu["utilization"], 6)
+        share = gpu["utilization"]
+        gpu["utilization"] = round(share, 6)
     early_starts = summary.early_starts.items()
     processes = map(_process_object, summary.processes, summary.process_counts)
     shown = {
@@ -180,15 +180,19 @@ def _tables(summary: Summary) -> list[Table]:
 
     processes = []
     for process, rows in zip(summary.processes, summary.process_counts, strict=True):
+        driver = _version(process, "driver_version", version_text)
+        cupti = _version(process, "cupti_version", cupti_version_text)
+        ranges = rows.get("nvtx_ranges", 0)
+        marks = rows.get("nvtx_marks", 0)
         row = (
             process.name,
             process.host,
-            _version(process, "driver_version", version_text),
-            _version(process, "cupti_version", cupti_version_text),
+            driver,
+            cupti,
             str(process.pid),
             rows.get("kernels", 0),
             rows.get("api_calls", 0),
-            rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0),
+            ranges + marks,
         )
         processes.append(row)
     of_process = "process: text, host: text, driver: text, CUPTI: text, pid: text, kernels, API calls, NVTX"
@@ -218,7 +222,8 @@ def _stacks(summary: Summary) -> str:
     """Return a line about the Python stacks of calls."""
     stacks = summary.counts.get("call_stacks", 0)
     calls = summary.counts.get("api_calls", 0)
-    return f"Python stacks: {stacks:,} of {count_of(calls, 'API call')}; `cutrace stats --report stack_sum` sums them"
+    every = count_of(calls, "API call")
+    return f"Python stacks: {stacks:,} of {every}; `cutrace stats --report stack_sum` sums them"
 
 
 def _codes(codes: KernelCodes) -> str:
@@ -248,9 +253,11 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
         sampled = process.info.get("sampled")
         interval = process.info.get("sample_interval")
         if isinstance(sampled, dict) and isinstance(interval, int):
-            title = f"Hardware counters, every {format_duration(interval)}"
+            every = format_duration(interval)
+            title = f"Hardware counters, every {every}"
             columns = columns_of("counter: text, description: text")
-            rows = [(name, str(meaning)) for name, meaning in sampled.items()]
+            meanings = map(str, sampled.values())
+            rows = list(zip(sampled, meanings, strict=True))
             yield Table("sampled", title, columns, rows)
 
 
@@ -259,8 +266,11 @@ def _when(trace: Trace) -> str:
     clocks = trace.clocks
     if not len(clocks):
         return ""
-    booted = int(clocks[0]["realtime"]) - int(clocks[0]["boottime"])
-    begin = datetime.fromtimestamp((booted + trace.start) / 1e9)
+    first = clocks[0]
+    realtime = int(first["realtime"])
+    boottime = int(first["boottime"])
+    begin_ns = realtime - boottime + trace.start
+    begin = datetime.fromtimestamp(begin_ns / 1e9)
     return begin.strftime(", recorded %Y-%m-%d %H:%M:%S")
 
 
@@ -275,7 +285,8 @@ def _early(summary: Summary) -> Iterator[str]:
     """Sentences on work that seems to start before its launch."""
     for table, early in summary.early_starts.items():
         if early.count:
+            largest = format_duration(early.largest_ns)
             yield (
                 f"{early.count:,} of {early.checked:,} {table} seem to start before their launch, "
-                f"by {format_duration(early.largest_ns)} at most: the GPU's clock is known no better than that"
+                f"by {largest} at most: the GPU's clock is known no better than that"
             )

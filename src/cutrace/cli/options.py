@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -74,7 +74,9 @@ ROWS = 20
 
 class Group(click.Group):
     """A command with verbs. Alone it shows its help, ``help VERB`` shows that of a verb, and an unknown verb gets a
-    similar name."""
+    similar name. ``moved`` has sentences for verbs of earlier versions."""
+
+    moved: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -89,6 +91,8 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
+            if name in self.moved:
+                ctx.fail(self.moved[name])
             hint = did_you_mean(name, self.list_commands(ctx), "", most=2)
             ctx.fail(f"No such command {name!r}{': ' if hint else ''}{hint}")
         return super().resolve_command(ctx, args)
@@ -160,7 +164,7 @@ ignore = click.option(
     "--ignore",
     multiple=True,
     metavar="WORD",
-    help="Metric or class to leave out, or METRIC:PATTERN.",
+    help="Metric or class of a golden file to leave out, or METRIC:PATTERN.",
 )
 variant = click.option(
     "--variant",
@@ -168,9 +172,6 @@ variant = click.option(
     metavar="TEMPLATE",
     help="Variant of the environment, e.g. cuda{cuda}.",
 )
-
-#: The earlier way to write ``--format json``.
-as_json = click.option("--json", "as_json", is_flag=True, hidden=True)
 
 
 def limit(default: int | None = None) -> Decorator[Any]:

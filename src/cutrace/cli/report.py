@@ -139,7 +139,11 @@ def compare(
     changes = jobs.compare(old, new)
     failed = jobs.failed(changes, gone=fail_on_gone)
     if form == "json":
-        by_kind: dict[str, list[Any]] = {"changed": [], "new": [], "gone": []}
+        by_kind: dict[str, list[Any]] = {
+            "changed": [],
+            "new": [],
+            "gone": [],
+        }
         for change in changes:
             by_kind[change.kind].append(jobs.to_json(change))
         put_json("cutrace report comparison", failed=failed, **by_kind)
@@ -200,8 +204,11 @@ def _read(
     from ..reports.jsonfile import read_report
 
     if names and len(names) != len(sources):
-        many = f"{count_of(len(names), 'name')} for {count_of(len(sources), 'file')}"
-        raise click.UsageError(f"{many}: give each file one, in their order")
+        many_names = count_of(len(names), "name")
+        many_files = count_of(len(sources), "file")
+        raise click.UsageError(
+            f"{many_names} for {many_files}: give each file one, in their order"
+        )
     reports = [read_report(path) for path in sources]
     if names:
         if len(set(names)) < len(names):
@@ -256,10 +263,13 @@ def _pictured(case: Case, capture: Path) -> Case:
 
     try:
         with opened([capture]) as trace:
-            runs = [window for window in windows(trace) if window.name == case.nodeid]
-            if runs:
-                return pictured(case, trace, runs[-1])
-            return case
+            last = None
+            for window in windows(trace):
+                if window.name == case.nodeid:
+                    last = window
+            if last is None:
+                return case
+            return pictured(case, trace, last)
     except CutraceError as error:
         click.echo(f"cutrace: {case.nodeid} has no timeline: {error}", err=True)
         return case

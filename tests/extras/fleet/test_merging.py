@@ -460,7 +460,7 @@ def test_a_batch_with_another_clock_reads_the_files_again(tmp_path):
     assert states == [["done"], ["done"], ["skipped"]]
 
 
-@pytest.mark.parametrize("verb", ["why", "source"])
+@pytest.mark.parametrize("verb", [("why",), ("view", "--lines")])
 def test_verbs_of_hardware_metrics_keep_times_too(tmp_path, monkeypatch, verb):
     asked = []
     load_whole = loading._whole
@@ -470,7 +470,7 @@ def test_verbs_of_hardware_metrics_keep_times_too(tmp_path, monkeypatch, verb):
         return load_whole(paths, redacted, clock)
 
     monkeypatch.setattr(loading, "_whole", noted)
-    done = run_cutrace(verb, two_machines(tmp_path), "-o", tmp_path / "page.html", "--clock", "keep")
+    done = run_cutrace(*verb, two_machines(tmp_path), "-o", tmp_path / "page.html", "--clock", "keep")
     assert done.returncode == 2  # nothing was counted
     assert asked == ["keep"]
 
@@ -483,7 +483,7 @@ def test_verbs_that_open_several_files_say_what_became_of_their_times(tmp_path, 
         "info": ["info", "a.json", "b.json"],
         "stats": ["stats", "a.json", "b.json"],
         "sql": ["sql", "a.json", "b.json", "select count(*) from host_slices"],
-        "diff": ["diff", "a.json", "a.json", "--with-a", "b.json"],
+        "diff": ["diff", "a.json", "a.json", "--with-before", "b.json"],
     }[verb]
     for clock, sentence in (("align", MOVED), ("keep", KEPT)):
         done = run_cutrace(*words, "--clock", clock, cwd=tmp_path)

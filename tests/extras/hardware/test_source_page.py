@@ -159,7 +159,7 @@ def test_root_finds_the_longest_end_of_a_path_and_never_leaves_the_folder(tmp_pa
 
 def test_the_command_writes_the_page(tmp_path: Path, code: Path) -> None:
     made = capture(tmp_path / "run.bin", [("_Z4axpyPfi", 0, str(code), 10, 5, {"wait": 1})])
-    done = run("source", made, "-o", tmp_path / "source.html")
+    done = run("view", "--lines", made, "-o", tmp_path / "source.html")
     assert done.returncode == 0, done.stderr
     assert "line 10" in (tmp_path / "source.html").read_text()
 
@@ -173,7 +173,7 @@ def test_the_command_writes_the_page(tmp_path: Path, code: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_a_sentence(tmp_path: Path, rows, options: list[str], sentence: str) -> None:
-    done = run("source", capture(tmp_path / "run.bin", rows), *options, cwd=tmp_path)
+    done = run("view", "--lines", capture(tmp_path / "run.bin", rows), *options, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...plugins import Verb, hookimpl
@@ -19,11 +20,6 @@ def cutrace_verbs() -> list[Verb]:
             "profile",
             "Count hardware metrics of chosen kernels of a command.",
             f"{verbs}.profile:profile",
-        ),
-        Verb(
-            "source",
-            "Show lines of source with instruction counts and stall reasons.",
-            f"{verbs}.source:source",
         ),
         Verb(
             "why",
@@ -44,6 +40,14 @@ def cutrace_counters() -> list[Counting]:
     from .counting import counting
 
     return [counting()]
+
+
+@hookimpl
+def cutrace_line_pages() -> list[Callable[..., None]]:
+    """The function that writes the page of lines of source."""
+    from .source_page import write_page
+
+    return [write_page]
 
 
 @hookimpl

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from ...errors import CutraceError
+from ...loading import Clock, opened
+from ...outputs import check_output, write_pieces
 from ...reports.html import escaped, page, section
 from ...units import count_of
 from .roofline_page import amount
-from .sources import SAMPLES, SELECTED, Heat, MeasuredSource, Sources
+from .sources import SAMPLES, SELECTED, Heat, MeasuredSource, Sources, sources
 
 _FOLDER = Path(__file__).parent
 
@@ -22,23 +25,39 @@ _LARGEST = 4 << 20
 _STEPS = 8
 
 
+def write_page(
+    paths: Sequence[Path], output: Path, *, root: Path | None, clock: Clock
+) -> None:
+    """Write the page of the lines of files that are opened as one trace. ``root`` is as in :func:`html`. Raises
+    :class:`CutraceError` when nothing was measured by line, or the page cannot be written."""
+    check_output(output, paths, endings=(".html",))
+    about = ", ".join(map(str, paths))
+    with opened(paths, clock=clock) as trace:
+        measured = sources(trace)
+    if not measured.files:
+        raise CutraceError(
+            f"nothing in {about} was measured by line: use `cutrace profile --lines` or `cutrace record --sample pc`"
+        )
+    write_pieces(output, [html(measured, about, root)])
+
+
 def html(measured: Sources, about: str, root: Path | None = None) -> str:
     """The page. ``about`` names the capture. Files are read at the paths in the trace, or below ``root``."""
     tables = _Tables(measured)
     texts: dict[str, list[str] | None] = {}
-    sources = []
+    shown = []
     for number, source in enumerate(measured.files):
         if source.file:
             texts[source.file] = _lines_of(source.file, root)
-        sources.append(tables.source(number, source, texts.get(source.file)))
+        shown.append(tables.source(number, source, texts.get(source.file)))
     hottest = section("Hottest", tables.hottest(texts))
     return page(
         "source",
-        "cutrace source",
+        "lines of source",
         folder=_FOLDER,
         shared=("tables",),
         about=escaped(" · ".join([about, *tables.summary()])),
-        main="\n".join([hottest, *sources]),
+        main="\n".join([hottest, *shown]),
     )
 
 

@@ -1,4 +1,4 @@
-"""cutrace check: compare captures with golden files."""
+"""The runs of tests in captures, and their comparison with a golden file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import click
 
 from ..errors import CutraceError
 from ..units import count_of, printable
-from . import options
 from .output import put_json
 
 if TYPE_CHECKING:
@@ -21,63 +20,21 @@ if TYPE_CHECKING:
 _NAMES = 5
 
 
-@click.command()
-@options.sources("CAPTURE...")
-@click.option(
-    "--golden",
-    "golden_file",
-    type=options.FILE,
-    required=True,
-    help="Golden file to compare with.",
-)
-@click.option(
-    "--test",
-    metavar="NODEID",
-    help="Test to compare; else all tests that the captures mark.",
-)
-@click.option(
-    "--gate",
-    default="work,counter",
-    show_default=True,
-    help="Metrics and classes that fail, or none; with less, less of them fails too.",
-)
-@click.option(
-    "--tolerance",
-    multiple=True,
-    metavar="METRIC=SHARE",
-    help="E.g. kernels=5% or kernel_time=10%.",
-)
-@options.ignore
-@click.option(
-    "--own",
-    multiple=True,
-    metavar="PATTERN",
-    help="Kernels that apply in every environment: 'mylib::*'.",
-)
-@click.option(
-    "--environment",
-    metavar="NAME",
-    help="Environment to compare with, e.g. sm_90; else the capture's.",
-)
-@options.variant
-@options.form(["text", "json"])
-def check(
-    sources: tuple[Path, ...],
+def compare_runs(
+    sources: Sequence[Path],
     golden_file: Path,
+    *,
     test: str | None,
     gate: str,
-    tolerance: tuple[str, ...],
-    ignore: tuple[str, ...],
-    own: tuple[str, ...],
+    tolerance: Sequence[str],
+    ignore: Sequence[str],
+    own: Sequence[str],
     environment: str | None,
     variant: str,
     form: str,
 ) -> int:
-    """Compare the tests in CAPTURE with their golden file. Each CAPTURE is one run.
-
-    A capture without marks of tests is compared as a whole, with the only test of the golden file or with --test. The
-    exit status is 1 if a gated metric changed or could not be compared.
-    """
+    """Compare the tests in captures with their golden file, and print the comparison. Each capture is one run. Returns
+    the exit status: 1 if a gated metric changed or could not be compared."""
     from .. import golden as gold
 
     rules = gold.Rules(
@@ -95,9 +52,7 @@ def check(
         environments.update(entry)
         counted.update(gold.counters_in(entry))
     if test is not None and test not in known:
-        raise CutraceError(
-            f"{golden_file} has no test {printable(test)}: it has {_some(known)}"
-        )
+        raise _unknown_test(golden_file, test, known)
     if environment and environment not in environments:
         seen = ", ".join(sorted(environments)) or "none"
         raise CutraceError(
@@ -110,23 +65,24 @@ def check(
     if counters:
         rules = replace(rules, ignore=(*rules.ignore, *counters))
     if counters and form == "text":
+        names = ", ".join(map(printable, counters))
         click.echo(
-            f"not compared: {', '.join(map(printable, counters))}: only tests count them, no capture holds them"
+            f"not compared: {names}: only tests count them, no capture holds them"
         )
     wrong = False
     tests = []
     for nodeid, runs in measured_runs(sources, test, default).items():
         if nodeid not in known:
-            raise CutraceError(
-                f"{golden_file} has no test {printable(nodeid)}: it has {_some(known)}"
-            )
+            raise _unknown_test(golden_file, nodeid, known)
         chosen = environment
         if not chosen:
             first = runs[0]
-            chosen = gold.environment(first, gold.variant(variant, first.facts))
+            variant_name = gold.variant(variant, first.facts)
+            chosen = gold.environment(first, variant_name)
         comparison = gold.compare(known[nodeid], runs, environment=chosen, rules=rules)
         if form == "text":
-            _print(gold.split(nodeid)[1], comparison, chosen, len(runs))
+            _, name = gold.split(nodeid)
+            _print(name, comparison, chosen, len(runs))
         tests.append(_object(nodeid, comparison, chosen, len(runs)))
         wrong |= _verdict(comparison) != "passed"
     if form == "json":
@@ -166,6 +122,12 @@ def measured_runs(
     return runs
 
 
+def _unknown_test(path: Path, nodeid: str, known: Iterable[str]) -> CutraceError:
+    name = printable(nodeid)
+    some = _some(known)
+    return CutraceError(f"{path} has no test {name}: it has {some}")
+
+
 def _some(names: Iterable[str]) -> str:
     from ..reports.values import listed
 
@@ -203,9 +165,11 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     from ..golden import Verdict
     from ..reports.text import styled, table_lines
 
-    title = f"cutrace: {printable(name)}  on {printable(environment) or 'no GPU'}"
+    where = printable(environment) or "no GPU"
+    title = f"cutrace: {printable(name)}  on {where}"
     if runs > 1:
-        title += f", {count_of(runs, 'run')}"
+        many = count_of(runs, "run")
+        title += f", {many}"
     click.secho(title, bold=True)
     for sentence in (*comparison.problems, *comparison.notes):
         click.echo(f"  {printable(sentence)}")
@@ -220,5 +184,7 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
         verdict += ": the golden values are those of one run"
     elif verdict == "not verified":
         verdict += f": {comparison.unverified}"
-    as_before = f"{count_of(same, 'metric')} of {len(comparison.rows):,} as before"
-    click.echo(f"  {click.style(verdict, fg=colour)}: {as_before}")
+    styled_verdict = click.style(verdict, fg=colour)
+    equal = count_of(same, "metric")
+    every = len(comparison.rows)
+    click.echo(f"  {styled_verdict}: {equal} of {every:,} as before")
