@@ -29,12 +29,16 @@ from cutrace.analysis.reports import OPTIONS_OF_USERS
 from cutrace.analysis.statistic import Statistic
 from cutrace.analysis.statistics import STATISTICS
 from cutrace.analysis.tables import Column
-from cutrace.collect.options import KINDS, Options
+from cutrace.collect import environment
+from cutrace.collect.options import KINDS, Option, Options
 from cutrace.extras.fleet.running import batch_reports
+from cutrace.golden import files as golden_files
 from cutrace.reports.tables import key
 from cutrace.runbin.layout import LOSS_REASONS, TABLES, TableLayout
 from cutrace.trace.arrow import pyarrow
 from pytest_cutrace import hookspecs, options, plugin
+from pytest_cutrace.fixtures import Tracer
+from pytest_cutrace.report import COMMITS, JOBS
 
 #: What so many verbs or tables have is told once.
 MANY = 4
@@ -122,7 +126,7 @@ def _of_click(text: str) -> str:
 def _literals(text: str) -> str:
     """A sentence in which options are code, outside of code."""
     parts = text.split("`")
-    parts[::2] = [re.sub(r"(?<![\w'-])(--?[a-z][a-z-]*)", r"`\1`", part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"(?<![\w'}-])(--?[a-z][a-z-]*(?:=[\w-]+)?)", r"`\1`", part) for part in parts[::2]]
     return "`".join(parts)
 
 
@@ -145,6 +149,16 @@ def command_line() -> Iterator[str]:
     yield table(["option", "default", "meaning"], common.values())
     for name, command in commands.items():
         yield from _verb(name, command, common, recording)
+    yield "## Options of the collector\n\n`CUTRACE_OPTIONS` has one `key=value` a line.\n\n"
+    keys = [row for row in Options.declared().values() if row.key]
+    yield table(["key", "option"], ([code(row.key or ""), _option_or_help(row)] for row in keys))
+
+
+def _option_or_help(row: Option) -> str:
+    """The option of the command line, or what the option does where the command line has none."""
+    if row.verbs:
+        return code(row.flag)
+    return sentence(row.help)
 
 
 def _with_inner(name: str, command: click.Command) -> dict[str, click.Command]:
@@ -288,10 +302,7 @@ def _arguments() -> Iterator[list[str]]:
             value = str(row.switch)
         elif row.number:
             value = row.example
-        meaning = code(row.flag)
-        if not row.verbs:
-            meaning = sentence(row.help)
-        yield [code(f"{row.keyword}={value}"), meaning]
+        yield [code(f"{row.keyword}={value}"), _option_or_help(row)]
 
 
 def _signature(name: str, value: Any) -> str:
@@ -352,7 +363,7 @@ def _members(value: type) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that cutrace defines, by name."""
     seen: set[str] = set()
     for base in value.__mro__:
-        if not base.__module__.startswith("cutrace"):
+        if not base.__module__.startswith(("cutrace", "pytest_cutrace")):
             continue
         for member, object in vars(base).items():
             if member in seen:
@@ -475,6 +486,8 @@ def _column(column: Column) -> list[str]:
 
 # The pytest plugin
 
+_KEYWORD_HEAD = ("keyword", "meaning")
+
 
 class _Declared:
     """Takes the place of pytest's parser, and keeps what the plugin declares."""
@@ -501,16 +514,46 @@ def plugin_of_pytest() -> Iterator[str]:
     yield table(["option", "meaning"], declared.options)
     yield "## Ini settings\n\n"
     yield table(["setting", "default", "meaning"], declared.ini)
-    yield "## Fixtures\n\n"
-    for name, fixture in vars(plugin).items():
-        if isinstance(fixture, type(plugin.gpu_trace)):
-            yield f"### {name}\n\n{prose(fixture.__doc__ or '')}"
+    yield "## Markers\n\n### cutrace\n\nCompare the GPU work of the test with its golden values.\n\n"
+    yield table(_KEYWORD_HEAD, _meanings(options.MARKER))
+    yield "### gpu_limit\n\nLimit the GPU work of the test, without golden values.\n\n"
+    yield table(_KEYWORD_HEAD, _meanings(options.LIMIT_MARKER))
+    yield f"## Fixtures\n\n### gpu_trace\n\n{prose(plugin.gpu_trace.__doc__ or '')}"
+    for member, object in _members(Tracer):
+        what = f"gpu_trace.{member}"
+        if inspect.isfunction(object):
+            yield _signature(what, object)
+        else:
+            yield f"```python\n{what}\n```\n\n"
+        yield prose(object.__doc__ or "")
+    yield f"### cutrace_dir\n\n{prose(plugin.cutrace_dir.__doc__ or '')}"
+    yield "## Environment variables\n\n"
+    yield table(["variable", "meaning"], _environment())
+    yield "## Keys of a golden file\n\n"
+    yield table(["key of the file", "meaning"], _meanings(golden_files.KEYS_OF_FILE))
+    yield "Each other key is a test. Its table has [metrics](#metrics) and these:\n\n"
+    yield table(["key of a test", "meaning"], _meanings(golden_files.KEYS_OF_TEST))
+    yield "A time is a table of these keys, in ns. `samples` may list the runs.\n\n"
+    yield table(["key of a time", "meaning"], _meanings(golden_files.KEYS_OF_INTERVAL))
     yield "## Hooks\n\n"
     for name, hook in vars(hookspecs).items():
         if name.startswith("pytest_cutrace_"):
             yield f"### {name}\n\n{prose(hook.__doc__ or '')}"
     yield "## Metrics\n\n"
     yield table(["metric", "class", "unit", "meaning"], map(_metric, METRICS.values()))
+
+
+def _meanings(words: Mapping[str, str]) -> Iterator[list[str]]:
+    for name, meaning in words.items():
+        yield [code(name), sentence(_literals(meaning))]
+
+
+def _environment() -> Iterator[list[str]]:
+    """The variables that the plugin reads."""
+    yield [code("PYTEST_ADDOPTS"), "Further arguments of pytest."]
+    yield [code(environment.OPTIONS), "Set by `cutrace record`: the plugin dumps the newest rows when a test fails."]
+    yield [", ".join(map(code, COMMITS)), "The tested commit in reports: the first one that is set."]
+    yield [", ".join(map(code, JOBS)), "The name of the job in reports: the first one that is set."]
 
 
 def _metric(metric: Metric) -> list[str]:

@@ -14,20 +14,10 @@ from cutrace.errors import CutraceError
 from cutrace.golden.decide import Expectation
 
 from .bodies import benchmarked
-from .options import Settings
+from .options import MARKER, Settings
 
 #: The golden files that a session has read, or the errors, by path and test file.
 GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
-_KNOWN = (
-    "warmup",
-    "repeat",
-    "gate",
-    "tolerance",
-    "ignore",
-    "counters",
-    "off",
-    "may_skip",
-)
 
 
 def expectation(
@@ -73,7 +63,7 @@ def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
     try:
         for marker in reversed(list(item.iter_markers("cutrace"))):
             if marker.args:
-                names = ", ".join(_KNOWN)
+                names = ", ".join(MARKER)
                 raise CutraceError(
                     f"the marker cutrace takes no positional argument: write one of {names} by name"
                 )
@@ -137,7 +127,7 @@ def _with(expected: Expectation, name: str, value: Any) -> Expectation:
             )
         case _:
             raise CutraceError(
-                f"the marker cutrace has no argument {name!r}: write one of {', '.join(_KNOWN)}"
+                f"the marker cutrace has no argument {name!r}: write one of {', '.join(MARKER)}"
             )
     return replace(expected, rules=rules)
 

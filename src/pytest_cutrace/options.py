@@ -41,18 +41,20 @@ _VALUES: tuple[tuple[str, str, str], ...] = (
     (
         "gate",
         "NAMES",
-        "metrics and classes that fail a test, or none (default: work,counter); less: less work fails it too",
+        "metrics and classes that fail a test, or none (default: work,counter); with less among them, less work fails "
+        "it too; with code, other machine code",
     ),
     ("repeat", "N", "run each test N times and compare all runs"),
     (
         "keep",
         "{all,failed,none}",
-        "tests whose capture and trace are kept (default: failed)",
+        "tests whose run.bin, trace.pftrace and metrics.json are kept (default: failed, which includes tests without "
+        "golden values)",
     ),
     (
         "dir",
         "DIR",
-        "folder for traces, reports and candidates of golden files (default: .cutrace)",
+        "folder for traces, reports and candidates of golden files, from the rootdir (default: .cutrace)",
     ),
 )
 #: Ini values: name, type, default, help. Two of them have an option of the same name, which overrides them.
@@ -61,25 +63,25 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
         "cutrace",
         "string",
         "",
-        "--cutrace: true, or require",
+        "as --cutrace, which overrides it: true, false or require",
     ),
     (
         "cutrace_gate",
         "string",
         "",
-        "metrics and classes that fail a test: --cutrace-gate",
+        "as --cutrace-gate, which overrides it",
     ),
     (
         "cutrace_tolerance",
         "linelist",
         [],
-        "tolerances by metric or class, such as kernel_launches=10%",
+        "tolerances by metric or class, one a line, such as kernel_launches=10%; that of a total covers its breakdown",
     ),
     (
         "cutrace_ignore",
         "linelist",
         [],
-        "metrics and kernels to ignore, such as kernels:nccl*",
+        "what does not count, one a line: a metric, a class, or names of a breakdown, such as kernels:nccl*",
     ),
     (
         "cutrace_seed",
@@ -91,7 +93,7 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
         "cutrace_scope",
         "string",
         "existing",
-        "tests to compare: marked, existing (with golden values), all",
+        "tests to compare: marked, existing (also those with golden values), all (each test with GPU work)",
     ),
     (
         "cutrace_golden_dir",
@@ -103,20 +105,45 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
         "cutrace_variant",
         "string",
         "",
-        "versions that golden values depend on, such as cuda{cuda}-torch{torch}",
+        "versions of CUDA and of packages that golden values depend on, such as cuda{cuda}-torch{torch}",
     ),
     (
         "cutrace_own_kernels",
         "linelist",
         [],
-        "patterns of the project's own kernels, which are the same on every GPU",
+        "patterns of the project's own kernels, one a line; their golden values apply to every GPU",
     ),
     (
         "verbosity_cutrace",
         "string",
         "auto",
-        "verbosity of cutrace's section of the terminal summary",
+        "verbosity of the terminal summary of cutrace: -2 nothing, -1 counts and reasons, 1 notes of all tests",
     ),
+)
+
+#: The keywords of the marker ``cutrace``, with their meanings. All are optional.
+MARKER = {
+    "warmup": "runs that do not count",
+    "repeat": "runs that are judged together",
+    "gate": "metrics and classes that fail the test, as --cutrace-gate",
+    "tolerance": "tolerances by metric or class, as the setting cutrace_tolerance, or a dict",
+    "ignore": "what does not count, as the setting cutrace_ignore",
+    "counters": "hardware counters to read: a name, or a list of names",
+    "off": "True: do not trace the test, and leave CUPTI to others meanwhile",
+    "may_skip": "True: a session with --cutrace=require may skip the test",
+}
+#: The keywords of the marker ``gpu_limit`` other than metrics.
+LIMIT_MARKER = {
+    "metric": "a metric by its name, with its upper limit, such as kernel_launches=3 or peak_memory='64 MiB'",
+    "allow": "patterns of file:function or file:line whose calls may wait for the GPU",
+    "reason": "why these calls may wait",
+}
+#: The lines of ``pytest --markers``.
+MARKERS = (
+    f"cutrace({', '.join(MARKER)}): compare the GPU work of the test with its golden values, by these rules "
+    "(pytest --cutrace)",
+    "gpu_limit(metric=limit, ..., allow, reason): limit the GPU work of the test, e.g. kernel_launches=3, "
+    'peak_memory="64 MiB"; allow has places whose calls may wait (pytest --cutrace)',
 )
 
 

@@ -45,16 +45,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        "cutrace(warmup, repeat, gate, tolerance, ignore, counters, off, may_skip): compare the GPU work of the "
-        "test with its golden values, by these rules (pytest --cutrace)",
-    )
-    config.addinivalue_line(
-        "markers",
-        "gpu_limit(metric=limit, ..., allow, reason): limit the GPU work of the test, e.g. kernel_launches=3, "
-        'peak_memory="64 MiB"; allow has places whose calls may wait (pytest --cutrace)',
-    )
+    for line in options.MARKERS:
+        config.addinivalue_line("markers", line)
     if options.wanted(config):
         _start(config).configured()
     elif "CUTRACE_OPTIONS" in os.environ:

@@ -47,7 +47,7 @@ from .neighbours import without_repetition
 from .options import Settings
 
 #: Variables of CI systems with the commit and the name of the job.
-_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
+COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
 #: The exit statuses of sessions that have an account.
 _ENDED_WELL = (
     pytest.ExitCode.OK,
@@ -56,7 +56,7 @@ _ENDED_WELL = (
 )
 #: The first pytest release that reads arguments from a file.
 _ARGUMENT_FILES = (8, 2)
-_JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
+JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
 
 
 class Reporter:
@@ -207,7 +207,7 @@ class Reporter:
             report = replace(
                 self._report(),
                 commit=_commit(self._config.rootpath),
-                job=_first_set(_JOBS),
+                job=_first_set(JOBS),
             )
             for kind, destination in self._settings.reports:
                 self._write(report, kind, destination)
@@ -422,7 +422,7 @@ def _first_set(names: Sequence[str]) -> str:
 
 def _commit(root: Path) -> str:
     """The tested commit, from the CI system or git; "" if neither has it."""
-    named = _first_set(_COMMITS)
+    named = _first_set(COMMITS)
     if named:
         return named
     try:

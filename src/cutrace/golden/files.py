@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -66,13 +66,30 @@ _ESCAPES = {
 _LARGEST = 2**63 - 1
 #: The total length of names above which each count by name gets its own line.
 _WIDE = 90
-_TOP = ("format", "module", "seen")
+#: The keys of a file other than its tests, with their meanings.
+KEYS_OF_FILE = {
+    "format": "number of the format: 2",
+    "module": "path of the test file, relative to the rootdir",
+    "seen": "environments in which the tests were seen, such as sm_90",
+}
 #: The keys other than metrics in the table of a test, of an environment, and of a region.
-_OF_TEST = ("seen", "unconfirmed", "against", "unstable", "region", "on")
+KEYS_OF_TEST = {
+    "seen": "environments of the test, if they differ from those of the file",
+    "unconfirmed": "environments whose values come from one run that could not be repeated",
+    "against": "in a candidate: digest of the golden values that it was compared with",
+    "unstable": "metrics on which the runs differed, with their values",
+    "region": "metrics of each region of the test, by its name",
+    "on": "values that one environment has alone, by its name",
+}
 _OF_ENVIRONMENT = ("unstable", "region")
 _OF_REGION = ("unstable",)
 #: The numbers of an interval; it may also have samples.
-_OF_INTERVAL = ("min", "median", "q3", "n")
+KEYS_OF_INTERVAL = {
+    "min": "smallest value of all runs",
+    "median": "median of the runs",
+    "q3": "third quartile of the runs",
+    "n": "number of runs",
+}
 _AGAIN = (
     "Take the file from version control, or delete it and run pytest --cutrace-update"
 )
@@ -348,7 +365,7 @@ def _module(file: _Place, expected: str | None) -> Module:
     module = Module(path)
     marks = {header: mark for mark, header in _MARK.findall(file.source)}
     for key in file.value:
-        if key in _TOP:
+        if key in KEYS_OF_FILE:
             continue
         table = file.table(key)
         test = key.removeprefix("::")
@@ -376,7 +393,7 @@ def _entry(test: _Place, seen: Sequence[str]) -> Entry:
                 test.fail(
                     f"{name!r} is not among the environments in 'seen'", key, name
                 )
-    shared = _observed(test, _OF_TEST)
+    shared = _observed(test, KEYS_OF_TEST)
     entry = {}
     for name in environments:
         own = _observed(special.table(name), _OF_ENVIRONMENT)
@@ -386,7 +403,7 @@ def _entry(test: _Place, seen: Sequence[str]) -> Entry:
     return entry
 
 
-def _observed(table: _Place, special: Sequence[str]) -> Observed:
+def _observed(table: _Place, special: Container[str]) -> Observed:
     """The stable and the unstable values of a table, by region."""
     observed = Observed()
     _observe(observed, "", table, special)
@@ -397,7 +414,7 @@ def _observed(table: _Place, special: Sequence[str]) -> Observed:
 
 
 def _observe(
-    observed: Observed, region: str, table: _Place, special: Sequence[str]
+    observed: Observed, region: str, table: _Place, special: Container[str]
 ) -> None:
     """Add the values of one region."""
     observed.values[region] = _values(table, special)
@@ -406,7 +423,7 @@ def _observe(
         observed.unstable[region] = unstable
 
 
-def _values(table: _Place, special: Sequence[str] = ()) -> Values:
+def _values(table: _Place, special: Container[str] = ()) -> Values:
     values: Values = {}
     for name in table.value:
         if name in special:
@@ -414,7 +431,7 @@ def _values(table: _Place, special: Sequence[str] = ()) -> Values:
         place = table.at(name)
         metric = find_metric(name)
         if metric is None:
-            known = (*METRICS, *_OF_TEST)
+            known = (*METRICS, *KEYS_OF_TEST)
             hint = did_you_mean(
                 name, known, "docs/reference/pytest.md lists them.", most=1
             )
@@ -525,11 +542,11 @@ def _span(place: _Place) -> Span:
 def _interval(place: _Place) -> Interval:
     name = place.keys[-1]
     value = place.value
-    if not isinstance(value, dict) or set(value) - {"samples"} != set(_OF_INTERVAL):
+    if not isinstance(value, dict) or set(value) - {"samples"} != set(KEYS_OF_INTERVAL):
         place.fail(
             f"{name} is an interval of ns such as {{ min = 18400, median = 18700, q3 = 18900, n = 10 }}"
         )
-    least, median, q3, n = [place.at(key).count() for key in _OF_INTERVAL]
+    least, median, q3, n = [place.at(key).count() for key in KEYS_OF_INTERVAL]
     samples = place.at("samples")
     if not isinstance(samples.value, list | None):
         samples.fail("samples is a list of ns")
@@ -731,7 +748,7 @@ def _value_text(value: Stored) -> str:
 
 def _key_of(test: str) -> str:
     """The key of a test's table: colons before the name of a test distinguish it from a top-level key."""
-    if test in _TOP or test.startswith("::"):
+    if test in KEYS_OF_FILE or test.startswith("::"):
         return f"::{test}"
     return test
 
