@@ -1,4 +1,4 @@
-"""The table of rooms in docs/architecture.md is complete, and imports follow it."""
+"""The table of rooms in docs/internals/architecture.md is complete, and imports follow it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ COMMON = {"arguments", "errors", "units", "patterns", "outputs"}
 
 def rooms() -> dict[str, set[str]]:
     """Each room of the package and the rooms that it may use; an empty set for those that the table leaves open."""
-    table = re.findall(r"^\| (`.*?) \| .* \| (.*?) ?\|$", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text()
+    table = re.findall(r"^\| (`.*?) \| .* \| (.*?) ?\|$", page, re.MULTILINE)
     return {
         name.removeprefix("cutrace/").rstrip("/").removesuffix(".py"): set(re.findall(r"`(\w+)`", may))
         for names, may in table

@@ -1,4 +1,4 @@
-"""docs/privacy.md, where no GPU is needed: the contents of recordings, and the permissions and folders of files."""
+"""docs/internals/privacy.md without a GPU: the contents of recordings, and the permissions and folders of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU work of a range is the same in all outputs, and follows the rule of docs/ranges.md."""
+"""The GPU work of a range is the same in all outputs, and follows the rule of docs/concepts.md."""
 
 from __future__ import annotations
 

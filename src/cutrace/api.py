@@ -153,7 +153,7 @@ def stats(
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
     :param short: kernels below this time are short.
     :param kernel_wait: idle times below this are a kernel wait.
-    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/ranges.md).
+    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/concepts.md).
     :param name: the name of the ranges that are steps, or a pattern such as ``step *``.
 
     The rows of a listing (``cuda_gpu_trace``) of an open trace are read on use. Raises :class:`CutraceError` for a
@@ -292,7 +292,7 @@ def diff(
 @checked
 def redact(source: StrPath, destination: StrPath) -> None:
     """Write a trace without command lines, host names and paths: as a capture (``.bin``), or in any format that
-    :func:`cutrace.convert` writes. docs/privacy.md lists what stays.
+    :func:`cutrace.convert` writes. docs/internals/privacy.md lists what stays.
 
     Raises :class:`CutraceError` when the source cannot be used or the destination cannot be written; nothing is then
     left at the destination.

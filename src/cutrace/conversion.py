@@ -58,7 +58,7 @@ def convert(
         databases do.
     :param by: the frames of flame graphs: ``range``, or ``stack`` for the Python frames of the launching calls.
     :param clock: align sources of different machines, or ``keep`` their times, as in :func:`cutrace.load`.
-    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/ranges.md).
+    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/concepts.md).
     :param progress: called with the work done and the whole work, in any unit.
 
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the

@@ -1,6 +1,7 @@
 """Derived events (NVTX on streams, counters, waits) are compared with loops over the tables.
 
-Nothing here uses what the exporter uses for it: each rule of docs/perfetto.md is written down once more, as loops.
+Nothing here uses what the exporter uses for it: each rule of docs/internals/perfetto.md is written down once more, as
+loops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/reliability.md names tests that exist."""
+"""docs/internals/reliability.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reliability.md").read_text()
+PAGE = (ROOT / "docs" / "internals" / "reliability.md").read_text()
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()

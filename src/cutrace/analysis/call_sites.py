@@ -1,6 +1,6 @@
 """The work that a metric counts, with the Python stacks of the calls that made it.
 
-It needs a recording with stacks (docs/stacks.md). :mod:`.metrics` computes the metrics from the same rows.
+It needs a recording with stacks (docs/internals/stacks.md). :mod:`.metrics` computes the metrics from the same rows.
 """
 
 from __future__ import annotations

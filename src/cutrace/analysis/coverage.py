@@ -1,6 +1,6 @@
 """How much of the GPU time belongs to ranges. Every output that sums by range says it, with one sentence.
 
-docs/ranges.md has the rule by which work belongs to ranges.
+docs/concepts.md has the rule by which work belongs to ranges.
 """
 
 from __future__ import annotations

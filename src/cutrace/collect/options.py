@@ -181,7 +181,7 @@ class Options:
         "`'mylib.*:step'`. May be repeated.",
         option_values.annotated,
         initial=(),
-        more="See [annotate.md](annotate.md).",
+        more="See [annotate.md](internals/annotate.md).",
         repeated=True,
         metavar="NAME",
         example="mylib.*:step",
@@ -190,7 +190,7 @@ class Options:
         "Record the Python stacks of calls that synchronise, allocate, copy or launch: `sync`, `alloc`, `copy`, "
         "`launch`, or `launch:1/N` for one launch in N.",
         option_values.stacks,
-        more="`alloc` has releases too, and `copy` fills; see [stacks.md](stacks.md).",
+        more="`alloc` has releases too, and `copy` fills; see [stacks.md](internals/stacks.md).",
         metavar="KIND,...",
         example="sync,launch:1/100",
     )
@@ -204,7 +204,7 @@ class Options:
     code: bool = option(
         "Record hash, registers, memory and size of kernels' machine code.",
         initial=False,
-        more="See [code.md](code.md).",
+        more="See [code.md](internals/code.md).",
         switch=True,
     )
     capture_range: str | None = option(
@@ -254,7 +254,7 @@ class Options:
         "`'gpu idle > 500ms'` or `'memory > 70GiB'`. Needs --last or --rotate. May be repeated.",
         option_values.conditions,
         initial=(),
-        more="See [triggers.md](triggers.md).",
+        more="See [triggers.md](internals/triggers.md).",
         repeated=True,
         metavar="CONDITION",
         example="gpu idle > 500ms",
@@ -289,7 +289,7 @@ class Options:
     share: bool = option(
         "Ask for a CUPTI that serves other tools too (13.5 and later).",
         initial=False,
-        more="See [collector.md](collector.md).",
+        more="See [collector.md](internals/collector.md).",
         switch=True,
     )
     cupti: str | None = option(
@@ -323,7 +323,7 @@ class Options:
     redact: bool = option(
         "Leave out command lines, host names and paths.",
         initial=False,
-        more="See [privacy.md](privacy.md).",
+        more="See [privacy.md](internals/privacy.md).",
         switch=True,
         verbs=_OF_OUTPUT,
     )

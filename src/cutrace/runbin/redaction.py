@@ -1,8 +1,8 @@
 """Redacted captures: copies without command lines, host names and paths.
 
 A capture is copied block by block. Only tables, fields and keys that are on a list are copied, so additions of newer
-versions are left out. Options of the recording are copied unless they are or have a path. docs/privacy.md lists what
-stays.
+versions are left out. Options of the recording are copied unless they are or have a path. See
+docs/internals/privacy.md for what stays.
 """
 
 from __future__ import annotations

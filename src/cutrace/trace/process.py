@@ -165,7 +165,7 @@ class Process:
 
     @property
     def dumped_because(self) -> tuple[str, ...]:
-        """The reasons for which the collector dumped this capture by itself: see docs/triggers.md."""
+        """The reasons for which the collector dumped this capture by itself: see docs/internals/triggers.md."""
         return tuple(self.info.get("dumped_because", ()))
 
     @property

@@ -3,7 +3,7 @@
 Domains are independent of each other. In a domain, a launch at time t by thread T belongs to the innermost range of T
 with start <= t < end. A range without an end lasts to the end of its process. If T has no range of the domain open at
 t, the launch is adopted by the innermost range of the one thread of its process that has one open; if several threads
-have, it belongs to none. docs/ranges.md describes the rule.
+have, it belongs to none. docs/concepts.md describes the rule.
 
 The ranges around the innermost one contain the launch, too. So the answer in a domain is a thread. The ranges of a
 thread in a domain are a nest, and the answer for a launch is a set of nests: it is in all ranges of these nests that

@@ -1,4 +1,4 @@
-"""Perfetto traces: write a capture as a GPU compute trace for ui.perfetto.dev. docs/perfetto.md has the mapping.
+"""Perfetto traces: write a capture as a GPU compute trace. docs/internals/perfetto.md has the mapping.
 
 ``proto`` encodes messages, ``packets`` writes packets and sequences, ``descriptors`` describes tracks. ``gpu_events``
 and ``host_tables`` map tables to events. ``annotations`` and ``flows`` add arguments and flows to them. ``derived``

@@ -23,8 +23,8 @@ from .view import SHOWN, flame_html, html
 @dataclass(frozen=True, repr=False)
 class FlameGraph:
     """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others;
-    docs/view.md defines the figures of a frame. ``coverage`` is a sentence that says how much of the GPU time has a
-    range; None without ranges, and for Python frames. It shows itself in a notebook."""
+    docs/internals/view.md defines the figures of a frame. ``coverage`` is a sentence that says how much of the GPU time
+    has a range; None without ranges, and for Python frames. It shows itself in a notebook."""
 
     root: Frame
     by: FramesBy = "range"

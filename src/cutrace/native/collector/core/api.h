@@ -27,7 +27,7 @@ struct cutrace_stats {
   uint32_t cupti_active; /* 1 while CUPTI delivers records */
 };
 
-/* Starts recording. `options`: key=value, separated by newlines or semicolons (docs/collector.md). */
+/* Starts recording. `options`: key=value, separated by newlines or semicolons (docs/internals/collector.md). */
 CUTRACE_EXPORT int cutrace_start(const char* options);
 /* Ends the recording and completes the file. */
 CUTRACE_EXPORT int cutrace_stop(void);

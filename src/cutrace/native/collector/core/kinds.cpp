@@ -369,7 +369,7 @@ KindSet Enabler::hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet k
 }
 
 // CUPTI 13.0 records calls that are enabled one by one in mid-program only if one call was enabled inside cuInit() and is so
-// still (docs/collector.md). These two, one of each API, are rarely made.
+// still (docs/internals/collector.md). These two, one of each API, are rarely made.
 void Enabler::keep_calls_possible(bool on) {
   for (const ApiFunction& function : cupti_->api_functions())
     if (stays_enabled(function.name)) cupti_->enable_call(function.domain, function.id, on);

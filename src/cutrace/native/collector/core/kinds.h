@@ -29,7 +29,7 @@ using KindSet = std::uint32_t;
 constexpr KindSet bit(Kind kind) { return KindSet{1} << static_cast<std::uint32_t>(kind); }
 
 // The other kinds are expensive (environment samples, unified memory), large (modules) or rarely needed. With sync or event,
-// CUPTI 13.0 intercepts every API call, recorded or not: 0.9 us an operation in a PyTorch loop (docs/collector.md). API calls
+// CUPTI 13.0 intercepts every API call, recorded or not: 0.9 us an operation in a PyTorch loop (docs/internals/collector.md). API calls
 // already show the calls that wait.
 inline constexpr KindSet kDefaultKinds =
     bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset) | bit(Kind::api) | bit(Kind::memory) | bit(Kind::pool) |
@@ -86,7 +86,7 @@ struct EnabledKinds {
 // Enables the kinds of the host at once, and the kinds of the GPU (kernels, copies, fills) when there is a context.
 //
 // The cost of the GPU kinds depends on when they are enabled: CUPTI 13.0 spends 45 us on 256 nodes of a CUDA graph if they
-// were enabled with the context, and 32 us if later (docs/collector.md). So inside cuInit() they wait for the first module,
+// were enabled with the context, and 32 us if later (docs/internals/collector.md). So inside cuInit() they wait for the first module,
 // or for the first call that submits work: nothing runs on the GPU before. If a call that submits work creates the context,
 // they are enabled as soon as the context exists.
 //
