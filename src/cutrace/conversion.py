@@ -46,7 +46,8 @@ def convert(
     """Convert one trace, or several into one, to the format of the ending of ``destination``, or to ``format``
     (``"perfetto"``, ``"chrome"``, ...).
 
-    The source is an open trace, or captures and files that :func:`cutrace.load` reads. docs/cli.md lists the formats.
+    The source is an open trace, or captures and files that :func:`cutrace.load` reads. docs/formats.md lists the
+    formats.
 
     :param compress: compress groups of packets; the ending ``.gz`` compresses the whole file.
     :param start: keep the rows that overlap the time from ``start`` to ``end``: an int is nanoseconds as in the tables

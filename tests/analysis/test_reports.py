@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -310,10 +309,3 @@ def test_tables_are_sorted_by_any_column():
     assert found.sorted("other") is found
     with pytest.raises(CutraceError, match="in the order of time"):
         Table("t", "T", columns, iter([]), listing=True).sorted("n")
-
-
-def test_every_report_is_documented_and_those_that_are_usual_are_marked():
-    lines = (Path(__file__).parents[2] / "docs" / "stats.md").read_text().splitlines()
-    cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
-    documented = {name: f"`{name}` *" in cell for cell in cells for name in re.findall(r"`(\w+)`", cell)}
-    assert {report.name: report.usual for report in statistics().values()}.items() <= documented.items()

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cutrace.cli import options as cli_options
-from cutrace.collect import KINDS, Options, describe
+from cutrace.collect import Options
 from cutrace.collect.options import OptionArguments, option
 from cutrace.collect.standby import length_of
 from cutrace.errors import CutraceError
@@ -94,11 +94,6 @@ def test_short_calls_can_be_left_without_stacks(least, ns):
     assert lines == ["output=/f", "stacks=sync", f"stacks_min_ns={ns}"]
 
 
-def test_every_kind_is_documented():
-    text = (DOCS / "cli.md").read_text()
-    assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
-
-
 @pytest.mark.parametrize("duration", [10, "10us", 0.5, "soon"])
 def test_a_recording_of_an_attachment_has_a_length(duration):
     with pytest.raises(CutraceError, match=r"1ms or more|is not a time"):
@@ -138,14 +133,6 @@ def test_one_more_field_is_one_more_option_everywhere():
     help = " ".join(CliRunner().invoke(commands["record"], ["--help"]).stdout.split())
     assert "--colour [red|blue] Record kernels of this colour only. [default: red]" in help
     assert "--colour" not in CliRunner().invoke(commands["arm"], ["--help"]).stdout
-
-    row = '| `--colour red\\|blue` | `colour="blue"` | Record kernels of this `colour` only. Default: `red`. '
-    assert row in describe.markdown(OptionsWithColour)
-
-
-def test_the_reference_is_that_of_the_options():
-    text = (DOCS / "cli.md").read_text()
-    assert describe.markdown() in text, "run `python -m cutrace.collect.describe` and put it into docs/cli.md"
 
 
 def test_the_typed_arguments_are_those_of_the_options():

@@ -1,7 +1,7 @@
 """The options of a recording: each is declared once, as a field of :class:`Options`.
 
-The arguments of :func:`cutrace.record`, the options of the command line, the string that the collector parses and the
-reference in docs/cli.md (``python -m cutrace.collect.describe``) are made from the fields.
+The arguments of :func:`cutrace.record`, the options of the command line, the string that the collector parses and
+docs/reference are made from the fields.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Options:
     capture_range: str | None = option(
         "Record only between cudaProfilerStart() and cudaProfilerStop(), or inside NVTX ranges of this name.",
         option_values.capture_range,
-        more="`none` takes back that of `cutrace arm`; see [below](#recording-parts-of-a-program).",
+        more="`none` takes back that of `cutrace arm`; see [record](howto/record.md#recording-parts-of-a-program).",
         metavar="profiler|nvtx:NAME",
         example="nvtx:step",
     )
@@ -238,7 +238,7 @@ class Options:
     last_ms: int | None = option(
         "Keep only the last TIME, e.g. `30s`, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
         option_values.time_to_keep,
-        more="See [below](#recording-for-a-long-time).",
+        more="See [record](howto/record.md#recording-for-a-long-time).",
         keyword="last",
         metavar="TIME",
         example="30s",
