@@ -98,7 +98,7 @@ def test_a_redacted_recording_has_no_variables(fake_driver: FakeDriver, tmp_path
 
 def test_redaction_leaves_variables_out(fake_driver: FakeDriver, tmp_path: Path) -> None:
     recorded(fake_driver, tmp_path, {"RANK": "3"}).close()
-    assert run_cutrace("redact", "run.bin", "-o", "public.bin", cwd=tmp_path).returncode == 0
+    assert run_cutrace("convert", "--redact", "run.bin", "-o", "public.bin", cwd=tmp_path).returncode == 0
     with cutrace.load(tmp_path / "public.bin") as trace:
         assert trace.processes[0].rank is None
 

@@ -244,7 +244,7 @@ def test_a_converted_dump_says_why_it_was_made(fake_driver: FakeDriver, tmp_path
     decoded = decode(tmp_path / "run-1.pftrace")
     assert decoded.attributes["cutrace.dumped_because.0"] == reason
     assert reasons(tmp_path / "run-1.pftrace") == (reason,)
-    run("redact", tmp_path / "run-1.bin", "-o", tmp_path / "redacted.bin")
+    run("convert", "--redact", tmp_path / "run-1.bin", "-o", tmp_path / "redacted.bin")
     assert reasons(tmp_path / "redacted.bin") == (reason,)
 
 
