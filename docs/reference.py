@@ -269,7 +269,8 @@ def python() -> Iterator[str]:
     for name, value in functions:
         yield f"### {name}\n\n{_signature(name, value)}{prose(value.__doc__ or '')}"
     yield "## Options of a recording\n\n"
-    yield "Arguments of `record`, `arm` and `attach`. [`record`](cli.md#record) says what each does.\n\n"
+    yield "Arguments of `record`, `arm` and `attach`. [`record`](cli.md#record) says what each does. "
+    yield "A size is also a number of bytes, a time an int of nanoseconds, and several names are also a list.\n\n"
     yield table(["argument, for example", "option"], _arguments())
     yield "## Types of arguments\n\n"
     yield table(["name", "type", "meaning"], aliases)
