@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shlex
 import subprocess
@@ -135,6 +136,10 @@ BAD = {
     "golden diff, which moved": (["golden", "diff", "a", "b"], "golden diff is now: cutrace diff"),
     "golden prune, which moved": (["golden", "prune"], "cutrace golden check --prune"),
     "no format of diff": (["diff", "{tmp}/good.bin", "{tmp}/good.bin", "--format", "csv"], "'csv' is not one of"),
+    "a page of tables": (["stats", "{tmp}/good.bin", "-o", "{tmp}/x.html"], "name a file that ends in .csv or .json"),
+    "a picture of a difference": (["diff", *["{tmp}/good.bin"] * 2, "-o", "{tmp}/x.png"], "No table can be written to"),
+    "a page of an answer": (["sql", "{tmp}/good.bin", "select 1", "-o", "{tmp}/x.html"], "No table can be written to"),
+    "a compressed capture": (["info", "{tmp}/good.bin.gz"], "is a compressed capture: unpack it"),
     "names and ranks": (
         ["merge", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--name", "a", "--ranks"],
         "--name and --ranks exclude each other",
@@ -171,6 +176,7 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.chdir(Path(__file__).parents[2])
     small_capture(tmp_path / "good.bin")
+    (tmp_path / "good.bin.gz").write_bytes(gzip.compress((tmp_path / "good.bin").read_bytes()))
     before = sorted(tmp_path.rglob("*"))
     arguments, sentence = BAD[case]
     with pytest.raises(SystemExit) as end:
@@ -184,6 +190,123 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
     assert sorted(tmp_path.rglob("*")) == before
 
 
+#: Wrong usages by verb: words, and what the sentence has. Files are those of the test above.
+WRONG = {
+    "record": [
+        ("--api some -- true", "'some' is not one of"), ("--cuda-graph edge -- true", "'edge' is not one of"),
+        ("--max-memory lots -- true", "'lots'"), ("--max-memory 1 -- true", "1 MiB"),
+        ("--max-size 1 -- true", "64 KiB"),
+        ("--last soon -- true", "'soon'"), ("--rotate -- true", "needs a maximum size"),
+        ("--dump-when never -- true", "never"),
+        ("--dump-limit some -- true", "'some' is not a valid integer"), ("--sample none -- true", "none"),
+        ("--interval 1h --sample metrics -- true", "up to 1s"), ("--stacks all -- true", "all"),
+        ("--capture-range loop -- true", "loop"), ("--capture-range-end never -- true", "never"),
+        ("--kinds -- true", "unknown kind"), ("--unknown -- true", "No such option"),
+    ],
+    "attach": [
+        ("", "Missing argument 'PID'"), ("me", "'me' is not a valid integer"), ("0", "0 is not in the range"),
+        ("1 --for soon", "'soon'"), ("1 --every 1s", "give that length with --for"),
+        ("1 --for 2s --every 1s", "give a longer --every"), ("1 -o -", "cannot go to stdout"),
+    ],
+    "arm": [("", "Missing argument"), ("--kinds warp -- true", "unknown kind"), ("-- no-such-command", "not found")],
+    "ps": [("me", "unexpected extra argument"), ("--format xml", "'xml' is not one of"), ("--json", "No such option")],
+    "convert": [
+        ("", "Missing option"), ("{good} -o {tmp}/x.pftrace --by kernel", "'kernel' is not one of"),
+        ("{good} -o {tmp}/x.pftrace --clock utc", "'utc' is not one of"),
+        ("{good} -o {tmp}/x.pftrace --table kernels", "choose .csv"), ("{good} -o {tmp}/x.csv --table warps", "warps"),
+        ("{good} -o {tmp}/x.sqlite --compress zstd", "choose .pftrace"),
+        ("{good} -o {tmp}/x.csv --capture", "cannot carry"),
+        ("{good} -o {tmp}/x.pftrace --by stack", "choose .folded"),
+        ("{good} -o {tmp}/x --format gif", "no format 'gif'"),
+        ("{good} -o {tmp}/x.pftrace --end 1.5.2", "1.5"), ("{good} -o {tmp}/x.pftrace --start @x", "@x"),
+        ("--redact {good} -o {good}", "is an input"),
+    ],
+    "info": [
+        ("{good} --json", "No such option"),
+        ("{good} --format csv", "'csv' is not one of"),
+        ("", "Missing argument"),
+    ],
+    "stats": [
+        ("{good} --names short", "'short' is not one of"), ("{good} --limit many", "'many' is not a valid integer"),
+        ("{good} --ranges all", "'all' is not one of"), ("{good} --kernel-wait x", "'x' is not a time"),
+        ("{good} --report step_sum --name nothing", "nothing"), ("{good} --format xml", "'xml' is not one of"),
+        ("{good} -o {tmp}/x.pdf", "name a file that ends in"), ("{good} --report gpu_sum --short 1us", "--short"),
+    ],
+    "slice": [
+        ("{good} -o {tmp}/x.bin --index x", "x"), ("{good} -o {tmp}/x.bin --gpu 7", "nothing is selected"),
+        ("{good} -o {tmp}/x.bin --stream 9", "nothing is selected"), ("{good} -o {tmp}/x.bin --process x", "x"),
+        ("{good} -o {tmp}/x.bin --test x", "x"), ("{good} -o {tmp}/x.bin --nvtx x", "x"),
+        ("{good} -o {tmp}/x.bin --tables warps", "warps"), ("{good} -o {tmp}/x.bin --without warps", "warps"),
+        ("{good} -o {tmp}/x.bin --kernel /(/", "/(/"), ("{good} -o {tmp}/x.bin --start 2s --end 1s", "after the start"),
+    ],
+    "diff": [
+        ("{good}", "Missing argument 'AFTER...'"), ("{good} {tmp}/absent.bin", "No such file"),
+        ("{good} {good} --tolerance speed=1", "speed"), ("{good} {good} --tolerance time=x", "not a tolerance of time"),
+        ("{good} {good} --own k", "--own is not for two traces"), ("{good} {good} --gate work", "--gate is not for"),
+        ("{tmp}/g.toml {good} --with-before {good}", "--with-before is not for"),
+        ("{tmp}/g.toml {good} --all", "--all is not for"),
+        ("{tmp}/g.toml {good} -o {tmp}/x.txt", "--output is not for"),
+        ("{tmp}/golden {good}", "cannot read the golden file"),
+    ],
+    "golden": [
+        ("create {good} --gate speed -o {tmp}/x.toml", "no metric 'speed'"), ("create", "Missing argument"),
+        ("create {good} --update some -o {tmp}/x.toml --test a.py::t", "some"), ("accept", "Missing argument 'DIR'"),
+        ("accept {tmp}/golden --golden-dir {tmp}", ""), ("check --yes", "add --prune"),
+    ],
+    "report": [
+        ("merge {good} -o {tmp}/x.txt", "ends in"), ("compare {good} {good}", "good.bin"),
+        ("compare {good}", "'AFTER'"),
+        ("trend {good} -o {tmp}/x.html", "two reports or more"), ("merge {good} -o {tmp}/x.json --page x", ".md file"),
+        ("merge {good} -o {tmp}/x.md --download x", "need each other"),
+    ],
+    "view": [
+        ("{good} -o {tmp}/x.png", "ends in .html"), ("{good} --lines -o {tmp}/x.html", "was measured by line"),
+        ("{good} --clock utc", "'utc' is not one of"), ("", "Missing argument"), ("{tmp}/absent.bin", "No such file"),
+    ],
+    "why": [
+        ("", "Missing argument"),
+        ("{good} {good} {good}", "unexpected extra argument"),
+        ("{good} --format csv", "'csv'"),
+    ],
+    "merge": [("{good} -o {tmp}/x.bin --name a --name b", "2 names for 1 file"), ("{good}", "Missing option '-o'")],
+    "batch": [
+        ("nothing {good} -o {tmp}/out", "nothing"), ("kernels {good}", "Missing option '-o'"),
+        ("kernels {good} -o {tmp}/out --workers 0", "0 is not in the range"), ("", "Missing"),
+        ("kernels {good} -o {tmp}/out --mode threads", "'threads' is not one of"),
+    ],
+    "profile": [
+        ("", "Missing argument"), ("--count 0 -- true", "0 is not in the range"), ("--skip x -- true", "'x'"),
+        ("--caches cold -- true", "'cold' is not one of"), ("-o {tmp}/x.json -- true", "ends in .bin"),
+    ],
+    "metrics": [
+        ("list --lines --sampled", "ask for one of them"),
+        ("describe", "Missing argument"),
+        ("lst", "mean list"),
+    ],
+    "open": [("", "Missing argument"), ("{good} --port 0", "0 is not in the range"), ("{good} --timeout x", "'x'")],
+    "doctor": [("--json", "No such option"), ("now", "unexpected extra argument")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "sentence"), [(verb, *case) for verb, cases in WRONG.items() for case in cases]
+)
+def test_wrong_usage_is_refused(verb, words, sentence, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    good = small_capture(tmp_path / "good.bin")
+    (tmp_path / "golden").mkdir()
+    (tmp_path / "golden" / "a.toml").touch()
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    with pytest.raises(SystemExit) as end:
+        main([verb, *shlex.split(words.format(good=good, tmp=tmp_path))])
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert err.startswith("cutrace: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
+
+
 # Commands whose output {} is also an input: the capture run.html, a report, or a file in a folder.
 OVER_AN_INPUT = {
     "batch": ["batch kernels kernels.html -o .", "batch kernels kernels.manifest.json -o ."],
@@ -193,10 +316,10 @@ OVER_AN_INPUT = {
         "convert --redact other.bin -o other.bin",
     ],
     "diff": [
-        "diff run.html other.bin -o run.html",
-        "diff other.bin run.html -o run.html",
-        "diff other.bin other.bin --with-before run.html -o run.html",
-        "diff other.bin other.bin --with-after run.html -o run.html",
+        "diff run.html other.bin -o run.html --format json",
+        "diff other.bin run.html -o run.html --format json",
+        "diff other.bin other.bin --with-before run.html -o run.html --format json",
+        "diff other.bin other.bin --with-after run.html -o run.html --format json",
     ],
     "golden create": ["golden create run.html -o run.html --test a.py::t"],
     "merge": ["merge run.html other.bin -o run.html --format chrome", "merge other.bin run.tar -o run.tar"],
@@ -207,8 +330,8 @@ OVER_AN_INPUT = {
         "slice other.bin -o other.bin",
         "slice parquet -o parquet/a.bin",
     ],
-    "sql": ["sql run.html 'select 1' -o run.html"],
-    "stats": ["stats run.html -o run.html", "stats other.bin run.html -o link.html"],
+    "sql": ["sql run.html 'select 1' -o run.html --format json"],
+    "stats": ["stats run.html -o run.html --format csv", "stats other.bin run.html -o link.html --format csv"],
     "why": ["why run.html -o run.html", "why other.bin run.html -o run.html"],
     "view": ["view run.html -o run.html", "view other.bin run.html -o run.html", "view --lines run.html -o link.html"],
 }

@@ -73,11 +73,11 @@ def test_csv_markdown_and_output(tmp_path):
 
 def test_the_ending_of_the_output_decides_the_format(tmp_path):
     path = small_capture(tmp_path / "a.bin")
-    for name, begin in {"a.JSON": "{", "a.md": "###", "a.txt": "GPUs", "a": "GPUs"}.items():
+    for name, begin in {"a.JSON": "{", "a.md": "###", "a.txt": "GPU busy", "a": "GPU busy"}.items():
         assert stats(path, "-o", tmp_path / name) == ""
         assert (tmp_path / name).read_text().startswith(begin)
     assert stats(path, "-o", tmp_path / "b.csv", "--format", "table") == ""
-    assert (tmp_path / "b.csv").read_text().startswith("GPUs")
+    assert (tmp_path / "b.csv").read_text().startswith("GPU busy")
     done = cutrace("stats", path, "-o", tmp_path / "a.parquet")
     assert done.returncode == 2
     assert "name a file that ends in .csv or .json or .md, or give --format" in done.stderr
@@ -259,3 +259,17 @@ def test_steps_of_an_unknown_name_or_of_none_are_an_error(tmp_path):
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(sentence)
         assert "Traceback" not in done.stderr
+
+
+def test_it_opens_with_what_took_the_time(tmp_path):
+    lines = cutrace("stats", small_capture(tmp_path / "a.bin")).stdout.splitlines()
+    assert lines[:5] == [
+        "GPU busy        100.0% of 200ns on GPU 0 NVIDIA H200",
+        "most time       250ns in 2 launches, 100.0% of all kernels: saxpy",
+        "missing         nothing is known to be missing",
+        "",
+        "GPUs (gpu_sum)",
+    ]
+    lines = cutrace("stats", DATA / "torch_step.bin").stdout.splitlines()
+    assert [line[:16].strip() for line in lines[:6]] == ["GPU busy", "most time", "idle", "copies", "missing", ""]
+    assert "missing" not in cutrace("stats", DATA / "torch_step.bin", "--report", "gpu_sum").stdout

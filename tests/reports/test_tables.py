@@ -91,8 +91,8 @@ def test_csv_has_plain_numbers_under_names_with_units():
 
 def test_several_tables_in_csv_say_which_they_are():
     shown = "".join(render([TABLE, Table("other", "O", COLUMNS[:1], [(1.0,)])], "csv"))
-    assert shown.startswith("# kern_sum\r\nshare,")
-    assert "\r\n\r\n# other\r\nshare\r\n1.0\r\n" in shown
+    assert shown.startswith("# kern_sum\nshare,")
+    assert "\n\n# other\nshare\n1.0\n" in shown
 
 
 def test_json_has_columns_with_units_and_rows_as_objects():

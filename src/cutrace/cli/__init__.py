@@ -119,7 +119,8 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    # What is written to a closed stdout is lost: that is an error.
+    for name, mode in (("stdin", "r"), ("stdout", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:  # Python sets a closed stream to None
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     for name in ("SIGTERM", "SIGHUP"):
@@ -172,6 +173,8 @@ def status_of(arguments: list[str] | None) -> int:
 
 def _sentence(error: Exception) -> str:
     """Return the message for an error. Raises the error again when it is a mistake in cutrace."""
+    from .output import unwritable_stdout
+
     text = str(error)
     if isinstance(error, CutraceError):
         return text
@@ -184,9 +187,19 @@ def _sentence(error: Exception) -> str:
         return "there is not enough memory: raise its limit (ulimit -v), or take a part of the trace (cutrace slice)"
     if not isinstance(error, OSError):
         raise error
+    if _of_echo(error):
+        return str(unwritable_stdout(error))
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
         return str(no_room(error.strerror))
     sentence = error.strerror or text
     if error.filename:
         sentence += f": {error.filename}"
     return sentence
+
+
+def _of_echo(error: OSError) -> bool:
+    """Whether click could not print something, such as the help of a verb."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is not None and step.tb_frame.f_code.co_name == "echo"

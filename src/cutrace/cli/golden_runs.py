@@ -93,7 +93,9 @@ def compare_runs(
 
 
 def measured_runs(
-    sources: Sequence[Path], test: str | None, default: str | None = None
+    sources: Sequence[Path],
+    test: str | None,
+    default: str | None = None,
 ) -> dict[str, list[Metrics]]:
     """Return the runs of each marked test, or of ``test`` alone. A capture without marks counts as a run of
     ``default``."""

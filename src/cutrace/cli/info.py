@@ -149,8 +149,9 @@ def _print(
     title = f"{len(sources)} captures"
     if len(sources) == 1:
         title = options.shown(str(sources[0]))
-    span = f"{format_size(size)}, {format_duration(summary.span)}{_when(trace)}"
-    put([f"{click.style(printable(title), bold=True)}  {span}\n\n"])
+    span = format_duration(summary.span)
+    bold = click.style(printable(title), bold=True)
+    put([f"{bold}  {format_size(size)}, {span}{_when(trace)}\n\n"])
     reasons: list[str] = []
     for process in summary.processes:
         reasons += process.dumped_because
@@ -163,7 +164,11 @@ def _print(
     if trace.codes:
         put([f"\n{_codes(trace.codes)}\n"])
     put(["\n"])
-    sentences = [*summary.quality.sentences(), *not_annotated(trace), *_early(summary)]
+    sentences = [
+        *summary.quality.sentences(),
+        *not_annotated(trace),
+        *_early(summary),
+    ]
     mark = click.style("!", fg="yellow")
     put(f"{mark} {printable(sentence)}\n" for sentence in sentences)
     if not sentences:

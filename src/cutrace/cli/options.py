@@ -132,8 +132,10 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
 
     def default(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
         output: Path = ctx.params["output"] or Path()
-        chosen = value or _ENDINGS.get(output.suffix.lower(), choice[0])
-        if chosen not in choice:
+        ending = output.suffix.lower()
+        chosen = value or _ENDINGS.get(ending, choice[0])
+        known = value or ending in (*_ENDINGS, *_OF_TEXT)
+        if chosen not in choice or not known:
             ctx.fail(
                 f"No table can be written to {output}: name a file that ends in {endings}, or give --format"
             )
@@ -155,6 +157,8 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
     )
 
 
+#: Endings of files of plain text.
+_OF_TEXT = ("", ".txt", ".text", ".log")
 #: Formats of tables by the ending of a file.
 _ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
 

@@ -123,14 +123,15 @@ def put_tables(
     *,
     limit: int | None = 0,
     style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
+    head: Sequence[str] = (),
     verdict: str = "",
     whole: bool = False,
     **about: object,
 ) -> None:
     """Write tables in a format of :func:`cutrace.reports.tables.render`, which has the parameters. On stdout they fit
-    the terminal and have styles. ``limit`` None is 20 rows in formats for people. ``verdict`` is the last line of
-    these. With ``whole``, an error while rows are made leaves stdout empty. JSON also has the ``kind`` and what is
-    ``about`` all tables."""
+    the terminal and have styles. ``limit`` None is 20 rows in formats for people. ``head`` are the first lines of
+    these, ``verdict`` is the last one. With ``whole``, an error while rows are made leaves stdout empty. JSON also has
+    the ``kind`` and what is ``about`` all tables."""
     from ..reports.tables import no_style, render
 
     to_stdout = output in (None, STDOUT)
@@ -152,6 +153,8 @@ def put_tables(
         about={"kind": kind, **about},
         style=style,
     )
+    if head:
+        pieces = chain([f"{line}\n" for line in (*head, "")], pieces)
     if verdict and form != "json":
         pieces = chain(pieces, ["\n" * bool(tables), f"{verdict}\n"])
     if not (whole and to_stdout):
@@ -171,12 +174,19 @@ def _to_stdout() -> Iterator[None]:
     except OSError as error:
         if error.filename:  # a file that is read meanwhile
             raise
-        # Otherwise Python would report the error again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        refused = unwritable_stdout(error)
         if not isinstance(error, BrokenPipeError):
-            raise CutraceError(
-                f"cannot write to stdout: {error.strerror}. Redirect it to another place."
-            ) from None
+            raise refused from None
+
+
+def unwritable_stdout(error: OSError) -> CutraceError:
+    """Return the error for a stdout that cannot be written, and drop what it holds."""
+    # Otherwise Python would report the error again when it closes stdout.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    reason = error.strerror or "it is closed"
+    return CutraceError(
+        f"cannot write to stdout: {reason}. Redirect it to another place."
+    )
 
 
 def terminal_width() -> int | None:

@@ -124,7 +124,11 @@ def _candidates(sources: Sequence[Path], output: Path) -> Iterator[str]:
     "--fail-on-gone", is_flag=True, help="End with status 1 also when a test is gone."
 )
 def compare(
-    before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
+    before: Path,
+    after: Path,
+    form: str,
+    limit: int,
+    fail_on_gone: bool,
 ) -> int:
     """Show which tests changed from BEFORE to AFTER, two report.json files: values, states, new tests and gone ones.
 

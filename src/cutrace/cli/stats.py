@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .output import put_tables, say
+from .output import put_tables, say, terminal_width
 
 if TYPE_CHECKING:
     from ..loading import Clock
@@ -82,18 +82,23 @@ def stats(
 ) -> None:
     """Show the time of the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one.
 
-    FILE is a capture, or a trace of another tool that cutrace reads. Without --report it shows the usual reports for
-    which FILE has data.
+    FILE is a capture, or a trace of another tool that cutrace reads. Without --report it says what took the time, and
+    shows the usual reports for which FILE has data. Tables fit a terminal; --format csv and json have all columns.
     """
     from .. import api
     from ..loading import opened
     from ..outputs import check_output
+    from ..reports.headline import headline
 
     if output is not None:
         check_output(output, sources)
     with opened(sources, clock=clock) as trace:
         results = api.stats(trace, reports or None, **how)
-        put_tables("cutrace stats", results, form, output, limit=limit)
-        say(*trace.quality.sentences())
+        sentences = list(trace.quality.sentences())
+        head: list[str] = []
+        if form == "table" and not reports:
+            head = headline(results, sentences, terminal_width())
+        put_tables("cutrace stats", results, form, output, limit=limit, head=head)
+        say(*sentences)
     if not results:
         say("the trace has no records to count")

@@ -6,6 +6,7 @@ import re
 from typing import NoReturn
 
 from ..errors import BadCapture
+from ..runbin.blocks import MAGIC as CAPTURE
 from .base import Import, SourceFile
 from .chrome import without_mark
 from .tables_sqlite import MAGIC, SqliteTables
@@ -110,6 +111,8 @@ def _explanation(source: SourceFile) -> str:
         return (
             f"is compressed with {source.packed}, and empty or damaged: create it again"
         )
+    if source.packed and source.head.startswith(CAPTURE):
+        return "is a compressed capture: unpack it, or pipe it to this command and name - as the file"
     if source.head[257:262] == b"ustar":
         return "is a TAR archive: unpack it, and name a trace inside"
     of_pattern = (text for pattern, text in _PATTERNS if pattern.match(head))

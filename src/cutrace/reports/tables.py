@@ -281,20 +281,21 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
 
 
 def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
-    """RFC 4180 with plain numbers. Each of several tables follows its name and precedes an empty line."""
+    """CSV with plain numbers. Lines end with a line feed, as shells expect. Each of several tables follows its name and
+    precedes an empty line."""
     for table in tables:
         if len(tables) > 1:
-            yield f"# {table.name}\r\n"
+            yield f"# {table.name}\n"
         head = tuple(map(key, table.columns))
         rows = islice(table.rows, limit or None)
         for piece in _pieces(chain([head], rows)):
             text = io.StringIO()
-            writer = csv.writer(text)
+            writer = csv.writer(text, lineterminator="\n")
             for row in piece:
                 writer.writerow(map(_plain, row))
             yield text.getvalue()
         if len(tables) > 1:
-            yield "\r\n"
+            yield "\n"
 
 
 def _json(

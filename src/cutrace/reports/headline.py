@@ -1,0 +1,96 @@
+"""A few lines on what took the time of a trace, from its statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..analysis.tables import Column, Table
+from ..units import count_of, printable
+from .tables import cell, key
+from .values import duration, short
+
+_Row = dict[str, Any]
+_SHARE = Column("share", "1")
+_LABEL = 16
+
+
+def headline(
+    tables: Sequence[Table], missing: Sequence[str], width: int | None = None
+) -> list[str]:
+    """Lines on the GPU's busy share, the longest kernel, idle time, copies, and what is missing. ``tables`` are
+    statistics; a line whose statistic has no rows is left out. ``missing`` are sentences on losses. Lines
+    are cut to ``width`` columns."""
+    rows = {table.name: list(_rows(table)) for table in tables}
+    if not rows:
+        return []
+    lines = [*_busy(rows), *_kernel(rows), *_idle(rows), *_copies(rows)]
+    lines.append(("missing", _missing(missing)))
+    shown = [f"{label:<{_LABEL}}{printable(text)}" for label, text in lines]
+    if width is None:
+        return shown
+    return [short(line, width) for line in shown]
+
+
+def _rows(table: Table) -> Iterator[_Row]:
+    names = list(map(key, table.columns))
+    for row in table.rows:
+        yield dict(zip(names, row, strict=True))
+
+
+def _share(value: float) -> str:
+    return cell(value, _SHARE)
+
+
+def _busy(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
+    gpus = rows.get("gpu_sum", [])
+    if not gpus:
+        return
+    least = min(gpus, key=lambda row: row["busy_share"] or 0)
+    text = f"{_share(least['busy_share'] or 0)} of {duration(least['span_ns'])} on GPU {least['gpu']}"
+    if len(gpus) > 1:
+        text += f", the least of {len(gpus):,}"
+    yield "GPU busy", text
+
+
+def _kernel(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
+    kernels = rows.get("cuda_gpu_kern_sum", [])
+    if not kernels:
+        return
+    most = max(kernels, key=lambda row: row["total_ns"])
+    launches = count_of(most["count"], "launch")
+    total = duration(most["total_ns"])
+    yield (
+        "most time",
+        f"{total} in {launches}, {_share(most['share'])} of all kernels: {most['name']}",
+    )
+
+
+def _idle(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
+    streams = rows.get("idle_sum", [])
+    if not streams:
+        return
+    least = min(streams, key=lambda row: row["idle_ns"])
+    if not least["idle_ns"]:
+        return
+    idle = duration(least["idle_ns"])
+    host = _share(least["host_share"] or 0)
+    yield "idle", f"{idle} of stream {least['stream']}, {host} of it for the host"
+
+
+def _copies(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
+    for row in rows.get("overlap_sum", []):
+        if row["communication"] == "copies":
+            hidden = _share(row["hidden_share"] or 0)
+            time = duration(row["time_ns"])
+            yield "copies", f"{time}, {hidden} of it behind kernels"
+            return
+
+
+def _missing(sentences: Sequence[str]) -> str:
+    if not sentences:
+        return "nothing is known to be missing"
+    if len(sentences) == 1:
+        return sentences[0]
+    more = len(sentences) - 1
+    return f"{sentences[0]}; {more:,} more below"
