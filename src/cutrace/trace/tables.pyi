@@ -18,12 +18,12 @@ _Choice: TypeAlias = slice | list[int] | list[bool] | np.ndarray[Any, np.dtype[n
 class Kernels(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Kernels as the GPU ran them. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``launch``: launch configuration: name, grid, block, registers, ...
     * ``stream``: CUPTI stream id
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``device``: CUDA device ordinal
     """
@@ -43,14 +43,14 @@ class Kernels(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Memcpys(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Copies, including peer-to-peer copies. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``bytes`` (bytes): bytes copied
     * ``graph_node``: id of the CUDA graph node, 0 outside graphs
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stream``: CUPTI stream id
     * ``graph``: id of the executable CUDA graph, 0 outside graphs
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``device``: CUDA device ordinal
     * ``peer_context``: context of the other device of a peer copy
@@ -83,7 +83,7 @@ class Memcpys(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Memsets(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Memory fills. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``bytes`` (bytes): bytes set
     * ``graph_node``: id of the CUDA graph node, 0 outside graphs
@@ -91,7 +91,7 @@ class Memsets(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``stream``: CUPTI stream id
     * ``graph``: id of the executable CUDA graph, 0 outside graphs
     * ``value``: the value written
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``device``: CUDA device ordinal
     * ``memory``: CUpti_ActivityMemoryKind
@@ -115,12 +115,12 @@ class Memsets(np.ndarray[tuple[int], np.dtype[np.void]]):
 class ApiCalls(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Calls of the CUDA runtime and driver API. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``thread``: thread id of the operating system (gettid)
     * ``function``: the called function and the value it returned
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["start", "end"], /) -> _Column[np.uint64]: ...
@@ -138,7 +138,7 @@ class ApiCalls(np.ndarray[tuple[int], np.dtype[np.void]]):
 class NvtxRanges(np.ndarray[tuple[int], np.dtype[np.void]]):
     """NVTX ranges, push/pop and start/end. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``payload``: bits of the payload, read by payload_type
     * ``range_id``: id of a start/end range, 0 for push/pop
@@ -148,7 +148,7 @@ class NvtxRanges(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``color``: ARGB, 0 for none
     * ``thread``: thread id of the operating system (gettid)
     * ``end_thread``: thread that ended the range
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``depth``: number of push/pop ranges of the same thread and domain around this one
     * ``kind``: 0 push/pop, 1 start/end
     * ``payload_type``: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
@@ -182,7 +182,7 @@ class NvtxMarks(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``category``: category id within the domain, 0 for none
     * ``color``: ARGB, 0 for none
     * ``thread``: thread id of the operating system (gettid)
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``payload_type``: nvtxPayloadType_t
     * ``source``: 0 NVTX, 1 cutrace.mark()
     * ``arguments``: fields of the extended payloads, as text of a JSON object; 0 for none; id of a string
@@ -207,17 +207,17 @@ class NvtxMarks(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Synchronizations(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Waits of the host or of a stream for GPU work. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``event_record``: number of the awaited recording of the event, 0 when CUPTI does not report it
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stream``: CUPTI stream id
     * ``event``: CUDA event id, 0 for none
     * ``status``: CUresult or cudaError_t, 0 when CUPTI does not report it
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``type``: 1 event, 2 stream wait event, 3 stream, 4 context
-    * ``flags``
+    * ``flags``: 0
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["start", "end", "event_record"], /) -> _Column[np.uint64]: ...
@@ -242,7 +242,7 @@ class CudaEvents(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stream``: CUPTI stream id
     * ``event``: CUDA event id
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     """
     @overload  # type: ignore[override]
@@ -269,7 +269,7 @@ class Allocations(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stream``: CUPTI stream id
     * ``source``: shared object of the caller, 0 when CUPTI does not report it; id of a string
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``device``: CUDA device ordinal
     * ``operation``: 1 allocate, 2 release
@@ -302,7 +302,7 @@ class MemoryPools(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``release_threshold`` (bytes): release threshold
     * ``minimum`` (bytes): bytes that a trim keeps
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``device``: CUDA device ordinal
     * ``operation``: 1 created, 2 destroyed, 3 trimmed
     * ``pool_type``: 1 local, 2 imported
@@ -327,12 +327,12 @@ class MemoryPools(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Overheads(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Overhead of the driver's compiler, of CUPTI and of its buffers. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``thread``: thread id of the operating system (gettid)
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``kind``: CUpti_ActivityOverheadKind
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["start", "end"], /) -> _Column[np.uint64]: ...
@@ -350,12 +350,12 @@ class Overheads(np.ndarray[tuple[int], np.dtype[np.void]]):
 class GraphLaunches(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Launches of CUDA graphs that CUPTI traced as a whole (graph-level tracing). Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stream``: CUPTI stream id
     * ``graph``: id of the executable CUDA graph, 0 outside graphs
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``device``: CUDA device ordinal
     """
@@ -378,7 +378,7 @@ class ExternalCorrelations(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``external``: id from another system
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``kind``: CUpti_ExternalCorrelationKind
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["external"], /) -> _Column[np.uint64]: ...
@@ -396,7 +396,7 @@ class ExternalCorrelations(np.ndarray[tuple[int], np.dtype[np.void]]):
 class UnifiedMemory(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Unified-memory migrations, page faults and throttling. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``value`` (bytes): bytes moved, or a count, depending on kind
     * ``address``: virtual address
@@ -405,7 +405,7 @@ class UnifiedMemory(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``source_device``: device moved from; 0xffffffff is the host
     * ``destination_device``: device moved to
     * ``flags``: cause or access type, depending on kind
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["start", "end", "value", "address"], /) -> _Column[np.uint64]: ...
@@ -425,13 +425,13 @@ class UnifiedMemory(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Jit(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Compilations at run time. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``cache_size`` (bytes): size of the cached binary
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``thread``: thread id of the operating system (gettid)
     * ``cache_path``: path of the cached binary; id of a string
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``device``: CUDA device ordinal
     * ``entry``: CUpti_ActivityJitEntryType: 1 PTX to cubin, 2 NVVM IR to PTX
     * ``operation``: CUpti_ActivityJitOperationType: 1 cache load, 2 cache store, 3 compile
@@ -458,8 +458,8 @@ class Environment(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``values``: four 16-bit or two 32-bit readings, depending on kind (docs/internals/run-bin.md)
     * ``flags``: clock-limit reasons of a speed row
     * ``kind``: 1 speed (SM MHz, memory MHz), 2 temperature (C), 3 power (mW, limit mW), 4 fan (%)
-    * ``unused``
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``unused``: 0
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``device``: CUDA device ordinal
     """
     @overload  # type: ignore[override]
@@ -480,15 +480,15 @@ class Environment(np.ndarray[tuple[int], np.dtype[np.void]]):
 class HostSlices(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Host slices from sources other than CUDA and NVTX: CPU operators, Python functions, system calls. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``external``: id that other records share (Kineto's External id), 0 for none
-    * ``name``: id of a string
-    * ``category``: id of a string
+    * ``name``: name in the source; id of a string
+    * ``category``: category in the source, 0 for none; id of a string
     * ``arguments``: text of a JSON object, 0 for none; id of a string
     * ``track``: name or id of the track, 0 for the track of the thread; id of a string
     * ``thread``: thread id of the operating system (gettid)
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``kind``: a key of HOST_SLICE_KINDS
     * ``flags``: 1: never ended (end is 0), 2: the source had separate begin and end events
     """
@@ -513,14 +513,14 @@ class Instants(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Host instants from sources other than NVTX. Columns:
 
     * ``time`` (ns): time, on the BOOTTIME clock
-    * ``name``: id of a string
-    * ``category``: id of a string
+    * ``name``: name in the source; id of a string
+    * ``category``: category in the source, 0 for none; id of a string
     * ``arguments``: text of a JSON object, 0 for none; id of a string
     * ``track``: name or id of the track, 0 for the track of the thread; id of a string
     * ``thread``: thread id of the operating system (gettid)
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``scope``: 0 thread, 1 process, 2 whole trace
-    * ``unused``
+    * ``unused``: 0
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["time"], /) -> _Column[np.uint64]: ...
@@ -546,10 +546,10 @@ class Counters(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``value``: in unit; NaN when unknown from this time on
     * ``name``: name of the counter; id of a string
     * ``series``: name of the series, when several series share the counter's name; else 0; id of a string
-    * ``category``: id of a string
+    * ``category``: category in the source, 0 for none; id of a string
     * ``unit``: 0 when unknown; id of a string
     * ``thread``: thread of the counter, 0 for the whole process
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``device``: CUDA device ordinal of the counter, 0xffff for none
     """
     @overload  # type: ignore[override]
@@ -570,13 +570,13 @@ class Counters(np.ndarray[tuple[int], np.dtype[np.void]]):
 class KernelMetrics(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Values of hardware metrics of kernels and of NVTX ranges, counted in a separate run. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``value``: in unit
     * ``name``: name of the metric; id of a string
     * ``unit``: 0 for none; id of a string
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``device``: CUDA device ordinal
     * ``range``: name of the counted NVTX range, 0 for a kernel; id of a string
     * ``caches``: a key of CACHES
@@ -601,7 +601,7 @@ class KernelMetrics(np.ndarray[tuple[int], np.dtype[np.void]]):
 class PcSamples(np.ndarray[tuple[int], np.dtype[np.void]]):
     """PC samples by instruction and stall reason, summed over an interval. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``samples``: number of samples
     * ``not_issued``: those of them taken when the scheduler issued no instruction
@@ -611,7 +611,7 @@ class PcSamples(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``file``: source file of the instruction, 0 when unknown; id of a string
     * ``line``: line in that file, from 1; 0 when unknown
     * ``stall``: stall reason, CUPTI's name without smsp__pcsamp_warps_issue_stalled_; id of a string
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["start", "end", "samples", "not_issued"], /) -> _Column[np.uint64]: ...
@@ -638,7 +638,7 @@ class InstructionMetrics(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``offset`` (bytes): offset of the instruction in the function
     * ``file``: source file of the instruction, 0 when unknown; id of a string
     * ``line``: line in that file, from 1; 0 when unknown
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["value"], /) -> _Column[np.float64]: ...
@@ -661,7 +661,7 @@ class CallStacks(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stack``: the Python frames at the call
     * ``thread``: thread id of the operating system (gettid)
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["correlation", "stack", "thread"], /) -> _Column[np.uint32]: ...
@@ -682,10 +682,10 @@ class KernelCodes(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``module``: CUPTI id of the first module that had it
     * ``index``: index of the function in that module
     * ``size`` (bytes): machine code, without that of called functions
-    * ``registers`` (per thread)
+    * ``registers`` (per thread): registers
     * ``static_shared`` (bytes): static shared memory of a block
     * ``local_per_thread`` (bytes): local memory of a thread, with that of called functions
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``architecture``: 90 for sm_90
     """
@@ -707,18 +707,18 @@ class KernelCodes(np.ndarray[tuple[int], np.dtype[np.void]]):
 class GpuSlices(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Slices of streams that are not GPU work, such as annotations on GPU streams. Columns:
 
-    * ``start`` (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
+    * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
-    * ``name``: id of a string
-    * ``category``: id of a string
+    * ``name``: name in the source; id of a string
+    * ``category``: category in the source, 0 for none; id of a string
     * ``arguments``: text of a JSON object, 0 for none; id of a string
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stream``: CUPTI stream id
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``device``: CUDA device ordinal
     * ``kind``: 0 other, 1 annotation of the host, 2 NVTX range
-    * ``flags``
+    * ``flags``: 0
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["start", "end"], /) -> _Column[np.uint64]: ...
@@ -743,10 +743,10 @@ class Flows(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``time`` (ns): time, on the BOOTTIME clock
     * ``id``: id of the flow, if it is a number
     * ``text``: id of the flow, if it is a text; else 0; id of a string
-    * ``name``: id of a string
-    * ``category``: id of a string
+    * ``name``: name in the source; id of a string
+    * ``category``: category in the source, 0 for none; id of a string
     * ``thread``: thread id of the operating system (gettid)
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``phase``: ASCII code: s begin, t step, f end
     * ``flags``: 1: ends at the slice around it, not at the next slice
     """
@@ -770,16 +770,16 @@ class Launches(np.ndarray[tuple[int], np.dtype[np.void]]):
 
     * ``id``: value of the launch field of kernels; from 1
     * ``name``: kernel name as CUPTI gives it (mangled); id of a string
-    * ``grid_x`` (blocks)
-    * ``grid_y`` (blocks)
-    * ``grid_z`` (blocks)
-    * ``block_x`` (threads)
-    * ``block_y`` (threads)
-    * ``block_z`` (threads)
-    * ``cluster_x`` (blocks): 0 without clusters
-    * ``cluster_y`` (blocks)
-    * ``cluster_z`` (blocks)
-    * ``registers`` (per thread)
+    * ``grid_x`` (blocks): size of the grid
+    * ``grid_y`` (blocks): size of the grid
+    * ``grid_z`` (blocks): size of the grid
+    * ``block_x`` (threads): size of a block
+    * ``block_y`` (threads): size of a block
+    * ``block_z`` (threads): size of a block
+    * ``cluster_x`` (blocks): size of a cluster; 0 without clusters
+    * ``cluster_y`` (blocks): size of a cluster
+    * ``cluster_z`` (blocks): size of a cluster
+    * ``registers`` (per thread): registers
     * ``static_shared`` (bytes): static shared memory of a block
     * ``dynamic_shared`` (bytes): dynamic shared memory of a block
     * ``shared_executed`` (bytes): shared memory reserved for a block, including the driver's share
@@ -839,31 +839,31 @@ class Functions(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Devices(np.ndarray[tuple[int], np.dtype[np.void]]):
     """The GPUs that are visible to the process. Columns:
 
-    * ``uuid``
+    * ``uuid``: UUID of the GPU, or of the MIG instance
     * ``memory`` (bytes): global memory
     * ``memory_bandwidth`` (KB/s): peak
-    * ``name``: id of a string
+    * ``name``: name of the GPU; id of a string
     * ``pci``: PCI address, domain:bus:device.function; id of a string
-    * ``compute_major``
-    * ``compute_minor``
-    * ``multiprocessors``
-    * ``core_clock`` (kHz)
-    * ``memory_clock`` (kHz)
-    * ``l2_cache`` (bytes)
-    * ``warp_size`` (threads)
-    * ``max_threads_per_block``
-    * ``max_threads_per_multiprocessor``
-    * ``max_warps_per_multiprocessor``
-    * ``max_blocks_per_multiprocessor``
-    * ``registers_per_multiprocessor``
-    * ``registers_per_block``
-    * ``shared_per_multiprocessor`` (bytes)
-    * ``shared_per_block`` (bytes)
-    * ``shared_per_block_optin`` (bytes)
+    * ``compute_major``: compute capability
+    * ``compute_minor``: compute capability
+    * ``multiprocessors``: number of multiprocessors
+    * ``core_clock`` (kHz): clock rate, as CUPTI gives it
+    * ``memory_clock`` (kHz): clock rate, as CUPTI gives it
+    * ``l2_cache`` (bytes): size of the L2 cache
+    * ``warp_size`` (threads): size of a warp
+    * ``max_threads_per_block``: limit
+    * ``max_threads_per_multiprocessor``: limit
+    * ``max_warps_per_multiprocessor``: limit
+    * ``max_blocks_per_multiprocessor``: limit
+    * ``registers_per_multiprocessor``: limit
+    * ``registers_per_block``: limit
+    * ``shared_per_multiprocessor`` (bytes): shared memory
+    * ``shared_per_block`` (bytes): shared memory
+    * ``shared_per_block_optin`` (bytes): shared memory of a block that asks for more
     * ``shared_reserved_per_block`` (bytes): the driver's share
-    * ``copy_engines``
+    * ``copy_engines``: number of copy engines
     * ``mig``: 1 for a MIG instance
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``device``: CUDA device ordinal
     """
     @overload  # type: ignore[override]
@@ -892,7 +892,7 @@ class Contexts(np.ndarray[tuple[int], np.dtype[np.void]]):
 
     * ``null_stream``: id of the default stream
     * ``compute_api``: CUpti_ActivityComputeApiKind: 1 CUDA, 2 CUDA under MPS
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``device``: CUDA device ordinal
     """
@@ -911,9 +911,9 @@ class Streams(np.ndarray[tuple[int], np.dtype[np.void]]):
     """CUDA streams. Columns:
 
     * ``stream``: CUPTI stream id
-    * ``priority``
+    * ``priority``: priority; smaller numbers come first
     * ``type``: CUpti_ActivityStreamFlag: 1 default, 2 non-blocking, 3 null
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     """
     @overload  # type: ignore[override]
@@ -933,8 +933,8 @@ class Threads(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Names of threads. The last row of a thread wins; names from NVTX win over those of the operating system. Columns:
 
     * ``thread``: thread id of the operating system (gettid)
-    * ``name``: id of a string
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``name``: name of the thread; id of a string
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``source``: 1 operating system, 2 NVTX
     """
     @overload  # type: ignore[override]
@@ -952,8 +952,8 @@ class ResourceNames(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Names of CUDA objects from NVTX. Columns:
 
     * ``object``: stream id, context id, device ordinal or event id, depending on kind
-    * ``name``: id of a string
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``name``: name of the object; id of a string
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``kind``: 1 stream, 2 context, 3 device, 4 event
     """
@@ -974,9 +974,9 @@ class NvtxCategories(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Names of NVTX categories. Columns:
 
     * ``domain``: name of the domain, 0 for the default domain; id of a string
-    * ``category``
-    * ``name``: id of a string
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``category``: id of the category in the domain
+    * ``name``: name of the category; id of a string
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["domain", "category", "name"], /) -> _Column[np.uint32]: ...
@@ -992,9 +992,9 @@ class NvtxCategories(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Modules(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Loaded modules (on request). Columns:
 
-    * ``module``
+    * ``module``: CUPTI id of the module
     * ``size`` (bytes): size of the cubin
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     """
     @overload  # type: ignore[override]
@@ -1011,11 +1011,11 @@ class Modules(np.ndarray[tuple[int], np.dtype[np.void]]):
 class DeviceFunctions(np.ndarray[tuple[int], np.dtype[np.void]]):
     """Functions of loaded modules (on request). Columns:
 
-    * ``device_function``
-    * ``module``
+    * ``device_function``: CUPTI id of the function
+    * ``module``: CUPTI id of the module
     * ``index``: index in the module
-    * ``name``: id of a string
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``name``: name of the function (mangled); id of a string
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     """
     @overload  # type: ignore[override]
@@ -1038,7 +1038,7 @@ class GraphNodes(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``ranges``: names of the NVTX ranges around the creation, outermost first, as a JSON array; 0 for none; id of a
       string
     * ``thread``: thread id of the operating system (gettid)
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["created", "graph_node", "original"], /) -> _Column[np.uint64]: ...
@@ -1060,7 +1060,7 @@ class Frames(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``file``: file name of the code object, 0 when unknown; id of a string
     * ``function``: name of the function; id of a string
     * ``line``: line that ran, from 1; 0 when unknown
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["id", "file", "function", "line"], /) -> _Column[np.uint32]: ...
@@ -1079,7 +1079,7 @@ class Stacks(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``id``: value of the stack field of call_stacks; from 1
     * ``parent``: the stack of the caller, 0 for the outermost frame that is known
     * ``frame``: the innermost frame
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["id", "parent", "frame"], /) -> _Column[np.uint32]: ...
@@ -1095,12 +1095,12 @@ class Stacks(np.ndarray[tuple[int], np.dtype[np.void]]):
 class Clocks(np.ndarray[tuple[int], np.dtype[np.void]]):
     """The clocks of the machine, read together. Columns:
 
-    * ``boottime`` (ns)
-    * ``monotonic`` (ns)
-    * ``monotonic_raw`` (ns)
-    * ``realtime`` (ns)
+    * ``boottime`` (ns): reading of this clock
+    * ``monotonic`` (ns): reading of this clock
+    * ``monotonic_raw`` (ns): reading of this clock
+    * ``realtime`` (ns): reading of this clock
     * ``spread`` (ns): time between the first and the last reading of this row
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal[
@@ -1121,7 +1121,7 @@ class Losses(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``time`` (ns): time, on the BOOTTIME clock
     * ``count``: number of records, ranges or bytes, depending on reason
     * ``reason``: a key of LOSS_REASONS
-    * ``process``: 0 on disk; readers set it to the index of the process in the file
+    * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``detail``: activity kind, file or error; id of a string
     """
     @overload  # type: ignore[override]
