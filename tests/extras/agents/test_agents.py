@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
+import threading
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 
 from captures import training_steps
 from cutrace.extras.agents import server
+from cutrace.extras.agents.__main__ import main
 from support import small_capture
 
 
@@ -110,10 +111,7 @@ def test_a_client_of_the_protocol_calls_tools(capture: str) -> None:
     anyio = pytest.importorskip("anyio")
 
     async def talk() -> None:
-        command = mcp.StdioServerParameters(
-            command=sys.executable, args=["-m", "cutrace.extras.agents"], env=dict(os.environ)
-        )
-        async with mcp.Client(mcp.stdio_client(command)) as client:
+        async with mcp.Client(server.server()) as client:
             assert client.server_info.name == "cutrace"
             tools = {tool.name for tool in (await client.list_tools()).tools}
             assert tools == {tool["name"] for tool in server.described()}
@@ -127,9 +125,42 @@ def test_a_client_of_the_protocol_calls_tools(capture: str) -> None:
     anyio.run(talk)
 
 
-def test_without_the_package_there_is_a_sentence() -> None:
-    program = "import sys; sys.modules['mcp'] = None; import runpy; sys.argv[1:] = []; "
-    program += "runpy.run_module('cutrace.extras.agents', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("cutrace: the MCP server needs mcp: ")
+def test_stdin_and_stdout_carry_the_protocol_alone(capture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mcp")
+    requests, to_server = os.pipe()
+    from_server, answers = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(requests))
+    monkeypatch.setattr(sys, "stdout", os.fdopen(answers, "w"))
+    serving = threading.Thread(target=server.serve, daemon=True)
+    serving.start()
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    with os.fdopen(to_server, "w") as sent, os.fdopen(from_server) as received:
+
+        def ask(number: int, method: str, **params: Any) -> dict[str, Any]:
+            sent.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n")
+            sent.flush()
+            answer = json.loads(received.readline())
+            assert answer["id"] == number
+            return dict(answer["result"])
+
+        assert ask(1, "initialize", **hello)["serverInfo"]["name"] == "cutrace"
+        sent.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        found = ask(2, "tools/call", name="stats", arguments={"sources": [capture], "reports": ["gpu_sum"]})
+        assert not found["isError"]
+        assert ask(3, "tools/call", name="stats", arguments={"sources": ["absent.bin"]})["isError"]
+        sent.close()
+        serving.join(30)
+        assert not serving.is_alive()
+        sys.stdout.close()
+        assert received.read() == ""
+
+
+def test_without_the_package_there_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    monkeypatch.setattr(sys, "argv", ["agents"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("cutrace: the MCP server needs mcp: ")
