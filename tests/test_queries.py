@@ -172,7 +172,7 @@ def test_a_failed_query_prints_nothing(capture, form, query):
 
 def test_the_output_is_no_source(capture):
     before = capture.read_bytes()
-    assert "is an input" in refused(capture, "select 1", "-o", capture)
+    assert "is an input" in refused(capture, "select 1", "-o", capture, "--format", "json")
     assert capture.read_bytes() == before
 
 
