@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import cutrace
+from cutrace.analysis.tables import Table, columns_of
 from cutrace.collect import surroundings
+from cutrace.extras.hardware.verbs import profile as verb
 from profiled import Runs
 from support.fakedriver import FakeDriver
 
@@ -176,3 +178,10 @@ def test_kernels_get_blocks_that_say_why_they_are_slow_where_the_metrics_suffice
     assert "5 kernels at most; `cutrace why run.bin` has 1 more" in done.stderr
     few = runs("--kernel", "gemm", "--metrics", "sm__inst_executed.sum")
     assert "Metrics of launches" in few.stdout
+
+
+def test_a_table_for_people_names_each_launch_once() -> None:
+    rows = [("gemm", 0, 10, "a", 1.0), ("gemm", 0, 10, "b", 2.0), ("gemm", 1, 12, "a", 3.0)]
+    columns = columns_of("kernel: text, launch, time: ns, metric: text, value")
+    table = Table("metrics", "Metrics of launches", columns, rows)
+    assert verb._named_once(table).rows == [rows[0], ("", "", "", "b", 2.0), rows[2]]

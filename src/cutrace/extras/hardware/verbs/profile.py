@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Largest number of lines of source for each metric in a table for people.
 _MAX_LINES = 10
+#: Columns that are the same in all rows of a launch or range.
+_OF_WORK = 3
 #: Largest number of kernels in formats for people.
 _MAX_KERNELS = 5
 
@@ -60,13 +62,13 @@ _MAX_KERNELS = 5
     type=options.COUNT,
     metavar="N",
     default=0,
-    help="Leave out the first so many that match.",
+    help="Skip the first N matches of each process.",
 )
 @click.option(
     "--count",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Profile at most so many that match.",
+    help="Profile at most N matches of each process.",
 )
 @click.option(
     "--caches",
@@ -109,6 +111,8 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
             say(
                 f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all"
             )
+    elif form == "table":
+        tables = [_named_once(table) for table in tables]
     put_tables("cutrace profile", tables, form)
     return done.status
 
@@ -134,6 +138,19 @@ def _put_answers(output: Path, form: str) -> None:
     if left > 0:
         say(f"{_MAX_KERNELS} kernels at most; `cutrace why {output}` has {left} more")
     say(*losses)
+
+
+def _named_once(table: Table) -> Table:
+    """The table with name, number and time of a launch or range in the first of its rows alone."""
+    rows: list[tuple[Cell, ...]] = []
+    last: tuple[Cell, ...] = ()
+    for row in table.rows:
+        work = row[:_OF_WORK]
+        if work == last:
+            row = ("",) * _OF_WORK + row[_OF_WORK:]
+        rows.append(row)
+        last = work
+    return replace(table, rows=rows)
 
 
 def _hottest(table: Table) -> Table:
