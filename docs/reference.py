@@ -411,7 +411,7 @@ def tables() -> Iterator[str]:
     losses = ([str(number), code(name), text] for number, (name, text) in LOSS_REASONS.items())
     yield table(["number", "name", "what is counted"], losses)
     yield "## Views for SQL\n\n"
-    yield "They are named like the tables of Nsight Systems and Perfetto: see [sql.md](../sql.md#views).\n\n"
+    yield "Named like tables of Nsight Systems and Perfetto: see [internals/sql.md](../internals/sql.md#views).\n\n"
     views = ([code(name), ", ".join(map(code, columns))] for name, columns in queries.view_columns().items())
     yield table(["view", "columns"], views)
 

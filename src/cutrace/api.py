@@ -147,7 +147,7 @@ def stats(
     name: str = "",
 ) -> Report | list[Report]:
     """Return the report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the
-    usual ones with rows when none is named. docs/stats.md lists them and defines their columns.
+    usual ones with rows when none is named. docs/reference/statistics.md lists them and defines their columns.
 
     :param sort: sort by this column: numbers from the largest, strings from A.
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
@@ -215,7 +215,8 @@ def sql(source: Source, query: str) -> pyarrow.Table:
 
     Each table of :meth:`cutrace.Trace.arrow` is a table of the same name, and ``processes`` has the processes. In a
     folder of ``cutrace batch`` each report is a table, with the rows of all its parts. Only the tables that the query
-    names are read. Times are in ns. docs/sql.md has examples. Raises :class:`CutraceError` when the query fails, or
+    names are read. Times are in ns. docs/reference/tables.md has examples. Raises
+    :class:`CutraceError` when the query fails, or
     duckdb or pyarrow is not installed.
     """
     with (
@@ -267,7 +268,7 @@ def diff(
     tolerance: str | Sequence[str] = (),
     clock: Clock = "align",
 ) -> Diff:
-    """Compare two traces: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
+    """Compare two traces: kernels, API calls, copies, waits, memory. docs/reference/statistics.md has the rules.
 
     :param fail_on: the aspects that fail, as a list or with commas between: ``counts``, ``bytes``, ``launches``,
         ``memory``, ``time``, ``code``; ``exact`` is the first three, ``all``, ``none``.

@@ -1,4 +1,4 @@
-"""SQL over the tables of a trace, by DuckDB. docs/sql.md describes the tables."""
+"""SQL over the tables of a trace, by DuckDB. docs/reference/tables.md describes the tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Views with the names and columns of Nsight Systems' exports and of Perfetto's tables, for :mod:`cutrace.queries`.
 
-Each view is one select over the tables of a trace; docs/sql.md lists them. Ids of strings, threads and tracks are
-hashes, so each view can be made alone.
+Each view is one select over the tables of a trace; docs/internals/sql.md lists them. Ids of strings, threads and tracks
+are hashes, so each view can be made alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A statistic: what is collected, which rows a report shows of it, and its columns.
 
-docs/stats.md defines the columns of each statistic and shows how to write one.
+docs/internals/statistics.md shows how to write one.
 """
 
 from __future__ import annotations

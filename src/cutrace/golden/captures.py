@@ -1,7 +1,7 @@
 """Compare two captures without a golden file: kernels, API calls, copies, synchronisations, memory.
 
 Counts, bytes and launch configurations are compared exactly, times by :mod:`.statistics` like those of golden files.
-docs/stats.md has the rules.
+docs/reference/statistics.md has the rules.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def test_bins_are_narrow_and_hold_their_times():
 
 def test_the_documented_example_runs_as_a_script(tmp_path):
     pytest.importorskip("pandas")
-    page = (Path(__file__).parents[3] / "docs" / "batch.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "internals" / "batch.md").read_text()
     script = tmp_path / "report.py"
     script.write_text("print('started')\n" + page.split("```python\n")[1].split("```")[0])
     ranks(tmp_path, 2)

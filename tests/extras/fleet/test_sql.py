@@ -14,7 +14,7 @@ from support import cutrace as command_line
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
-DOCS = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+DOCS = (Path(__file__).parents[3] / "docs" / "internals" / "sql.md").read_text()
 
 
 @pytest.fixture

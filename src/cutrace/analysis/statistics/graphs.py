@@ -110,5 +110,5 @@ GRAPH_RANGE_SUM = Statistic(
     ),
     spread="time",
     doc="Where the work of CUDA graphs was created. [Ranges of graph "
-    "nodes](../stats.md#ranges-of-graph-nodes) has the rules.",
+    "nodes](#ranges-of-graph-nodes) has the rules.",
 )

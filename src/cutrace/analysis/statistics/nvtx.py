@@ -216,5 +216,5 @@ NVTX_GPU_SHARE = Statistic(
         share_column("share", "gpu_ns", _all_gpu_time, doc="fraction of all GPU time"),
     ),
     options=("ranges",),
-    doc="How much GPU work is in NVTX ranges. [Ranges](../ranges.md) has the rules.",
+    doc="How much GPU work is in NVTX ranges. [Concepts](../concepts.md) has the rules.",
 )

@@ -1,6 +1,6 @@
 """Steps of a program: where the wall clock of each one went, on each GPU, and the energy that the GPU took.
 
-A step is a range whose name the user gives. docs/stats.md defines the parts.
+A step is a range whose name the user gives. docs/reference/statistics.md defines the parts.
 """
 
 from __future__ import annotations
@@ -481,7 +481,7 @@ STEP_TRACE = Statistic(
     usual=False,
     listing=True,
     options=("name",),
-    doc="Where the wall clock of each step went: one row per step and GPU. [Steps](../stats.md#steps) "
+    doc="Where the wall clock of each step went: one row per step and GPU. [Steps](#steps) "
     "defines the parts.",
 )
 
@@ -569,7 +569,7 @@ STEP_SUM = Statistic(
     needs=(STEPS,),
     usual=False,
     options=("name",),
-    doc="Where the wall clock of steps went. [Steps](../stats.md#steps) defines the parts.",
+    doc="Where the wall clock of steps went. [Steps](#steps) defines the parts.",
 )
 
 

@@ -1,7 +1,7 @@
 """Streams: busy time, idle time by reason, and queues of launches.
 
 The reasons of idle time are those of Holistic Trace Analysis (host wait, kernel wait, other), with waits for other
-streams separated from "other". docs/stats.md has the rules.
+streams separated from "other". docs/reference/statistics.md has the rules.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ IDLE_SUM = Statistic(
     ),
     options=("consecutive_ns",),
     doc="What each stream waited for. A gap is the time from the latest end of earlier work to the next "
-    "start; the first reason that applies gets the whole gap. [Streams](../stats.md#streams) has the "
+    "start; the first reason that applies gets the whole gap. [Idle time of streams](#idle-time-of-streams) has the "
     "details.",
 )
 
@@ -272,5 +272,5 @@ QUEUE_SUM = Statistic(
     ),
     where=attrgetter("queue.at_launch.count"),
     doc="How many launches waited in the queue of each stream. [Launch "
-    "queues](../stats.md#launch-queues) has the rules.",
+    "queues](#launch-queues) has the rules.",
 )

@@ -69,7 +69,7 @@ def batch(
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Batch:
-    """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
+    """Report over many traces, one or several of each rank. docs/internals/batch.md lists the reports.
 
     :param report: the name of a report, or ``all``: those that have what they need, from one reading of each file.
     :param sources: paths, or URLs of files that fsspec reads; in a URL ``*`` names several files.

@@ -1,4 +1,4 @@
-// The launch queue of a stream: what was launched and has not begun. docs/stats.md has the rule.
+// The launch queue of a stream: what was launched and has not begun. docs/reference/statistics.md has the rule.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // GPU work over time. StreamTimes measures when streams ran work, why they were idle, and how long their queues were;
 // GpuTimes measures how long a GPU ran work of each kind. Both read rows in the order of their start, in little memory.
-// docs/stats.md has the rules.
+// docs/reference/statistics.md has the rules.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 
